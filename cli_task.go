@@ -62,7 +62,7 @@ func (p *process) taskCommands() command {
 		},
 		{
 			name: "cancel", operands: "TASK…", help: "cancel tasks",
-			examples: []string{"task cancel latest", "task cancel 5666cd0c 77aa01be"},
+			examples: []string{`task cancel latest --reason "ordered twice"`, "task cancel 5666cd0c 77aa01be"},
 			define:   p.taskCancel,
 		},
 	}}
@@ -360,14 +360,18 @@ func (p *process) printJSON(v any) error {
 
 func (p *process) taskCancel(o *options) runner {
 	o.withClient().withOutput()
+	reason := o.String("reason", "", "the `TEXT` why")
 	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
-		cancelled := []document{}
+		cancelled, query := []document{}, url.Values{}
+		if *reason != "" {
+			query.Set("reason", *reason)
+		}
 		for _, name := range operands {
 			path, _, err := c.taskPath(ctx, name)
 			if err != nil {
 				return err
 			}
-			t, err := c.do(ctx, call{method: "DELETE", path: path})
+			t, err := c.do(ctx, call{method: "DELETE", path: path, query: query})
 			if err != nil {
 				return err
 			}

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Bodies.
@@ -494,7 +495,11 @@ func (s *surface) taskIn(w http.ResponseWriter, r *http.Request, name string) (*
 func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 	return byID(r, name, func(id uuid) (*task, error) {
 		who, err := s.actorOf(r)
-		if err != nil {
+		q := queryOf(r)
+		if who.reason = q.text("reason"); utf8.RuneCountInString(who.reason) > maxReasonLength || !utf8.ValidString(who.reason) {
+			q.refuse("reason must have at most %d characters of UTF-8", maxReasonLength)
+		}
+		if err = cmp.Or(err, q.done()); err != nil {
 			return nil, err
 		}
 		return s.svc.operator.cancelTask(r.Context(), id, who)
@@ -885,5 +890,5 @@ func (s *surface) seenVersions(r *http.Request) (taskVersions, error) {
 // actorOf returns who sent a request that changes a task, and what they know of it.
 func (s *surface) actorOf(r *http.Request) (taskActor, error) {
 	seen, err := s.seenVersions(r)
-	return taskActor{subjectOf(r.Context()), seen}, err
+	return taskActor{subject: subjectOf(r.Context()), seen: seen}, err
 }

@@ -23,6 +23,7 @@ type operator struct {
 // taskActor is who changes a task.
 type taskActor struct {
 	subject string       // the authenticated caller, or ""
+	reason  string       // of a cancellation, or ""
 	seen    taskVersions // which the task must have; nil for any
 }
 
@@ -684,6 +685,6 @@ func (o *operator) cancelTask(ctx context.Context, id uuid, who taskActor) (*tas
 		if _, ok := t.state.next(taskCancel); !ok {
 			return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
-		return &record{kind: recCancelled, step: -1, subject: who.subject}, nil
+		return &record{kind: recCancelled, step: -1, subject: who.subject, reason: who.reason}, nil
 	})
 }

@@ -548,6 +548,7 @@ type transitionView struct {
 	FromState  *string   `json:"from_state"`
 	ToState    string    `json:"to_state"`
 	Attempt    int       `json:"attempt,omitempty"`
+	Reason     string    `json:"reason,omitempty"` // of the task's cancellation
 }
 
 // historyView is every transition of a task, oldest first.
@@ -565,6 +566,7 @@ type shownMove struct {
 	at            instant
 	step, attempt int32 // step is -1 if the task itself moved
 	from, to      uint8 // a stepState, or of a task a taskState
+	reason        string
 }
 
 // transitionObserver collects transitions while a task is replayed.
@@ -576,12 +578,16 @@ type transitionObserver struct {
 func (o *transitionObserver) startRecord(_ *task, r *record) { o.record = r }
 
 func (o *transitionObserver) taskMoved(_ *task, from, to taskState, at instant) {
-	o.moves = append(o.moves, shownMove{o.record.seq, at, -1, 0, uint8(from), uint8(to)})
+	reason := ""
+	if to == taskCancelled {
+		reason = o.record.reason
+	}
+	o.moves = append(o.moves, shownMove{o.record.seq, at, -1, 0, uint8(from), uint8(to), reason})
 }
 
 func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at instant) {
 	at, attempt := t.momentOf(i, to, at, o.record.started())
-	o.moves = append(o.moves, shownMove{o.record.seq, at, int32(i), int32(attempt), uint8(from), uint8(to)})
+	o.moves = append(o.moves, shownMove{o.record.seq, at, int32(i), int32(attempt), uint8(from), uint8(to), ""})
 }
 
 // view returns the view of one transition.
@@ -589,7 +595,7 @@ func (h *historyView) view(n int) transitionView {
 	m := &h.moves[n]
 	v := transitionView{Sequence: m.seq, RecordedAt: zonedTime(m.at), Attempt: int(m.attempt)}
 	if m.step < 0 {
-		v.ToState = taskState(m.to).String()
+		v.ToState, v.Reason = taskState(m.to).String(), m.reason
 		if from := taskState(m.from); from != noTaskState {
 			v.FromState = new(from.String())
 		}

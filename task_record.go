@@ -81,7 +81,7 @@ type record struct {
 	action     stepAction
 	by         string // operator: who acted, by the request
 	subject    string // operator, cancelled, claimed, adjusted, ended by an outside actor: who, by authentication
-	reason     string // operator: why
+	reason     string // operator, cancelled: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
@@ -193,6 +193,7 @@ func (r *record) members(c *memberCoder) {
 	case recCancelled:
 		c.text("by", &r.by)
 		c.text("subject", &r.subject)
+		c.text("reason", &r.reason)
 	case recStale:
 		var in memberCoder
 		if c.enter("stale", r.stale != nil, &in) {

@@ -140,7 +140,15 @@ func TestConsoleCancelsTask(t *testing.T) {
 	p.clickText("Cancel the task …")
 	p.waitText("2 unfinished steps will be cancelled")
 	p.click("dialog .danger")
+	p.wait(`document.querySelector("dialog input:invalid")`) // it has no reason
+	p.fill("dialog input", "it's ordered twice & paid")
+	p.clickText("The same as a command")
+	p.waitText("--reason 'it'\\''s ordered twice & paid'")
+	p.waitText("curl -sS -X DELETE '" + s.ready.OrchestrationURL + "/v1/tasks/" + id + "?reason=it%27s+ordered+twice+%26+paid'")
+	p.click("dialog .danger")
 	p.waitState("Cancelled")
+	p.clickText("Events")
+	p.waitText("it's ordered twice & paid")
 	p.waitNode("approve", "Cancelled")
 	p.wait(`!document.querySelector(".explain button")`)
 }

@@ -458,6 +458,103 @@ func consolePages(t *testing.T, a *api) map[string]string {
 	}
 }
 
+// watchFocus notes which elements get the focus, and which of them do not show it.
+const watchFocus = `window.reached = new Set(), window.unseen = new Set();
+	document.addEventListener("focusin", ({ target }) => {
+		const shows = (part) => { const s = getComputedStyle(target, part); return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0; };
+		reached.add(target);
+		if (!shows(null) && !shows("::after")) unseen.add(target);
+	});`
+
+// controls is the list of what a person can operate on the page that is shown.
+const controls = `[...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")].filter((e) =>
+	e.tabIndex >= 0 && !e.disabled && e.checkVisibility({ visibilityProperty: true }))`
+
+// TestConsoleKeyboard goes through every page with the Tab key: it reaches each control in the order of the page,
+// each shows that it has the focus, and each has a name for screen readers.
+func TestConsoleKeyboard(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--fixture")
+	for name, path := range consolePages(t, s.api()) {
+		p.open(s.ready.OrchestrationURL + "/console" + path)
+		p.settle()
+		p.eval(watchFocus)
+		for range int(p.eval(controls+".length").(float64)) + 3 {
+			p.key("Tab")
+		}
+		describe := `.map((e) => e.outerHTML.slice(0, 120)).join("\n")`
+		if missed := p.eval(controls + ".filter((e) => !reached.has(e))" + describe); missed != "" {
+			t.Errorf("%s: Tab does not reach\n%v", name, missed)
+		}
+		if unseen := p.eval("[...unseen]" + describe); unseen != "" {
+			t.Errorf("%s: do not show that they have the focus:\n%v", name, unseen)
+		}
+		p.wantNames(name)
+	}
+}
+
+// wantNames checks that each control has a name in the tree that screen readers get.
+func (p *page) wantNames(what string) {
+	p.t.Helper()
+	var tree struct {
+		Nodes []struct {
+			Ignored    bool
+			Role, Name struct{ Value any }
+		}
+	}
+	p.command("Accessibility.getFullAXTree", nil, &tree)
+	named := 0
+	for _, n := range tree.Nodes {
+		switch n.Role.Value {
+		case "button", "link", "textbox", "searchbox", "spinbutton", "combobox", "checkbox", "tab", "DisclosureTriangle", "application", "region":
+			if named++; !n.Ignored && (n.Name.Value == nil || n.Name.Value == "") {
+				p.t.Errorf("%s: a %v has no name", what, n.Role.Value)
+			}
+		}
+	}
+	if named < 5 {
+		p.t.Errorf("%s: got %d controls in the tree; want at least those of the bar", what, named)
+	}
+}
+
+// TestConsoleKeyboardOperates opens forms, tabs and lists with Enter, Space and the arrow keys; Escape closes a
+// dialog, which gives the focus back.
+func TestConsoleKeyboardOperates(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	p.openTask(s, s.api().create(`{"namespace":"demo","name":"approval"}`))
+	focus := func(element string) { p.eval("window.at = " + element + "; at.focus()") }
+	for _, c := range []struct{ element, key, inside string }{
+		{`document.querySelector("#keys")`, "Enter", "button"},
+		{`[...document.querySelectorAll("button")].find((e) => e.textContent === "Cancel the task …")`, " ", "input"},
+		{`document.querySelector('.explain [aria-label="Complete approve"]')`, "Enter", "textarea"},
+	} {
+		p.wait(c.element)
+		focus(c.element)
+		p.key(c.key)
+		p.wait(fmt.Sprintf(`document.querySelector("dialog[open]")?.contains(document.activeElement) && document.activeElement.matches(%q)`, c.inside))
+		for range 12 {
+			p.key("Tab")
+		}
+		p.wait(`document.activeElement === document.body || document.activeElement.closest("dialog")`) // not on the page below
+		p.key("Escape")
+		p.wait(`!document.querySelector("dialog") && document.activeElement === at`)
+	}
+	focus(`document.querySelector("[role=tab][aria-selected=true]")`)
+	p.key("ArrowRight")
+	p.wait(`document.activeElement.textContent === "Steps" && document.querySelector(".step-list")`)
+	p.key("Tab", "Tab")
+	p.wait(`document.activeElement.matches(".step-list input")`)
+	focus(`document.querySelector(".step-list tbody tr:nth-child(2) button")`)
+	p.key("Enter")
+	p.wait(`document.querySelector(".step-card")`)
+	focus(`document.querySelector("#nav a[href$=templates]")`)
+	p.key("Enter")
+	p.wait(`location.pathname === "/console/templates" && document.querySelector("tbody tr")`)
+}
+
 // settle waits until the page that is shown has read what it shows.
 func (p *page) settle() {
 	p.t.Helper()

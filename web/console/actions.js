@@ -92,16 +92,17 @@ export function stepButtons(names, task, step, children) {
     (i === 0 ? "primary" : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
 }
 
-// cancelTask opens the form that cancels a task. The API takes no reason for this.
+// cancelTask opens the form that cancels a task.
 export function cancelTask(task, unfinished) {
-  const path = `/v1/tasks/${task.task_uuid}`;
+  const reason = h("input", { required: true, maxlength: 500, placeholder: "Why? It is kept with the task" });
+  const path = () => `/v1/tasks/${task.task_uuid}` + api.query({ reason: reason.value });
   return confirmForm({
-    heading: "Cancel the task", action: "Cancel the task", danger: true,
-    about: `${plural(unfinished, "unfinished step")} will be cancelled and running handlers stopped. This cannot be undone. ` +
-      "The service keeps who cancelled and when, but takes no reason.",
-    commands: () => [["curl", api.curl("DELETE", path)], ["Command line", api.cli("task", "cancel", task.task_uuid)]],
+    heading: "Cancel the task", action: "Cancel the task", danger: true, fields: [field("Reason", reason)],
+    about: `${plural(unfinished, "unfinished step")} will be cancelled and running handlers stopped. This cannot be undone.`,
+    commands: () => [["curl", api.curl("DELETE", path())],
+      ["Command line", api.cli("task", "cancel", task.task_uuid, ...(reason.value ? ["--reason", reason.value] : []))]],
     submit: async () => {
-      const changed = await api.del(path);
+      const changed = await api.del(path());
       toast("The task is cancelled.");
       return changed;
     },

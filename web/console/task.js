@@ -114,6 +114,7 @@ class TaskPage {
       grown ||= what.grown || what.task || finished(what.step?.state);
     }
     if (known) return;
+    if (this.model.task.status === "cancelled") return this.reload(); // for the reason, which is not in the event
     if (grown && this.shape() !== this.drawn) this.redraw();
     else this.patch(changed);
     this.refresh();
@@ -358,7 +359,7 @@ class TaskPage {
     const { task } = this.model, id = (value) => value && h("span.id", h("code", { title: value }, value.length > 24 ? `${value.slice(0, 8)}…${value.slice(-12)}` : value),
       copyButton(() => value, "as-copy"));
     return h("section.card", { "aria-label": "About the task" }, h("h2", "Task"), h("dl.pairs",
-      pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)), pair("Ended", task.completed_at && when(task.completed_at)),
+      pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)), pair("Ended", task.completed_at && when(task.completed_at)), pair("Cancelled", this.model.history.find((t) => t.reason)?.reason),
       pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason), pair("Priority", task.priority || ""),
       pair("Tags", task.tags.length > 0 && h("span.chips", task.tags.map((t) => h("span.tag", t)))),
       pair("Correlation", id(task.correlation_id)), pair("Parent", id(task.parent_correlation_id))));
@@ -531,6 +532,6 @@ class EventList {
     const at = exact(t.recorded_at) - this.page.model.created;
     return h("li", h("span.at", { title: t.recorded_at }, "+" + span(at)),
       t.step_uuid ? button(t.step_name, () => this.choose(t.step_uuid), "as-link") : h("b", "task"),
-      h("span.soft", t.from_state ? `${t.from_state} →` : "created as"), state(t.to_state), t.attempt > 0 && h("span.soft", `attempt ${t.attempt}`));
+      h("span.soft", t.from_state ? `${t.from_state} →` : "created as"), state(t.to_state), t.attempt > 0 && h("span.soft", `attempt ${t.attempt}`), t.reason && h("span.soft", t.reason));
   }
 }

@@ -5,7 +5,6 @@ package main
 // is found without looking at everything before it.
 
 import (
-	"math"
 	"math/bits"
 	"slices"
 )
@@ -200,6 +199,24 @@ func (r *bitBlock) unite(x, y *bitBlock) (n int) {
 		n += bits.OnesCount64(r[i])
 	}
 	return n
+}
+
+// bitParts is the union of sets without common positions, which are parts of a whole.
+type bitParts struct {
+	whole *bitset
+	bitUnion
+}
+
+func (p bitParts) block(b int, room *bitBlock) (*bitBlock, int) {
+	n := 0
+	for _, s := range p.bitUnion {
+		_, k := s.block(b, nil)
+		n += k
+	}
+	if whole, k := p.whole.block(b, nil); n == 0 || n == k {
+		return whole, n
+	}
+	return p.bitUnion.block(b, room)
 }
 
 // bitSpans is a set of positions in some ranges, ascending and apart from each other.
@@ -666,77 +683,12 @@ func (s *timeScale) place(block *timeBlock, r *bucketRange, word int, base uint3
 	return k
 }
 
-// timeSpan is the positions of a column whose points are from one on, and before another.
-// It may have positions without an instant, too.
-type timeSpan struct {
-	column       *timeColumn
-	from, before timePoint
-	first, last  int // their buckets; -1 and maxBuckets if there is no limit
-}
-
-// span returns the positions from a point on, and before another.
-func (c *timeColumn) span(from, before timePoint) *timeSpan {
-	s := &timeSpan{c, from, before, -1, maxBuckets}
-	if from.at != math.MinInt64 {
-		s.first = c.scale.bucket(from)
-	}
-	if before.at != math.MaxInt64 {
-		s.last = c.scale.bucket(before)
-	}
-	return s
-}
-
-func (s *timeSpan) reach() int { return s.column.reach() }
-
-func (s *timeSpan) has(i uint32) bool { return s.hasPoint(timePoint{s.column.at(i), i}) }
-
-func (s *timeSpan) hasPoint(p timePoint) bool {
-	return p.compare(s.from) >= 0 && p.compare(s.before) < 0
-}
-
-func (s *timeSpan) block(b int, room *bitBlock) (*bitBlock, int) {
-	block, ranges := s.column.block(b)
-	if block == nil {
-		return nil, 0
-	}
-	n := 0
-	for i, r := range ranges {
-		switch {
-		case int(r.last) < s.first || int(r.first) > s.last:
-			room[i] = 0
-		case int(r.first) > s.first && int(r.last) < s.last:
-			room[i] = ^uint64(0)
-			n += 64
-		default:
-			room[i] = s.word(block, i, uint32(b*bitBlockBits+i*64))
-			n += bits.OnesCount64(room[i])
-		}
-	}
-	return room, n
-}
-
-// word returns the positions of a word that begins at one. It looks at the instants in the
-// outermost buckets.
-func (s *timeSpan) word(block *timeBlock, word int, base uint32) uint64 {
-	below, first := block.planes[word].split(s.first)
-	under, last := block.planes[word].split(s.last)
-	found := under &^ (below | first)
-	edge := first&(under|last) | last&^below
-	for ; edge != 0; edge &= edge - 1 {
-		n := bits.TrailingZeros64(edge)
-		s.column.scale.looked++
-		if s.hasPoint(timePoint{block.words[word][n], base + uint32(n)}) {
-			found |= 1 << n
-		}
-	}
-	return found
-}
-
 // timeSearch finds the last points of some positions. Its memory is used again.
 type timeSearch struct {
 	column *timeColumn
-	sizes  [maxBuckets]int32 // positions by bucket, in words of one bucket
-	mixed  []mixedWord       // other words
+	sizes  [maxBuckets]int32    // positions by bucket, in words of one bucket
+	ends   [2][maxBuckets]int32 // positions in other words by the first and the last bucket of the word
+	mixed  []mixedWord          // these words
 	left   []mixedWord
 	points []timePoint
 }
@@ -745,6 +697,7 @@ type timeSearch struct {
 type mixedWord struct {
 	found  uint64
 	planes *timePlanes
+	in     bucketRange
 }
 
 // latest appends up to limit positions of a set to others, those with the last points in a
@@ -757,6 +710,7 @@ func (t *timeSearch) latest(to []uint32, set *bitset, c *timeColumn, skip, limit
 	first, last, before := 0, maxBuckets-1, 0
 	if t.column = c; set.total > minBucket {
 		t.sort(set)
+		t.settle(skip, limit)
 		var n int
 		last, before, n = t.bucket(skip)
 		if first = last; skip+limit > before+n {
@@ -778,6 +732,7 @@ func (t *timeSearch) latest(to []uint32, set *bitset, c *timeColumn, skip, limit
 // sort counts the positions of a set in words of one bucket, and finds the other words.
 func (t *timeSearch) sort(set *bitset) {
 	clear(t.sizes[:])
+	clear(t.ends[:])
 	t.mixed = t.mixed[:0]
 	for b, n := range set.counts {
 		if n == 0 {
@@ -785,13 +740,38 @@ func (t *timeSearch) sort(set *bitset) {
 		}
 		block, ranges := t.column.block(b)
 		for word, found := range set.blocks[b] {
-			if r := ranges[word]; r.first == r.last {
-				t.sizes[r.first] += int32(bits.OnesCount64(found))
-			} else if found != 0 {
-				t.mixed = append(t.mixed, mixedWord{found, &block.planes[word]})
+			r, n := ranges[word], int32(bits.OnesCount64(found))
+			if r.first == r.last {
+				t.sizes[r.first] += n
+			} else if n != 0 {
+				t.ends[0][r.first] += n
+				t.ends[1][r.last] += n
+				t.mixed = append(t.mixed, mixedWord{found, &block.planes[word], r})
 			}
 		}
 	}
+}
+
+// settle counts mixed words as of one bucket if all of their points are before or after a page.
+func (t *timeSearch) settle(skip, limit int) {
+	first, last, least, most := maxBuckets, -1, 0, 0 // least and most points in later buckets
+	for first > 0 && least < skip+limit {
+		first--
+		least += int(t.sizes[first] + t.ends[0][first])
+		if most += int(t.sizes[first] + t.ends[1][first]); last < 0 && most > skip {
+			last = first
+		}
+	}
+	t.mixed = slices.DeleteFunc(t.mixed, func(w mixedWord) bool {
+		k := w.in.first
+		if int(w.in.last) < first {
+			k = w.in.last
+		} else if int(k) <= last {
+			return false
+		}
+		t.sizes[k] += int32(bits.OnesCount64(w.found))
+		return true
+	})
 }
 
 // bucket returns the bucket of the point after so many of the last ones, how many points
@@ -837,11 +817,11 @@ func (t *timeSearch) collect(set *bitset, first, last int) {
 			continue
 		}
 		block, ranges := t.column.block(b)
-		for word, found := range set.blocks[b] {
-			r := ranges[word]
-			if found == 0 || int(r.last) < first || int(r.first) > last {
+		for word, r := range ranges {
+			if int(r.last) < first || int(r.first) > last {
 				continue
 			}
+			found := set.blocks[b][word]
 			if int(r.first) < first || int(r.last) > last {
 				found &= block.planes[word].between(first, last)
 			}

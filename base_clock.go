@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -197,6 +198,72 @@ func (s *timeScale) sample(columns []*timeColumn) (points []timePoint) {
 	}
 	slices.SortFunc(points, timePoint.compare)
 	return points
+}
+
+// timeSpan is the positions of a column whose points are from one on, and before another.
+// It may have positions without an instant, too.
+type timeSpan struct {
+	column       *timeColumn
+	from, before timePoint
+	first, last  int // their buckets; -1 and maxBuckets if there is no limit
+}
+
+// span returns the positions from a point on, and before another.
+func (c *timeColumn) span(from, before timePoint) *timeSpan {
+	s := &timeSpan{c, from, before, -1, maxBuckets}
+	if from.at != math.MinInt64 {
+		s.first = c.scale.bucket(from)
+	}
+	if before.at != math.MaxInt64 {
+		s.last = c.scale.bucket(before)
+	}
+	return s
+}
+
+func (s *timeSpan) reach() int { return s.column.reach() }
+
+func (s *timeSpan) has(i uint32) bool { return s.hasPoint(timePoint{s.column.at(i), i}) }
+
+func (s *timeSpan) hasPoint(p timePoint) bool {
+	return p.compare(s.from) >= 0 && p.compare(s.before) < 0
+}
+
+func (s *timeSpan) block(b int, room *bitBlock) (*bitBlock, int) {
+	block, ranges := s.column.block(b)
+	if block == nil {
+		return nil, 0
+	}
+	n := 0
+	for i, r := range ranges {
+		switch {
+		case int(r.last) < s.first || int(r.first) > s.last:
+			room[i] = 0
+		case int(r.first) > s.first && int(r.last) < s.last:
+			room[i] = ^uint64(0)
+			n += 64
+		default:
+			room[i] = s.word(block, i, uint32(b*bitBlockBits+i*64))
+			n += bits.OnesCount64(room[i])
+		}
+	}
+	return room, n
+}
+
+// word returns the positions of a word that begins at one. It looks at the instants in the
+// outermost buckets.
+func (s *timeSpan) word(block *timeBlock, word int, base uint32) uint64 {
+	below, first := block.planes[word].split(s.first)
+	under, last := block.planes[word].split(s.last)
+	found := under &^ (below | first)
+	edge := first&(under|last) | last&^below
+	for ; edge != 0; edge &= edge - 1 {
+		n := bits.TrailingZeros64(edge)
+		s.column.scale.looked++
+		if s.hasPoint(timePoint{block.words[word][n], base + uint32(n)}) {
+			found |= 1 << n
+		}
+	}
+	return found
 }
 
 // clock tells the time and runs timers.

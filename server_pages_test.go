@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -1006,4 +1007,80 @@ func TestExposedHeaders(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestConfigSchemas compares the sections of the configuration in openapi.json with the table of keys.
+func TestConfigSchemas(t *testing.T) {
+	doc := must(wire.Decode(openAPIFile))(t).(map[string]any)
+	for name, schema := range configSchemas() {
+		got := openAPIFollow(doc, map[string]any{"$ref": "#/components/schemas/" + name})
+		delete(got, "description")
+		if got, want := must(json.Marshal(got))(t), must(json.Marshal(schema))(t); !bytes.Equal(got, want) {
+			t.Errorf("%s: got %s; want %s", name, got, want)
+		}
+	}
+}
+
+// configSchemas returns the schemas that the table of keys stands for: one for all sections, one for
+// those that the worker shows, one for each section, and one for the authentication that three of
+// them have.
+func configSchemas() map[string]any {
+	schemas := map[string]any{}
+	all := configSchemaOf(schemas, "Configuration")
+	for i := range configKeys {
+		section, parts := all, strings.Split(configKeys[i].path, ".")
+		for j, part := range parts[:len(parts)-1] {
+			name := strings.ToUpper(part[:1]) + part[1:] + "Section"
+			if part == "web" && j > 0 {
+				name = "Role" + name
+			}
+			section["properties"].(map[string]any)[part] = map[string]any{"$ref": "#/components/schemas/" + name}
+			section = configSchemaOf(schemas, name)
+		}
+		section["properties"].(map[string]any)[parts[len(parts)-1]] = configKeys[i].schema()
+	}
+	shown := configSchemaOf(schemas, "WorkerConfiguration")["properties"].(map[string]any)
+	for _, name := range workerSections {
+		shown[name] = all["properties"].(map[string]any)[name]
+	}
+	for _, schema := range schemas {
+		s := schema.(map[string]any)
+		s["required"] = slices.Sorted(maps.Keys(s["properties"].(map[string]any)))
+	}
+	return schemas
+}
+
+// configSchemaOf returns the schema of a name, which it adds if there is none.
+func configSchemaOf(schemas map[string]any, name string) map[string]any {
+	if schemas[name] == nil {
+		schemas[name] = map[string]any{"type": "object", "properties": map[string]any{}}
+	}
+	return schemas[name].(map[string]any)
+}
+
+// schema returns the schema of a key's value, as it is shown.
+func (k *configKey) schema() map[string]any {
+	text := map[string]any{"type": "string"}
+	switch k.def.(type) {
+	case string:
+		if k.words != nil {
+			text["enum"] = k.words
+		}
+		return text
+	case bool:
+		return map[string]any{"type": "boolean"}
+	case int64:
+		return map[string]any{"type": "integer", "minimum": k.min, "maximum": k.max}
+	case []string:
+		return map[string]any{"type": "array", "items": text}
+	case map[string]string:
+		return map[string]any{"type": "object", "additionalProperties": text}
+	case headerTables:
+		table := map[string]any{"type": "object", "additionalProperties": text}
+		return map[string]any{"type": "object", "additionalProperties": map[string]any{"anyOf": []any{text, table}}}
+	}
+	name := map[reflect.Type]string{
+		reflect.TypeFor[[]apiKeyConfig](): "ApiKeySection", reflect.TypeFor[[]subscriberConfig](): "SubscriberSection",
+	}[reflect.TypeOf(k.def)]
+	return map[string]any{"type": "array", "items": map[string]any{"$ref": "#/components/schemas/" + name}}
 }

@@ -262,14 +262,14 @@ func (x *taskIndex) move(pos uint32, from, to taskState, p *postings) {
 }
 
 // in returns the tasks in some states.
-func (x *taskIndex) in(states stateSet) bitUnion {
-	var u bitUnion
+func (x *taskIndex) in(states stateSet) bitParts {
+	p := bitParts{whole: &x.all}
 	for s := range x.states {
 		if states.has(taskState(s)) && x.states[s].count() > 0 {
-			u = append(u, &x.states[s])
+			p.bitUnion = append(p.bitUnion, &x.states[s])
 		}
 	}
-	return u
+	return p
 }
 
 // maxCounted is how many postings are searched before the sets are.
@@ -609,7 +609,6 @@ type taskGroup struct {
 	rank   int64
 	column *timeColumn
 	beyond positionSet // what comes after the place of a query; nil for all
-	total  int         // tasks of a list
 }
 
 // groups returns the parts of an order, the last first.
@@ -686,13 +685,10 @@ func (x *taskIndex) list(q *taskQuery) (r taskRange) {
 	default:
 		x.listMany(x.meets[0].of(sel.sets...), q, &r)
 	}
-	if q.ascending {
-		slices.Reverse(r.positions)
-	}
 	return r
 }
 
-// listFew makes the page of some positions, the last first.
+// listFew makes the page of some positions.
 func (x *taskIndex) listFew(few []uint32, q *taskQuery, r *taskRange) {
 	r.total = len(few)
 	points := make([]timePoint, len(few))
@@ -704,45 +700,38 @@ func (x *taskIndex) listFew(few []uint32, q *taskQuery, r *taskRange) {
 		points = slices.DeleteFunc(points, func(t timePoint) bool { return t.compare(p) < 0 == q.ascending })
 	}
 	r.before = r.total - len(points)
-	slices.SortFunc(points, func(a, b timePoint) int { return b.compare(a) })
-	skip, limit := q.part(len(points))
-	for _, p := range points[skip : skip+limit] {
-		r.positions = append(r.positions, p.pos)
+	slices.SortFunc(points, timePoint.compare)
+	if !q.ascending {
+		slices.Reverse(points)
+	}
+	for i := q.skip; i < min(q.skip+q.limit, len(points)); i++ {
+		r.positions = append(r.positions, points[i].pos)
 	}
 }
 
-// part returns the part of so many tasks, the last of the order first, that the page has.
-func (q *taskQuery) part(tasks int) (skip, limit int) {
-	left := max(tasks-q.skip, 0)
-	limit = min(left, q.limit)
-	if q.ascending {
-		return left - limit, limit
-	}
-	return min(q.skip, tasks), limit
-}
-
-// listMany makes the page of a set, the last first.
+// listMany makes the page of a set.
 func (x *taskIndex) listMany(set *bitset, q *taskQuery, r *taskRange) {
 	groups := x.groups(q.order)
-	if q.after != nil {
-		p := x.point(q.after, q.ascending)
-		for i := range groups {
-			groups[i].beyond = groups[i].after(p, q.ascending)
-		}
+	if q.ascending {
+		slices.Reverse(groups)
 	}
-	left := 0
+	var p timePoint
+	if q.after != nil {
+		p = x.point(q.after, q.ascending)
+	}
+	skip, left := q.skip, 0
 	for i := range groups {
-		groups[i].total = x.part(set, &groups[i]).total
-		left += groups[i].total
+		g := &groups[i]
+		if q.after != nil {
+			g.beyond = g.after(p, q.ascending)
+		}
+		part := x.part(set, g)
+		if n := min(part.total-skip, q.limit-len(r.positions)); n > 0 {
+			r.positions = x.pageOf(r.positions, part, g, skip, n, q.ascending)
+		}
+		skip, left = max(skip-part.total, 0), left+part.total
 	}
 	r.total, r.before = set.total, set.total-left
-	skip, limit := q.part(left)
-	for i := range groups {
-		if g := &groups[i]; skip < g.total && len(r.positions) < limit {
-			r.positions = x.pageOf(r.positions, x.part(set, g), g, skip, limit-len(r.positions))
-		}
-		skip = max(skip-groups[i].total, 0)
-	}
 }
 
 // part returns the positions of a set that are in a group.
@@ -757,12 +746,22 @@ func (x *taskIndex) part(set *bitset, g *taskGroup) *bitset {
 	return x.meets[1].of(sets...)
 }
 
-// pageOf appends up to limit positions of a part, the last first, without the first skip.
-func (x *taskIndex) pageOf(to []uint32, part *bitset, g *taskGroup, skip, limit int) []uint32 {
-	if g.column != nil {
-		return x.search.latest(to, part, g.column, skip, limit)
+// pageOf appends so many positions of a part without the first skip, the last first unless the
+// order is ascending.
+func (x *taskIndex) pageOf(to []uint32, part *bitset, g *taskGroup, skip, n int, ascending bool) []uint32 {
+	if ascending {
+		skip = part.total - skip - n
 	}
-	return part.top(to, skip, limit)
+	at := len(to)
+	if g.column != nil {
+		to = x.search.latest(to, part, g.column, skip, n)
+	} else {
+		to = part.top(to, skip, n)
+	}
+	if ascending {
+		slices.Reverse(to[at:])
+	}
+	return to
 }
 
 // count returns how many tasks match.

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The handlers of the approval workflow, an HTTP service. Run: node handlers.mjs [PORT]
+// The handlers of the approval workflow, an HTTP service. Run: node handlers.mjs [PORT [ADDRESS]]
 import { createServer } from "node:http";
 import { pathToFileURL } from "node:url";
 
@@ -26,4 +26,4 @@ export const server = createServer(async (request, reply) => {
   }
 });
 
-if (import.meta.url === pathToFileURL(process.argv[1]).href) server.listen(process.argv[2] ?? 9000);
+if (import.meta.url === pathToFileURL(process.argv[1]).href) server.listen(process.argv[2] ?? 9000, process.argv[3] ?? "127.0.0.1");

@@ -28,6 +28,9 @@ type counters struct {
 	durations promHistogram // of attempts run by handlers
 	slow      slowAttempts
 	late      uint64 // results that came too late to count
+
+	checkpoints [2]uint64 // taken, and refused because the step had made the most
+
 	templates map[templateName]*templateMoves
 }
 

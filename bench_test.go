@@ -341,34 +341,6 @@ func timeStart(b *testing.B, file, dir string) {
 	b.StartTimer()
 }
 
-// BenchmarkStartAfterKill compares starts after a kill, which write the journal again, with starts after a clean
-// end, in turns, with a million finished tasks.
-func BenchmarkStartAfterKill(b *testing.B) {
-	file, dir := buildRelease(b), b.TempDir()
-	fillStore(b, dir, 1_000_000)
-	var took, memory [2]float64 // after a clean end, and after a kill
-	for b.Loop() {
-		for i := range took {
-			began := time.Now()
-			p := startRelease(b, file, dir)
-			took[i] += time.Since(began).Seconds()
-			memory[i] += float64(wire.ResidentBytes(b, p.Process.Pid)) / 1e6
-			if i == 0 {
-				p.Process.Kill()
-				p.Wait()
-			} else {
-				p.stop(b)
-			}
-		}
-	}
-	for i, after := range []string{"clean", "kill"} {
-		b.ReportMetric(took[i]/float64(b.N), "s-after-"+after)
-		b.ReportMetric(memory[i]/float64(b.N), "MB-after-"+after)
-	}
-	info := must(os.Stat(filepath.Join(dir, journalName)))(b)
-	b.ReportMetric(float64(info.Size())/1e6, "MB-of-journal")
-}
-
 // fillStore fills a directory with finished diamonds.
 func fillStore(b *testing.B, dir string, tasks int) {
 	svc := openTestService(b, serviceTest{

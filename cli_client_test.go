@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -127,6 +128,28 @@ func TestNames(t *testing.T) {
 		got := runCLI(env, "", strings.Fields(line)...)
 		if got.code != want.code || !strings.Contains(got.stderr, want.stderr) {
 			t.Errorf("%s: got %d, %q; want %d, %q", line, got.code, got.stderr, want.code, want.stderr)
+		}
+	}
+}
+
+// TestResetClearsTheCheckpoint checks that step reset keeps the checkpoint of a step unless a flag
+// says otherwise.
+func TestResetClearsTheCheckpoint(t *testing.T) {
+	s := newTestServer(t, serviceTest{extra: []string{testTemplate("yields", stepSpec{name: "a", callable: "Outside"})}})
+	t.Chdir(t.TempDir())
+	s.create(`{"namespace":"t","name":"yields"}`)
+	finish := func(verb, body string) {
+		c := s.do("POST", "/v1/steps/claim", `{"callables":["*"],"wait_seconds":5}`).want(200)
+		path := "/v1/steps/" + c.text("0.step.step_uuid") + "/" + verb
+		s.do("POST", path, fmt.Sprintf(`{"lease":%q,%s}`, c.text("0.lease"), body)).want(200)
+	}
+	finish("checkpoint", `"cursor":7`)
+	for _, row := range [][2]string{{"--reason=again", "7"}, {"--clear-checkpoint", ""}} {
+		finish("fail", `"error":{"message":"no","retryable":false}`)
+		got := runCLI(map[string]string{"STEPWELL_URL": s.url}, "", "step", "reset", "latest", "a", row[0], "-o", "json")
+		var step struct{ Checkpoint *struct{ Cursor json.Number } }
+		if err := json.Unmarshal([]byte(got.stdout), &step); err != nil || (step.Checkpoint != nil) != (row[1] != "") {
+			t.Errorf("%s: got %+v, %v; want the cursor %q", row[0], got, err, row[1])
 		}
 	}
 }

@@ -453,8 +453,8 @@ func (p *process) stepAction(verb, help string, actor []string) command {
 	}
 }
 
-// actionMember defines the flags of complete and fail, and returns what sets their member of the
-// action.
+// actionMember defines the flags of complete, fail and reset, and returns what sets their member of
+// the action.
 func (o *options) actionMember(verb string, p *process) func(body map[string]any) error {
 	switch verb {
 	case "complete":
@@ -474,6 +474,14 @@ func (o *options) actionMember(verb string, p *process) func(body map[string]any
 				e["error_type"] = *kind
 			}
 			body["error"] = e
+			return nil
+		}
+	case "reset":
+		forget := o.Bool("clear-checkpoint", false, "begin from the start, not from the step's checkpoint")
+		return func(body map[string]any) error {
+			if *forget { // services from before checkpoints do not know it
+				body["clear_checkpoint"] = true
+			}
 			return nil
 		}
 	}

@@ -254,11 +254,12 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 		if k.gone {
 			return nil // it was for nothing
 		}
-		if t.mayYield(k.key.step) {
+		r, err := e.yieldLocked(t, k.key.step, o.checkpoint)
+		if err == nil {
 			k.gone = true
-			return c.append(t, t.checkpointRecord(k.key.step, o.checkpoint))
+			return c.append(t, r)
 		}
-		o = typedFailure(checkpointLimitType, "%v", tooManyCheckpoints(t, k.key.step))
+		o = typedFailure(checkpointLimitType, "%v", err)
 	}
 	if !k.gone {
 		k.gone = true
@@ -275,23 +276,20 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 
-// mayYield reports whether a step may make one more checkpoint.
-func (t *task) mayYield(i int) bool {
-	c := t.steps[i].checkpoint
-	return c == nil || c.number < maxCheckpoints
-}
-
-func tooManyCheckpoints(t *task, i int) error {
-	return failf(invalidFields, "step %q has made %d checkpoints, the most that a step may make", t.def(i).name, maxCheckpoints)
-}
-
-// checkpointRecord returns the record of a step that yields.
-func (t *task) checkpointRecord(i int, data []byte) *record {
+// yieldLocked returns the record of a step that yields, and counts it; an error if the step has
+// yielded too often.
+func (e *engine) yieldLocked(t *task, i int, data []byte) (*record, error) {
 	c := &checkpoint{number: 1, data: data}
 	if last := t.steps[i].checkpoint; last != nil {
 		c.number = last.number + 1
 	}
-	return &record{kind: recCheckpoint, step: i, checkpoint: c}
+	if c.number > maxCheckpoints {
+		e.stats.checkpoints[1]++
+		return nil, failf(invalidFields, "step %q has made %d checkpoints, the most that a step may make",
+			t.def(i).name, maxCheckpoints)
+	}
+	e.stats.checkpoints[0]++
+	return &record{kind: recCheckpoint, step: i, checkpoint: c}, nil
 }
 
 // wasCancelled reports whether an outcome says only that the handler was cut off.

@@ -572,10 +572,10 @@ func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep
 		q.until = h.until
 		return h, err
 	case q.verb == yieldVerb:
-		if !t.mayYield(h.step) {
-			return nil, tooManyCheckpoints(t, h.step)
+		r, err := e.yieldLocked(t, h.step, q.outcome.checkpoint)
+		if err != nil {
+			return nil, err
 		}
-		r := t.checkpointRecord(h.step, q.outcome.checkpoint)
 		r.checkpoint.worker, r.subject = s.lease.worker, q.subject
 		return h, c.append(t, r)
 	}

@@ -1173,6 +1173,9 @@ func TestTooManyCheckpoints(t *testing.T) {
 	if _, err := yield(); kindOf(err) != invalidFields || !strings.Contains(err.Error(), "10000 checkpoints") {
 		t.Errorf("got %v; want it refused", err)
 	}
+	if got := s.engine.stats.checkpoints; got != [2]uint64{maxCheckpoints, 1} {
+		t.Errorf("got %d checkpoints taken and refused", got)
+	}
 	if v := must(s.store.view(id))(t); len(v.log) > 20_000 {
 		t.Errorf("the log has %d bytes", len(v.log))
 	}

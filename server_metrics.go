@@ -340,6 +340,8 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	counts(m, "stepwell_attempts_total", "counter", "Step attempts that ended, by outcome.",
 		"outcome", []string{"failure", "success"}, f.attempts[:])
 	m.single("stepwell_late_results_total", "counter", "Handler results that came too late to count.", float64(f.late))
+	counts(m, "stepwell_checkpoints_total", "counter", "Checkpoints of steps, and those refused because the step had made the most.",
+		"outcome", []string{"taken", "refused"}, f.checkpoints[:])
 	counts(m, "stepwell_schema_misfits_total", "counter", "Contexts and results that did not fit their schemas.", "of",
 		[]string{"context", "result"}, f.misfits[:])
 	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")

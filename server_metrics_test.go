@@ -442,7 +442,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		t.Errorf("got %d families and %d samples; want many", len(r.families), len(r.samples))
 	}
 	allowed := map[string][]string{
-		"route": append(patterns, "unmatched"), "version": {version, runtime.Version()}, "outcome": {"success", "failure"},
+		"route": append(patterns, "unmatched"), "version": {version, runtime.Version()}, "outcome": {"success", "failure", "taken", "refused"},
 		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
 		"mode": deliveryModeNames[:], "task": {"kept", "dropped"}, "of": {"context", "result"}, "role": {"orchestration", "worker"},

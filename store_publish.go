@@ -135,11 +135,17 @@ type domainLog struct {
 func (l *domainLog) append(e domainEvent) {
 	l.held = append(l.held, e)
 	l.bytes += len(e.payload)
+	for _, s := range l.subscriptions {
+		s.list(&l.held[len(l.held)-1], l.end()-1)
+	}
 	for (len(l.held) > l.keep || l.bytes > maxDomainBytes) && l.held[0].seq != e.seq {
 		l.lost = l.held[0].seq
 		l.gone = max(l.gone, l.lost)
 		for l.held[0].seq == l.lost {
 			l.overtake(&l.held[0])
+			for _, s := range l.subscriptions {
+				s.unlist(l.first)
+			}
 			l.bytes -= len(l.held[0].payload)
 			l.held[0] = domainEvent{} // or the array would keep it
 			l.held = l.held[1:]
@@ -157,6 +163,9 @@ func (l *domainLog) after(seq uint64) uint64 {
 func (l *domainLog) forget(seq uint64) {
 	l.first += uint64(len(l.held))
 	l.held, l.bytes, l.lost, l.gone = nil, 0, seq, seq
+	for _, s := range l.subscriptions {
+		s.listed, s.listDead = nil, 0
+	}
 }
 
 // oldest returns the first sequence of which nothing is missing.
@@ -264,8 +273,59 @@ type subscription struct {
 	dead       []deadNotice // in the order of the events
 
 	wants     func(e *domainEvent) bool // nil for a subscriber that is not configured
+	listed    []listedEvent             // the held events with a delivery, in their order
+	listDead  int                       // of these, those given up
 	next      uint64                    // number of the first event that may not be settled
 	overtaken []deadNotice              // events that the log dropped before they were sent; not on disk yet
+}
+
+// listedEvent is a held event that a subscriber gets, not counting fast ones.
+type listedEvent struct {
+	number uint64
+	dead   bool // it was given up
+}
+
+// list adds a held event to those that the subscriber gets, if it does.
+func (s *subscription) list(e *domainEvent, number uint64) {
+	if s.wants == nil || e.seq <= s.from || e.fast() {
+		return
+	}
+	if _, dead := s.find(e.seq, e.n); dead || s.wants(e) {
+		s.listed = append(s.listed, listedEvent{number, dead})
+		s.listDead += boolCount(dead)
+	}
+}
+
+// unlist removes the oldest held event, before it is dropped.
+func (s *subscription) unlist(number uint64) {
+	if len(s.listed) > 0 && s.listed[0].number == number {
+		s.listDead -= boolCount(s.listed[0].dead)
+		s.listed = s.listed[1:]
+	}
+}
+
+// place returns where the first listed event from a number on is.
+func (s *subscription) place(number uint64) int {
+	return sort.Search(len(s.listed), func(i int) bool { return s.listed[i].number >= number })
+}
+
+// mark notes whether a held event was given up.
+func (l *domainLog) mark(s *subscription, x *deadNotice, dead bool) {
+	number, held := l.number(x.seq, x.n)
+	if i := s.place(number); held && i < len(s.listed) && s.listed[i].number == number && s.listed[i].dead != dead {
+		s.listed[i].dead = dead
+		s.listDead += 2*boolCount(dead) - 1
+	}
+}
+
+// number returns the number of a held event.
+func (l *domainLog) number(seq uint64, n int) (number uint64, held bool) {
+	for number = l.after(seq - 1); number < l.end() && l.held[number-l.first].seq == seq; number++ {
+		if l.held[number-l.first].n == n {
+			return number, true
+		}
+	}
+	return 0, false
 }
 
 // subscription returns that of a name, or nil.
@@ -293,9 +353,12 @@ func (l *domainLog) apply(d *subscriberMark) {
 		if known {
 			s.dead = slices.Delete(s.dead, i, i+1)
 		}
-		if x == d.dead {
+		if l.mark(s, x, x == d.dead); x == d.dead {
 			s.dead = slices.Insert(s.dead, i, *x)
-			s.dead = s.dead[max(0, len(s.dead)-maxDeadNotices):]
+		}
+		if len(s.dead) > maxDeadNotices {
+			l.mark(s, &s.dead[0], false)
+			s.dead = s.dead[1:]
 		}
 	}
 }
@@ -332,6 +395,10 @@ func (s *store) subscribe(name string, wants func(e *domainEvent) bool) error {
 		}
 		sub := s.events.domain.subscription(name)
 		sub.wants, sub.next = wants, s.events.domain.after(sub.done)
+		sub.listed, sub.listDead = nil, 0
+		for i := range s.events.domain.held {
+			sub.list(&s.events.domain.held[i], s.events.domain.first+uint64(i))
+		}
 		return nil
 	})
 	return err
@@ -483,42 +550,143 @@ type deliveryRow struct {
 // deliveryFilter selects deliveries; empty members select all.
 type deliveryFilter struct{ subscriber, status string }
 
-func (f *deliveryFilter) selects(r *deliveryRow) bool {
-	return (f.subscriber == "" || f.subscriber == r.subscriber) && (f.status == "" || f.status == r.status)
-}
-
 // deliveriesLocked returns some of the deliveries, the newest event first, and how many there
-// are. Fast events are none.
+// are. Fast events are none. It passes over those before the offset, and looks at no others.
 func (s *store) deliveriesLocked(f deliveryFilter, offset, limit int) (rows []deliveryRow, total int) {
-	l := &s.events.domain
-	add := func(r deliveryRow) {
-		if f.selects(&r) {
-			if total++; total > offset && len(rows) < limit {
-				rows = append(rows, r)
-			}
+	var walks []*deliveryWalk
+	for _, sub := range s.events.domain.subscriptions {
+		if sub.wants != nil && (f.subscriber == "" || f.subscriber == sub.name) {
+			w := s.events.domain.walk(sub, f.status)
+			walks, total = append(walks, w), total+w.total
 		}
 	}
-	for i := len(l.held) - 1; i >= 0; i-- {
-		for _, sub := range l.subscriptions {
-			if r, ok := l.row(sub, l.first+uint64(i)); ok {
-				add(r)
+	for n := 0; n < min(offset+limit, total); n++ {
+		var first *deliveryWalk
+		for _, w := range walks {
+			if w.next() && (first == nil || w.newer(first)) {
+				first = w
 			}
 		}
-	}
-	for _, sub := range l.subscriptions {
-		for _, x := range slices.Backward(sub.dead) {
-			if x.seq <= l.lost && sub.wants != nil {
-				add(deliveryRow{sub.name, deliveryDead, false, x})
-			}
+		if first == nil {
+			break
 		}
+		if n >= offset {
+			rows = append(rows, first.row())
+		}
+		first.take()
 	}
 	return rows, total
+}
+
+// deliveryWalk goes through the deliveries to one subscriber, the newest event first: those of
+// held events, and in between those given up.
+type deliveryWalk struct {
+	log     *domainLog
+	sub     *subscription
+	status  string // the only one; "" for all
+	pending int    // the place of the first pending one among those listed
+	listed  int    // how many listed ones are left
+	dead    int    // how many of those given up are left
+	total   int
+}
+
+// walk returns the walk through the deliveries with a status, "" for all.
+func (l *domainLog) walk(sub *subscription, status string) *deliveryWalk {
+	l.skip(sub)
+	w := &deliveryWalk{log: l, sub: sub, status: status, pending: sub.place(sub.next)}
+	listed, again := len(sub.listed), 0 // given up before a crash, and tried again
+	for i := w.pending; i < listed && l.seqOf(sub, i) == l.seqOf(sub, w.pending); i++ {
+		again += boolCount(sub.listed[i].dead)
+	}
+	pending, dead := listed-w.pending, len(sub.dead)-again
+	delivered := w.pending - (sub.listDead - again)
+	w.listed, w.dead = listed, len(sub.dead)
+	w.total = pending + dead + delivered
+	switch status {
+	case deliveryPending:
+		w.total, w.dead = pending, 0
+	case deliveryDelivered:
+		w.total, w.listed, w.dead = delivered, w.pending, 0
+	case deliveryDead:
+		w.total, w.listed = dead, 0
+	}
+	return w
+}
+
+// seqOf returns the record of a listed event.
+func (l *domainLog) seqOf(s *subscription, i int) uint64 {
+	return l.held[s.listed[i].number-l.first].seq
+}
+
+// next reports whether a delivery is left, and skips what is none.
+func (w *deliveryWalk) next() bool {
+	if w.status == deliveryPending && w.listed <= w.pending {
+		w.listed = 0
+	}
+	for w.listed > 0 && w.listed <= w.pending && w.sub.listed[w.listed-1].dead {
+		w.listed-- // it is among those given up
+	}
+	for w.dead > 0 && w.triedAgain(&w.sub.dead[w.dead-1]) {
+		w.dead--
+	}
+	return w.listed > 0 || w.dead > 0
+}
+
+// triedAgain reports whether an event that was given up is pending since a restart.
+func (w *deliveryWalk) triedAgain(x *deadNotice) bool {
+	if x.seq <= w.log.lost || w.pending == len(w.sub.listed) {
+		return false
+	}
+	number, held := w.log.number(x.seq, x.n)
+	return held && number >= w.sub.listed[w.pending].number
+}
+
+func (w *deliveryWalk) event() *domainEvent {
+	return &w.log.held[w.sub.listed[w.listed-1].number-w.log.first]
+}
+
+// place returns the record and the place in it of the next delivery, and whether it was given up.
+func (w *deliveryWalk) place() (seq uint64, n int, dead bool) {
+	if w.dead > 0 {
+		x := &w.sub.dead[w.dead-1]
+		seq, n, dead = x.seq, x.n, true
+	}
+	if w.listed > 0 {
+		if e := w.event(); !dead || cmp.Or(cmp.Compare(e.seq, seq), cmp.Compare(e.n, n)) > 0 {
+			return e.seq, e.n, false
+		}
+	}
+	return seq, n, dead
+}
+
+// newer reports whether the event of the next delivery is newer than that of another walk.
+func (w *deliveryWalk) newer(other *deliveryWalk) bool {
+	seq, n, _ := w.place()
+	otherSeq, otherN, _ := other.place()
+	return cmp.Or(cmp.Compare(seq, otherSeq), cmp.Compare(n, otherN)) > 0
+}
+
+func (w *deliveryWalk) row() deliveryRow {
+	if _, _, dead := w.place(); dead {
+		return deliveryRow{w.sub.name, deliveryDead, false, w.sub.dead[w.dead-1]}
+	}
+	r, _ := w.log.row(w.sub, w.sub.listed[w.listed-1].number)
+	return r
+}
+
+func (w *deliveryWalk) take() {
+	if _, _, dead := w.place(); dead {
+		w.dead--
+	} else {
+		w.listed--
+	}
 }
 
 // row returns the delivery of the event with a number to a subscriber.
 func (l *domainLog) row(sub *subscription, number uint64) (r deliveryRow, ok bool) {
 	e := &l.held[number-l.first]
-	if sub.wants == nil || e.seq <= sub.from || e.fast() || !sub.wants(e) {
+	i := sub.place(number)
+	if i == len(sub.listed) || sub.listed[i].number != number {
 		return r, false
 	}
 	r = deliveryRow{subscriber: sub.name, status: deliveryDelivered, notice: e.given(e.at, 0, "")}

@@ -22,8 +22,9 @@ package main
 //
 // Step 2 gives J a second name, so that J is never missing; it renames J where the file
 // system has no second names. Steps 3, 5 and 6 wait for copies of the directory, see
-// copyWatch. A snapshot that failed or was given up leaves row 3 behind, and the next one
-// begins at step 4. The very first start makes journal.jsonl by steps 1 and 3.
+// copyWatch; for one that began at that moment, J', S' or J- stays as an empty file.
+// A snapshot that failed or was given up leaves row 3 behind, and the next one begins
+// at step 4. The very first start makes journal.jsonl by steps 1 and 3.
 // The directory is synced after steps 2, 3 and 5; nothing is written to the new
 // journal before the sync of step 3. A snapshot without a journal is none of
 // these states and is refused: otherwise the journal's records would be lost

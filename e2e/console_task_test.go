@@ -101,6 +101,7 @@ func TestConsoleActions(t *testing.T) {
 	p.clickText("Complete the step")
 	p.waitText("The result is not valid JSON.")
 	p.fill("dialog textarea", `{"approved": true}`)
+	p.wait(`!document.querySelector("dialog .problem")`)
 	p.clickText("The same as a command")
 	p.waitText("curl -sS -X PATCH " + s.ready.OrchestrationURL + "/v1/tasks/" + id)
 	p.screenshots("task-form")

@@ -274,7 +274,7 @@ export function confirmForm({ heading, about, fields = [], commands, action, dan
     const place = h("div", { role: "alert" }), texts = h("details.commands");
     const send = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
     const write = () => texts.replaceChildren(h("summary", "The same as a command"), ...commands().map((c) => command(...c)));
-    const form = h("form.form", { oninput: () => commands && write() },
+    const form = h("form.form", { oninput: () => { place.replaceChildren(); if (commands) write(); } },
       h("p.about", about), fields, commands && texts, h("div.row.end", place, send));
     if (commands) write();
     const box = dialog(heading, form);

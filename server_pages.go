@@ -447,9 +447,6 @@ func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 	entries, _ := fs.ReadDir(consoleFiles, "web/console") // embedded, so there is no error
 	for _, e := range entries {
 		text, _ := consoleFiles.ReadFile("web/console/" + e.Name())
-		if e.Name() != "index.html" {
-			text = compact(e.Name(), text)
-		}
 		fmt.Fprintf(sum, "%s %d\n%s", e.Name(), len(text), text)
 		s.files[e.Name()] = text
 	}
@@ -460,75 +457,6 @@ func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 	s.tag = contentTag([]byte(s.build + facts))
 	delete(s.files, "index.html")
 	return s
-}
-
-// compact returns a script or a style sheet without comments, indentation, and spaces that separate
-// nothing. Strings, templates and regular expressions stay as they are; a template must not be in a
-// template. Lines end where they did, unless that cannot matter.
-func compact(name string, text []byte) []byte {
-	script := strings.HasSuffix(name, ".js")
-	out, gap := make([]byte, 0, len(text)), byte(0) // gap is what separates out from the rest: a space, a newline or 0
-	for i := 0; i < len(text); {
-		end := i + 1
-		switch c := text[i]; {
-		case c == ' ' || c == '\n':
-			if i = end; gap != '\n' {
-				gap = c
-			}
-			continue
-		case bytes.HasPrefix(text[i:], []byte("/*")):
-			i = endOf(text, i+2, "*/")
-			continue
-		case script && bytes.HasPrefix(text[i:], []byte("//")):
-			i, gap = endOf(text, i, "\n"), '\n'
-			continue
-		case c == '"' || c == '`' || script && (c == '\'' || c == '/' && bytes.IndexByte([]byte("(,=:[!&|?{;>"), out[len(out)-1]) >= 0):
-			end = endOfQuoted(text, i)
-		}
-		if gap != 0 && len(out) > 0 && separates(script, out[len(out)-1], gap, text[i]) {
-			out = append(out, gap)
-		}
-		gap, out, i = 0, append(out, text[i:end]...), end
-	}
-	return out
-}
-
-// separates reports whether a space or a newline between two bytes matters.
-func separates(script bool, a, gap, b byte) bool {
-	in := func(set string, c byte) bool { return strings.IndexByte(set, c) >= 0 }
-	switch {
-	case !script:
-		return !in("{};,>:", a) && !in("{};,>", b)
-	case gap == '\n':
-		return !in("{([,;", a)
-	case in("+-", a) && in("+-", b):
-		return true
-	}
-	return !in("{}()[],;:?=<>!&|*%/+-", a) && !in("{}()[],;:?=<>!&|*%/+-", b)
-}
-
-// endOf returns where the first text after i ends.
-func endOf(text []byte, i int, mark string) int {
-	n := bytes.Index(text[i:], []byte(mark))
-	if n < 0 {
-		return len(text)
-	}
-	return i + n + len(mark)
-}
-
-// endOfQuoted returns the end of the string, template or regular expression that begins at i.
-func endOfQuoted(text []byte, i int) int {
-	for quote, class := text[i], false; i+1 < len(text); {
-		switch i++; {
-		case text[i] == '\\':
-			i++
-		case quote == '/' && (text[i] == '[' || text[i] == ']'):
-			class = text[i] == '['
-		case text[i] == quote && !class:
-			return i + 1
-		}
-	}
-	return len(text)
 }
 
 // pageAt returns the page for a request path. Its links to files are relative, so that they

@@ -76,7 +76,7 @@ async function show(focus) {
       title: setTitle, remember, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
   } catch (error) {
     if (signal.aborted) return;
-    view.replaceChildren(h("h1.hidden", document.title), problem(error, () => show()));
+    view.replaceChildren(h("h1", found.title), problem(error, () => show()));
   }
   if (focus && !signal.aborted && !view.contains(document.activeElement)) focusHeading(view);
 }

@@ -67,8 +67,8 @@ async function showOne(root, { params, signal, title }) {
   const picture = h("div");
   root.replaceChildren(h("div.view",
     h("div.row", h("h1", h("span.soft", template.namespace + "/"), template.name, " ", h("span.tag", template.version)),
-      link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
-      link("/start/" + templatePath(template), "Start a task", { class: "button primary" })),
+      h("div.row", link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
+        link("/start/" + templatePath(template), "Start a task", { class: "button primary" }))),
     template.description && h("p.lead.soft", template.description),
     versions.length > 1 && h("nav.chips", { "aria-label": "Versions" }, h("span.soft", "Versions"),
       versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),

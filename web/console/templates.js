@@ -92,7 +92,7 @@ function drawGraph(picture, template, signal) {
 
 function steps(template) {
   const declared = new Map((template.configuration?.steps || []).map((s) => [s.name, s]));
-  return table("Steps", ["Step", "Runs", "After", ["Attempts", "num"], ["Timeout", "num"]], template.steps.map((s) => ({ id: "step-" + s.name, cells: [
+  return table("Steps", ["Step", ["Runs", "wide-cell"], "After", ["Attempts", "num"], ["Timeout", "num"]], template.steps.map((s) => ({ id: "step-" + s.name, cells: [
     [h("strong", s.name), " ", s.type !== "standard" && h("span.tag", s.type), h("p.about.soft", s.description)],
     h("code", s.handler?.callable || "–"), s.dependencies.join(", ") || "–",
     s.default_retryable ? s.default_max_attempts : 1, time(declared.get(s.name)?.timeout_seconds ?? undefined)] })));

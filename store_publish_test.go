@@ -47,9 +47,11 @@ type domainView struct {
 	CorrelationID string `json:"correlation_id"`
 }
 
-// domainOf returns the domain events that a follower would receive from a sequence on.
+// domainOf returns the domain events that a follower would receive from a sequence on, once the service
+// has settled.
 func domainOf(t *testing.T, s *service, filter eventFilter, after uint64) (events []domainView) {
 	t.Helper()
+	settle(s)
 	filter.kind = domainKind
 	for line := range strings.Lines(allEvents(t, s, filter, after)) {
 		if data, ok := strings.CutPrefix(line, "data: "); ok {

@@ -292,13 +292,17 @@ func (r *figureRow) errorTypes() []errorTypeCount {
 	return all
 }
 
-// commonestType returns the error type of most failed attempts. A state document may
-// count failures without their types.
-func (r *figureRow) commonestType() string {
-	if all := r.errorTypes(); len(all) > 0 {
-		return all[0].ErrorType
+// commonestError names the error type of most failed attempts, as the end of a sentence. A state
+// document may count failures without their types.
+func (r *figureRow) commonestError() string {
+	all := r.errorTypes()
+	if len(all) == 0 {
+		return ""
 	}
-	return otherErrorType
+	if all[0].ErrorType == otherErrorType {
+		return ", most often with a custom error type"
+	}
+	return ", most often with " + all[0].ErrorType
 }
 
 // stateCounts is how many tasks and steps of the store are in each state.
@@ -578,8 +582,8 @@ func adviceOnFailures(steps []namedFigures) []string {
 	})
 	var advice []string
 	for _, n := range failing[:min(len(failing), adviceEach)] {
-		advice = append(advice, fmt.Sprintf("Step %s of %s fails in %.2f %% of its %d attempts, "+
-			"most often with %s.", n.step, n.fullName(), n.attemptErrorRate(), n.attempts(), n.commonestType()))
+		advice = append(advice, fmt.Sprintf("Step %s of %s fails in %.2f %% of its %s%s.", n.step, n.fullName(),
+			n.attemptErrorRate(), counted(int(n.attempts()), "attempt", "attempts"), n.commonestError()))
 	}
 	return advice
 }

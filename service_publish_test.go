@@ -121,6 +121,7 @@ func TestSubscribersGetTheirEvents(t *testing.T) {
 	for range 20 {
 		mustCreate(t, s, "pay")
 	}
+	all.await(80) // the stream is complete
 	stream := domainOf(t, s, eventFilter{}, 0)
 	for name, test := range map[string]struct {
 		at    *receiver

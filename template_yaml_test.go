@@ -43,6 +43,8 @@ var yamlSuiteAdded = map[string]string{
 
 // TestYAMLSuite checks the cases of the public yaml-test-suite: a case that is one document of YAML
 // 1.2 with tags of the core schema reads as its JSON, and each other case is refused.
+// Of the valid cases, these are refused: 23 are no document or several, 13 have other tags, 3 are of YAML
+// 1.1 (MUS6-02 to 04), 27 have keys that JSON cannot express, and UKK6-02 is a lone !.
 func TestYAMLSuite(t *testing.T) {
 	var cases []struct {
 		ID   string
@@ -73,8 +75,8 @@ func TestYAMLSuite(t *testing.T) {
 			read++
 		}
 	}
-	if read < 239 {
-		t.Errorf("got %d cases read; want 239", read)
+	if read != 241 {
+		t.Errorf("got %d cases read; want 241", read)
 	}
 }
 

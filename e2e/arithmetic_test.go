@@ -412,7 +412,8 @@ func foreignMethod(step map[string]any) string {
 }
 
 // TestTemplatesOfOtherWorkers runs every template of the data folder, as JSON, YAML and TOML, by a
-// handler that does what the method says.
+// handler that does what the method says. The events of the steps arrive at a subscriber and in the
+// stream, once each.
 func TestTemplatesOfOtherWorkers(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -420,29 +421,39 @@ func TestTemplatesOfOtherWorkers(t *testing.T) {
 	with, want := withMethods(t, dir)
 	for _, form := range []string{"json", "toml", "yaml"} {
 		h := &methodHandler{methods: map[string]map[string]int{}}
-		web := httptest.NewServer(h)
+		web, subscriber := httptest.NewServer(h), newSubscriber(t)
 		t.Cleanup(web.Close)
 		p := serve(t, "--memory", "--templates", inForm(t, with, form),
-			"--config", configFile(t, fmt.Sprintf("[worker.handlers]\n\"*\" = %q\n", web.URL)))
+			"--config", configFile(t, fmt.Sprintf("[worker.handlers]\n\"*\" = %q\n", web.URL)+subscriber.config))
 		list := p.api().do("GET", "/v1/templates", "").want(200)
 		for i := range want.templates {
 			at := fmt.Sprintf("templates.%d.", i)
 			p.api().await(p.api().create(fmt.Sprintf(`{"namespace":%q,"name":%q}`, list.text(at+"namespace"), list.text(at+"name"))), "complete")
 		}
+		streamed := eventTypes(readDomainEvents(t, p.ready.OrchestrationURL, len(want.events)))
+		var sent []sentEvent
+		for range want.events {
+			sent = append(sent, next(t, subscriber.arrived))
+		}
 		p.stop()
+		if got := eventTypes(sent); !slices.Equal(got, want.events) || !slices.Equal(streamed, want.events) || len(subscriber.arrived) > 0 {
+			t.Errorf("%s: got events %v, in the stream %v; want %v once each", form, got, streamed, want.events)
+		}
 		if !reflect.DeepEqual(h.methods, want.calls) {
 			t.Errorf("%s: got calls %v; want %v", form, h.methods, want.calls)
 		}
 	}
 }
 
-// foreignCalls counts the templates, and the calls that one run of each makes.
+// foreignCalls has the number of templates, and the calls and the sorted events of one run of each.
 type foreignCalls struct {
 	templates int
 	calls     map[string]map[string]int
+	events    []string
 }
 
-// withMethods copies the templates to a directory, and gives their steps methods.
+// withMethods copies the templates to a directory, and gives their steps methods, and events where the
+// list of these is there: it is empty in all of them.
 func withMethods(t *testing.T, dir string) (to string, want foreignCalls) {
 	to, want.calls = t.TempDir(), map[string]map[string]int{}
 	for _, file := range wire.Must(filepath.Glob(filepath.Join(dir, "*.json")))(t) {
@@ -455,6 +466,12 @@ func withMethods(t *testing.T, dir string) (to string, want foreignCalls) {
 			handler, method := step["handler"].(map[string]any), foreignMethod(step)
 			if method != "" {
 				handler["method"] = method
+			}
+			if list, ok := step["publishes_events"].([]any); ok {
+				name := fmt.Sprintf("%s.%s", tpl["name"], step["name"])
+				step["publishes_events"] = append(list, map[string]any{"name": name, "description": "", "schema": map[string]any{},
+					"delivery_mode": "durable"})
+				want.events = append(want.events, name)
 			}
 			n := 1
 			switch name := step["name"]; {
@@ -470,6 +487,7 @@ func withMethods(t *testing.T, dir string) (to string, want foreignCalls) {
 		want.templates++
 		writeFile(t, filepath.Join(to, filepath.Base(file)), wire.Must(json.Marshal(tpl))(t))
 	}
+	slices.Sort(want.events)
 	return to, want
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
 // changing matches what differs from run to run in the output of the command line: durations, ages and
@@ -67,6 +69,47 @@ func TestWatchedList(t *testing.T) {
 	if code := list.cmd.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("got exit code %d; want 130", code)
 	}
+}
+
+// TestEditedTemplates edits the templates of a service for development: new tasks follow, a running one
+// keeps its steps, and after a mistake the templates from before it are used until it is mended.
+func TestEditedTemplates(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	h := wire.NewHeldHandler(t, 16)
+	steps := []stepSpec{{name: "a", callable: h.URL}, {name: "b", callable: h.URL}, {name: "c", callable: h.URL}}
+	dir := templateDir(t, testTemplate("held", steps[:1]...))
+	file, other := filepath.Join(dir, "0.json"), filepath.Join(dir, "other.yaml")
+	p := serve(t, "--dev", "--memory", "--templates", dir)
+	var ids []string
+	create := func() { ids = append(ids, p.api().create(createHeld)) }
+	edit := func(n int) {
+		writeFile(t, file, []byte(testTemplate("held", steps[:n]...)))
+		eventually(t, "the edited template", func() bool {
+			return len(p.api().do("GET", "/v1/templates/t/held/1.0.0", "").want(200).get("steps").([]any)) == n
+		})
+		create()
+	}
+	create()
+	h.Await(t)
+	edit(2)
+	writeFile(t, file, []byte("{\n  \"name\": \"held\",\n  \"steps\": 5\n}"))
+	writeFile(t, other, []byte("name: other\nversion: 1.0.0\nsteps: [}\n"))
+	for _, problem := range []string{file + ":1:1: version: is required", file + ":3:3: steps: is a number", other + ":3:9: "} {
+		eventually(t, problem, func() bool { return strings.Contains(p.stderr.String(), problem) })
+	}
+	create()
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	edit(3)
+	close(h.Release)
+	for i, want := range []string{"1", "2", "2", "3"} {
+		if got := p.api().await(ids[i], "complete").text("total_steps"); got != want {
+			t.Errorf("task %d has %s steps; want %s", i, got, want)
+		}
+	}
+	p.stop()
 }
 
 // TestBashCompletion completes command lines in a real shell, with names from a running service.

@@ -206,6 +206,26 @@ func TestConsoleLetters(t *testing.T) {
 	p.waitText("paid in cash")
 }
 
+// TestConsoleStaleTasks lists the tasks that have been too long in their state, and those that nearly have.
+func TestConsoleStaleTasks(t *testing.T) {
+	t.Parallel()
+	p, s := openConsole(t, "/fixture", "--fixture")
+	advance := func(minutes int) {
+		s.api().do("POST", "/_stepwell/clock", fmt.Sprintf(`{"advance":"%dm"}`, minutes)).want(200)
+	}
+	for _, minutes := range []int{15, 26, 1} { // the limit is 30 minutes
+		s.api().create(`{"namespace":"demo","name":"approval"}`)
+		advance(minutes)
+	}
+	p.open(s.ready.OrchestrationURL + "/console/dlq")
+	p.waitText("No dead letters")
+	const rows = `[...document.querySelectorAll("tbody tr")].map((row) => [...row.cells].slice(1).map((e) => e.innerText).join(", ")).join("; ")`
+	if got, want := p.eval(rows), "Stale, Running, 42 min, 30 min, 42 min; Warning, Running, 27 min, 30 min, 27 min"; got != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
+	p.inspect("dlq-stale")
+}
+
 // TestConsoleAnalytics shows figures as charts and as a table.
 func TestConsoleAnalytics(t *testing.T) {
 	t.Parallel()
@@ -327,7 +347,7 @@ func TestDocsPage(t *testing.T) {
 	p.wait(send + `.textContent === "Stop" && document.querySelector("#streamEvents .answer")`)
 	s.api().await(s.api().create(`{"namespace":"demo","name":"diamond"}`), "complete")
 	p.wait(`document.querySelector("#streamEvents .answer pre").textContent.includes('"to_state":"complete"')`)
-	p.screenshot("docs", 1280, "light")
+	p.screenshots("docs")
 	p.eval(send + ".click()")
 	p.wait(`document.querySelector("#streamEvents .measure").textContent.startsWith("Stream stopped · ")`)
 	p.wait(send + `.textContent === "Send GET"`)

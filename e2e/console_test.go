@@ -436,6 +436,12 @@ func TestConsoleErrors(t *testing.T) {
 	proxy.fail(0)
 	p.clickText("Try again")
 	p.waitText("No task yet")
+	p.open(proxy.url + "/console/tasks/00000000-0000-7000-8000-000000000000")
+	p.waitText("not found")
+	p.wait(`document.querySelector("#live").textContent === ""`) // there is nothing to follow
+	p.key("s")                                                   // there are no steps to show
+	p.open(proxy.url + "/console/tasks")
+	p.waitText("No task yet")
 	proxy.server.CloseClientConnections()
 	proxy.server.Listener.Close()
 	p.clickText("Running 0")

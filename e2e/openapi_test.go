@@ -35,6 +35,8 @@ var undeclarable = map[string]string{
 	"replaceStubs stubs[0].outcomes[0].hang": "nothing can be combined with it",
 	"replaceStubs stubs":                     "too many stubs are a conflict",
 	"verify match.kind":                      "without it, the conditions are those on handler calls",
+	"addStub match.kind":                     "without it, the conditions are those on handler calls",
+	"replaceStubs stubs[0].match.kind":       "without it, the conditions are those on handler calls",
 }
 
 // unlimited names the operations whose bodies this test leaves out.

@@ -54,8 +54,9 @@ class Letters {
     const [entries, stale, stats] = await Promise.all([read(list), read("/staleness?limit=100"), read("/stats").catch(() => null)]);
     if (this.signal.aborted || status !== this.status) return;
     this.showChips(stats);
-    this.showQueue(entries);
-    this.showStale(stale);
+    const late = stale.filter((t) => t.health_status !== "healthy");
+    this.showQueue(entries, late.length);
+    this.showStale(late, stale.length);
   }
 
   showChips(stats) {
@@ -71,10 +72,11 @@ class Letters {
     this.chips.querySelector("[aria-pressed=true]")?.focus();
   }
 
-  showQueue(entries) {
+  showQueue(entries, late) {
     const pending = this.status === "Pending";
     if (!entries.length) {
-      return this.queue.replaceChildren(pending ? empty("Nothing needs you", "A task appears here when a step has failed for good, or when it has made no progress for too long.")
+      return this.queue.replaceChildren(pending ? empty(late ? "No dead letters" : "Nothing needs you",
+        "A task appears here when a step has failed for good, or when it is stale and its template sends it here.")
         : empty("No such entry", `No investigation ended as “${statuses[this.status].toLowerCase()}”.`));
     }
     const columns = pending ? ["Task", ["Why", "wide-cell"], ["Priority", "num"], "Now", "Since", ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
@@ -93,13 +95,14 @@ class Letters {
     return [task({ ...e, task_name: e.task_snapshot.task_name }, e.task_snapshot.namespace), words(e.dlq_reason), e.resolution_notes || "–", e.resolved_by || "–", ago(e.resolution_timestamp), this.opener(e)];
   }
 
-  showStale(tasks) {
-    const late = tasks.filter((t) => t.health_status !== "healthy"), tones = { stale: "bad", warning: "wait" };
+  showStale(late, unfinished) {
+    const tones = { stale: "bad", warning: "wait" };
     const rows = late.map((t) => [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), state(t.current_state),
       minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes)]);
-    this.stale.replaceChildren(h("h2", "Stale tasks"), rows.length
-      ? table("Stale tasks", ["Task", "Health", "State", ["In it for", "num"], ["Allowed", "num"], ["Age", "num"]], rows)
-      : h("p.soft", tasks.length ? "Every unfinished task is within its limits." : "There are no unfinished tasks."));
+    const about = rows.length ? "Tasks that have been in their state for longer than its limit, or soon will be."
+      : unfinished ? "Every unfinished task is within its limits." : "There are no unfinished tasks.";
+    this.stale.replaceChildren(h("div", h("h2", "Stale tasks"), h("p.soft", about)), rows.length
+      ? table("Stale tasks", ["Task", "Health", "State", ["In state", "num"], ["Limit", "num"], ["Age", "num"]], rows) : "");
   }
 }
 

@@ -76,9 +76,11 @@ async function show(focus) {
       title: setTitle, remember, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
   } catch (error) {
     if (signal.aborted) return;
-    view.replaceChildren(h("h1.hidden", document.title), problem(error, () => show()));
+    leaving.abort(); // ends its stream
+    pageKeys = {};
+    view.replaceChildren(h("h1", found.title), problem(error, () => show()));
   }
-  if (focus && !signal.aborted && !view.contains(document.activeElement)) focusHeading(view);
+  if (focus && view.isConnected && !view.contains(document.activeElement)) focusHeading(view);
 }
 
 const nowhere = (view) => view.replaceChildren(h("h1.hidden", "No such page"), empty("No such page",

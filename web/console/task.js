@@ -470,7 +470,7 @@ class StepList {
     const fits = all.filter((s) => s.name.toLowerCase().includes(this.text) && (!this.only || look(s.state).word === this.only));
     this.rows = new Map(fits.slice(0, this.shown).map((s) => [s.id, this.row(s)]));
     const ghosts = this.text || this.only || fits.length > this.shown ? [] : model.ghosts().map((g) => h("tr.soft",
-      h("td", g.skipped ? "Not taken" : "Not decided yet"), h("td", g.name), h("td"), h("td"), h("td", g.dependencies.join(", "))));
+      h("td", g.skipped ? "Not taken" : "Not decided yet"), h("td", g.name), h("td.tries"), h("td"), h("td.after", g.dependencies.join(", "))));
     this.body.replaceChildren(...this.rows.values(), ...ghosts);
     const left = fits.length - this.shown;
     this.foot.replaceChildren(left > 0 ? button(`Show ${number(Math.min(left, CHUNK))} of ${number(left)} more`, () => { this.shown += CHUNK; this.draw(); }, "quiet small") : "");

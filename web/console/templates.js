@@ -67,8 +67,8 @@ async function showOne(root, { params, signal, title }) {
   const picture = h("div");
   root.replaceChildren(h("div.view",
     h("div.row", h("h1", h("span.soft", template.namespace + "/"), template.name, " ", h("span.tag", template.version)),
-      link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
-      link("/start/" + templatePath(template), "Start a task", { class: "button primary" })),
+      h("div.row", link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
+        link("/start/" + templatePath(template), "Start a task", { class: "button primary" }))),
     template.description && h("p.lead.soft", template.description),
     versions.length > 1 && h("nav.chips", { "aria-label": "Versions" }, h("span.soft", "Versions"),
       versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
@@ -92,7 +92,7 @@ function drawGraph(picture, template, signal) {
 
 function steps(template) {
   const declared = new Map((template.configuration?.steps || []).map((s) => [s.name, s]));
-  return table("Steps", ["Step", "Runs", "After", ["Attempts", "num"], ["Timeout", "num"]], template.steps.map((s) => ({ id: "step-" + s.name, cells: [
+  return table("Steps", ["Step", ["Runs", "wide-cell"], "After", ["Attempts", "num"], ["Timeout", "num"]], template.steps.map((s) => ({ id: "step-" + s.name, cells: [
     [h("strong", s.name), " ", s.type !== "standard" && h("span.tag", s.type), h("p.about.soft", s.description)],
     h("code", s.handler?.callable || "–"), s.dependencies.join(", ") || "–",
     s.default_retryable ? s.default_max_attempts : 1, time(declared.get(s.name)?.timeout_seconds ?? undefined)] })));

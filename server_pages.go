@@ -351,6 +351,7 @@ func openAPIPaths(paths map[string]any, surfaces []string) map[string]any {
 			if !slices.ContainsFunc(o["x-surfaces"].([]any), serves) {
 				continue
 			}
+			unavailableOn(o, surfaces[0])
 			delete(o, "x-surfaces")
 			if kept[path] == nil {
 				kept[path] = map[string]any{}
@@ -359,6 +360,15 @@ func openAPIPaths(paths map[string]any, surfaces []string) map[string]any {
 		}
 	}
 	return kept
+}
+
+// unavailableOn gives an operation of several surfaces the answer 503 of one of them.
+func unavailableOn(operation map[string]any, surface string) {
+	prefix := map[string]string{"worker": "Worker", "mount": "Mount"}[surface]
+	if len(operation["x-surfaces"].([]any)) > 1 && prefix != "" {
+		ref := "#/components/responses/" + prefix + "Unavailable"
+		operation["responses"].(map[string]any)["503"] = map[string]any{"$ref": ref}
+	}
 }
 
 // openAPITags returns the tags that the operations of doc use.

@@ -302,6 +302,94 @@ func TestOpenAPIDocumentsAreWhole(t *testing.T) {
 	})
 }
 
+// freeValues are the members whose values have no type that the program could know: what callers,
+// templates and handlers give, and two more.
+var freeValues = strings.Fields("context options metadata custom inputs config configuration result results payload " +
+	"data body cursor accumulated_results dependency_results default_context initialization composition " +
+	"task_handler schema result_schema input_schema config_schema" +
+	" order" + // conditions whose members depend on those of match
+	" tasks templates analytics subscribers requests") // records of a state document
+
+// TestOpenAPIValuesHaveTypes checks that generated clients get a type for every value but the free ones.
+func TestOpenAPIValuesHaveTypes(t *testing.T) {
+	t.Parallel()
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		eachSchema(doc, "", func(name string, schema map[string]any) {
+			if isFree(schema) && !slices.Contains(freeValues, name) {
+				t.Errorf("%s: got %s; want a type", name, wire.Text(schema))
+			}
+		})
+	})
+}
+
+// eachSchema calls f with every schema in v, and the name of the member that it describes.
+func eachSchema(v any, name string, f func(name string, schema map[string]any)) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			eachSchema(e, name, f)
+		}
+	case map[string]any:
+		for key, value := range v {
+			members, _ := value.(map[string]any)
+			switch key {
+			case "example", "examples", "default":
+				continue
+			case "schemas", "properties":
+				for member, schema := range members {
+					f(member, schema.(map[string]any))
+					eachSchema(schema, member, f)
+				}
+				continue
+			case "schema", "items", "additionalProperties":
+				if members != nil {
+					f(name, members)
+				}
+			}
+			eachSchema(value, name, f)
+		}
+	}
+}
+
+// isFree reports whether a schema allows any value, or any object.
+func isFree(schema map[string]any) bool {
+	for _, word := range strings.Fields("$ref const enum anyOf oneOf allOf properties items") {
+		if _, ok := schema[word]; ok {
+			return false
+		}
+	}
+	types := wire.Text(schema["type"])
+	_, typed := schema["additionalProperties"].(map[string]any)
+	return types == "null" || strings.Contains(types, "object") && !typed
+}
+
+// TestOpenAPINames checks the names of the schemas that generated clients of existing services know.
+func TestOpenAPINames(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{
+		"orchestration": `ApiError BottleneckAnalysis ConfigMetadata DetailedHealthChecks DetailedHealthResponse DlqEntry
+			DlqInvestigationQueueEntry DlqInvestigationUpdate DlqReason DlqResolutionStatus DlqStats HealthCheck HealthInfo
+			HealthResponse ManualCompletionData NamespaceSummary OrchestrationConfigResponse PaginationInfo
+			PerformanceMetrics ReadinessChecks ReadinessResponse ResourceUtilization SafeAuthConfig SafeMessagingConfig
+			SlowStepInfo SlowTaskInfo StalenessHealthStatus StalenessMonitoring StepAuditResponse StepDefinition
+			StepExecutionError StepExecutionMetadata StepExecutionResult StepManualAction StepReadinessStatus StepResponse
+			SystemHealthCounts TaskListResponse TaskRequest TaskResponse TemplateDetail TemplateListResponse
+			TemplateSummary UpdateInvestigationResponse`,
+		"worker": `ApiError BasicHealthResponse CacheStats DomainEventStats EventRouterStats HandlerMetadata
+			InProcessEventBusStats MetricValue MetricsResponse ResolvedTaskTemplate TaskTemplate TemplateResponse
+			TemplateValidationResponse WorkerConfigResponse WorkerSystemInfo`,
+		"mount": "TaskTemplate",
+	}
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+		for _, name := range strings.Fields(want[surface]) {
+			if schemas[name] == nil {
+				t.Errorf("%s: got no schema %s; want one", surface, name)
+			}
+		}
+	})
+}
+
 // TestOpenAPIOrder checks that a document lists its tags and paths in the order of use.
 func TestOpenAPIOrder(t *testing.T) {
 	t.Parallel()

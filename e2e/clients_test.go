@@ -59,7 +59,7 @@ func TestGeneratedClients(t *testing.T) {
 		t.Skip("needs the generators: export CLIENT_TOOLS=$(.ci/client-tools)")
 	}
 	env := []string{"STEPWELL_ORCHESTRATION__WEB__CONFIG_ENDPOINT_ENABLED=true"}
-	p := serveWith(t, env, "--memory")
+	p := serveWith(t, env, "--fixture")
 	urls := []string{p.ready.OrchestrationURL, p.ready.WorkerURL, p.ready.MountURL}
 	all := clientTools{t, tools, t.TempDir()}
 	var documents []string
@@ -86,6 +86,7 @@ func surfaceOf(document string) string {
 
 func (c clientTools) python(documents, urls []string) {
 	c.run("python/bin/openapi-spec-validator", documents...)
+	c.run("node_modules/.bin/redocly", append([]string{"lint", "--format=summary"}, documents...)...)
 	for _, document := range documents {
 		c.run("python/bin/openapi-python-client", "generate", "--path", document, "--meta", "none",
 			"--output-path", surfaceOf(document), "--fail-on-warning")

@@ -61,6 +61,10 @@ func talk(ctx context.Context, orchestrationURL, workerURL, mountURL string) err
 	if err != nil || acted.JSON400 == nil || acted.JSON400.Error.Code != "BAD_REQUEST" {
 		return fmt.Errorf("actOnStep: got %s, %v; want a refusal", acted.Body, err)
 	}
+	delivered, err := c.ListDeliveriesWithResponse(ctx, nil)
+	if err != nil || delivered.JSON200 == nil || delivered.JSON200.TotalCount != 0 {
+		return fmt.Errorf("listDeliveries: got %v, %v; want none", delivered, err)
+	}
 	if err := others(ctx, workerURL, mountURL); err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ async function throughFetch(urls: string[]) {
     body: { action_type: "reset_for_retry", reason: "a test", reset_by: "a test" },
   });
   want("actOnStep", refused.error?.error.code, "BAD_REQUEST");
+  want("listDeliveries", (await client.GET("/v1/events/deliveries")).data?.deliveries.length, 0);
+  const timers = await client.GET("/_stepwell/timers");
+  want("listTimers", timers.data?.timers.length, timers.data?.total);
 
   const worker = createClient<WorkerPaths>({ baseUrl: urls[1] });
   const path = { namespace: "demo", name: "diamond", version: "latest" };

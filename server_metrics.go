@@ -246,8 +246,6 @@ func writeGoMetrics(m *metricsText, mem *runtime.MemStats) {
 
 func writeMemoryMetrics(m *metricsText, mem *runtime.MemStats) {
 	list := []plainMetric{
-		{"alloc_bytes_total", "counter", "Total number of bytes allocated in heap until now, even if released already.",
-			float64(mem.TotalAlloc)},
 		{"frees_total", "counter", "Total number of heap objects frees.", float64(mem.Frees)},
 		{"mallocs_total", "counter", "Total number of heap objects allocated, both live and gc-ed.", float64(mem.Mallocs)},
 		{"heap_objects", "gauge", "Number of currently allocated objects.", float64(mem.HeapObjects)},
@@ -276,6 +274,10 @@ func writeMemoryMetrics(m *metricsText, mem *runtime.MemStats) {
 		{"sys", "obtained from system", mem.Sys},
 	} {
 		list = append(list, plainMetric{f.name + "_bytes", "gauge", "Number of bytes " + f.what + ".", float64(f.n)})
+	}
+	if !m.open { // in OpenMetrics, its family would have the name of the gauge alloc_bytes
+		list = append(list, plainMetric{"alloc_bytes_total", "counter",
+			"Total number of bytes allocated in heap until now, even if released already.", float64(mem.TotalAlloc)})
 	}
 	m.figures("go_memstats_", list)
 }

@@ -304,6 +304,11 @@ func TestOpenMetrics(t *testing.T) {
 		if got := a.header.Get("Content-Type"); (got == openMetricsContentType) != open || strings.HasSuffix(text, "\n# EOF\n") != open {
 			t.Errorf("%q: got %s", accept, got)
 		}
+		families := regexp.MustCompile(`(?m)^# TYPE \S+`).FindAllString(text, -1)
+		slices.Sort(families)
+		if once := slices.Compact(slices.Clone(families)); len(once) < len(families) {
+			t.Errorf("%q: got families twice:\n%s", accept, strings.Join(families, "\n"))
+		}
 		examples := regexp.MustCompile(`(?m)^.*_bucket\{le="(.*)"\} \d+ # \{task_id="(.*)"\} (\S+) (\S+)$`).FindAllStringSubmatch(text, -1)
 		var got []string
 		for _, e := range examples {

@@ -486,11 +486,15 @@ func TestConsoleKeyboard(t *testing.T) {
 		p.open(s.ready.OrchestrationURL + "/console" + path)
 		p.settle()
 		p.eval(watchFocus)
-		for range int(p.eval(controls+".length").(float64)) + 3 {
-			p.key("Tab")
-		}
 		describe := `.map((e) => e.outerHTML.slice(0, 120)).join("\n")`
-		if missed := p.eval(controls + ".filter((e) => !reached.has(e))" + describe); missed != "" {
+		missed := any("not tried")
+		for tries := 0; tries < 3 && missed != ""; tries++ { // a row that comes in meanwhile is reached the next time
+			for range int(p.eval(controls+".length").(float64)) + 3 {
+				p.key("Tab")
+			}
+			missed = p.eval(controls + ".filter((e) => !reached.has(e))" + describe)
+		}
+		if missed != "" {
 			t.Errorf("%s: Tab does not reach\n%v", name, missed)
 		}
 		if unseen := p.eval("[...unseen]" + describe); unseen != "" {

@@ -240,7 +240,7 @@ func (h *hostileTest) run() {
 		return // with it, everything takes more time and memory
 	}
 	most := h.stored + int64(hostileAlone+(hostileMemory-hostileAlone)*h.count/hostileMost)
-	if alone > hostileLatency { // the machine is busy, so that garbage is collected late
+	if alone > hostileLatency/4 { // the machine is busy, so that garbage is collected late
 		most += most / 2
 	}
 	if peak > most {

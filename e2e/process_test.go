@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -366,6 +367,9 @@ func TestSignals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if tt.ignored != "HUP" && signal.Ignored(tt.signals[0]) {
+				t.Skipf("the tests run under nohup, or where %s is ignored otherwise", tt.signals[0])
+			}
 			h := wire.NewHeldHandler(t, 16)
 			args := append([]string{"-c", `trap "" $0; exec "$@"`, cmp.Or(tt.ignored, "USR1"), programFile(t)},
 				serveArguments("--memory", "--templates", templateDir(t, heldTemplate(h)),

@@ -72,8 +72,8 @@ func TestConsoleFollowsTask(t *testing.T) {
 	p.eval(`document.querySelector(".timeline").focus()`)
 	p.key("0")
 	p.wait(fmt.Sprintf(`%s.width < %v`, bar, 1.1*whole))
-	p.hover(`.timeline [data-id] .label`) // the first step depends on nothing
-	p.wait(`!document.querySelector(".timeline .links path")`)
+	p.hoverUntil(`document.querySelector(".timeline [data-id] .label")`, // the first step depends on nothing
+		`!document.querySelector(".timeline .links path")`)
 	p.hoverUntil(`[...document.querySelectorAll(".timeline .label")].find((e) => e.textContent === "third")`,
 		`document.querySelectorAll(".timeline .links path").length === 1`)
 	p.clickText("Events")

@@ -250,7 +250,7 @@ func TestDiskHangs(t *testing.T) {
 
 func (s *slowTest) hang() {
 	t, j := s.t, s.svc.store.journal
-	j.watch.setLimit(patience)
+	j.watch.setLimit(2 * time.Second) // more than the request needs to come
 	before, _ := s.svc.store.size()
 	s.disk.hold()
 	waiting := make(chan *answer, 1)

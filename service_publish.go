@@ -225,7 +225,7 @@ func (p *publisher) pause(a *sendAttempt, r sendResult) bool {
 	})
 }
 
-// rest calls note under the store's lock and waits, which keeps the service from nothing. It
+// rest calls note under the store's lock and waits; meanwhile the service counts as idle. It
 // reports false if the publisher stopped before the end.
 func (p *publisher) rest(a *sendAttempt, wait time.Duration, note func()) bool {
 	over := make(chan struct{})

@@ -540,7 +540,7 @@ const (
 	deliveryDead      = "dead"
 )
 
-// deliveryRow is what one subscriber gets of one event.
+// deliveryRow describes the delivery of one event to one subscriber.
 type deliveryRow struct {
 	subscriber, status string
 	first              bool // of those pending, the one that comes next

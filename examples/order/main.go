@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// call is what Stepwell sends of a step.
+// call is the request body that Stepwell sends for a step.
 type call struct {
 	Task struct{ Context order }
 	Step struct {

@@ -233,9 +233,9 @@ type decodedLines [64]struct {
 	task *task
 }
 
-// keep keeps a task that nobody changes any more beside its line.
+// keep keeps a task beside its line. The engine may still change one with a queued step.
 func (d *decodedLines) keep(t *task, line []byte) {
-	if len(line) <= smallCopy {
+	if len(line) <= smallCopy && !slices.ContainsFunc(t.steps, func(s step) bool { return s.queued }) {
 		place := &d[t.pos%uint32(len(d))]
 		place.line, place.task = line, t
 	}

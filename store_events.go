@@ -868,8 +868,8 @@ func (s *store) notifyWaiters(t *task) {
 		return
 	}
 	now := s.copyLocked(t.pos)
-	if now.live == nil {
-		now.live = t // which nobody changes any more
+	if now.live == nil && len(t.steps)*stepMemory <= smallCopy {
+		now.live = t.clone() // in less time than they would need to decode its line
 	}
 	s.waiters.notify(t.id, now)
 }

@@ -273,7 +273,7 @@ const (
 )
 
 // claimSteps takes the outcomes of steps claimed before, if the request has some, and hands out
-// steps. Whatever becomes of the claim, these outcomes count.
+// steps.
 func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := readActor(r)
 	if err != nil {
@@ -291,10 +291,6 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.svc.outside.take(r.Context(), slices.Concat(completed, failed)); err != nil {
-		return nil, err
-	}
-	v := exchangeView{completed: a.answeredView(w, r, completed), failed: a.answeredView(w, r, failed)}
 	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.validFor(r))
 	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
 	if q.wait > 0 {
@@ -304,12 +300,15 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 		}
 		defer release()
 	}
-	if v.steps, err = a.svc.outside.claim(r.Context(), q); err != nil {
+	if completed == nil && failed == nil {
+		given, err := a.svc.outside.claim(r.Context(), q)
+		return claimsView(given), err
+	}
+	v := exchangeView{}
+	if v.steps, err = a.svc.outside.exchange(r.Context(), slices.Concat(completed, failed), q); err != nil {
 		return nil, err
 	}
-	if v.completed == nil && v.failed == nil {
-		return v.steps, nil
-	}
+	v.completed, v.failed = a.answeredView(w, r, completed), a.answeredView(w, r, failed)
 	return reply{http.StatusMultiStatus, v}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 )
 
@@ -457,6 +458,20 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 	return got.steps, err
 }
 
+// exchange takes answers, and then claims steps; both are durable with one sync if there is a step
+// to claim at once. The answers count whatever becomes of the claim.
+func (a *outsideActors) exchange(ctx context.Context, answers []*stepAnswer, q *claimRequest) ([]claimedStep, error) {
+	q.tried = sync.OnceFunc(a.store.gather())
+	defer q.tried()
+	if _, err := a.take(ctx, answers); err != nil {
+		return nil, err
+	}
+	for _, answer := range answers { // what is large is not kept during the wait
+		answer.outcome, answer.after = outcome{}, step{}
+	}
+	return a.claim(ctx, q)
+}
+
 // outsideStepView is a step for an outside actor.
 type outsideStepView struct {
 	stepView
@@ -542,6 +557,7 @@ func (a *outsideActors) answer(ctx context.Context, q *stepAnswer) (stepView, er
 // take records the answers that are not refused already, each by itself, and returns the sequence
 // with which they are durable. One under a lease that has ended is recorded in the audit only.
 func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq uint64, err error) {
+	defer a.store.gather()()
 	answers = slices.DeleteFunc(slices.Clone(answers), func(q *stepAnswer) bool { return q.err != nil })
 	for _, q := range answers {
 		a.fit(q.step, &q.leaseAnswer)

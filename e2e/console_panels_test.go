@@ -206,24 +206,42 @@ func TestConsoleLetters(t *testing.T) {
 	p.waitText("paid in cash")
 }
 
-// TestConsoleStaleTasks lists the tasks that have been too long in their state, and those that nearly have.
+// TestConsoleStaleTasks lists the tasks that have been too long in their state and those that nearly have, and acts
+// on them.
 func TestConsoleStaleTasks(t *testing.T) {
 	t.Parallel()
 	p, s := openConsole(t, "/fixture", "--fixture")
 	advance := func(minutes int) {
 		s.api().do("POST", "/_stepwell/clock", fmt.Sprintf(`{"advance":"%dm"}`, minutes)).want(200)
 	}
+	ids := []string{}
 	for _, minutes := range []int{15, 26, 1} { // the limit is 30 minutes
-		s.api().create(`{"namespace":"demo","name":"approval"}`)
+		ids = append(ids, s.api().create(`{"namespace":"demo","name":"approval"}`))
 		advance(minutes)
 	}
 	p.open(s.ready.OrchestrationURL + "/console/dlq")
 	p.waitText("No dead letters")
-	const rows = `[...document.querySelectorAll("tbody tr")].map((row) => [...row.cells].slice(1).map((e) => e.innerText).join(", ")).join("; ")`
+	const rows = `[...document.querySelectorAll("tbody tr")].map((row) => [...row.cells].slice(1, 6).map((e) => e.innerText).join(", ")).join("; ")`
 	if got, want := p.eval(rows), "Stale, Running, 42 min, 30 min, 42 min; Warning, Running, 27 min, 30 min, 27 min"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
 	p.inspect("dlq-stale")
+	p.clickAt(`document.querySelector("tbody tr:first-child button")`)
+	p.waitText("an outside actor must claim")
+	p.inspect("dlq-stale-act")
+	p.clickText("Complete …")
+	p.fill("dialog:last-of-type input[placeholder^=Why]", "asked by telephone")
+	p.clickText("Complete the step")
+	s.api().await(ids[0], "complete")
+	p.waitText("The task is over")
+	p.key("Escape")
+	p.wait(`document.querySelectorAll("tbody tr").length === 1 && !document.querySelector("dialog")`)
+	p.clickText("Act …")
+	p.clickText("Cancel the task …")
+	p.fill("dialog:last-of-type input[placeholder^=Why]", "nobody answers")
+	p.clickText("Cancel the task")
+	s.api().await(ids[1], "cancelled")
+	p.waitText("Every unfinished task is within its limits.")
 }
 
 // TestConsoleAnalytics shows figures as charts and as a table.
@@ -352,11 +370,29 @@ func TestDocsPage(t *testing.T) {
 	p.wait(`document.querySelector("#streamEvents .measure").textContent.startsWith("Stream stopped · ")`)
 	p.wait(send + `.textContent === "Send GET"`)
 
+	p.wantWholeTitle()
+
 	p.open(s.ready.WorkerURL + "/")
 	p.waitText("Stepwell worker API")
+	p.wantWholeTitle()
 	p.open(s.ready.MountURL + "/")
 	p.waitText("Stepwell mount API")
+	p.wantWholeTitle()
 	if p.eval(`document.body.textContent.includes("/v1")`) == true {
 		t.Error("the mount point's page speaks of /v1")
 	}
+}
+
+// wantWholeTitle checks that the page of the API shows its whole title in its bar on a phone, and is not wider.
+func (p *page) wantWholeTitle() {
+	p.t.Helper()
+	p.size(390, 844)
+	if cut := p.eval(`(() => {
+		const e = document.querySelector("#title"), next = document.querySelector("#theme").getBoundingClientRect();
+		return e.scrollWidth > e.clientWidth || e.getBoundingClientRect().right > next.left && e.getBoundingClientRect().bottom > next.top ||
+			document.documentElement.scrollWidth > 390;
+	})()`); cut != false {
+		p.t.Errorf("%v: the title %v is cut on a phone", p.eval("location.href"), p.eval(`document.querySelector("#title").textContent`))
+	}
+	p.size(1280, 900)
 }

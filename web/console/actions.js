@@ -92,6 +92,13 @@ export function stepButtons(names, task, step, children) {
     (i === 0 ? "primary" : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
 }
 
+// causes returns the steps of an explanation that a person can act on, without those that only wait for them.
+export function causes(steps) {
+  const helpful = steps.filter((s) => s.actions.length), failed = helpful.filter((s) => s.cause === "failed");
+  const roots = failed.length ? failed : helpful.filter((s) => !s.cause.startsWith("dependency_") && s.cause !== "task_stopped");
+  return roots.length ? roots : helpful;
+}
+
 // cancelTask opens the form that cancels a task.
 export function cancelTask(task, unfinished) {
   const reason = h("input", { required: true, maxlength: 500, placeholder: "Why? It is kept with the task" });

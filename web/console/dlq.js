@@ -1,6 +1,6 @@
 // Dead letters, the tasks that need a person, and stale tasks: who looks into them, and what helps.
 
-import { actor, cancelTask, stepButtons } from "./actions.js";
+import { actor, cancelTask, causes, stepButtons } from "./actions.js";
 import * as api from "./api.js";
 import { ago, allowed, button, dialog, empty, field, h, command, jsonTree, link, loading, number, plural, problem, select, shortId, state, table, toast } from "./ui.js";
 
@@ -35,7 +35,7 @@ class Letters {
   follow() {
     const soon = () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.reload(); }, 400); };
     const stop = api.events({}, (e) => {
-      if (e.type === "task" && ["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state)) soon();
+      if (e.type === "task" && (this.late.has(e.task_uuid) || ["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state))) soon();
     }, (state) => { if (state === "open" || state === "gap") soon(); });
     this.signal.addEventListener("abort", () => { stop(); clearTimeout(this.timer); });
   }
@@ -55,6 +55,7 @@ class Letters {
     if (this.signal.aborted || status !== this.status) return;
     this.showChips(stats);
     const late = stale.filter((t) => t.health_status !== "healthy");
+    this.late = new Set(late.map((t) => t.task_uuid));
     this.showQueue(entries, late.length);
     this.showStale(late, stale.length);
   }
@@ -98,11 +99,12 @@ class Letters {
   showStale(late, unfinished) {
     const tones = { stale: "bad", warning: "wait" };
     const rows = late.map((t) => [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), state(t.current_state),
-      minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes)]);
+      minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes),
+      button("Act …", () => act(t, () => this.reload()), "quiet small", { "aria-label": "Act on " + shortId(t.task_uuid) })]);
     const about = rows.length ? "Tasks that have been in their state for longer than its limit, or soon will be."
       : unfinished ? "Every unfinished task is within its limits." : "There are no unfinished tasks.";
     this.stale.replaceChildren(h("div", h("h2", "Stale tasks"), h("p.soft", about)), rows.length
-      ? table("Stale tasks", ["Task", "Health", "State", ["In state", "num"], ["Limit", "num"], ["Age", "num"]], rows) : "");
+      ? table("Stale tasks", ["Task", "Health", "State", ["In state", "num"], ["Limit", "num"], ["Age", "num"], ["", "num"]], rows) : "");
   }
 }
 
@@ -110,22 +112,32 @@ const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, `${namespa
 
 const minutes = (n) => (n < 120 ? `${n} min` : n < 2880 ? `${Math.floor(n / 60)} h` : `${Math.floor(n / 1440)} d`);
 
-// investigate opens a dialog about an entry: what failed, what helps, and what was found out.
-async function investigate(id, entryId, changed) {
-  const body = h("div.view", loading());
-  const box = dialog("Investigate", body);
+// open opens a dialog with the elements that make(again) resolves to. again() is for after a change: it makes them anew.
+async function open(heading, changed, make) {
+  const body = h("div.view", loading()), box = dialog(heading, body);
   box.classList.add("wide");
   const show = async () => {
     try {
-      const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
-      const entry = found.entries.find((e) => e.dlq_entry_uuid === entryId) || found;
-      body.replaceChildren(...sections(entry, why, summary, async () => { changed(); if (box.open) await show(); }).filter(Boolean));
+      const parts = await make(async () => { changed(); if (box.open) await show(); });
+      body.replaceChildren(...parts.filter(Boolean));
     } catch (e) {
       body.replaceChildren(problem(e));
     }
   };
   await show();
 }
+
+// investigate opens a dialog about an entry: what failed, what helps, and what was found out.
+const investigate = (id, entryId, changed) => open("Investigate", changed, async (again) => {
+  const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
+  return sections(found.entries.find((e) => e.dlq_entry_uuid === entryId) || found, why, summary, again);
+});
+
+// act opens a dialog about a stale task: why it waits, and what helps.
+const act = (t, changed) => open("Stale task", changed, async (again) => {
+  const [why, summary] = await Promise.all([api.get(`/v1/tasks/${t.task_uuid}/explain`), optional(`/v1/tasks/${t.task_uuid}/summary`)]);
+  return [h("div.row", task(t, t.namespace_name), state(why.status)), help(why, summary, again)];
+});
 
 // optional reads what a caller may not be allowed to see, or what is gone.
 const optional = (path) => api.get(path).catch(() => null);
@@ -144,12 +156,16 @@ function failures(snapshot) {
     s.error.message || h("i", "the message is hidden from you"), s.error.error_type && h("span.soft", ` (${s.error.error_type})`))));
 }
 
+const mostSteps = 5; // that are offered at once
+
 // help offers what can be done about the task now.
 function help(why, summary, changed) {
   const t = { task_uuid: why.task_uuid }, declared = summary?.template.steps || [];
-  const acts = why.steps.filter((s) => s.actions.length && s.current_state === "error").map((s) => h("div.help-row", h("p", h("strong", s.name), ": ", s.message, "."),
+  const steps = causes(why.steps), more = steps.length - mostSteps;
+  const acts = steps.slice(0, mostSteps).map((s) => h("div.help-row", h("p", h("strong", s.name), ": ", s.message, "."),
     h("div.row", stepButtons(s.actions, t, { id: s.step_uuid, name: s.name, attempts: s.attempt, max: s.max_attempts },
       declared.filter((d) => d.dependencies.includes(s.name))))));
+  if (more > 0) acts.push(h("p.soft", `${plural(more, "more step")} can be acted on in the page of the task.`));
   if (why.steps.length) acts.push(h("div", allowed("tasks:cancel", "Cancel the task …", () => cancelTask(t, why.steps.length), "quiet small")));
   const place = h("section.view", { "aria-label": "What helps" }, h("h3", acts.length ? "What helps" : "The task is over"), acts);
   place.addEventListener("click", () => document.querySelector("dialog.dialog:last-of-type")?.addEventListener("close", changed, { once: true }));

@@ -2,7 +2,7 @@
 // and data. Events keep it current.
 
 import * as api from "./api.js";
-import { cancelTask, stepButtons } from "./actions.js";
+import { cancelTask, causes, stepButtons } from "./actions.js";
 import { Graph } from "./graph.js";
 import { TaskModel, exact, finished, span } from "./model.js";
 import { Timeline } from "./timeline.js";
@@ -280,9 +280,7 @@ class TaskPage {
 
   showWhy() {
     const { task } = this.model, helpful = this.why.steps.filter((e) => e.actions.length && this.model.steps.has(e.step_uuid));
-    const failed = helpful.filter((e) => e.cause === "failed");
-    const roots = failed.length ? failed : helpful.filter((e) => !e.cause.startsWith("dependency_") && e.cause !== "task_stopped");
-    const listed = (roots.length ? roots : helpful).slice(0, 3), more = helpful.length - listed.length;
+    const listed = causes(helpful).slice(0, 3), more = helpful.length - listed.length;
     const active = this.why.steps.filter((e) => e.cause !== "dependencies" && e.cause !== "decision"), only = listed.length ? listed : active;
     const lead = only.length === 1 && task.status !== "blocked_by_failures" ? `step "${only[0].name}": ${only[0].message}` : this.why.message;
     const stale = this.why.status !== task.status; // the answer that fits is on its way

@@ -757,3 +757,144 @@ func BenchmarkBesideSlowHandlers(b *testing.B) {
 		})
 	}
 }
+
+// workerClaim is what a worker reads of a claimed step.
+type workerClaim struct {
+	Task struct{ Context json.RawMessage }
+	Step struct {
+		StepUUID string `json:"step_uuid"`
+		Name     string
+		Attempt  int
+	}
+	Callable string
+	Lease    string
+}
+
+// postSteps sends a request about steps, and reads the answer.
+func postSteps(url, path string, body []byte, want int, answer any) error {
+	r, err := http.Post(url+"/v1/steps/"+path, jsonType, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err = expect(want)(r.StatusCode, text, err); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// workBatch sends the outcomes of claimed steps with a claim, and returns the steps that it got.
+func workBatch(url string, done []workerClaim, limit, wait int) ([]workerClaim, error) {
+	body := fmt.Appendf(nil, `{"callables":["Outside::*"],"limit":%d,"wait_seconds":%d,"complete":[`, limit, wait)
+	for i, d := range done {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = fmt.Appendf(body, `{"step_uuid":%q,"lease":%q,"result":{"done":%q}}`, d.Step.StepUUID, d.Lease, d.Step.Name)
+	}
+	var answer struct {
+		Complete []struct{ Status int }
+		Steps    []workerClaim
+	}
+	err := postSteps(url, "claim", append(body, "]}"...), 207, &answer)
+	for _, a := range answer.Complete {
+		if a.Status != 200 {
+			err = fmt.Errorf("an outcome got %d", a.Status)
+		}
+	}
+	return answer.Steps, err
+}
+
+// workSingly claims a step, and completes it by a request of its own.
+func workSingly(url string) error {
+	var given []workerClaim
+	err := postSteps(url, "claim", []byte(`{"callables":["Outside::*"]}`), 200, &given)
+	if err != nil || len(given) != 1 {
+		return fmt.Errorf("claimed %d steps: %v", len(given), err)
+	}
+	return postSteps(url, given[0].Step.StepUUID+"/complete",
+		fmt.Appendf(nil, `{"lease":%q,"result":{"done":%q}}`, given[0].Lease, given[0].Step.Name), 200, new(claimed))
+}
+
+// BenchmarkWorker measures one outside worker at the steps of stored diamonds, with store.sync =
+// "always": a hundred steps a request, and as a reference one by one, with a claim and a completion
+// each. bare-sync is what a sync takes.
+//
+//	go test -run XXX -bench Worker -benchtime 100000x .
+func BenchmarkWorker(b *testing.B) {
+	b.Run("bare-sync", func(b *testing.B) {
+		sync, times := benchSyncer(b), []time.Duration{}
+		for range 1000 {
+			at := time.Now()
+			sync()
+			times = append(times, time.Since(at))
+		}
+		slices.Sort(times)
+		b.ReportMetric(1000*ms(times, 0.5), "p50-µs/sync")
+	})
+	for _, batch := range []int{1, 100} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			svc := benchService(b, b.TempDir())
+			createMany(b, svc, manualBody, b.N/4+1)
+			url := benchServer(b, svc)
+			requests, before := 0, svc.store.journal.status().syncs
+			b.ResetTimer()
+			var given []workerClaim
+			for done, err := 0, error(nil); done < b.N; requests++ {
+				if batch == 1 {
+					err, done = workSingly(url), done+1
+				} else {
+					given, err = workBatch(url, given, batch, 0)
+					done += len(given)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
+			b.ReportMetric(float64(svc.store.journal.status().syncs-before)/float64(requests), "syncs/batch")
+		})
+	}
+}
+
+// BenchmarkWaitingClaim measures how long a step that becomes ready takes to reach a worker that
+// waits for one, with store.sync = "always", in turns with a bare sync.
+func BenchmarkWaitingClaim(b *testing.B) {
+	svc := newTestService(b, serviceTest{dir: b.TempDir(), log: io.Discard,
+		extra: []string{benchTemplate("one", "Outside::Actor", [][]int{{}})}})
+	url, bare := benchServer(b, svc), benchSyncer(b)
+	creator := dialClient(b, url)
+	var took, synced []time.Duration
+	var done []workerClaim
+	for b.Loop() {
+		at := make(chan instant, 1)
+		go func() {
+			given, err := workBatch(url, done, 1, 60)
+			if at <- realNow(); err != nil {
+				b.Error(err)
+			}
+			done = given
+		}()
+		for waiting := false; !waiting; {
+			svc.store.locked(func() { waiting = len(svc.engine.outside.claimers) > 0 })
+		}
+		status, body, err := creator.do("POST", "/v1/tasks", `{"namespace":"bench","name":"one"}`)
+		if err := expect(201)(status, body, err); err != nil {
+			b.Fatal(err)
+		}
+		received := <-at
+		id, _ := parseUUID(string(bytes.Trim(objectMember(body, "task_uuid"), `"`)))
+		took = append(took, received.sub(must(svc.store.view(id))(b).stepCreated(0)))
+		began := time.Now()
+		bare()
+		synced = append(synced, time.Since(began))
+	}
+	slices.Sort(took)
+	slices.Sort(synced)
+	b.ReportMetric(1000*ms(took, 0.5), "p50-µs")
+	b.ReportMetric(1000*ms(took, 0.99), "p99-µs")
+	b.ReportMetric(1000*ms(synced, 0.5), "bare-sync-p50-µs")
+	b.ReportMetric(1000*(ms(took, 0.5)-ms(synced, 0.5)), "p50-µs-over-sync")
+}

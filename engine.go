@@ -204,6 +204,25 @@ func (e *engine) change(ctx context.Context, decide func(c *change) error) (seq 
 	return seq, err
 }
 
+// changeEach is change for n decisions at once, each of which stands or is refused by itself.
+func (e *engine) changeEach(
+	ctx context.Context, n int, refused func(i int, err error), decide func(c *change, i int) error,
+) (seq uint64, err error) {
+	err = e.inTurn(ctx, func() error {
+		for i := range n {
+			if err := e.store.updateLocked(func(c *change) error { return decide(c, i) }); err != nil {
+				refused(i, err)
+			}
+		}
+		seq = e.store.seqLocked()
+		return nil
+	})
+	if e.pacer != nil {
+		e.pump(inlineBudget)
+	}
+	return seq, err
+}
+
 // inTurn calls f under the store's lock; with a pacer when it is its turn.
 func (e *engine) inTurn(ctx context.Context, f func() error) (err error) {
 	if e.pacer != nil {

@@ -44,6 +44,7 @@ type claimRequest struct {
 	wait       time.Duration // how long to wait for the first step, in real time
 	worker     string
 	subject    string // the authenticated caller, or ""
+	tried      func() // called before the wait; nil for nothing
 }
 
 // matches reports whether the request asks for steps with a key.
@@ -98,6 +99,9 @@ func (e *engine) claim(ctx context.Context, q *claimRequest) claimResult {
 	})
 	if err != nil {
 		return claimResult{err: err}
+	}
+	if q.tried != nil {
+		q.tried()
 	}
 	if !served && q.wait > 0 {
 		wait, cancel := context.WithTimeout(ctx, q.wait)

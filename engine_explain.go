@@ -36,16 +36,25 @@ const (
 )
 
 // causesCounted are the causes in the order in which a message counts them, and what
-// follows the number of steps with one.
+// follows 1 and larger numbers of steps with one.
 var causesCounted = []struct {
-	cause stepCause
-	words string
+	cause     stepCause
+	one, many string
 }{
-	{causeFailed, "failed for good"}, {causeRunning, "run"}, {causeClaimed, "are claimed"}, {causeCutOff, "were cut off"},
-	{causeRetry, "wait for a retry"}, {causeCancelled, "need a cancelled step"}, {causeParentFailed, "need a failed step"},
-	{causeDependencies, "wait for other steps"}, {causeUndecided, "wait for a decision"},
-	{causeTaskStopped, "are held by the task"}, {causeOutside, "wait for an outside actor"},
-	{causeBatch, "wait for other batches"}, {causeSlot, "wait for a slot"}, {causeStarting, "are about to start"},
+	{causeFailed, "failed for good", "failed for good"},
+	{causeRunning, "runs", "run"},
+	{causeClaimed, "is claimed", "are claimed"},
+	{causeCutOff, "was cut off", "were cut off"},
+	{causeRetry, "waits for a retry", "wait for a retry"},
+	{causeCancelled, "needs a cancelled step", "need a cancelled step"},
+	{causeParentFailed, "needs a failed step", "need a failed step"},
+	{causeDependencies, "waits for other steps", "wait for other steps"},
+	{causeUndecided, "waits for a decision", "wait for a decision"},
+	{causeTaskStopped, "is held by the task", "are held by the task"},
+	{causeOutside, "waits for an outside actor", "wait for an outside actor"},
+	{causeBatch, "waits for other batches", "wait for other batches"},
+	{causeSlot, "waits for a slot", "wait for a slot"},
+	{causeStarting, "is about to start", "are about to start"},
 }
 
 // stepExplanation explains one unfinished step. Members that the cause does not need
@@ -182,11 +191,12 @@ func (x *explainer) taskMessage(unfinished []stepExplanation) string {
 	words := []string{}
 	for _, c := range causesCounted {
 		if n := counts[c.cause]; n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", n, c.words))
+			words = append(words, counted(n, c.one, c.many))
 		}
 	}
-	return fmt.Sprintf("%d of %d steps are finished; of the others %s",
-		len(x.t.steps)-len(unfinished), len(x.t.steps), strings.Join(words, ", "))
+	all, finished := len(x.t.steps), len(x.t.steps)-len(unfinished)
+	return fmt.Sprintf("%d of %s %s finished; of the others %s", finished, counted(all, "step", "steps"),
+		pick(all == 1 || finished == 1, "is", "are"), strings.Join(words, ", "))
 }
 
 // stoppedBy names the steps that block the task, and says why.

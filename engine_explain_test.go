@@ -58,9 +58,9 @@ func explainCases() []explainCase {
 		{"finished", []stepSpec{one("builtin:noop", "", ""), after}, nil, "", "the task is complete"},
 		{"running", []stepSpec{sleep}, nil,
 			"c running attempt 1 of 3 runs since 2026-01-01T00:00:00.000000Z in builtin:sleep, and times out at 2026-01-01T00:01:30.000000Z",
-			"0 of 1 steps are finished; of the others 1 run"},
+			"0 of 1 step is finished; of the others 1 runs"},
 		{"retry", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), after}, nil,
-			"a retry_scheduled attempt 2 of 5 is due at 2026-01-01T00:00:05.000000Z, because attempt 1 failed: the step fails on purpose (builtin_fail);b dependencies waits for step \"a\"", "1 wait for a retry, 1 wait for other"},
+			"a retry_scheduled attempt 2 of 5 is due at 2026-01-01T00:00:05.000000Z, because attempt 1 failed: the step fails on purpose (builtin_fail);b dependencies waits for step \"a\"", "1 waits for a retry, 1 waits for other"},
 		{"failed", []stepSpec{one("builtin:fail", `{"retryable":false,"error_type":"Broken","message":"no paper"}`, ""), after, outside}, nil,
 			"a failed attempt 1 of 3 failed for good: no paper (Broken), so an operator must reset;b dependency_failed step \"a\", which it needs, failed;" +
 				"d task_stopped blocked_by_failures starts before an operator acts, because step \"a\" failed", "until an operator acts: step \"a\" failed for good"},
@@ -68,14 +68,14 @@ func explainCases() []explainCase {
 			mustAct(t, s, v, 0, stepRequest{action: actionCancel})
 		}, "b dependency_cancelled step \"a\", which it needs, was cancelled;d task_stopped because step \"a\", which others need, was",
 			"step \"a\", which others need, was cancelled"},
-		{"outside", []stepSpec{outside}, nil, "d outside_actor nothing here handles callable \"Outside\"", "1 wait for an outside actor"},
+		{"outside", []stepSpec{outside}, nil, "d outside_actor nothing here handles callable \"Outside\"", "1 waits for an outside actor"},
 		{"claimed", []stepSpec{outside}, func(t *testing.T, s *service, v *task) { mustClaim(t, s) },
-			"d claimed attempt 1 of 3 was claimed by w, whose lease ends at 2026-01-01T00:01:00.000000Z", "1 are claimed"},
+			"d claimed attempt 1 of 3 was claimed by w, whose lease ends at 2026-01-01T00:01:00.000000Z", "1 is claimed"},
 		{"claim given back", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
 			s.engine.unclaim(mustClaim(t, s))
-		}, "d outside_actor an outside actor must claim", "1 wait for an outside actor"},
+		}, "d outside_actor an outside actor must claim", "1 waits for an outside actor"},
 		{"undecided", open, nil,
-			"d outside_actor nothing here;z decision waits for what step \"d\" may create", "1 wait for a decision"},
+			"d outside_actor nothing here;z decision waits for what step \"d\" may create", "1 waits for a decision"},
 		{"undecided in a decision", []stepSpec{a, decision, inner, leaf, end}, nil,
 			"d outside_actor nothing here;z decision waits for what step \"d\" may create", ""},
 		{"undecided by two", []stepSpec{a, decision, other, {name: "b", callable: "Outside", after: []string{"d", "e"}}, end}, nil,
@@ -106,8 +106,8 @@ func explainCases() []explainCase {
 			s.store.mu.Lock()
 			defer s.store.mu.Unlock()
 			s.engine.releaseLocked(s.engine.running[runKey{v.id, 0}]) // as when the engine gives up
-		}, "c cut_off attempt 1 of 3 was cut off", "1 were cut off"},
-		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting at any moment", "1 are about to start"},
+		}, "c cut_off attempt 1 of 3 was cut off", "1 was cut off"},
+		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting at any moment", "1 is about to start"},
 	}
 }
 

@@ -685,7 +685,7 @@ func (l *randomWorld) answer() {
 	ends := l.leaseEnd(c.attempt.stepID)
 	said := fmt.Sprint(q.verb, string(q.outcome.result), q.outcome.err)
 	repeats := l.said[c.token] == said
-	_, err := l.s.outside.answer(l.t.Context(), c.attempt.stepID, q)
+	_, err := l.s.outside.answer(l.t.Context(), &stepAnswer{leaseAnswer: *q, step: c.attempt.stepID})
 	l.note("%s step %d of task %d: %v", q.verb, c.key.step, slices.Index(l.tasks, c.key.task), err)
 	mine := holds != nil && holds.is(q.hash) && ends > l.clock.now()
 	if mine && q.verb != extendVerb {
@@ -1159,7 +1159,7 @@ func TestTooManyCheckpoints(t *testing.T) {
 		given := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)
 		q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: []byte(`{"cursor":1}`)}}
 		q.setLease(given[0].token)
-		v, err := s.outside.answer(t.Context(), given[0].attempt.stepID, q)
+		v, err := s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: given[0].attempt.stepID})
 		if err != nil {
 			return 0, err
 		}
@@ -1191,7 +1191,7 @@ func TestYieldingIsFair(t *testing.T) {
 	given := claim()
 	q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: []byte(`{"cursor":1}`)}}
 	q.setLease(given.token)
-	_, err := s.outside.answer(t.Context(), given.attempt.stepID, q)
+	_, err := s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: given.attempt.stepID})
 	noError(t, err)
 	third := mustCreate(t, s, "yields").id
 	for _, want := range []uuid{second, first, third} {
@@ -1213,7 +1213,7 @@ func TestRestartFromCheckpoint(t *testing.T) {
 		}
 		q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: fmt.Appendf(nil, `{"cursor":%d}`, n)}}
 		q.setLease(given.token)
-		_, err := s.outside.answer(t.Context(), given.attempt.stepID, q)
+		_, err := s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: given.attempt.stepID})
 		noError(t, err)
 		closeTestService(t, s)
 		s = newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})

@@ -80,7 +80,7 @@ func (f *fixture) check() checkView {
 		ids = "; ids are deterministic"
 	}
 	return graded(false, "fixture mode is on: tests control the service under %s, its clock, which is %s, and its "+
-		"handlers by %d stubs; %s%s", controlPath, f.clock.modeNow(), n, f.world.status(), ids)
+		"handlers by %s; %s%s", controlPath, f.clock.modeNow(), counted(n, "stub", "stubs"), f.world.status(), ids)
 }
 
 // extend adds the control API to the orchestration role's surface.
@@ -331,6 +331,17 @@ func (m matcher) differences(x matchable) (all []string) {
 		}
 	}
 	return all
+}
+
+// distance counts the letters that differ in the facts for rules that do not hold, or in their beginnings.
+func (m matcher) distance(x matchable) (letters int) {
+	const most = 40 // of a fact
+	for i := range m {
+		if r := &m[i]; r.form != matchSubset && !r.fits(x) {
+			letters += typoDistance(clipText(x.fact(r.member), most), clipText(r.want, most), most)
+		}
+	}
+	return letters
 }
 
 // matcher reads a match of one of some kinds, each with its members.

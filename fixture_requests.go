@@ -857,18 +857,21 @@ func (q *verification) finding(matched []journalEntry, near []nearView) string {
 	return text + "; there were none at all"
 }
 
-// nearest returns the entries that differ least, the newest of them first.
+// nearest returns the entries that differ in the fewest members, of these in the fewest letters, and of these the
+// newest first.
 func (q *verification) nearest(others []journalEntry) []nearView {
 	type near struct {
 		entry   journalEntry
 		differs []string
+		letters int
 	}
 	all := make([]near, len(others))
 	for i, e := range others {
-		all[i] = near{e, q.match.differences(e)}
+		all[i] = near{e, q.match.differences(e), q.match.distance(e)}
 	}
 	slices.SortFunc(all, func(a, b near) int {
-		return cmp.Or(cmp.Compare(len(a.differs), len(b.differs)), cmp.Compare(b.entry.head().seq, a.entry.head().seq))
+		return cmp.Or(cmp.Compare(len(a.differs), len(b.differs)), cmp.Compare(a.letters, b.letters),
+			cmp.Compare(b.entry.head().seq, a.entry.head().seq))
 	})
 	views := []nearView{}
 	for _, n := range all[:min(len(all), maxNear)] {

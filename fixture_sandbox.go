@@ -261,7 +261,7 @@ func (w *world) status() string {
 	if w.boxes == nil {
 		return "this is sandbox " + w.sandbox
 	}
-	return fmt.Sprintf("%d sandboxes", len(w.boxes.list()))
+	return counted(len(w.boxes.list()), "sandbox", "sandboxes")
 }
 
 // sandboxName reports whether a name may stand in a path and in a host name.

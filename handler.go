@@ -551,6 +551,16 @@ func (e *stepError) attach(member string, text []byte) {
 	e.context = mergeObjects(nil, append(object, '}'), orEmptyObject(e.context))
 }
 
+// maxQuoted is how many bytes of a handler's text output a message repeats.
+const maxQuoted = 200
+
+// quote appends the start of a handler's text output to the message, as one line.
+func (e *stepError) quote(text []byte) {
+	if line := strings.Join(strings.Fields(cleanText(text)), " "); line != "" {
+		e.message += ": " + clipText(line, maxQuoted)
+	}
+}
+
 // cleanText makes text from outside safe to show: valid UTF-8, no NUL, no
 // credentials in URLs.
 func cleanText(text []byte) string {

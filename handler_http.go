@@ -230,7 +230,9 @@ func (c *httpCaller) replied(ctx context.Context, t target, a *attempt, resp *ht
 	}
 	o := typedFailure(fmt.Sprintf("http_%d", resp.StatusCode), "%s replied %s", t.http.url.Host, statusLine(resp))
 	if resp.StatusCode >= 200 { // the body of a 101 is the connection
-		o.err.attach("body", secrets.hideInStart(resp.Body, maxErrorText))
+		body := secrets.hideInStart(resp.Body, maxErrorText)
+		o.err.attach("body", body)
+		o.err.quote(body)
 	}
 	return withStatus(o, resp)
 }

@@ -556,7 +556,10 @@ func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
 			status.Signal())
 	}
 	if code := status.ExitStatus(); code != 0 {
-		return typedFailure(fmt.Sprintf("exit_%d", code), "the program exited with %d", code)
+		o := typedFailure(fmt.Sprintf("exit_%d", code), "the program exited with %d", code)
+		said := bytes.TrimSpace(p.stderr.tail())
+		o.err.quote(said[bytes.LastIndexByte(said, '\n')+1:])
+		return o
 	}
 	return parseReply(p.stdout.data, p.stdout.limit)
 }

@@ -290,6 +290,10 @@ func TestExecOutcomes(t *testing.T) {
 			t.Errorf("%s: got %s (%s); want %s", row.do, got, errorText(o), row.want)
 		}
 	}
+	o := runExec(t, h, "say", "", "Traceback:\nKeyError: 'sent'\n", "1")
+	if want := "the program exited with 1: KeyError: 'sent'"; o.err.message != want {
+		t.Errorf("got %s; want %s", o.err.message, want)
+	}
 }
 
 func TestExecInput(t *testing.T) {

@@ -301,6 +301,19 @@ func TestAttachedTextIsCleanAndYields(t *testing.T) {
 	}
 }
 
+// TestMessagesQuoteText checks that a message repeats the start of a handler's text, as one line without secrets.
+func TestMessagesQuoteText(t *testing.T) {
+	for text, want := range map[string]string{
+		" \n": "m", "KeyError:\r\n\t'sent'\n": "m: KeyError: 'sent'", "to http://u:s3cret@h/": "m: to http://[REDACTED]@h/",
+		strings.Repeat("é", maxQuoted): "m: " + strings.Repeat("é", maxQuoted/2) + "…",
+	} {
+		e := stepError{message: "m"}
+		if e.quote([]byte(text)); e.message != want {
+			t.Errorf("got %q; want %q", e.message, want)
+		}
+	}
+}
+
 func TestErrorTypesAreFoundInOrder(t *testing.T) {
 	for errorType, want := range map[string]bool{
 		"timeout": true, "cancelled": true, "http_408": true, "http_425": true, "http_429": true, "http_500": true,

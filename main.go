@@ -462,7 +462,7 @@ func (p *process) checkStore(dir string) error {
 		}
 	}
 	tasks, _ := s.size()
-	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", tasks, cmp.Or(strings.Join(states, ", "), "none"))
+	fmt.Fprintf(p.stdout, "every record applies: %s (%s)\n", counted(tasks, "task", "tasks"), cmp.Or(strings.Join(states, ", "), "none"))
 	return nil
 }
 
@@ -488,8 +488,8 @@ func (p *process) compactStore(dir string) error {
 		return fmt.Errorf("compact store: %w", err)
 	}
 	tasks, _ := s.size()
-	fmt.Fprintf(p.stdout, "%s: %d tasks; journal %d bytes before, %d now; snapshot %d bytes before, %d now\n",
-		dir, tasks, before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
+	fmt.Fprintf(p.stdout, "%s: %s; journal %d bytes before, %d now; snapshot %d bytes before, %d now\n",
+		dir, counted(tasks, "task", "tasks"), before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
 	return nil
 }
 
@@ -565,7 +565,7 @@ func (p *process) importStore(dir string, files []string) error {
 		return fmt.Errorf("import store: %w", err)
 	}
 	tasks, last := s.size()
-	fmt.Fprintf(p.stdout, "%s: %d tasks, sequence 1 to %d\n", dir, tasks, last)
+	fmt.Fprintf(p.stdout, "%s: %s, sequence 1 to %d\n", dir, counted(tasks, "task", "tasks"), last)
 	return nil
 }
 

@@ -1,8 +1,7 @@
 package main
 
 // The orchestration role's API: tasks, steps, the dead letter queue, templates and
-// analytics, outside actors, who list and claim steps and answer under a lease, and
-// GET /config of both roles.
+// analytics, and outside actors, who list and claim steps and answer under a lease.
 
 import (
 	"cmp"
@@ -214,122 +213,6 @@ func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) (any, e
 	return linksReply(w, r, links), nil
 }
 
-// GET /config of both roles: the effective configuration without secrets, in the
-// form that existing clients know.
-
-// configMetadataView is the time, environment and version of an answer.
-type configMetadataView struct {
-	Timestamp   zonedTime `json:"timestamp"`
-	Environment string    `json:"environment"`
-	Version     string    `json:"version"`
-}
-
-// authConfigView is the authentication of a role, without keys.
-type authConfigView struct {
-	Enabled            bool     `json:"enabled"`
-	VerificationMethod string   `json:"verification_method"`
-	JWTIssuer          string   `json:"jwt_issuer"`
-	JWTAudience        string   `json:"jwt_audience"`
-	APIKeyHeader       string   `json:"api_key_header"`
-	APIKeyCount        int      `json:"api_key_count"`
-	StrictValidation   bool     `json:"strict_validation"`
-	AllowedAlgorithms  []string `json:"allowed_algorithms"`
-}
-
-// authView returns the authentication of a role.
-func authView(c *roleWebConfig) authConfigView {
-	a := &c.Auth
-	return authConfigView{
-		Enabled: a.Enabled, VerificationMethod: a.JWTVerificationMethod,
-		JWTIssuer: a.JWTIssuer, JWTAudience: a.JWTAudience,
-		APIKeyHeader: a.APIKeyHeader, APIKeyCount: len(a.APIKeys),
-		StrictValidation: a.StrictValidation, AllowedAlgorithms: a.JWTAllowedAlgorithms,
-	}
-}
-
-// breakerConfigView is always zero: a single process needs no circuit breakers.
-type breakerConfigView struct {
-	Enabled          bool `json:"enabled"`
-	FailureThreshold int  `json:"failure_threshold"`
-	TimeoutSeconds   int  `json:"timeout_seconds"`
-	SuccessThreshold int  `json:"success_threshold"`
-}
-
-// poolConfigView is always 1 and 1: the journal has one writer.
-type poolConfigView struct {
-	WebAPIPoolSize       int `json:"web_api_pool_size"`
-	WebAPIMaxConnections int `json:"web_api_max_connections"`
-}
-
-// messagingConfigView names the queues in which ready steps wait.
-type messagingConfigView struct {
-	Backend string   `json:"backend"`
-	Queues  []string `json:"queues"`
-}
-
-// orchestrationConfigView is the answer of the orchestration role.
-type orchestrationConfigView struct {
-	Metadata        configMetadataView  `json:"metadata"`
-	Auth            authConfigView      `json:"auth"`
-	CircuitBreakers breakerConfigView   `json:"circuit_breakers"`
-	DatabasePools   poolConfigView      `json:"database_pools"`
-	DeploymentMode  string              `json:"deployment_mode"`
-	Messaging       messagingConfigView `json:"messaging"`
-	Config          map[string]any      `json:"config"`
-}
-
-// workerConfigView is the answer of the worker role.
-type workerConfigView struct {
-	Metadata   configMetadataView  `json:"metadata"`
-	WorkerID   string              `json:"worker_id"`
-	WorkerType string              `json:"worker_type"`
-	Auth       authConfigView      `json:"auth"`
-	Messaging  messagingConfigView `json:"messaging"`
-	Config     map[string]any      `json:"config"`
-}
-
-func (s *service) configMetadata() configMetadataView {
-	return configMetadataView{zonedTime(s.clock.now()), s.cfg.Environment, version}
-}
-
-// messagingView names the engine's two queues, or none without an engine.
-func (s *service) messagingView() messagingConfigView {
-	v := messagingConfigView{Backend: "in_process", Queues: []string{}}
-	if s.engine != nil {
-		v.Queues = []string{"local", "http"}
-	}
-	return v
-}
-
-func (a *orchestrationAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return orchestrationConfigView{
-		Metadata:       a.svc.configMetadata(),
-		Auth:           authView(&a.svc.cfg.Orchestration.Web),
-		DatabasePools:  poolConfigView{1, 1},
-		DeploymentMode: "standalone",
-		Messaging:      a.svc.messagingView(),
-		Config:         a.svc.cfg.redacted(),
-	}, nil
-}
-
-// workerSections are the sections of the configuration that the worker role shows.
-var workerSections = []string{"environment", "role", "worker", "web", "templates", "docs", "log"}
-
-func (a *workerAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	all, shown := a.svc.cfg.redacted(), map[string]any{}
-	for _, name := range workerSections {
-		shown[name] = all[name]
-	}
-	return workerConfigView{
-		Metadata:   a.svc.configMetadata(),
-		WorkerID:   a.svc.workerID,
-		WorkerType: workerType,
-		Auth:       authView(&a.svc.cfg.Worker.Web),
-		Messaging:  a.svc.messagingView(),
-		Config:     shown,
-	}, nil
-}
-
 // Analytics.
 
 // The upper bounds of the query parameters of GET /v1/analytics/bottlenecks.
@@ -388,8 +271,18 @@ const (
 	defaultOutsideName = "outside-actor" // without worker_id and authentication
 )
 
+// claimSteps takes the outcomes of steps claimed before, if the request has some, and hands out
+// steps.
 func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := readActor(r)
+	if err != nil {
+		return nil, err
+	}
+	completed, err := a.answersIn(r, p, "complete", completeVerb)
+	if err != nil {
+		return nil, err
+	}
+	failed, err := a.answersIn(r, p, "fail", failVerb)
 	if err != nil {
 		return nil, err
 	}
@@ -406,11 +299,16 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 		}
 		defer release()
 	}
-	given, err := a.svc.outside.claim(r.Context(), q)
-	if err != nil {
+	if completed == nil && failed == nil {
+		given, err := a.svc.outside.claim(r.Context(), q)
+		return claimsView(given), err
+	}
+	v := exchangeView{}
+	if v.steps, err = a.svc.outside.exchange(r.Context(), slices.Concat(completed, failed), q); err != nil {
 		return nil, err
 	}
-	return claimsView(given), nil
+	v.completed, v.failed = a.answeredView(w, r, completed), a.answeredView(w, r, failed)
+	return reply{http.StatusMultiStatus, v}, nil
 }
 
 // actorReader reads the members of an outside actor's request. Members that are
@@ -425,7 +323,11 @@ func readActor(r *http.Request) (*actorReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &actorReader{newStepRequestParser(body), objectMember(body, "result")}, nil
+	return newActorReader(body), nil
+}
+
+func newActorReader(body []byte) *actorReader {
+	return &actorReader{newStepRequestParser(body), objectMember(body, "result")}
 }
 
 // number reads an integer from lo to hi. If it is absent, number returns standard.
@@ -467,18 +369,29 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 
 // names reads an array of strings. It returns nil if the array is absent.
 func (p *actorReader) names(key string, longest int) (names []string) {
+	p.array(key, "an array of 1 to %d strings", 1, maxClaimPatterns, func(i int, e []byte) {
+		names = append(names, p.text(fmt.Sprintf("%s[%d]", key, i), e, 1, longest))
+	})
+	return names
+}
+
+// array calls f for the elements of an array of least to most elements, if there is one. form says
+// what it must be.
+func (p *actorReader) array(key, form string, least, most int, f func(i int, e []byte)) {
 	raw, ok := p.members[key]
 	if !ok {
-		return nil
+		return
 	}
+	n := 0
 	ok = eachElement(raw, func(e []byte) bool {
-		names = append(names, p.text(fmt.Sprintf("%s[%d]", key, len(names)), e, 1, longest))
-		return len(names) <= maxClaimPatterns
+		if n++; n <= most {
+			f(n-1, e)
+		}
+		return n <= most
 	})
-	if jsonKind(raw) != '[' || ok && len(names) == 0 || len(names) > maxClaimPatterns {
-		p.complain(key, "must be an array of 1 to %d strings", maxClaimPatterns)
+	if !ok || n < least || n > most {
+		p.complain(key, "must be "+form, most)
 	}
-	return names
 }
 
 // claimsView lists claimed steps: the envelope of each, and its lease.
@@ -504,31 +417,163 @@ func (v claimsView) writeJSON(o *jsonWriter) {
 func (a *orchestrationAPI) answerClaim(
 	w http.ResponseWriter, r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer),
 ) (v stepView, err error) {
-	id, err := pathID(r, "step_uuid")
-	if err != nil {
+	q := &stepAnswer{leaseAnswer: leaseAnswer{verb: verb, subject: subjectOf(r.Context())}}
+	if q.step, err = pathID(r, "step_uuid"); err != nil {
 		return v, err
 	}
 	p, err := readActor(r)
 	if err != nil {
 		return v, err
 	}
-	q := &leaseAnswer{verb: verb, subject: subjectOf(r.Context())}
 	if q.seen, err = a.seenVersions(r); err != nil {
 		return v, err
 	}
-	q.setLease(p.required("lease", maxNameLength))
-	read(p, q)
-	if err := p.failure("cannot " + string(verb) + " the step"); err != nil {
+	if err = a.readAnswer(p, q, read); err != nil {
 		return v, err
 	}
-	if err := a.svc.cfg.Worker.checkSize(&q.outcome); err != nil {
-		return v, err
-	}
-	if v, err = a.svc.outside.answer(r.Context(), id, q); err == nil {
+	if v, err = a.svc.outside.answer(r.Context(), q); err == nil {
 		w.Header()["Cache-Control"] = privately
 		w.Header()["Etag"] = []string{a.versionTag(q.version, hiddenFrom(r.Context()))}
 	}
 	return v, err
+}
+
+// readAnswer reads the members of an answer.
+func (a *orchestrationAPI) readAnswer(p *actorReader, q *stepAnswer, read func(*actorReader, *leaseAnswer)) error {
+	q.setLease(p.required("lease", maxNameLength))
+	read(p, &q.leaseAnswer)
+	if err := p.failure("cannot " + string(q.verb) + " the step"); err != nil {
+		return err
+	}
+	return a.svc.cfg.Worker.checkSize(&q.outcome)
+}
+
+// Many answers at once: each is an outcome with its step, and is answered by itself as alone.
+
+// completeAll and failAll take the outcomes of many claimed steps.
+func (a *orchestrationAPI) completeAll(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerAll(w, r, completeVerb)
+}
+
+func (a *orchestrationAPI) failAll(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerAll(w, r, failVerb)
+}
+
+func (a *orchestrationAPI) answerAll(w http.ResponseWriter, r *http.Request, verb leaseVerb) (any, error) {
+	p, err := readActor(r)
+	if err != nil {
+		return nil, err
+	}
+	if p.members["steps"] == nil {
+		p.complain("steps", "is required")
+	}
+	answers, err := a.answersIn(r, p, "steps", verb)
+	if err = cmp.Or(err, p.failure("no step is changed")); err != nil {
+		return nil, err
+	}
+	seq, err := a.svc.outside.take(r.Context(), answers)
+	if err = cmp.Or(err, a.svc.store.wait(r.Context(), seq)); err != nil {
+		return nil, err
+	}
+	return reply{http.StatusMultiStatus, a.answeredView(w, r, answers)}, nil
+}
+
+// answersIn reads an array of answers, nil if it is absent. An answer that is wrong is refused by
+// itself.
+func (a *orchestrationAPI) answersIn(r *http.Request, p *actorReader, key string, verb leaseVerb) ([]*stepAnswer, error) {
+	seen, err := a.seenVersions(r)
+	if err != nil || p.members[key] == nil {
+		return nil, err
+	}
+	answers := []*stepAnswer{}
+	p.array(key, "an array of at most %d outcomes", 0, maxClaims, func(_ int, e []byte) {
+		q := &stepAnswer{leaseAnswer: leaseAnswer{verb: verb, subject: subjectOf(r.Context()), seen: seen}}
+		q.err = a.readStepAnswer(e, q)
+		answers = append(answers, q)
+	})
+	return answers, nil
+}
+
+// readStepAnswer reads an answer that names its step.
+func (a *orchestrationAPI) readStepAnswer(text []byte, q *stepAnswer) (err error) {
+	if jsonKind(text) != '{' {
+		return failf(badRequest, "an outcome must be a JSON object")
+	}
+	p := newActorReader(text)
+	if word := p.required("step_uuid", maxNameLength); word != "" {
+		if q.step, err = idNamed("step_uuid", word); err != nil {
+			return err
+		}
+	}
+	return a.readAnswer(p, q, outcomeReaders[q.verb])
+}
+
+// answeredStep is what became of an answer.
+type answeredStep struct {
+	step       uuid // zero if it names none
+	status     int
+	state, tag string     // of the step after it, unless it was refused
+	refused    *errorView // nil if it was not
+}
+
+// answeredView lists what became of answers, in their order.
+type answeredView []answeredStep
+
+func (a *orchestrationAPI) answeredView(w http.ResponseWriter, r *http.Request, answers []*stepAnswer) answeredView {
+	if answers == nil {
+		return nil
+	}
+	v, hidden := make(answeredView, len(answers)), hiddenFrom(r.Context())
+	for i, q := range answers {
+		if q.err == nil {
+			v[i] = answeredStep{q.step, http.StatusOK, q.view.CurrentState, a.versionTag(q.version, hidden), nil}
+			continue
+		}
+		f := a.failureOf(w, r, q.err)
+		v[i] = answeredStep{step: q.step, status: a.status(f.kind), refused: newErrorView(f, w.(*recorder).requestID)}
+	}
+	return v
+}
+
+func (v answeredView) writeJSON(o *jsonWriter) { o.list(len(v), func(i int) { v[i].write(o) }) }
+
+func (s *answeredStep) write(o *jsonWriter) {
+	o.b = append(o.b, '{')
+	if s.step.isZero() {
+		o.raw("step_uuid", nil)
+	} else {
+		o.id("step_uuid", s.step)
+	}
+	o.number("status", s.status)
+	if s.refused == nil {
+		o.text("current_state", s.state)
+		o.text("etag", s.tag)
+	} else {
+		o.name("error")
+		o.value(s.refused.Error)
+	}
+	o.b = append(o.b, '}')
+}
+
+// exchangeView is the answer to a claim with outcomes.
+type exchangeView struct {
+	completed, failed answeredView // nil if the request has none
+	steps             claimsView
+}
+
+func (v exchangeView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, '{')
+	if v.completed != nil {
+		o.name("complete")
+		v.completed.writeJSON(o)
+	}
+	if v.failed != nil {
+		o.name("fail")
+		v.failed.writeJSON(o)
+	}
+	o.name("steps")
+	v.steps.writeJSON(o)
+	o.b = append(o.b, '}')
 }
 
 // leaseView is the answer to an extended lease.
@@ -549,8 +594,9 @@ func (a *orchestrationAPI) extendLease(w http.ResponseWriter, r *http.Request) (
 	return leaseView{v.StepUUID, zonedTime(given.until)}, nil
 }
 
-func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
-	return a.answerClaim(w, r, completeVerb, func(p *actorReader, q *leaseAnswer) {
+// outcomeReaders read the members of an answer that belong to its verb.
+var outcomeReaders = map[leaseVerb]func(*actorReader, *leaseAnswer){
+	completeVerb: func(p *actorReader, q *leaseAnswer) {
 		q.outcome.success = true
 		if p.result == nil {
 			p.complain("result", "is required")
@@ -559,16 +605,21 @@ func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Reques
 		if raw, ok := p.members["metadata"]; ok {
 			q.outcome.metadata = p.object("metadata", raw)
 		}
-	})
-}
-
-func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
-	return a.answerClaim(w, r, failVerb, func(p *actorReader, q *leaseAnswer) {
+	},
+	failVerb: func(p *actorReader, q *leaseAnswer) {
 		var action stepRequest
 		p.stepError(&action)
 		q.outcome.err = action.err
 		q.outcome.retryAfter = p.seconds("retry_after", 0, 0, int64(maxRetryAfter/time.Second))
-	})
+	},
+}
+
+func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerClaim(w, r, completeVerb, outcomeReaders[completeVerb])
+}
+
+func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerClaim(w, r, failVerb, outcomeReaders[failVerb])
 }
 
 // yieldClaimed gives a claimed step back with a checkpoint, from which it goes on.

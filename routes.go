@@ -6,8 +6,8 @@ package main
 // mode or the command line.
 //
 //	routes.go                the route tables and their permissions; which surface a listener serves, and its answers
-//	                         while it starts; the worker role: templates, validation, metrics as JSON
-//	orchestration.go         the orchestration role: tasks, steps, dead letters, templates, analytics, the console, GET /config of both roles
+//	                         while it starts; the worker role: templates, validation, metrics as JSON; GET /config of both roles
+//	orchestration.go         the orchestration role: tasks, steps, dead letters, templates, analytics, the console
 //	orchestration_lists.go   lists of tasks, and its event stream
 //	mount.go                 the mount point: links, errors, health, handlers
 //	mount_tasks.go           its tasks, steps and analytics
@@ -35,6 +35,8 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/tasks/{task_uuid}/summary", needs(permTasksRead), a.getSummary},
 		{"GET /v1/steps", needs(permStepsRead), a.listOutsideSteps},
 		{"POST /v1/steps/claim", needs(permStepsResolve), a.claimSteps},
+		{"POST /v1/steps/complete", needs(permStepsResolve), a.completeAll},
+		{"POST /v1/steps/fail", needs(permStepsResolve), a.failAll},
 		{"POST /v1/steps/{step_uuid}/extend", needs(permStepsResolve), a.extendLease},
 		{"POST /v1/steps/{step_uuid}/complete", needs(permStepsResolve), a.completeClaimed},
 		{"POST /v1/steps/{step_uuid}/fail", needs(permStepsResolve), a.failClaimed},
@@ -440,4 +442,120 @@ func describeRoute(surface string, row route, p permission) string {
 		text += " (or " + strings.Join(others, ", ") + ")"
 	}
 	return text
+}
+
+// GET /config of both roles: the effective configuration without secrets, in the
+// form that existing clients know.
+
+// configMetadataView is the time, environment and version of an answer.
+type configMetadataView struct {
+	Timestamp   zonedTime `json:"timestamp"`
+	Environment string    `json:"environment"`
+	Version     string    `json:"version"`
+}
+
+// authConfigView is the authentication of a role, without keys.
+type authConfigView struct {
+	Enabled            bool     `json:"enabled"`
+	VerificationMethod string   `json:"verification_method"`
+	JWTIssuer          string   `json:"jwt_issuer"`
+	JWTAudience        string   `json:"jwt_audience"`
+	APIKeyHeader       string   `json:"api_key_header"`
+	APIKeyCount        int      `json:"api_key_count"`
+	StrictValidation   bool     `json:"strict_validation"`
+	AllowedAlgorithms  []string `json:"allowed_algorithms"`
+}
+
+// authView returns the authentication of a role.
+func authView(c *roleWebConfig) authConfigView {
+	a := &c.Auth
+	return authConfigView{
+		Enabled: a.Enabled, VerificationMethod: a.JWTVerificationMethod,
+		JWTIssuer: a.JWTIssuer, JWTAudience: a.JWTAudience,
+		APIKeyHeader: a.APIKeyHeader, APIKeyCount: len(a.APIKeys),
+		StrictValidation: a.StrictValidation, AllowedAlgorithms: a.JWTAllowedAlgorithms,
+	}
+}
+
+// breakerConfigView is always zero: a single process needs no circuit breakers.
+type breakerConfigView struct {
+	Enabled          bool `json:"enabled"`
+	FailureThreshold int  `json:"failure_threshold"`
+	TimeoutSeconds   int  `json:"timeout_seconds"`
+	SuccessThreshold int  `json:"success_threshold"`
+}
+
+// poolConfigView is always 1 and 1: the journal has one writer.
+type poolConfigView struct {
+	WebAPIPoolSize       int `json:"web_api_pool_size"`
+	WebAPIMaxConnections int `json:"web_api_max_connections"`
+}
+
+// messagingConfigView names the queues in which ready steps wait.
+type messagingConfigView struct {
+	Backend string   `json:"backend"`
+	Queues  []string `json:"queues"`
+}
+
+// orchestrationConfigView is the answer of the orchestration role.
+type orchestrationConfigView struct {
+	Metadata        configMetadataView  `json:"metadata"`
+	Auth            authConfigView      `json:"auth"`
+	CircuitBreakers breakerConfigView   `json:"circuit_breakers"`
+	DatabasePools   poolConfigView      `json:"database_pools"`
+	DeploymentMode  string              `json:"deployment_mode"`
+	Messaging       messagingConfigView `json:"messaging"`
+	Config          map[string]any      `json:"config"`
+}
+
+// workerConfigView is the answer of the worker role.
+type workerConfigView struct {
+	Metadata   configMetadataView  `json:"metadata"`
+	WorkerID   string              `json:"worker_id"`
+	WorkerType string              `json:"worker_type"`
+	Auth       authConfigView      `json:"auth"`
+	Messaging  messagingConfigView `json:"messaging"`
+	Config     map[string]any      `json:"config"`
+}
+
+func (s *service) configMetadata() configMetadataView {
+	return configMetadataView{zonedTime(s.clock.now()), s.cfg.Environment, version}
+}
+
+// messagingView names the engine's two queues, or none without an engine.
+func (s *service) messagingView() messagingConfigView {
+	v := messagingConfigView{Backend: "in_process", Queues: []string{}}
+	if s.engine != nil {
+		v.Queues = []string{"local", "http"}
+	}
+	return v
+}
+
+func (a *orchestrationAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return orchestrationConfigView{
+		Metadata:       a.svc.configMetadata(),
+		Auth:           authView(&a.svc.cfg.Orchestration.Web),
+		DatabasePools:  poolConfigView{1, 1},
+		DeploymentMode: "standalone",
+		Messaging:      a.svc.messagingView(),
+		Config:         a.svc.cfg.redacted(),
+	}, nil
+}
+
+// workerSections are the sections of the configuration that the worker role shows.
+var workerSections = []string{"environment", "role", "worker", "web", "templates", "docs", "log"}
+
+func (a *workerAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	all, shown := a.svc.cfg.redacted(), map[string]any{}
+	for _, name := range workerSections {
+		shown[name] = all[name]
+	}
+	return workerConfigView{
+		Metadata:   a.svc.configMetadata(),
+		WorkerID:   a.svc.workerID,
+		WorkerType: workerType,
+		Auth:       authView(&a.svc.cfg.Worker.Web),
+		Messaging:  a.svc.messagingView(),
+		Config:     shown,
+	}, nil
 }

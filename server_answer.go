@@ -444,23 +444,9 @@ func mountStatus(k failureKind) int { return cmp.Or(failureForms[k].mount.status
 
 // writeError turns an error into a response.
 func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) {
-	f, ok := errors.AsType[*failure](err)
-	if !ok {
-		f = &failure{message: "internal error", cause: err}
-		if errors.Is(err, context.Canceled) {
-			f = failf(unavailable, "the request was cancelled")
-		}
-	}
-	id := w.(*recorder).requestID
-	if f.kind == internalFailure {
-		s.log.Error("a request failed", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", f.cause)
-		f.message = "internal error"
-	}
+	f, id := s.failureOf(w, r, err), w.(*recorder).requestID
 	h := w.Header()
 	setRefusalHeaders(h, f)
-	if f.retryAfter == 0 && f.kind == unavailable {
-		f.retryAfter = time.Second
-	}
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(retrySeconds(f)))
 	}
@@ -483,6 +469,26 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 }
 
+// failureOf returns what the caller is told of an error. The log has the rest.
+func (s *surface) failureOf(w http.ResponseWriter, r *http.Request, err error) *failure {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		f = &failure{message: "internal error", cause: err}
+		if errors.Is(err, context.Canceled) {
+			f = failf(unavailable, "the request was cancelled")
+		}
+	}
+	if f.kind == internalFailure {
+		s.log.Error("a request failed", "request_id", w.(*recorder).requestID, "method", r.Method, "path", r.URL.Path,
+			"error", f.cause)
+		f.message = "internal error"
+	}
+	if f.retryAfter == 0 && f.kind == unavailable {
+		f.retryAfter = time.Second
+	}
+	return f
+}
+
 func retrySeconds(f *failure) int { return max(int((f.retryAfter+time.Second-1)/time.Second), 1) }
 
 // errorView is the body of an error of the orchestration role.
@@ -497,7 +503,15 @@ type errorView struct {
 }
 
 func orchestrationError(f *failure, requestID string, _ instant) any {
-	var v errorView
+	v := newErrorView(f, requestID)
+	if f.extra.name != "" {
+		return v.with(f.extra)
+	}
+	return v
+}
+
+func newErrorView(f *failure, requestID string) *errorView {
+	v := &errorView{}
 	v.Error.Code = failureForms[f.kind].code
 	v.Error.Message = f.message
 	v.Error.Details = f.details
@@ -505,14 +519,11 @@ func orchestrationError(f *failure, requestID string, _ instant) any {
 	if f.retryAfter > 0 {
 		v.Error.RetryAfterSeconds = retrySeconds(f)
 	}
-	if f.extra.name != "" {
-		return v.with(f.extra)
-	}
 	return v
 }
 
 // with returns the body with one more member at the end of the error.
-func (v errorView) with(m errorMember) any {
+func (v *errorView) with(m errorMember) any {
 	var b bytes.Buffer
 	if encodeJSON(&b, v.Error) != nil {
 		return v

@@ -433,7 +433,11 @@ func filteredState(word string) (taskState, bool) {
 
 // pathID returns the id in a parameter of the path.
 func pathID(r *http.Request, name string) (uuid, error) {
-	s := r.PathValue(name)
+	return idNamed(name, r.PathValue(name))
+}
+
+// idNamed reads the id that a text under some name must be.
+func idNamed(name, s string) (uuid, error) {
 	id, ok := parseUUID(s)
 	if !ok {
 		return id, failf(invalidUUID, "%s: %.60q is not a UUID", name, s)

@@ -689,16 +689,18 @@ func (h *health) slotCheck(l *engineLoad) checkView {
 func (h *health) queueCheck(l *engineLoad) checkView {
 	n, most := l.localQueued+l.httpQueued, h.cfg.Engine.MaxQueued
 	if n >= most {
-		return unhealthy("%d steps wait for a slot; new tasks are refused from %d on", n, most)
+		return unhealthy("%s for a slot; new tasks are refused from %d on", stepsWaiting(n), most)
 	}
-	return graded(n*100 >= most*queueWarning, "%d of at most %d steps wait for a slot", n, most)
+	return graded(n*100 >= most*queueWarning, "%s for a slot; at most %d may", stepsWaiting(n), most)
 }
 
 // processingCheck checks whether ready steps wait because all slots are taken.
 func (h *health) processingCheck(l *engineLoad) checkView {
 	starved := l.localQueued > 0 && l.localFree <= 0 || l.httpQueued > 0 && l.httpFree <= 0
-	return graded(starved, "%d steps wait for a slot", l.localQueued+l.httpQueued)
+	return graded(starved, "%s for a slot", stepsWaiting(l.localQueued+l.httpQueued))
 }
+
+func stepsWaiting(n int) string { return counted(n, "step waits", "steps wait") }
 
 // backlog checks whether the disk keeps up with the changes.
 func (p *healthProbe) backlog() checkView {

@@ -10,6 +10,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"sync/atomic"
 )
 
@@ -456,6 +458,20 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 	return got.steps, err
 }
 
+// exchange takes answers, and then claims steps; both are durable with one sync if there is a step
+// to claim at once. The answers count whatever becomes of the claim.
+func (a *outsideActors) exchange(ctx context.Context, answers []*stepAnswer, q *claimRequest) ([]claimedStep, error) {
+	q.tried = sync.OnceFunc(a.store.gather())
+	defer q.tried()
+	if _, err := a.take(ctx, answers); err != nil {
+		return nil, err
+	}
+	for _, answer := range answers { // what is large is not kept during the wait
+		answer.outcome, answer.after = outcome{}, step{}
+	}
+	return a.claim(ctx, q)
+}
+
 // outsideStepView is a step for an outside actor.
 type outsideStepView struct {
 	stepView
@@ -516,34 +532,64 @@ func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string
 	return v
 }
 
-// answer records an answer, waits until it is durable and returns the step after
-// it. An answer under a lease that has ended is recorded in the audit only.
-func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
-	var taken *heldStep
-	var after step
-	a.fit(stepID, q)
-	seq, err := a.engine.change(ctx, func(c *change) error {
-		if taken, err = a.engine.answerLocked(c, stepID, q); taken == nil || err != nil {
-			return err
-		}
-		t, err := c.task(taken.task)
-		if err != nil {
-			return err
-		}
-		// A copy of the task would cost far more.
-		v, after, q.version = t.bareStepView(taken.step, c.now), t.steps[taken.step], t.lastSeq
-		return nil
-	})
-	if err != nil {
-		return v, err
+// stepAnswer is an outside actor's answer about one step, and what became of it.
+type stepAnswer struct {
+	leaseAnswer
+	step uuid
+	err  error // why it is refused; set before if it was refused already
+
+	view  stepView // the step after it, without results unless it came late
+	after step     // a copy, if the step was under the lease
+	taken bool     // it was
+}
+
+// answer records an answer, waits until it is durable and returns the step after it.
+func (a *outsideActors) answer(ctx context.Context, q *stepAnswer) (stepView, error) {
+	one := [1]*stepAnswer{q}
+	seq, err := a.take(ctx, one[:])
+	if err = cmp.Or(err, q.err); err != nil {
+		return q.view, a.store.refuse(ctx, err)
 	}
-	if taken == nil {
-		v, err = a.answerLate(ctx, stepID, q)
-		return v, a.store.refuse(ctx, err)
+	q.view.setResults(&q.after, a.workerID)
+	return q.view, a.store.wait(ctx, seq)
+}
+
+// take records the answers that are not refused already, each by itself, and returns the sequence
+// with which they are durable. One under a lease that has ended is recorded in the audit only.
+func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq uint64, err error) {
+	defer a.store.gather()()
+	answers = slices.DeleteFunc(slices.Clone(answers), func(q *stepAnswer) bool { return q.err != nil })
+	for _, q := range answers {
+		a.fit(q.step, &q.leaseAnswer)
 	}
+	seq, err = a.engine.changeEach(ctx, len(answers), func(i int, err error) { answers[i].err = err },
+		func(c *change, i int) error { return a.takeLocked(c, answers[i]) })
 	a.engine.wakeUp()
-	v.setResults(&after, a.workerID)
-	return v, a.store.wait(ctx, seq)
+	if err != nil {
+		return 0, err
+	}
+	for _, q := range answers {
+		if !q.taken && q.err == nil {
+			q.view, q.err = a.answerLate(ctx, q.step, &q.leaseAnswer)
+			_, seq = a.store.size()
+		}
+	}
+	return seq, nil
+}
+
+// takeLocked takes an answer if the step is under its lease.
+func (a *outsideActors) takeLocked(c *change, q *stepAnswer) error {
+	held, err := a.engine.answerLocked(c, q.step, &q.leaseAnswer)
+	if held == nil || err != nil {
+		return err
+	}
+	t, err := c.task(held.task)
+	if err != nil {
+		return err
+	}
+	// A copy of the task would cost far more.
+	q.view, q.after, q.version, q.taken = t.bareStepView(held.step, c.now), t.steps[held.step], t.lastSeq, true
+	return nil
 }
 
 // fit checks the result of an answer against the step's schema.

@@ -445,11 +445,12 @@ func TestLongLease(t *testing.T) {
 			closeTestService(t, svc)
 			svc = openTestService(t, o)
 		}
-		if _, err := svc.outside.answer(t.Context(), c.attempt.stepID, extend); err != nil {
+		q := &stepAnswer{leaseAnswer: *extend, step: c.attempt.stepID}
+		if _, err := svc.outside.answer(t.Context(), q); err != nil {
 			t.Fatalf("extension %d: %v", n, err)
 		}
-		if want := clock.now().add(30 * time.Second); extend.until < want || n%1000 > 100 && extend.until != want {
-			t.Fatalf("extension %d: the lease ends %v; want %v", n, extend.until.zoned(), want.zoned())
+		if want := clock.now().add(30 * time.Second); q.until < want || n%1000 > 100 && q.until != want {
+			t.Fatalf("extension %d: the lease ends %v; want %v", n, q.until.zoned(), want.zoned())
 		}
 	}
 	v = settled(t, svc, v.id)
@@ -578,7 +579,7 @@ func TestLateAtOnce(t *testing.T) {
 			wg.Go(func() {
 				q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
 				q.setLease(c.Lease)
-				if _, err := s.svc.outside.answer(t.Context(), id, q); kindOf(err) != conflict {
+				if _, err := s.svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: id}); kindOf(err) != conflict {
 					t.Errorf("got %v; want a conflict", err)
 				}
 			})
@@ -717,7 +718,7 @@ func TestManyOutsideSteps(t *testing.T) {
 		for _, c := range got {
 			a := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
 			a.setLease(c.token)
-			must(svc.outside.answer(t.Context(), c.attempt.stepID, a))(t)
+			must(svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *a, step: c.attempt.stepID}))(t)
 			done++
 		}
 	}
@@ -765,7 +766,7 @@ func TestClaimStress(t *testing.T) {
 				}
 				for _, c := range got {
 					a := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true}}
-					if _, err := svc.outside.answer(context.Background(), c.attempt.stepID, a); err != nil {
+					if _, err := svc.outside.answer(context.Background(), &stepAnswer{leaseAnswer: *a, step: c.attempt.stepID}); err != nil {
 						t.Error(err)
 					}
 					mu.Lock()
@@ -843,7 +844,7 @@ func TestAnswersOfDroppedTasks(t *testing.T) {
 		wg.Go(func() {
 			q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
 			q.setLease(c.token)
-			v, err := svc.outside.answer(t.Context(), c.attempt.stepID, q)
+			v, err := svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: c.attempt.stepID})
 			if err != nil || v.CurrentState != "complete" {
 				t.Errorf("got %v; want the step as it was then", err)
 			}
@@ -1027,5 +1028,99 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 	audit, err := s.history.audit(made.id, made.stepID(0), nil)
 	if err != nil || len(audit) != 1 || audit[0].Subject != act.who.subject || audit[0].ActedBy != "bob" {
 		t.Errorf("got %+v, %v; want one entry of subject %q", audit, err, act.who.subject)
+	}
+}
+
+// outcomes writes one outcome for each claimed step; more holds the members besides step and lease.
+func outcomes(given []claimed, more string) string {
+	each := make([]string, len(given))
+	for i, c := range given {
+		each[i] = fmt.Sprintf(`{"step_uuid":%q,"lease":%q,%s}`, c.Step.StepUUID, c.Lease, more)
+	}
+	return "[" + strings.Join(each, ",") + "]"
+}
+
+// TestOutcomesAtOnce completes and fails the steps of a hundred tasks by one request each, which
+// takes one sync, and checks that each task is as if its step were answered for alone.
+func TestOutcomesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newClaimServer(t, serviceTest{dir: t.TempDir()})
+	for range maxClaims {
+		mustCreate(t, s.svc, "one")
+	}
+	given := s.claim(`{"callables":["*"],"limit":100}`)
+	alone, half := given[0], given[1:50]
+	s.answer(alone, "complete", `,"result":{"n":1}`).want(200)
+	syncs := func(f func()) uint64 {
+		before := s.svc.store.journal.status().syncs
+		f()
+		return s.svc.store.journal.status().syncs - before
+	}
+	took := syncs(func() {
+		a := s.do("POST", "/v1/steps/complete", `{"steps":`+outcomes(half, `"result":{"n":1}`)+`}`).want(207)
+		for i, c := range half {
+			if a.text(fmt.Sprint(i, ".status")) != "200" || a.text(fmt.Sprint(i, ".step_uuid")) != c.Step.StepUUID {
+				t.Fatalf("outcome %d: got %s", i, a.body)
+			}
+		}
+	})
+	if took > 1 {
+		t.Errorf("got %d syncs for a batch; want 1", took)
+	}
+	want := s.state(alone.Task.TaskUUID)
+	for _, c := range half {
+		if got := s.state(c.Task.TaskUUID); got != want {
+			t.Errorf("got %s; want %s as alone", got, want)
+		}
+	}
+	s.do("POST", "/v1/steps/fail", `{"steps":`+outcomes(given[50:], `"error":{"message":"no","retryable":false}`)+`}`).want(207)
+	for _, c := range given[50:] {
+		if got := s.state(c.Task.TaskUUID); got != "blocked_by_failures: error" {
+			t.Errorf("got %s; want it failed", got)
+		}
+	}
+	if got := s.do("POST", "/v1/steps/complete", `{"steps":`+outcomes(slices.Concat(given, given[:1]), `"result":0`)+`}`).want(422); !strings.Contains(
+		got.text("error.message"), "at most 100 outcomes") {
+		t.Errorf("got %s", got.body)
+	}
+}
+
+// TestClaimWithOutcomes works through chains of steps with one request for each batch, which takes
+// one sync: it has the outcomes of the last batch, and gets the steps that these made ready.
+func TestClaimWithOutcomes(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, serviceTest{dir: t.TempDir(), extra: []string{benchTemplate("chain", "Outside", [][]int{{}, {0}, {1}})}})
+	for range 5 {
+		s.create(`{"namespace":"bench","name":"chain"}`)
+	}
+	given, before := s.claim(`{"callables":["*"],"limit":5}`), s.svc.store.journal.status().syncs
+	for len(given) > 0 {
+		a := s.do("POST", "/v1/steps/claim", `{"callables":["*"],"limit":5,"complete":`+outcomes(given, `"result":1`)+`}`).want(207)
+		given = nil
+		noError(t, json.Unmarshal(objectMember(a.body, "steps"), &given))
+	}
+	if took := s.svc.store.journal.status().syncs - before; took > 3 {
+		t.Errorf("got %d syncs for three batches", took)
+	}
+	if a := s.do("GET", "/v1/tasks?status=complete", ""); a.text("pagination.total_count") != "5" {
+		t.Errorf("got %s; want 5 complete tasks", a.body)
+	}
+}
+
+// TestOutcomesOutliveTheClaim sends outcomes with a claim that is refused while the service shuts
+// down: they count, and get 200 when they are sent again.
+func TestOutcomesOutliveTheClaim(t *testing.T) {
+	t.Parallel()
+	s := newClaimServer(t, serviceTest{})
+	id := mustCreate(t, s.svc, "one").id.String()
+	c := s.claimOne(`{"callables":["*"]}`)
+	s.svc.outside.draining.Store(true)
+	body := outcomes([]claimed{c}, `"result":1`)
+	s.do("POST", "/v1/steps/claim", `{"callables":["*"],"complete":`+body+`}`).want(503)
+	if got := s.state(id); got != "complete: complete" {
+		t.Errorf("got %s; want it complete", got)
+	}
+	if a := s.do("POST", "/v1/steps/complete", `{"steps":`+body+`}`).want(207); a.text("0.status") != "200" {
+		t.Errorf("got %s; want the same outcome taken", a.body)
 	}
 }

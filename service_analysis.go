@@ -118,8 +118,8 @@ func (a *taskAnalysis) dependencies() dependenciesView {
 	ready, blocked := a.of[readyStanding], a.of[blockedStanding]
 	completed, failed := a.of[completedStanding], a.of[failedStanding]
 	return dependenciesView{
-		Analysis: fmt.Sprintf("Of the task's steps (%d), %d are completed, %d ready, %d blocked and %d failed; "+
-			"the longest path has %d.", len(a.standing), len(completed), len(ready), len(blocked), len(failed),
+		Analysis: fmt.Sprintf("%d of %s completed, %d ready, %d blocked and %d failed; the longest path has %d.",
+			len(completed), counted(len(a.standing), "step", "steps"), len(ready), len(blocked), len(failed),
 			a.longestPath()),
 		ReadySteps: a.names(ready), BlockedSteps: a.names(blocked), CompletedSteps: a.names(completed),
 	}
@@ -301,8 +301,9 @@ func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 func (a *taskAnalysis) advice() []string {
 	advice := []string{}
 	if failed := a.of[failedStanding]; len(failed) > 0 {
-		advice = append(advice, fmt.Sprintf("Failed steps: %d, for which %d unfinished ones wait. "+
-			"An operator has to act on them.", len(failed), len(a.walk.behind(failed...))))
+		advice = append(advice, fmt.Sprintf("Failed steps: %d; %s for them. "+
+			"An operator must act on the failed ones.", len(failed),
+			counted(len(a.walk.behind(failed...)), "unfinished step waits", "unfinished steps wait")))
 	}
 	if n, next := a.retries(); n > 0 {
 		advice = append(advice,

@@ -111,7 +111,7 @@ func TestAnalysisOnTheWire(t *testing.T) {
 	task := analysisTask([][]int{nil, {0}, {0}}, "ewp")
 	task.steps[0].attempts = 3
 	d, v := analyzeTask(task, testStart)
-	wantText(t, d, `{"analysis":"Of the task's steps (3), 0 are completed, 0 ready, 2 blocked and 1 failed; `+
+	wantText(t, d, `{"analysis":"0 of 3 steps completed, 0 ready, 2 blocked and 1 failed; `+
 		`the longest path has 2.","ready_steps":[],"blocked_steps":["b","c"],"completed_steps":[]}`)
 	const a, b, c = `"00000000-0000-0000-8000-000000000002"`, `"00000000-0000-0000-8000-000000000003"`,
 		`"00000000-0000-0000-8000-000000000004"`
@@ -131,8 +131,8 @@ func TestAnalysisOnTheWire(t *testing.T) {
 		`"attempts":3,"retry_limit":3,"impact_score":66.67,"severity":"critical","bottleneck_type":"retries_exhausted",`+
 		`"resolution_strategy":"Remove the cause, then reset the step; or complete or resolve it by hand."}]}`)
 	wantText(t, v.TaskExecutionSummary, `{"total_steps":3,"total_dependencies":2,"dependency_levels":2,`+
-		`"longest_path_length":2,"overall_health":"blocked","recommendations":["Failed steps: 1, for which 2 unfinished `+
-		`ones wait. An operator has to act on them.","Steps that wait for another attempt: 1, the first due at `+
+		`"longest_path_length":2,"overall_health":"blocked","recommendations":["Failed steps: 1; 2 unfinished steps `+
+		`wait for them. An operator must act on the failed ones.","Steps that wait for another attempt: 1, the first due at `+
 		`2026-01-01T00:01:00.000000Z."]}`)
 	wantText(t, v.AnalysisTimestamp, `"2026-01-01T00:00:00.000000Z"`)
 }
@@ -160,7 +160,7 @@ func TestAnalysisAdvice(t *testing.T) {
 		{chainGraph(4), "pppp", "[]"},
 		{chainGraph(5), "pppp" + "p", "[All 5 steps run one after another; " +
 			"those that do not need each other's results could run side by side.]"},
-		{fanGraph(5), "ceewp", "[Failed steps: 2, for which 1 unfinished ones wait. An operator has to act on them. " +
+		{fanGraph(5), "ceewp", "[Failed steps: 2; 1 unfinished step waits for them. An operator must act on the failed ones. " +
 			"Steps that wait for another attempt: 1, the first due at 2026-01-01T00:01:00.000000Z.]"},
 		{fanGraph(5), "ccccc", "[]"},
 	} {

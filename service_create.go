@@ -188,7 +188,7 @@ func (s *creator) admit(c *change, by *creation, mayRead bool) error {
 	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
 		return &failure{kind: backpressure, retryAfter: outcomeRetryEvery,
-			message: fmt.Sprintf("%d steps already wait to run", n)}
+			message: stepsWaiting(n) + " to run already"}
 	}
 	return nil
 }

@@ -1450,7 +1450,7 @@ func TestEnforcedSchemas(t *testing.T) {
 	answer := func() (stepView, error) {
 		q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true, result: []byte(`1.5`)}}
 		q.setLease(claimed.token)
-		return reject.svc.outside.answer(t.Context(), claimed.attempt.stepID, q)
+		return reject.svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: claimed.attempt.stepID})
 	}
 	for range 2 { // the repetition, whose first answer may have been lost, gets the same
 		if v, err := answer(); err != nil || v.CurrentState != "error" {

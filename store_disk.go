@@ -821,6 +821,13 @@ func (s *store) outwait(ctx context.Context, seq uint64) error {
 	return s.journal.await(ctx, seq, true)
 }
 
+// gather keeps the records of several changes for one sync until end is called, unless somebody
+// waits for some of them before. Until end nothing may be waited for but the changes.
+func (s *store) gather() (end func()) {
+	s.journal.gathering.Add(1)
+	return func() { s.journal.gathering.Add(-1) }
+}
+
 // waitAll returns once every change made so far is durable.
 func (s *store) waitAll(ctx context.Context) error {
 	s.mu.Lock()

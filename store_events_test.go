@@ -98,7 +98,7 @@ func growWorld(t *testing.T, s *service) {
 				continue
 			}
 			q := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true, result: []byte(result)}}
-			must(s.outside.answer(t.Context(), c.attempt.stepID, q))(t)
+			must(s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: c.attempt.stepID}))(t)
 		}
 		settle(s)
 	}

@@ -348,7 +348,7 @@ func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	fmt.Fprintf(w, "%s: %d bytes, %d lines, %s\n", name, survey.bytes, survey.lines, survey.sequences(h))
+	fmt.Fprintf(w, "%s: %d bytes, %s, %s\n", name, survey.bytes, counted(survey.lines, "line", "lines"), survey.sequences(h))
 	switch {
 	case survey.damage == nil:
 	case r.torn > 0 && r.isNewest(name) && survey.damage.line == r.tornLine:

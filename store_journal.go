@@ -114,9 +114,10 @@ type journal struct {
 	published  atomic.Uint64 // last sequence that followers may see
 	publishing notifier      // notifies when published grew
 
-	halted        atomic.Bool // broken, closed or in memory; set under mu
-	hangs         atomic.Bool // the disk hangs; set under mu
-	extending     atomic.Bool // an extension that is not the flusher's is under way
+	gathering     atomic.Int32 // changes whose records belong together and are still being made
+	halted        atomic.Bool  // broken, closed or in memory; set under mu
+	hangs         atomic.Bool  // the disk hangs; set under mu
+	extending     atomic.Bool  // an extension that is not the flusher's is under way
 	durableSeq    atomic.Uint64
 	backlog       atomic.Int64 // bytes of records not yet written, or not yet synced if callers wait for that
 	fileBytes     atomic.Int64 // of the newest journal
@@ -653,9 +654,12 @@ func (j *journal) ask(do func() error) error {
 	}
 }
 
-// flushLazy flushes what came since the last look, and reports whether to look
-// again. If not, the next record starts the timer.
+// flushLazy flushes what came since the last look, unless more belongs to it, and reports
+// whether to look again. If not, the next record starts the timer.
 func (j *journal) flushLazy() bool {
+	if j.gathering.Load() > 0 {
+		return true
+	}
 	j.mu.Lock()
 	j.lazyOn = len(j.buf) > 0
 	on := j.lazyOn

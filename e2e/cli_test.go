@@ -28,7 +28,8 @@ func steady(text string) string {
 }
 
 // TestCommandsGuide types the commands in docs/cli.md, against a service without and with
-// authentication, and those in testdata/cli/verbs.md, which has every verb and form of output.
+// authentication, twice in the same directory, and once those in testdata/cli/verbs.md, which has every verb and
+// form of output.
 func TestCommandsGuide(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -36,17 +37,22 @@ func TestCommandsGuide(t *testing.T) {
 		`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"k","permissions":["*"],"description":"api"}]`}
 	for _, tt := range []struct {
 		page        string
+		times       int
 		server, env []string
 	}{
-		{"docs/cli.md", nil, nil}, {"docs/cli.md", keys, []string{"STEPWELL_API_KEY=k"}}, {"testdata/cli/verbs.md", nil, nil},
+		{"docs/cli.md", 2, nil, nil}, {"docs/cli.md", 2, keys, []string{"STEPWELL_API_KEY=k"}},
+		{"testdata/cli/verbs.md", 1, nil, nil},
 	} {
 		t.Run(fmt.Sprint(tt.page, " ", tt.env), func(t *testing.T) {
 			t.Parallel()
 			commands, outputs := consoleSession(t, tt.page, string(readFile(t, repository(tt.page))))
 			p := serveWith(t, tt.server, "--fixture", "--deterministic-ids", "guide")
-			for i, printed := range typeInto(t, commands, t.TempDir(), tt.env, p) {
-				if steady(printed) != steady(outputs[i]) {
-					t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
+			dir := t.TempDir()
+			for range tt.times {
+				for i, printed := range typeInto(t, commands, dir, tt.env, p) {
+					if steady(printed) != steady(outputs[i]) {
+						t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
+					}
 				}
 			}
 		})

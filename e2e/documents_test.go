@@ -74,7 +74,7 @@ func (s session) play(t *testing.T, dir string, p *program) {
 // writeListings writes the files that a text shows: a block after a line with one name, before a colon.
 func writeListings(t *testing.T, dir, text string) {
 	t.Helper()
-	listing := regexp.MustCompile("`([\\w-]+\\.(?:go|py|mjs|yaml|toml))`[^`\n]*(?:`[^`\n]*`\\))?:\n\n```\\w+\n((?s:.*?))```")
+	listing := regexp.MustCompile("`([\\w.-]+\\.(?:go|py|mjs|yaml|toml))`[^`\n]*(?:`[^`\n]*`\\))?:\n\n```\\w+\n((?s:.*?))```")
 	for _, f := range listing.FindAllStringSubmatch(text, -1) {
 		writeFile(t, filepath.Join(dir, f[1]), []byte(f[2]))
 	}
@@ -111,8 +111,19 @@ func typeCommands(t *testing.T, commands, outputs []string, dir string, p *progr
 	}
 }
 
-// typeInto types commands into a shell, and returns what each printed. In place of "go run ." and of
-// stepwell it runs the program.
+// goRunExit is what go run prints and returns when the program ends with a code other than 0: TestGoRunExit.
+const goRunExit = "exit status %d\n"
+
+// shellFunctions let a shell run the program as stepwell and as go run, which hides its exit code.
+const shellFunctions = `stepwell() { "$PROGRAM_UNDER_TEST" "$@"; }
+go() {
+	[ "$1 $2" = "run ." ] || { echo "unexpected: go $*" >&2; return 2; }
+	shift 2
+	"$PROGRAM_UNDER_TEST" "$@" || { printf '` + goRunExit + `' $? >&2; return 1; }
+}
+`
+
+// typeInto types commands into a shell as they are, but for the address, and returns what each printed.
 func typeInto(t *testing.T, commands []string, dir string, env []string, p *program) []string {
 	t.Helper()
 	for _, tool := range []string{"sh", "curl", "jq"} {
@@ -121,18 +132,29 @@ func typeInto(t *testing.T, commands []string, dir string, env []string, p *prog
 		}
 	}
 	const end = "-- end of a command --"
-	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
-		"$(go run . ", "$('"+programFile(t)+"' ",
-		"\ngo run . ", "\n'"+programFile(t)+"' ").Replace("\n" + strings.Join(commands, "\necho '"+end+"'\n"))
-	shell := exec.Command("sh", "-c", "stepwell() { '"+programFile(t)+"' \"$@\"; }"+script)
+	script := strings.ReplaceAll(strings.Join(commands, "\necho '"+end+"'\n"), "http://127.0.0.1:8080", p.ready.OrchestrationURL)
+	shell := exec.Command("sh", "-c", shellFunctions+script)
 	shell.Dir = dir
-	shell.Env = append(programEnv(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "LC_ALL=C.UTF-8", "USER=")...)
+	shell.Env = append(programEnv(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "LC_ALL=C.UTF-8", "USER=",
+		"PROGRAM_UNDER_TEST="+programFile(t))...)
 	got, _ := shell.CombinedOutput() // an error would be in the output
 	printed := strings.Split(string(got), end+"\n")
 	if len(printed) != len(commands) {
 		t.Fatalf("got the output of %d commands; want that of %d\n%s", len(printed), len(commands), got)
 	}
 	return printed
+}
+
+// TestGoRunExit checks that go run says and returns what the sessions take it to.
+func TestGoRunExit(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	file := filepath.Join(t.TempDir(), "main.go")
+	writeFile(t, file, []byte("package main\n\nimport \"os\"\n\nfunc main() { os.Exit(4) }\n"))
+	run := exec.Command("go", "run", file)
+	if said, _ := run.CombinedOutput(); string(said) != fmt.Sprintf(goRunExit, 4) || run.ProcessState.ExitCode() != 1 {
+		t.Errorf("got %q and the exit code %d; want the form %q and 1", said, run.ProcessState.ExitCode(), goRunExit)
+	}
 }
 
 // TestDocumentSessions types the commands of the README and the guides, twice in the same directory and with
@@ -166,17 +188,25 @@ func TestDocumentSessions(t *testing.T) {
 	}
 }
 
-// TestAuthenticationSession types the commands of docs/security.md about authentication.
+// TestAuthenticationSession types the commands of docs/security.md about authentication: once those that make keys
+// and set variables, and twice those in the other terminal, with a service of these variables.
 func TestAuthenticationSession(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	keys := t.TempDir()
-	wantExit(t, 0, nil, "auth", "generate-keys", "--output-dir", keys+"/keys")
-	p := serveWith(t, []string{
-		"STEPWELL_JWT_PUBLIC_KEY_PATH=" + keys + "/keys/jwt-public-key.pem",
-		"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_WORKER__WEB__AUTH__ENABLED=true",
-	})
-	session{"docs/security.md", "Authentication", ""}.play(t, keys, p)
+	dir, s := t.TempDir(), session{"docs/security.md", "Authentication", ""}
+	_, first, _ := strings.Cut(s.text(t), "```console\n")
+	first, _, _ = strings.Cut(first, "\ngo run .\n")
+	shell := exec.Command("sh", "-ec", shellFunctions+first+"\nenv")
+	shell.Dir, shell.Env = dir, append(programEnv(), "PROGRAM_UNDER_TEST="+programFile(t))
+	said := string(wire.Must(shell.CombinedOutput())(t))
+	set := regexp.MustCompile(`(?m)^STEPWELL_\w+=.*`).FindAllString(strings.ReplaceAll(said, "=keys/", "="+dir+"/keys/"), -1)
+	if len(set) != 3 {
+		t.Fatalf("got %q; want three variables\n%s", set, said)
+	}
+	p := serveWith(t, set)
+	for range 2 {
+		s.play(t, dir, p)
+	}
 }
 
 // block is a code block of a document.
@@ -344,6 +374,10 @@ func checkTemplate(t *testing.T, format, text string) {
 func checkListing(t *testing.T, b block) {
 	if b.page == "docs/handlers.md" {
 		return
+	}
+	if regexp.MustCompile("`(parcel_test.go|test_parcel.py|parcel.test.mjs)`:\n\n```\\w+\n" +
+		regexp.QuoteMeta(b.text)).Match(readFile(t, repository(b.page))) {
+		return // TestOwnHandlers
 	}
 	for _, l := range guideListing.FindAllStringSubmatch(string(readFile(t, repository(b.page))), -1) {
 		if l[3] == b.text {

@@ -21,7 +21,7 @@ func TestMountClient(t *testing.T) {
 		return string(out), err
 	}
 	for handler, want := range map[string]string{
-		"demo/diamond": "demo.diamond@1.0.0: complete; Of the task's steps (4), 4 are completed, 0 ready, 0 blocked " +
+		"demo/diamond": "demo.diamond@1.0.0: complete; 4 of 4 steps completed, 0 ready, 0 blocked " +
 			"and 0 failed; the longest path has 3.\n  start: complete\n    left: complete (after start)\n" +
 			"    right: complete (after start)\n      end: complete (after left, right)\n",
 		"demo/nothing": "no handler demo/nothing; handlers: demo/approval, demo/batch, ",

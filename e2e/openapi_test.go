@@ -380,7 +380,7 @@ func (o *limitOperation) send(target string, header http.Header, body any) *wire
 	}
 	defer resp.Body.Close()
 	a := &wire.Answer{Code: resp.StatusCode, Header: resp.Header, Request: o.method + " " + target}
-	if resp.StatusCode >= 400 {
+	if resp.StatusCode >= 400 || resp.StatusCode == http.StatusMultiStatus {
 		a.Body = wire.Must(io.ReadAll(resp.Body))(o.t)
 	}
 	return a
@@ -389,6 +389,9 @@ func (o *limitOperation) send(target string, header http.Header, body any) *wire
 // complains reports whether an answer refuses a request because of a field, or if above is true
 // because of an object around it by a message that names the field.
 func complains(a *wire.Answer, field string, above bool) bool {
+	if list, of, many := strings.Cut(field, "[0]"); many && a.Code == http.StatusMultiStatus {
+		return complains(firstOf(a, list), strings.TrimPrefix(of, "."), above)
+	}
 	if a.Code != 400 && a.Code != 422 {
 		return false
 	}
@@ -425,6 +428,19 @@ func complains(a *wire.Answer, field string, above bool) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return field == "" || name == field || strings.HasPrefix(name, field+".") || strings.HasPrefix(name, field+"[")
 	})
+}
+
+// firstOf returns what an answer to many things says about the first of a list, as if it was alone.
+func firstOf(a *wire.Answer, list string) *wire.Answer {
+	items := []json.RawMessage{}
+	if json.Unmarshal(a.Body, &items) != nil {
+		lists := map[string]json.RawMessage{}
+		json.Unmarshal(a.Body, &lists)
+		json.Unmarshal(lists[list], &items)
+	}
+	var of struct{ Status int }
+	json.Unmarshal(items[0], &of)
+	return &wire.Answer{Code: of.Status, Body: items[0]}
 }
 
 func TestDeclaredLimits(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"stepwell/e2e/wire"
 )
@@ -66,6 +67,68 @@ func TestExampleSuiteFails(t *testing.T) {
 	}
 }
 
+// TestOwnHandlers runs the suites of the guide that test a handler, and checks that a test which expects another status
+// of a task that it refused says in one line what the handler replied.
+func TestOwnHandlers(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	const want = "the task is blocked_by_failures, not complete: the task is blocked until an operator acts: step \"weigh\" " +
+		"failed for good; weigh: attempt 1 of 3 failed for good: 127.0.0.1:PORT replied 400 Bad Request: " +
+		"the parcel is empty (http_400), so an operator must reset, resolve, complete or cancel it"
+	guide := string(readFile(t, testingGuide))
+	anyPort := regexp.MustCompile(`127.0.0.1:\d+ replied`)
+	told := func(text string) int {
+		return strings.Count(anyPort.ReplaceAllString(text, "127.0.0.1:PORT replied"), want)
+	}
+	if told(guide) != 1 {
+		t.Errorf("the guide does not show %q", want)
+	}
+	for _, tt := range []struct{ file, helper, command string }{
+		{"parcel_test.go", "", "go test ."},
+		{"test_parcel.py", "stepwell.py", "python3 -m unittest"},
+		{"parcel.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap"},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			writeListings(t, dir, guide)
+			if tt.helper != "" {
+				writeFile(t, filepath.Join(dir, tt.helper), readFile(t, repository("examples/testing/"+tt.helper)))
+			} else {
+				asModule(t, dir)
+			}
+			if said, err := suite(t, dir, tt.command); err != nil {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			file := filepath.Join(dir, tt.file)
+			writeFile(t, file, []byte(strings.Replace(string(readFile(t, file)), `"blocked_by_failures"`, `"complete"`, 1)))
+			said, err := suite(t, dir, tt.command)
+			if err == nil || told(said) != 1 {
+				t.Errorf("got %v and\n%s\nwant one line with\n%s", err, said, want)
+			}
+		})
+	}
+}
+
+// asModule makes a directory a module of another application, which has the service as a tool, as the guide says.
+func asModule(t *testing.T, dir string) {
+	t.Helper()
+	writeFile(t, filepath.Join(dir, "go.mod"), []byte("module app\n\ngo 1.26\n"))
+	link := filepath.Join(t.TempDir(), "stepwell")
+	wire.Must(0, os.Symlink(wire.Must(filepath.Abs(".."))(t), link))(t)
+	_, text, _ := strings.Cut(string(readFile(t, testingGuide)), "```console\n")
+	commands, _, _ := strings.Cut(text, "```")
+	if strings.Count(commands, "\n") != 3 {
+		t.Errorf("got %q; want three commands", commands)
+	}
+	shell := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(commands, "../stepwell", link, 1))
+	shell.Dir = dir
+	shell.Env = append(os.Environ(), "GOFLAGS=")
+	if said, err := shell.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s%s", err, commands, said)
+	}
+}
+
 // suite runs a suite of tests with this program, and returns what it said.
 func suite(t *testing.T, dir, command string) (said string, err error) {
 	t.Helper()
@@ -78,32 +141,36 @@ func suite(t *testing.T, dir, command string) (said string, err error) {
 	defer cancel()
 	suite := exec.CommandContext(ctx, args[0], args[1:]...)
 	suite.Dir = dir
-	suite.Env = append(os.Environ(), "STEPWELL="+program, "PYTHONDONTWRITEBYTECODE=1")
+	suite.Env = append(os.Environ(), "STEPWELL="+program, "PYTHONDONTWRITEBYTECODE=1", "GOFLAGS=")
 	text, err := suite.CombinedOutput()
 	return string(text), err
 }
 
-// TestSuiteInModule uses the service and the helper in a module of another application, as the guide says.
+// TestSuiteInModule uses the service and the helper in a module of another application, as the guide says. A passing
+// result is cached until a file that Stepwell reads changes.
 func TestSuiteInModule(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	dir := t.TempDir()
-	app := filepath.Join(dir, "app")
+	app := t.TempDir()
 	for _, name := range []string{"order_test.go", "order.json"} {
-		os.Mkdir(app, 0o755)
 		writeFile(t, filepath.Join(app, name), readFile(t, repository("examples/testing/"+name)))
+		old := time.Now().Add(-time.Hour) // results that depend on new files are not cached
+		wire.Must(0, os.Chtimes(filepath.Join(app, name), old, old))(t)
 	}
-	writeFile(t, filepath.Join(app, "go.mod"), []byte("module app\n\ngo 1.26\n"))
-	if err := os.Symlink(wire.Must(filepath.Abs(".."))(t), filepath.Join(dir, "stepwell")); err != nil {
-		t.Fatal(err)
+	asModule(t, app)
+	for _, want := range []string{"ok ", "(cached)"} {
+		if said, err := suite(t, app, "go test ."); err != nil || !strings.Contains(said, want) {
+			t.Fatalf("%v\n%s; want %s", err, said, want)
+		}
 	}
-	_, text, _ := strings.Cut(string(readFile(t, testingGuide)), "```console\n")
-	commands, _, _ := strings.Cut(text, "```")
-	shell := exec.CommandContext(t.Context(), "sh", "-ec", commands+"go test .")
-	shell.Dir = app
-	shell.Env = append(os.Environ(), "STEPWELL="+programFile(t), "GOFLAGS=")
-	if said, err := shell.CombinedOutput(); err != nil || strings.Count(commands, "\n") != 3 {
-		t.Errorf("%v\n%s%s", err, commands, said)
+	template := filepath.Join(app, "order.json")
+	edited := strings.Replace(string(readFile(t, template)), `"max_attempts": 4`, `"max_attempts": 1`, 1)
+	writeFile(t, template, []byte(edited))
+	want := "the task is blocked_by_failures, not waiting_for_retry: the task is blocked until an operator acts: " +
+		`step "charge" failed for good; charge: attempt 1 of 1 failed for good: declined (`
+	said, err := suite(t, app, "go test .")
+	if err == nil || strings.Count(said, want) != 1 || strings.Count(said, "_test.go:") != 1 {
+		t.Errorf("%v\n%s\nwant the edited template to fail a test, with %s", err, said, want)
 	}
 }
 

@@ -7,12 +7,15 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -20,10 +23,15 @@ import (
 const serve = " --fixture --quiet --log-level warn --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0" +
 	" --print-ready --exit-with-parent"
 
-var sandboxes string // URL that creates sandboxes
+var (
+	sandboxes string   // URL that creates sandboxes
+	inputs    []string // flags, some of which name files
+)
 
-// Main starts Stepwell with further flags, such as --templates, and runs the tests. Call it from TestMain.
+// Main starts Stepwell with further flags, such as --templates, and runs the tests. Call it from TestMain. Stepwell
+// reads the environment, too: set STEPWELL_WORKER__HANDLERS with os.Setenv before.
 func Main(m *testing.M, flags ...string) {
+	inputs = flags
 	args := append(strings.Fields(cmp.Or(os.Getenv("STEPWELL"), "go run stepwell")+serve), flags...)
 	program := exec.Command(args[0], args[1:]...)
 	program.Stderr = os.Stderr
@@ -49,12 +57,30 @@ type Sandbox struct {
 // New creates a sandbox whose clock stands still. It ends with the test.
 func New(t testing.TB) *Sandbox {
 	t.Helper()
+	noteInputs()
 	root := &Sandbox{sandboxes, t}
 	box := root.Call("POST", "", "").(map[string]any)
 	t.Cleanup(func() { root.Call("DELETE", "/"+box["name"].(string), "") })
 	s := &Sandbox{box["orchestration_url"].(string), t}
 	s.Clock(`{"freeze": true}`)
 	return s
+}
+
+// noteInputs opens the files that Stepwell reads, and reads the variable, during a test. Only then does go test run
+// the test again when they have changed, in place of showing a cached result.
+func noteInputs() {
+	os.Getenv("STEPWELL")
+	for _, input := range inputs {
+		if _, file, found := strings.Cut(input, "="); found {
+			input = file
+		}
+		filepath.WalkDir(input, func(path string, _ fs.DirEntry, err error) error {
+			if file, err := os.Open(path); err == nil {
+				file.Close()
+			}
+			return err
+		})
+	}
 }
 
 // Call sends a request, ends the test if the service refuses it, and returns the response.
@@ -101,7 +127,7 @@ func (s *Sandbox) Create(template, context string) (task string) {
 	return s.Call("POST", "/v1/tasks", string(body)).(map[string]any)["task_uuid"].(string)
 }
 
-// Complete completes a step as a person does.
+// Complete completes a step as a person does; the result is JSON.
 func (s *Sandbox) Complete(task, step, result string) {
 	s.t.Helper()
 	s.idle()
@@ -115,22 +141,22 @@ func (s *Sandbox) Complete(task, step, result string) {
 	s.t.Fatalf("the task has no step %q", step)
 }
 
-// Status waits until nothing runs, and checks the status of a task.
+// Status waits until nothing runs, and checks the status of a task. If it differs, the test ends and says why.
 func (s *Sandbox) Status(task, want string) {
 	s.t.Helper()
 	s.idle()
 	if got := s.Call("GET", "/v1/tasks/"+task, "").(map[string]any)["status"]; got != want {
 		why := s.Call("GET", "/v1/tasks/"+task+"/explain", "").(map[string]any)
-		said := []any{why["message"]}
+		said := why["message"].(string)
 		for _, step := range why["steps"].([]any) {
-			said = append(said, step.(map[string]any)["name"].(string)+": "+step.(map[string]any)["message"].(string))
+			said += fmt.Sprintf("; %s: %s", step.(map[string]any)["name"], step.(map[string]any)["message"])
 		}
-		text, _ := json.Marshal(said)
-		s.t.Errorf("the task is %s, not %s: %s", got, want, text)
+		s.t.Fatalf("the task is %s, not %s: %s", got, want, said)
 	}
 }
 
-// Calls waits until nothing runs, and checks how often a step's handler or stub was called.
+// Calls waits until nothing runs, and checks how often a step's handler or stub was called, in this sandbox. The
+// attempts of all instances of a batch worker count.
 func (s *Sandbox) Calls(step string, want int) {
 	s.t.Helper()
 	s.idle()
@@ -138,7 +164,7 @@ func (s *Sandbox) Calls(step string, want int) {
 	s.Call("POST", "/_stepwell/verify", string(body))
 }
 
-// Results returns the results of a task by step.
+// Results waits until nothing runs, and returns the results of a task by step.
 func (s *Sandbox) Results(task string) map[string]any {
 	s.t.Helper()
 	s.idle()

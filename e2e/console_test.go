@@ -477,6 +477,30 @@ func consolePages(t *testing.T, a *api) map[string]string {
 	}
 }
 
+// TestConsoleUsesDocumentedRoutes opens every page. As in every test of the console, each request must be for one of its
+// files or an operation in the document of the API that the service has, and others are noted.
+func TestConsoleUsesDocumentedRoutes(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--fixture")
+	for _, path := range consolePages(t, s.api()) {
+		p.open(s.ready.OrchestrationURL + "/console" + path)
+		p.settle()
+	}
+	p.wantNoProblems()
+	for _, operation := range []string{"GET /v1/tasks?q=a", "GET /v1/events", "POST /_stepwell/reset", "GET /v1/secrets", "PUT /v1/tasks"} {
+		method, path, _ := strings.Cut(operation, " ")
+		p.eval(fmt.Sprintf(`fetch(%q, { method: %q, signal: AbortSignal.timeout(1000) }).then(() => 0, () => 0)`, path, method))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	want := []string{"a request that is not documented: GET /v1/secrets", "a request that is not documented: PUT /v1/tasks"}
+	if !slices.Equal(p.problems, want) {
+		t.Errorf("got %q; want %q", p.problems, want)
+	}
+	p.problems = nil
+}
+
 // watchFocus notes which elements get the focus, and which of them do not show it.
 const watchFocus = `window.reached = new Set(), window.unseen = new Set();
 	document.addEventListener("focusin", ({ target }) => {

@@ -282,7 +282,7 @@ func (p *page) happened(m browserMessage) {
 func (p *page) judge(method, address string) {
 	u, err := url.Parse(address)
 	switch {
-	case err != nil || address == "about:blank" || u.Scheme == "data":
+	case err != nil || address == "about:blank" || u.Scheme == "data" || u.Path == "/favicon.ico": // which the browser asks for
 	case u.Scheme+"://"+u.Host != p.origin:
 		p.problems = append(p.problems, "a request to "+address)
 	case !(method == "GET" && strings.HasPrefix(u.Path, p.base+"/console")) && !p.contract.Documents(method, u.EscapedPath()):

@@ -113,14 +113,15 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 			return
 		}
 		x.exhausted = map[*slotPool]bool{&e.local: e.local.free <= 0, &e.web: e.web.free <= 0}
-		if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
+		live := e.store.liveLocked(id)
+		if t := live; t != nil && t.counts[stepInProgress] > 0 {
 			for i := range t.steps {
 				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
 					x.running[i] = true
 				}
 			}
 		}
-		x.batches = e.heldLocked(kept.live)
+		x.batches = e.heldLocked(live)
 	})
 	if err != nil {
 		return nil, err

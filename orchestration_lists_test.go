@@ -503,7 +503,10 @@ func TestDeliveriesAPI(t *testing.T) {
 		a.text("deliveries.0.id") != list[0].ID || a.text("deliveries.0.problem") != "it replied 410" || fmt.Sprint(a.get("deliveries.0.attempts")) != "1" {
 		t.Errorf("got %s", a.body)
 	}
-	r.await(2) // the fast one
+	eventually(t, "the failure of the fast one is counted", func() bool {
+		return strings.Contains(string(s.do("GET", "/metrics", "").want(200).body),
+			`stepwell_event_deliveries_total{subscriber="shop",result="failed"} 2`)
+	})
 	for query, want := range map[string]float64{"?status=delivered": 0, "?subscriber=other": 0, "?offset=1": 1, "": 1} {
 		if a := s.do("GET", "/v1/events/deliveries"+query, "").want(200); fmt.Sprint(a.get("total_count")) != fmt.Sprint(want) {
 			t.Errorf("%s: got %s; want %v", query, a.body, want)

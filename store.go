@@ -56,6 +56,7 @@ type store struct {
 	retain     retention            // which finished tasks are kept
 	packing    packing              // closes gaps among the positions
 	scratch    []byte               // the members of the newest record
+	decoded    decodedLines         // tasks that ended last
 	lastID     uuid                 // the greatest id that a task ever took
 
 	templatesMu sync.RWMutex
@@ -217,11 +218,36 @@ func (s *store) reindex(t *task) {
 	if t.state.ended() {
 		line := t.appendTaskLine(make([]byte, 0, len(t.log)+320))
 		sl.line, sl.live = append(make([]byte, 0, len(line)), line...), nil
+		s.decoded.keep(t, sl.line)
 	} else {
 		t.weight = t.weigh()
 		sl.live, sl.line = t, nil
 	}
 	s.retain.resize(sl.bytes() - before)
+}
+
+// decodedLines holds small tasks that ended last, by position: most are asked for at once,
+// by who waited for them. Nobody changes them.
+type decodedLines [64]struct {
+	line []byte
+	task *task
+}
+
+// keep keeps a task beside its line. The engine may still change one with a queued step.
+func (d *decodedLines) keep(t *task, line []byte) {
+	if len(line) <= smallCopy && !slices.ContainsFunc(t.steps, func(s step) bool { return s.queued }) {
+		place := &d[t.pos%uint32(len(d))]
+		place.line, place.task = line, t
+	}
+}
+
+// find returns the task of a line, or nil. A line never changes, so it names its task.
+func (d *decodedLines) find(pos uint32, line []byte) *task {
+	place := &d[pos%uint32(len(d))]
+	if len(line) == 0 || len(place.line) == 0 || &place.line[0] != &line[0] {
+		return nil
+	}
+	return place.task
 }
 
 // task finds a task to be changed. A task that is over becomes live again only
@@ -512,11 +538,14 @@ func (s *store) taskIn(sl slot) (*task, error) {
 	return s.readTaskLine(sl.line)
 }
 
-// copyLocked returns a copy of the slot at a position.
+// copyLocked returns a copy of the slot at a position, with the task if it need not be
+// decoded.
 func (s *store) copyLocked(pos uint32) slot {
 	sl := s.slots[pos]
 	if sl.live != nil {
 		sl.live = sl.live.clone()
+	} else {
+		sl.live = s.decoded.find(pos, sl.line)
 	}
 	return sl
 }

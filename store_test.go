@@ -309,6 +309,28 @@ func TestReadersSeeNoChange(t *testing.T) {
 	}
 }
 
+// TestEndedTaskIsNotDecodedAtOnce: a task that has just ended is shown as it is in memory, unless
+// it is large, until others have taken its place.
+func TestEndedTaskIsNotDecodedAtOnce(t *testing.T) {
+	s := newTestService(t, serviceTest{extra: storyTemplates})
+	small := mustCreate(t, s, "noop")
+	large := mustCreate(t, s, "noop", fmt.Sprintf(`"context":{"text":%q}`, strings.Repeat("x", smallCopy)))
+	kept := func(v *task) bool { return must(s.store.view(v.id))(t) == must(s.store.view(v.id))(t) }
+	if !kept(small) || kept(large) {
+		t.Errorf("kept: the small task %v, the large one %v; want the small one alone", kept(small), kept(large))
+	}
+	decoded := must(s.store.readTaskLine(s.store.slots[small.pos].line))(t)
+	if got, want := string(must(s.store.view(small.id))(t).appendTaskLine(nil)), string(decoded.appendTaskLine(nil)); got != want {
+		t.Errorf("the task that was kept has the line %s; want %s", got, want)
+	}
+	for range len(s.store.decoded) {
+		mustCreate(t, s, "noop")
+	}
+	if kept(small) {
+		t.Errorf("the task is kept after %d others", len(s.store.decoded))
+	}
+}
+
 // TestIDsGoOnAfterARestart restarts with a clock that stopped or was set back: no id is used
 // twice, in whatever order the tasks entered the store.
 func TestIDsGoOnAfterARestart(t *testing.T) {

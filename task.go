@@ -82,6 +82,7 @@ type applier struct {
 	r     *record
 	obs   observer
 	ready []int // steps that this record made ready to be enqueued
+	room  [4]int
 	err   error
 }
 
@@ -90,6 +91,7 @@ type applier struct {
 // or the caller decided wrongly. The task must not be used after an error.
 func (t *task) apply(r *record, obs observer) error {
 	a := &applier{t: t, r: r, obs: obs}
+	a.ready = a.room[:0]
 	a.run()
 	if r.kind != recDLQUpdate { // which changes an entry, not the task
 		t.updated = r.at

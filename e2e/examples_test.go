@@ -3,6 +3,7 @@ package e2e
 // The example workers in other languages, with a real server.
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -70,6 +71,31 @@ func TestHandlerExamples(t *testing.T) {
 			id = p.api().create(`{"namespace":"shop","name":"intake","context":{"amount":5000}}`)
 			p.api().await(id, "blocked_by_failures")
 		})
+	}
+}
+
+// TestBatchExample runs the batches of docs/handlers.md, with and without work to do.
+func TestBatchExample(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	dir := t.TempDir()
+	writeListings(t, dir, string(readFile(t, repository("docs/handlers.md"))))
+	address := freePort(t)
+	_, port, _ := net.SplitHostPort(address)
+	startProcess(t, nil, "python3", filepath.Join(dir, "invoices.py"), port)
+	awaitPort(t, address)
+	for input, want := range map[string]string{`{}`: `{"batches":3,"sent":250}`, `{"invoices":0}`: `{"batches":0,"sent":0}`} {
+		_, stdout, stderr := runProgram(t, nil, "run", filepath.Join(dir, "invoices.yaml"), "--context", input,
+			"--handler", "billing.*=http://"+address, "-o", "json")
+		var shown struct{ Results map[string]json.RawMessage }
+		if err := json.Unmarshal([]byte(stdout), &shown); err != nil {
+			t.Fatal(err, stderr)
+		}
+		var got bytes.Buffer
+		json.Compact(&got, shown.Results["report"])
+		if got.String() != want {
+			t.Errorf("%s: got %s; want %s", input, &got, want)
+		}
 	}
 }
 

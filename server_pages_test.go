@@ -658,7 +658,14 @@ func TestConsoleIsWhole(t *testing.T) {
 	if size > 95_000 || plain > 232_000 {
 		t.Errorf("a browser loads %d bytes, %d uncompressed; want 95,000 and 232,000 at most", size, plain)
 	}
-	t.Logf("%d bytes, compressed; %d plain", size, plain)
+	first := 0
+	for _, name := range []string{"index.html", "begin.js", "main.js", "api.js", "ui.js", "tasks.js"} {
+		first += compressedSize(texts[name])
+	}
+	if first > 40_000 {
+		t.Errorf("a browser loads %d bytes for the page of the tasks; want 40,000 at most", first)
+	}
+	t.Logf("%d bytes, compressed; %d plain; %d for the page of the tasks", size, plain, first)
 }
 
 // compressedSize returns how many bytes a browser loads for a text.

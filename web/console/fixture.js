@@ -1,7 +1,7 @@
 // Fixture mode: the virtual clock and what is due, stubs, requests, sandboxes, reset.
 
 import * as api from "./api.js";
-import { button, confirmForm, copyButton, dialog, duration, empty, field, h, instant, jsonTree, link, number, plural, problem, select, state, table, tabs, toast, when, wrong } from "./ui.js";
+import { button, confirmForm, copyButton, dialog, duration, empty, field, h, instant, jsonTree, link, number, plural, problem, readJSON, select, state, table, tabs, toast, when } from "./ui.js";
 
 const base = "/_stepwell/";
 
@@ -148,12 +148,13 @@ const addStub = (again) => jsonForm("Add a stub", "The steps to match, and the o
 // jsonForm asks for a JSON text and posts it.
 async function jsonForm(heading, about, value, action, path, words, again) {
   const input = h("textarea", { rows: 12, spellcheck: "false", value: JSON.stringify(value, null, 2) });
-  const parse = () => { try { return api.parseJSON(input.value); } catch { return null; } };
   const done = await confirmForm({ heading, about, action, fields: [field("JSON", input)],
-    commands: () => [["curl", api.curl("POST", base + path, parse() ?? {})], ["Command line", api.cli(...words(JSON.stringify(parse())))]],
+    commands: () => {
+      const given = readJSON(input) ?? {};
+      return [["curl", api.curl("POST", base + path, given)], ["Command line", api.cli(...words(JSON.stringify(given)))]];
+    },
     submit: async () => {
-      wrong(input, parse() === null ? "This is not valid JSON." : "");
-      if (parse() === null) throw new api.ApiError(422, { message: "This is not valid JSON." });
+      if (readJSON(input) === undefined) throw new api.ApiError(422, { message: "This is not valid JSON." });
       return api.post(base + path, input.value);
     } });
   if (done) await again();

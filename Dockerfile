@@ -1,6 +1,7 @@
 # The image holds one static binary, runs as a numeric user with a read-only root, and keeps state in a volume.
 # Build and run:
-#   docker build -t stepwell . && docker run --read-only -p 8080:8080 -p 8081:8081 -v stepwell:/data stepwell
+#   docker build -t stepwell .
+#   docker run --read-only -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 -v stepwell:/data stepwell
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./

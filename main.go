@@ -10,7 +10,7 @@
 //	cli.go        the table of commands: parsing, help, completion and the page docs/cli.md; printing tables, JSON, colours
 //	cli_client.go the HTTP client of the commands: credentials, errors, names of tasks and steps; auth: keys, tokens, permissions
 //	cli_serve.go  serve: opening the service, announcing it and shutting it down; run, a workflow without a server
-//	cli_task.go   task and step
+//	cli_task.go   task and step; bench, load on a service and what came of it
 //	cli_verbs.go  dlq, template, analytics, health and fixture
 //	cli_watch.go  following a task, as a picture of its steps on a terminal or as lines
 package main
@@ -154,6 +154,7 @@ func (p *process) commands() command {
 		p.templateCommands(),
 		p.analyticsCommands(),
 		p.healthCommand(),
+		p.benchCommand(),
 		p.fixtureCommands(),
 		p.authCommands(),
 		p.configCommands(),

@@ -313,8 +313,9 @@ func checkCommands(t *testing.T, b block) {
 	}
 }
 
-// checkDocker checks a command as far as that is possible without an engine: published ports are on
-// loopback and in the image, and so are volumes.
+// checkDocker checks a command as far as that is possible without an engine, since none can be expected here: published
+// ports are on loopback and in the image, and so are volumes. No test builds or runs the image; TestImageSources,
+// TestImageEnvironment and TestStaticBinary check its parts.
 func checkDocker(t *testing.T, command string) {
 	dockerfile := string(readFile(t, repository("Dockerfile")))
 	exposed := regexp.MustCompile(`(?m)^EXPOSE (.*)$`).FindStringSubmatch(dockerfile)[1]
@@ -390,7 +391,7 @@ func checkListing(t *testing.T, b block) {
 // checkYAML checks a template, or a part of one, or the services of a container engine.
 func checkYAML(t *testing.T, b block) {
 	switch {
-	case strings.Contains(b.text, "actions/checkout"): // of a service that runs the tests
+	case strings.Contains(b.text, "actions/checkout"): // only read: nothing here can run the actions
 		yamlValue(t, b.text)
 	case strings.HasPrefix(b.text, "services:"):
 		checkCompose(t, repository("examples/testing"), yamlValue(t, b.text))

@@ -47,6 +47,51 @@ func TestImageEnvironment(t *testing.T) {
 	}
 }
 
+// TestImageSources checks, as far as that is possible without an engine, that the image can be built: what it copies
+// exists and is not ignored, the build makes what the last stage copies from it, and the commands in its comment
+// publish ports on loopback only. That the base image has a certificate file, and that the build succeeds there, is
+// checked by nothing here; TestStaticBinary runs the same build.
+func TestImageSources(t *testing.T) {
+	t.Parallel()
+	text := string(readFile(t, repository("Dockerfile")))
+	ignored := strings.Fields(string(readFile(t, repository(".dockerignore"))))
+	sources := map[string]bool{}
+	for _, copied := range regexp.MustCompile(`(?m)^COPY ([^-].*) \S+$`).FindAllStringSubmatch(text, -1) {
+		for source := range strings.FieldsSeq(copied[1]) {
+			sources[source] = true
+		}
+	}
+	for _, file := range wire.Must(filepath.Glob(repository("*.go")))(t) {
+		for _, line := range regexp.MustCompile(`(?m)^//go:embed (.*)$`).FindAllStringSubmatch(string(readFile(t, file)), -1) {
+			for source := range strings.FieldsSeq(line[1]) {
+				sources[strings.TrimPrefix(source, "all:")] = true
+			}
+		}
+	}
+	for source := range sources {
+		if found := wire.Must(filepath.Glob(repository(source)))(t); len(found) == 0 {
+			t.Errorf("the build needs %s, which does not exist", source)
+		}
+		for _, pattern := range ignored {
+			if ok, _ := filepath.Match(pattern, strings.Split(source, "/")[0]); ok {
+				t.Errorf("the build needs %s, which .dockerignore leaves out as %s", source, pattern)
+			}
+		}
+	}
+	for _, made := range regexp.MustCompile(`(?m)^COPY --from=build .*?(/out/\S+)`).FindAllStringSubmatch(text, -1) {
+		if !regexp.MustCompile(`(?m)^RUN .*(-o|mkdir) ` + regexp.QuoteMeta(made[1]) + `\b`).MatchString(text) {
+			t.Errorf("nothing in the build makes %s", made[1])
+		}
+	}
+	commands := regexp.MustCompile(`(?m)^#   (docker .*)$`).FindAllStringSubmatch(text, -1)
+	for _, command := range commands {
+		checkDocker(t, command[1])
+	}
+	if len(sources) < 8 || len(commands) != 2 {
+		t.Errorf("got the sources %v and %d commands; want more", sources, len(commands))
+	}
+}
+
 // portOf returns a free port, as ":8080".
 func portOf(t *testing.T) string {
 	t.Helper()

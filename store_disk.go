@@ -315,7 +315,7 @@ func (p *pinnedStore) close() {
 // meanwhile.
 
 const (
-	copyPatience = 5 * time.Second       // without a sign of a copy after which it has ended
+	copyPatience = 15 * time.Second      // without a sign of a copy after which it has ended
 	copyRecheck  = 10 * time.Millisecond // how often to look whether it has
 	copyGrowth   = 8                     // times the size at which a snapshot is due: then copies count no more
 )
@@ -377,9 +377,18 @@ func (j *journal) opened(name string, open func(string) (diskFile, error)) (disk
 	return f, err
 }
 
-// vanish calls do, which takes a name away. A copy opens every name that it has listed: if one began just
-// before do, it finds an empty file of that name, which stays for the next snapshot and means nothing.
+// vanish calls do, which takes a name away, as soon as no copy goes on.
 func (j *journal) vanish(name string, do func() error) error {
+	if err := j.awaitCopies(); err != nil {
+		return err
+	}
+	return j.vanishNow(name, do)
+}
+
+// vanishNow calls do, which takes a name away. The caller has just seen that no copy goes on. A copy opens
+// every name that it has listed: if one began just before do, it finds an empty file of that name, which stays
+// for the next snapshot and means nothing.
+func (j *journal) vanishNow(name string, do func() error) error {
 	err := do()
 	if err == nil && j.copied() {
 		if f, err := j.opened(name, j.o.fs.create); err == nil {

@@ -450,6 +450,56 @@ func TestCopyBegunBeforeSwitch(t *testing.T) {
 	noError(t, <-done)
 }
 
+// openCopier is a disk on which somebody lists the directory when the snapshot that is about to be replaced
+// is opened, and reads every file some time later.
+type openCopier struct {
+	osDisk
+	dir   string
+	tried atomic.Int32 // copies begun
+	going atomic.Int32 // copies not ended
+	early atomic.Int32 // names taken away beside a copy
+}
+
+func (d *openCopier) edit(name string) (diskFile, error) {
+	if filepath.Base(name) == snapshotName && d.tried.Add(1) <= 3 {
+		d.going.Add(1)
+		names, _ := os.ReadDir(d.dir)
+		time.AfterFunc(20*time.Millisecond, func() {
+			defer d.going.Add(-1)
+			for _, name := range names {
+				os.ReadFile(filepath.Join(d.dir, name.Name()))
+			}
+		})
+	}
+	return d.osDisk.edit(name)
+}
+
+func (d *openCopier) rename(from, to string) error {
+	d.early.Add(d.going.Load())
+	return d.osDisk.rename(from, to)
+}
+
+// TestCopyBegunWhileSwitching checks that a snapshot gets its name only after a copy that began when
+// everything for it was ready.
+func TestCopyBegunWhileSwitching(t *testing.T) {
+	t.Parallel()
+	disk := &openCopier{dir: t.TempDir()}
+	o := diskOptions(nil)
+	o.dir, o.fs = disk.dir, disk
+	j, _ := mustOpen(t, o)
+	defer j.close()
+	if j.copies.reads == nil {
+		t.Skip("the system does not tell who reads")
+	}
+	for range 4 {
+		mustStore(t, j, 3)
+		noError(t, writeSnapshot(j))
+	}
+	if disk.tried.Load() < 3 || disk.early.Load() > 0 {
+		t.Errorf("beside %d copies, %d names were taken away; want none", disk.tried.Load(), disk.early.Load())
+	}
+}
+
 // lateCopier is a disk on which somebody lists the directory right before a name is taken away.
 type lateCopier struct {
 	osDisk

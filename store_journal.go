@@ -838,7 +838,7 @@ func (j *journal) swapNames(linked bool) error {
 		}
 	}
 	become := func() error { return disk.rename(j.path(journalTempName), current) }
-	if err := j.vanish(journalTempName, become); err != nil {
+	if err := j.vanishNow(journalTempName, become); err != nil {
 		return j.undoNames(err)
 	}
 	if err := j.lock.syncDir(); err != nil {

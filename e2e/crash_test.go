@@ -630,7 +630,7 @@ func TestCrash(t *testing.T) {
 // that recovery must handle.
 func TestCrashInSnapshot(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // snapshots are due often
 	c.start()
 	c.begin(4, "diamond", "wait")

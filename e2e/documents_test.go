@@ -157,8 +157,8 @@ func TestGoRunExit(t *testing.T) {
 	}
 }
 
-// TestDocumentSessions types the commands of the README and the guides, twice in the same directory and with
-// the same service. They leave nothing that git shows.
+// TestDocumentSessions types the commands of the README and the guides, with LONG_TESTS twice in the same directory
+// and with the same service. They leave nothing that git shows.
 func TestDocumentSessions(t *testing.T) {
 	slow(t)
 	for _, s := range sessions {
@@ -178,7 +178,7 @@ func TestDocumentSessions(t *testing.T) {
 			writeListings(t, dir, s.text(t))
 			git("add", ".")
 			git("commit", "-qm", "before")
-			for range 2 {
+			for range size(1, 2) {
 				s.play(t, dir, p)
 			}
 			if left := git("status", "--porcelain"); left != "" {

@@ -868,6 +868,7 @@ func BenchmarkWaitingClaim(b *testing.B) {
 	creator := dialClient(b, url)
 	var took, synced []time.Duration
 	var done []workerClaim
+	before := svc.store.journal.status().syncs
 	for b.Loop() {
 		at := make(chan instant, 1)
 		go func() {
@@ -897,4 +898,5 @@ func BenchmarkWaitingClaim(b *testing.B) {
 	b.ReportMetric(1000*ms(took, 0.99), "p99-µs")
 	b.ReportMetric(1000*ms(synced, 0.5), "bare-sync-p50-µs")
 	b.ReportMetric(1000*(ms(took, 0.5)-ms(synced, 0.5)), "p50-µs-over-sync")
+	b.ReportMetric(float64(svc.store.journal.status().syncs-before)/float64(b.N), "syncs/step")
 }

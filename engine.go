@@ -189,7 +189,11 @@ func (e *engine) cutLocked(running []runKey) (cut []string) {
 // waits for its turn, and the steps that it makes ready start before change returns.
 func (e *engine) change(ctx context.Context, decide func(c *change) error) (seq uint64, err error) {
 	if e.pacer == nil {
-		seq, err = e.store.update(decide)
+		e.store.locked(func() {
+			err = e.store.updateLocked(decide)
+			seq = e.store.seqLocked()
+			e.feedLocked() // now, so that claims take no further sync
+		})
 	} else {
 		err = e.pacer.inTurn(ctx, func() error {
 			err := e.store.updateLocked(decide)
@@ -215,6 +219,9 @@ func (e *engine) changeEach(
 			}
 		}
 		seq = e.store.seqLocked()
+		if e.pacer == nil {
+			e.feedLocked()
+		}
 		return nil
 	})
 	if e.pacer != nil {

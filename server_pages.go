@@ -485,7 +485,6 @@ func (s *consoleSite) pageAt(escapedPath string) webPage {
 	return webPage{[]byte(page), s.policy, contentTag([]byte(s.tag + up))}
 }
 
-
 // cachedConsole returns a function that makes the console when it is first needed.
 func cachedConsole(c *surfaceCache, s *surface) func() *consoleSite {
 	return cached(c, "console", func() func() *consoleSite {

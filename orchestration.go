@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -834,5 +833,5 @@ func (a *orchestrationAPI) consoleFile(w http.ResponseWriter, r *http.Request) (
 	if r.PathValue("build") == site.build {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	return textReply{consoleTypes[path.Ext(r.PathValue("file"))], [][]byte{text}}, nil
+	return textReply{"text/javascript; charset=utf-8", [][]byte{text}}, nil
 }

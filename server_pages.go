@@ -438,17 +438,20 @@ var consoleFiles embed.FS
 // consolePath is where the console begins.
 const consolePath = "/console"
 
-// consolePolicy allows only the console's own files and the API of the same origin, and no
-// inline code.
-const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
-	"img-src 'self' data:; require-trusted-types-for 'script'" + closedPolicy
+// consolePolicy returns a policy that allows only the console's own scripts, the API of the same
+// origin, and the style in the page, but no inline code.
+func consolePolicy(style []byte) string {
+	return "default-src 'none'; script-src 'self'; style-src " + contentHash(style) + "; connect-src 'self'; " +
+		"img-src 'self' data:; require-trusted-types-for 'script'" + closedPolicy
+}
 
 // consoleSite holds the files of the console. It is immutable.
 type consoleSite struct {
-	build string            // names this set of files; part of their paths, so that browsers keep them
-	files map[string][]byte // by name
-	page  string            // index.html with the facts about the service, without paths
-	tag   string            // the entity tag of page and files
+	build  string            // names this set of files; part of their paths, so that browsers keep them
+	files  map[string][]byte // by name
+	page   string            // index.html with its style and the facts about the service, without paths
+	policy string            // of the page
+	tag    string            // the entity tag of page and files
 }
 
 // newConsoleSite returns the console of a service whose callers authenticate by auth.
@@ -463,9 +466,11 @@ func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 	s.build = hex.EncodeToString(sum.Sum(nil)[:6])
 	facts := fmt.Sprintf(`<meta name="stepwell" data-version="%s" data-fixture="%t" data-auth="%t" data-key-header="%s">`,
 		html.EscapeString(version), cfg.Fixture.Enabled, auth.Enabled, html.EscapeString(auth.APIKeyHeader))
-	s.page = strings.Replace(string(s.files["index.html"]), "<!--facts-->", facts, 1)
-	s.tag = contentTag([]byte(s.build + facts))
+	style := s.files["console.css"] // in the page, so that the first paint waits for no other file
+	s.page = strings.NewReplacer("<!--facts-->", facts, "<!--style-->", string(tagged("style", style))).Replace(string(s.files["index.html"]))
+	s.policy, s.tag = consolePolicy(style), contentTag([]byte(s.build+facts))
 	delete(s.files, "index.html")
+	delete(s.files, "console.css")
 	return s
 }
 
@@ -477,11 +482,8 @@ func (s *consoleSite) pageAt(escapedPath string) webPage {
 		up = strings.TrimSuffix("./"+strings.Repeat("../", strings.Count(below, "/")), "/")
 	}
 	page := strings.NewReplacer("FILES", up+"/web/"+s.build, "CONSOLE", up).Replace(s.page)
-	return webPage{[]byte(page), consolePolicy, contentTag([]byte(s.tag + up))}
+	return webPage{[]byte(page), s.policy, contentTag([]byte(s.tag + up))}
 }
-
-// consoleTypes are the types of the files, by the ends of their names.
-var consoleTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
 // cachedConsole returns a function that makes the console when it is first needed.
 func cachedConsole(c *surfaceCache, s *surface) func() *consoleSite {

@@ -567,7 +567,7 @@ func TestConsolePages(t *testing.T) {
 	} {
 		a := s.do("GET", path, "").want(200)
 		policy := a.header.Get("Content-Security-Policy")
-		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'; style-src 'self';") ||
+		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'; style-src 'sha256-") ||
 			strings.Contains(policy, "unsafe") || a.header.Get("Cache-Control") != "no-cache" {
 			t.Errorf("%s: got headers %v; want a strict policy and no-cache", path, a.header)
 		}
@@ -591,26 +591,22 @@ func TestConsolePages(t *testing.T) {
 				t.Errorf("%s: got Cache-Control %q", file, got.header.Get("Cache-Control"))
 			}
 		}
-		if files < 5 {
-			t.Errorf("%s: got %d links to files; want the scripts and styles", path, files)
+		if files != 1 {
+			t.Errorf("%s: got %d links to files; want the script that loads the others", path, files)
 		}
 	}
 }
 
-// TestConsoleFiles checks the types of files, and that a path of another build is not kept.
+// TestConsoleFiles checks the type of files, and that a path of another build is not kept.
 func TestConsoleFiles(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, serviceTest{})
-	for name, want := range map[string]string{
-		"main.js": "text/javascript; charset=utf-8", "console.css": "text/css; charset=utf-8",
-	} {
-		a := s.do("GET", "/console/web/old/"+name, "").want(200)
-		if a.header.Get("Content-Type") != want || a.header.Get("Cache-Control") != "no-cache" ||
-			a.header.Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%s: got headers %v; want %s, not kept", name, a.header, want)
-		}
+	a := s.do("GET", "/console/web/old/main.js", "").want(200)
+	if a.header.Get("Content-Type") != "text/javascript; charset=utf-8" || a.header.Get("Cache-Control") != "no-cache" ||
+		a.header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("got headers %v; want a script, not kept", a.header)
 	}
-	for _, name := range []string{"index.html", "none.js", "..%2Findex.html"} {
+	for _, name := range []string{"index.html", "console.css", "none.js", "..%2Findex.html"} {
 		s.do("GET", "/console/web/old/"+name, "").want(404)
 	}
 }
@@ -636,8 +632,10 @@ var consoleImports = regexp.MustCompile(`(?:from|import\() ?"\./([^"]+)"`)
 // neither inline code nor anything from elsewhere.
 func TestConsoleIsWhole(t *testing.T) {
 	site := newConsoleSite(defaultConfig(), &authConfig{})
-	size, plain := compressedSize([]byte(site.page)), len(site.page)
-	for name, text := range site.files {
+	size, plain := 0, 0
+	texts := maps.Clone(site.files)
+	texts["index.html"] = []byte(site.page)
+	for name, text := range texts {
 		size, plain = size+compressedSize(text), plain+len(text)
 		for _, found := range regexp.MustCompile(`https?://[^"'\s)]+`).FindAllString(string(text), -1) {
 			if found != "http://www.w3.org/2000/svg" && !strings.HasPrefix(found, "http://127.0.0.1") {
@@ -660,7 +658,14 @@ func TestConsoleIsWhole(t *testing.T) {
 	if size > 95_000 || plain > 232_000 {
 		t.Errorf("a browser loads %d bytes, %d uncompressed; want 95,000 and 232,000 at most", size, plain)
 	}
-	t.Logf("%d bytes, compressed; %d plain", size, plain)
+	first := 0
+	for _, name := range []string{"index.html", "begin.js", "main.js", "api.js", "ui.js", "tasks.js"} {
+		first += compressedSize(texts[name])
+	}
+	if first > 40_000 {
+		t.Errorf("a browser loads %d bytes for the page of the tasks; want 40,000 at most", first)
+	}
+	t.Logf("%d bytes, compressed; %d plain; %d for the page of the tasks", size, plain, first)
 }
 
 // compressedSize returns how many bytes a browser loads for a text.

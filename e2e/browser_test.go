@@ -9,9 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -170,11 +172,13 @@ type page struct {
 	t       testing.TB
 	b       *browser
 	session string
-	origin  string // that requests may go to; set by open
 
-	mu       sync.Mutex
-	problems []string // script errors, refusals of the policy, requests to elsewhere
-	requests []string // method and URL
+	mu       sync.Mutex     // guards all below
+	origin   string         // that requests may go to; set by open
+	base     string         // before the paths of the service, like the prefix of a proxy
+	contract *wire.Contract // the document of the API at base
+	problems []string       // script errors, refusals of the policy, requests to elsewhere or that are not documented
+	requests []string       // method and URL
 }
 
 // everydayPages are the tests in the browser that do not need LONG_TESTS.
@@ -260,9 +264,7 @@ func (p *page) happened(m browserMessage) {
 	switch m.Method {
 	case "Network.requestWillBeSent":
 		p.requests = append(p.requests, e.Request.Method+" "+e.Request.URL)
-		if u := e.Request.URL; !strings.HasPrefix(u, p.origin+"/") && !strings.HasPrefix(u, "data:") && u != "about:blank" {
-			p.problems = append(p.problems, "a request to "+u)
-		}
+		p.judge(e.Request.Method, e.Request.URL)
 	case "Runtime.exceptionThrown":
 		p.problems = append(p.problems, "script error: "+e.ExceptionDetails.Text+" "+e.ExceptionDetails.Exception.Description)
 	case "Log.entryAdded":
@@ -276,6 +278,18 @@ func (p *page) happened(m browserMessage) {
 	}
 }
 
+// judge notes a request to elsewhere, and one that is neither for a file of the console nor documented.
+func (p *page) judge(method, address string) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || address == "about:blank" || u.Scheme == "data" || u.Path == "/favicon.ico": // which the browser asks for
+	case u.Scheme+"://"+u.Host != p.origin:
+		p.problems = append(p.problems, "a request to "+address)
+	case !(method == "GET" && strings.HasPrefix(u.Path, p.base+"/console")) && !p.contract.Documents(method, u.EscapedPath()):
+		p.problems = append(p.problems, "a request that is not documented: "+method+" "+u.Path)
+	}
+}
+
 func (p *page) wantNoProblems() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -286,14 +300,28 @@ func (p *page) wantNoProblems() {
 	p.problems = nil
 }
 
+// pathBase finds what is before the paths of the service in a path.
+var pathBase = regexp.MustCompile(`^(.*?)(?:/(?:console|api-docs|health)|/?$)`)
+
+// expect has the requests that follow judged by the document of the service that has a URL.
+func (p *page) expect(address string) {
+	p.t.Helper()
+	u := wire.Must(url.Parse(address))(p.t)
+	origin, base := u.Scheme+"://"+u.Host, pathBase.FindStringSubmatch(u.Path)[1]
+	if origin == p.origin && base == p.base {
+		return
+	}
+	document := (&api{p.t, origin}).do("GET", base+"/api-docs/openapi.json", "").want(200)
+	contract := wire.Must(wire.NewContract(document.body, base))(p.t)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.origin, p.base, p.contract = origin, base, contract
+}
+
 // open goes to a URL and waits until the document is read.
 func (p *page) open(url string) {
 	p.t.Helper()
-	scheme, rest, _ := strings.Cut(url, "://")
-	host, _, _ := strings.Cut(rest, "/")
-	p.mu.Lock()
-	p.origin = scheme + "://" + host
-	p.mu.Unlock()
+	p.expect(url)
 	var got struct{ ErrorText string }
 	p.command("Page.navigate", map[string]any{"url": url}, &got)
 	if got.ErrorText != "" {

@@ -319,7 +319,7 @@ func TestConsoleLayout(t *testing.T) {
 	p.open(s.ready.OrchestrationURL + "/console")
 	p.waitText("Stepwell")
 	got := p.eval(`(async () => {
-		const { layout, fold } = await import(document.querySelector("script[type=module]").src.replace("main.js", "graph.js"));
+		const { layout, fold } = await import(document.querySelector("script[src]").src.replace("begin.js", "graph.js"));
 		const nodes = (n) => Array.from({ length: n }, (_, i) => ({ id: "n" + i, name: "n" + i, tone: "good", sign: "", word: "Complete" }));
 		const problems = [];
 		const check = (name, nodes, edges) => {

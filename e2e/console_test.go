@@ -7,7 +7,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -52,19 +51,31 @@ func TestConsoleFrame(t *testing.T) {
 	p.wait(`document.documentElement.dataset.theme === "dark"`) // before anything was drawn
 }
 
-// TestConsoleFirstPaint opens the console in a browser that has none of its files: the bar is painted
-// within 200 ms. Where the machine has no time for that, it takes up to three times as long as an empty page.
+// TestConsoleFirstPaint opens the console in a browser that has none of its files: the bar is usually painted within
+// 200 ms, or where the machine has no time for that, within three times the time of an empty page.
 func TestConsoleFirstPaint(t *testing.T) {
+	newPage(t) // or the test is skipped
 	s := serve(t, "--memory")
 	s.api().create(`{"namespace":"demo","name":"diamond"}`)
-	for range 20 { // the machine may be busy
-		console, empty := firstPaint(t, s.ready.OrchestrationURL+"/console/tasks"), firstPaint(t, s.ready.OrchestrationURL+"/health/live")
-		t.Logf("first paint after %.0f ms; an empty page after %.0f ms", console, empty)
-		if console <= max(200, 3*empty) {
-			return
+	times := map[string][]float64{}
+	for range 7 { // in turns, because the machine may be busy
+		for _, path := range []string{"/console/tasks", "/health/live"} {
+			t.Run(path, func(t *testing.T) {
+				times[path] = append(times[path], firstPaint(t, s.ready.OrchestrationURL+path))
+			})
 		}
 	}
-	t.Error("got no first paint in time")
+	console, empty := median(times["/console/tasks"]), median(times["/health/live"])
+	t.Logf("first paint after %.0f ms; an empty page after %.0f ms", console, empty)
+	if console > max(200, 3*empty) {
+		t.Errorf("got the first paint after %.0f ms, that of an empty page after %.0f ms; want 200 ms", console, empty)
+	}
+}
+
+// median returns the middle one of some numbers, which it sorts.
+func median(numbers []float64) float64 {
+	slices.Sort(numbers)
+	return numbers[len(numbers)/2]
 }
 
 // firstPaint opens a page in a new tab and returns when the browser painted it first, in milliseconds.
@@ -239,23 +250,25 @@ func TestConsoleManyTasks(t *testing.T) {
 	}
 	p.open(s.ready.OrchestrationURL + "/console/tasks")
 	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
-	shown, bare := math.Inf(1), math.Inf(1)
-	for tries := 0; tries < 5 || shown > 100 && tries < 30; tries++ { // more on a busy machine
-		bare = min(bare, p.eval(`new Promise((done) => {
+	var shown, bare []float64
+	for range 15 { // in turns, because the machine may be busy
+		bare = append(bare, p.eval(`new Promise((done) => {
 			const began = performance.now();
 			fetch("/v1/tasks?per_page=50").then((answer) => answer.json())
 				.then(() => requestAnimationFrame(() => done(performance.now() - began)));
 		})`).(float64))
-		shown = min(shown, p.eval(`new Promise((done) => {
+		shown = append(shown, p.eval(`new Promise((done) => {
 			const began = performance.now();
 			new MutationObserver((_, watch) => { watch.disconnect(); requestAnimationFrame(() => done(performance.now() - began)); })
 				.observe(document.querySelector("tbody"), { childList: true });
 			document.querySelector(".chip.good").click(); // complete ones, or all
 		})`).(float64))
 	}
-	t.Logf("the first page of %v is shown after %.0f ms, a bare answer after %.0f ms", p.eval(`document.querySelector("h1 + .soft").textContent`), shown, bare)
-	if shown > max(100, 5*bare) {
-		t.Errorf("got the first page after %.0f ms, a bare answer after %.0f ms; want 100 ms", shown, bare)
+	usual, least := median(shown), median(bare)
+	t.Logf("the first page of %v is usually shown after %.0f ms, a bare answer after %.0f ms",
+		p.eval(`document.querySelector("h1 + .soft").textContent`), usual, least)
+	if usual > max(100, 5*least) {
+		t.Errorf("got the first page after %.0f ms, a bare answer after %.0f ms; want 100 ms", usual, least)
 	}
 }
 
@@ -462,6 +475,30 @@ func consolePages(t *testing.T, a *api) map[string]string {
 		"template": "/templates/demo/batch/1.0.0", "start": "/start", "startform": "/start/demo/batch/1.0.0", "dlq": "/dlq",
 		"analytics": "/analytics", "fixture": "/fixture", "nowhere": "/nowhere",
 	}
+}
+
+// TestConsoleUsesDocumentedRoutes opens every page. As in every test of the console, each request must be for one of its
+// files or an operation in the document of the API that the service has, and others are noted.
+func TestConsoleUsesDocumentedRoutes(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--fixture")
+	for _, path := range consolePages(t, s.api()) {
+		p.open(s.ready.OrchestrationURL + "/console" + path)
+		p.settle()
+	}
+	p.wantNoProblems()
+	for _, operation := range []string{"GET /v1/tasks?q=a", "GET /v1/events", "POST /_stepwell/reset", "GET /v1/secrets", "PUT /v1/tasks"} {
+		method, path, _ := strings.Cut(operation, " ")
+		p.eval(fmt.Sprintf(`fetch(%q, { method: %q, signal: AbortSignal.timeout(1000) }).then(() => 0, () => 0)`, path, method))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	want := []string{"a request that is not documented: GET /v1/secrets", "a request that is not documented: PUT /v1/tasks"}
+	if !slices.Equal(p.problems, want) {
+		t.Errorf("got %q; want %q", p.problems, want)
+	}
+	p.problems = nil
 }
 
 // watchFocus notes which elements get the focus, and which of them do not show it.

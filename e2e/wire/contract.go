@@ -145,6 +145,9 @@ func (c *Contract) Undeclared(method, path string, status int) error {
 	return fmt.Errorf("got status %d, which the operation %v does not declare", status, operation["operationId"])
 }
 
+// Documents reports whether the document has an operation for a request.
+func (c *Contract) Documents(method, path string) bool { return c.operation(method, path) != nil }
+
 // operation finds the operation of a request; nil if there is none.
 func (c *Contract) operation(method, path string) map[string]any {
 	path, below := strings.CutPrefix(path, c.prefix)

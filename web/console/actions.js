@@ -2,7 +2,7 @@
 // show the same as commands.
 
 import * as api from "./api.js";
-import { allowedAll, confirmForm, field, h, plural, select, toast, wrong } from "./ui.js";
+import { allowedAll, confirmForm, field, h, plural, readJSON, select, toast } from "./ui.js";
 
 export let actor = "console"; // who acts, as last entered
 
@@ -36,15 +36,7 @@ const actions = {
 // resultInputs asks for the result of a step.
 function resultInputs() {
   const input = h("textarea", { spellcheck: "false", value: "{}" });
-  const value = () => {
-    try {
-      wrong(input, "");
-      return api.parseJSON(input.value);
-    } catch (e) {
-      wrong(input, `This is not valid JSON: ${e.message}`);
-      return undefined;
-    }
-  };
+  const value = () => readJSON(input);
   return { fields: [field("Result", input, "Any JSON. Steps that depend on this one can read it.")], input,
     body: () => ({ completion_data: { result: value() } }), words: () => ["--result", input.value],
     valid: () => value() !== undefined };

@@ -35,7 +35,7 @@ function draw({ label, times, step, series, kind, format }, width) {
 const sum = (series, i) => series.reduce((n, s) => n + (s.values[i] ?? 0), 0);
 
 // ceiling returns the next round number from a value on.
-export function ceiling(v) {
+function ceiling(v) {
   if (v <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(v));
   return [1, 2, 4, 5, 8, 10].find((f) => f * power >= v * 0.9999) * power;

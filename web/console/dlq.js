@@ -2,7 +2,7 @@
 
 import { actor, cancelTask, causes, stepButtons } from "./actions.js";
 import * as api from "./api.js";
-import { ago, allowed, button, dialog, empty, field, h, command, jsonTree, link, loading, number, plural, problem, select, shortId, state, table, toast } from "./ui.js";
+import { ago, allowed, button, dialog, empty, field, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
 
 const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good", Cancelled: "Cancelled" };
 
@@ -178,8 +178,8 @@ function note(entry, changed) {
   const notes = h("textarea", { rows: 4, class: "prose", value: entry.resolution_notes || "", placeholder: "What was the cause, and what did you do?" });
   const place = h("div", { role: "alert" }), commands = h("details.commands"), path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
   const body = () => ({ resolution_status: status.value, ...(notes.value && { resolution_notes: notes.value }), ...(by.value && { resolved_by: by.value }) });
-  const write = () => commands.replaceChildren(h("summary", "The same as a command"), command("curl", api.curl("PATCH", path, body())),
-    command("Command line", api.cli("dlq", "update", entry.dlq_entry_uuid, "--status", status.value, ...(notes.value ? ["--notes", notes.value] : []), ...(by.value ? ["--by", by.value] : []))));
+  const write = () => showCommands(commands, [["curl", api.curl("PATCH", path, body())], ["Command line", api.cli("dlq", "update", entry.dlq_entry_uuid,
+    "--status", status.value, ...(notes.value ? ["--notes", notes.value] : []), ...(by.value ? ["--by", by.value] : []))]]);
   const save = async () => {
     try {
       await api.patch(path, body());

@@ -1,7 +1,7 @@
 // Fixture mode: the virtual clock and what is due, stubs, requests, sandboxes, reset.
 
 import * as api from "./api.js";
-import { button, confirmForm, copyButton, dialog, duration, empty, field, h, instant, jsonTree, link, number, plural, problem, select, state, table, tabs, toast, when, wrong } from "./ui.js";
+import { button, confirmForm, copyButton, dialog, duration, empty, field, h, instant, jsonTree, link, number, plural, problem, readJSON, select, state, table, tabs, toast, when } from "./ui.js";
 
 const base = "/_stepwell/";
 
@@ -104,7 +104,7 @@ class Clock {
     if (!next && !total) return h("div", heading, h("p.soft", "Nothing: no retry, lease or delay is pending."));
     const what = { retry: (n) => `attempt ${n + 1} starts`, attempt: (n) => `attempt ${n} ends`, lease: (n) => `the lease of attempt ${n} ends` };
     return h("div.view", h("div", heading, next && h("p", h("strong", this.next), h("span.soft", ", at " + when(next)))),
-      total > 0 && table("Due next", ["Task", "Step", "What", ["At", "num"], ["In", "num"]], timers.slice(0, 8).map((d) => [
+      total > 0 && table("Due next", ["Task", "Step", "What", ["At", "num wide-cell"], ["In", "num"]], timers.slice(0, 8).map((d) => [
         link("/tasks/" + d.task_uuid, `${d.namespace}/${d.name}`), d.step_name, what[d.kind](d.attempt), when(d.due_at), duration(Math.max(instant(d.due_at) - api.now(), 0))])),
       total > 8 && h("p.soft", `and ${plural(total - 8, "later timer")}`));
   }
@@ -148,12 +148,13 @@ const addStub = (again) => jsonForm("Add a stub", "The steps to match, and the o
 // jsonForm asks for a JSON text and posts it.
 async function jsonForm(heading, about, value, action, path, words, again) {
   const input = h("textarea", { rows: 12, spellcheck: "false", value: JSON.stringify(value, null, 2) });
-  const parse = () => { try { return api.parseJSON(input.value); } catch { return null; } };
   const done = await confirmForm({ heading, about, action, fields: [field("JSON", input)],
-    commands: () => [["curl", api.curl("POST", base + path, parse() ?? {})], ["Command line", api.cli(...words(JSON.stringify(parse())))]],
+    commands: () => {
+      const given = readJSON(input) ?? {};
+      return [["curl", api.curl("POST", base + path, given)], ["Command line", api.cli(...words(JSON.stringify(given)))]];
+    },
     submit: async () => {
-      wrong(input, parse() === null ? "This is not valid JSON." : "");
-      if (parse() === null) throw new api.ApiError(422, { message: "This is not valid JSON." });
+      if (readJSON(input) === undefined) throw new api.ApiError(422, { message: "This is not valid JSON." });
       return api.post(base + path, input.value);
     } });
   if (done) await again();

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { SchemaForm, formable, pathOf } from "./schema.js";
-import { button, command, empty, field, h, link, needs, problem, select, templatePath, wrong } from "./ui.js";
+import { button, empty, field, h, link, needs, problem, readJSON, select, showCommands, templatePath, wrong } from "./ui.js";
 
 export async function show(root, { params, query, go, signal, title }) {
   const from = query.get("from");
@@ -79,15 +79,10 @@ class StartForm {
 
   // parsed returns what the editor holds, or undefined, with the problem at the editor.
   parsed() {
-    let value, text = "";
-    try {
-      value = api.parseJSON(this.text.value.trim() || "{}");
-      if (value === null || typeof value !== "object" || Array.isArray(value)) text = "The context must be a JSON object, in { }.";
-    } catch (e) {
-      text = "This is not valid JSON: " + e.message;
-    }
-    wrong(this.text, text);
-    return text ? undefined : value;
+    const value = readJSON(this.text, "{}");
+    if (value === undefined || (value && typeof value === "object" && !Array.isArray(value))) return value;
+    wrong(this.text, "The context must be a JSON object, in { }.");
+    return undefined;
   }
 
   request() {
@@ -104,8 +99,7 @@ class StartForm {
     for (const tag of body.tags || []) words.push("--tag", tag);
     if (body.reason) words.push("--reason", body.reason);
     if (body.priority) words.push("--priority", body.priority);
-    this.commands.replaceChildren(h("summary", "The same as a command"), command("curl", api.curl("POST", "/v1/tasks", body)),
-      ...(body.idempotency_key ? [] : [command("Command line", api.cli(...words))]));
+    showCommands(this.commands, [["curl", api.curl("POST", "/v1/tasks", body)], ...(body.idempotency_key ? [] : [["Command line", api.cli(...words)]])]);
   }
 
   async submit(e, send) {

@@ -179,11 +179,11 @@ export function copyButton(text, kind = "quiet small", label = "Copy") {
   return b;
 }
 
-// command makes a box with a command to copy.
-export function command(label, text) {
-  return h("div.command", h("div.row", h("h4", label), copyButton(() => text)),
-    h("pre.wrap", { tabindex: 0 }, text));
-}
+const command = (label, text) => h("div.command", h("div.row", h("h4", label), copyButton(() => text)),
+  h("pre.wrap", { tabindex: 0 }, text));
+
+// showCommands fills a details element with commands to copy, [label, text] pairs.
+export const showCommands = (details, pairs) => details.replaceChildren(h("summary", "The same as a command"), ...pairs.map((c) => command(...c)));
 
 // field makes a labelled input with help. The input is an element.
 export function field(label, input, help) {
@@ -191,6 +191,18 @@ export function field(label, input, help) {
   if (help) input.setAttribute("aria-describedby", input.id + "-help");
   return h("div.field", h("label", { for: input.id }, label), input,
     help && h("p.help", { id: input.id + "-help" }, help), h("p.wrong", { id: input.id + "-wrong" }));
+}
+
+// readJSON returns the value that an input holds, or undefined, with the problem at the input. none is the JSON text for
+// an empty one.
+export function readJSON(input, none = "") {
+  try {
+    wrong(input, "");
+    return api.parseJSON(input.value.trim() || none);
+  } catch (e) {
+    wrong(input, "This is not valid JSON: " + e.message);
+    return undefined;
+  }
 }
 
 // wrong shows a problem at an input made by field; "" takes it away.
@@ -273,10 +285,10 @@ export function confirmForm({ heading, about, fields = [], commands, action, dan
     let result;
     const place = h("div", { role: "alert" }), texts = h("details.commands");
     const send = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
-    const write = () => texts.replaceChildren(h("summary", "The same as a command"), ...commands().map((c) => command(...c)));
-    const form = h("form.form", { oninput: () => { place.replaceChildren(); if (commands) write(); } },
+    const write = () => commands && showCommands(texts, commands());
+    const form = h("form.form", { oninput: () => { place.replaceChildren(); write(); } },
       h("p.about", about), fields, commands && texts, h("div.row.end", place, send));
-    if (commands) write();
+    write();
     const box = dialog(heading, form);
     form.addEventListener("submit", async (e) => {
       e.preventDefault();

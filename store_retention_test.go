@@ -243,17 +243,17 @@ func TestRetentionByAge(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: clock, extra: storyTemplates, config: func(c *Config) {
 		c.Store.RetainFinishedCount, c.Store.RetainFinishedAgeHours = 0, 2
 	}})
-	waiting := mustCreate(t, s, "pair").id
-	first := mustCreate(t, s, "noop").id
+	ended := func() uuid { return settled(t, s, mustCreate(t, s, "noop").id).id } // before the clock moves
+	waiting, first := mustCreate(t, s, "pair").id, ended()
 	clock.advance(time.Hour)
-	second := mustCreate(t, s, "noop").id
+	second := ended()
 	clock.advance(time.Hour - time.Microsecond)
 	wantKept(t, s, waiting, first, second)
 	clock.advance(time.Microsecond)
 	wantKept(t, s, waiting, second)
 	clock.advance(48 * time.Hour)
 	wantKept(t, s, waiting)
-	third := mustCreate(t, s, "noop").id
+	third := ended()
 	clock.advance(3 * time.Hour)
 	wantKept(t, s, waiting)
 	if _, err := s.store.view(third); kindOf(err) != taskMissing {

@@ -318,10 +318,16 @@ func (p *page) expect(address string) {
 	p.origin, p.base, p.contract = origin, base, contract
 }
 
-// open goes to a URL and waits until the document is read.
+// open goes to a page of the service and waits until the document is read.
 func (p *page) open(url string) {
 	p.t.Helper()
 	p.expect(url)
+	p.visit(url)
+}
+
+// visit goes to any page and waits until the document is read.
+func (p *page) visit(url string) {
+	p.t.Helper()
 	var got struct{ ErrorText string }
 	p.command("Page.navigate", map[string]any{"url": url}, &got)
 	if got.ErrorText != "" {

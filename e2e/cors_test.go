@@ -39,7 +39,7 @@ func TestPagesUseTheAPI(t *testing.T) {
 		{"*", other, "include", false},
 	} {
 		s := serveWith(t, []string{"STEPWELL_WEB__ALLOWED_ORIGINS=" + tt.setting}, "--memory", "--fixture")
-		p.open(tt.origin + "/")
+		p.visit(tt.origin + "/")
 		tried := func(script string) any {
 			t.Helper()
 			return p.eval(fmt.Sprintf(`(async () => {

@@ -585,11 +585,11 @@ func TestStoreCommands(t *testing.T) {
 	run(0, "", "export", "--data", data, file)
 	run(1, fmt.Sprintf("in use by process %d", p.cmd.Process.Pid), "compact", "--data", data)
 	p.stop()
-	run(0, "1 tasks; journal", "compact", "--data", data)
+	run(0, "1 task; journal", "compact", "--data", data)
 	if lines := strings.Count(string(readFile(t, filepath.Join(data, "journal.jsonl"))), "\n"); lines != 1 {
 		t.Errorf("the journal has %d lines after a compaction; want its header", lines)
 	}
-	run(0, "1 tasks, sequence 1 to 6", "import", file, "--data", other)
+	run(0, "1 task, sequence 1 to 6", "import", file, "--data", other)
 	run(1, "holds a store already", "import", "--data", other, file)
 	run(1, "no such file", "export", "--data", filepath.Join(dir, "none"))
 	run(2, "usage", "import", "--data", other)

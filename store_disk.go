@@ -445,9 +445,10 @@ func (j *journal) awaitSwitch() error {
 	}
 }
 
-// awaitCopies returns when no copy goes on, or an error if the journal is closed first.
+// awaitCopies returns when no copy goes on or nothing can be written any more, or an error if the journal is
+// closed first.
 func (j *journal) awaitCopies() error {
-	for j.copied() {
+	for !j.halted.Load() && j.copied() {
 		if closedWithin(context.Background(), j.copies.leave, copyRecheck) == nil {
 			return errors.New("the service ends while its files are copied")
 		}

@@ -758,18 +758,6 @@ func BenchmarkBesideSlowHandlers(b *testing.B) {
 	}
 }
 
-// workerClaim is what a worker reads of a claimed step.
-type workerClaim struct {
-	Task struct{ Context json.RawMessage }
-	Step struct {
-		StepUUID string `json:"step_uuid"`
-		Name     string
-		Attempt  int
-	}
-	Callable string
-	Lease    string
-}
-
 // postSteps sends a request about steps, and reads the answer.
 func postSteps(url, path string, body []byte, want int, answer any) error {
 	r, err := http.Post(url+"/v1/steps/"+path, jsonType, bytes.NewReader(body))
@@ -785,19 +773,14 @@ func postSteps(url, path string, body []byte, want int, answer any) error {
 }
 
 // workBatch sends the outcomes of claimed steps with a claim, and returns the steps that it got.
-func workBatch(url string, done []workerClaim, limit, wait int) ([]workerClaim, error) {
-	body := fmt.Appendf(nil, `{"callables":["Outside::*"],"limit":%d,"wait_seconds":%d,"complete":[`, limit, wait)
-	for i, d := range done {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = fmt.Appendf(body, `{"step_uuid":%q,"lease":%q,"result":{"done":%q}}`, d.Step.StepUUID, d.Lease, d.Step.Name)
-	}
+func workBatch(url string, done []claimed, limit, wait int) ([]claimed, error) {
+	body := fmt.Appendf(nil, `{"callables":["Outside::*"],"limit":%d,"wait_seconds":%d,"complete":%s}`,
+		limit, wait, outcomes(done, `"result":{"done":true}`))
 	var answer struct {
 		Complete []struct{ Status int }
-		Steps    []workerClaim
+		Steps    []claimed
 	}
-	err := postSteps(url, "claim", append(body, "]}"...), 207, &answer)
+	err := postSteps(url, "claim", body, 207, &answer)
 	for _, a := range answer.Complete {
 		if a.Status != 200 {
 			err = fmt.Errorf("an outcome got %d", a.Status)
@@ -806,20 +789,20 @@ func workBatch(url string, done []workerClaim, limit, wait int) ([]workerClaim, 
 	return answer.Steps, err
 }
 
-// workSingly claims a step, and completes it by a request of its own.
+// workSingly claims a step and completes it in a separate request.
 func workSingly(url string) error {
-	var given []workerClaim
+	var given []claimed
 	err := postSteps(url, "claim", []byte(`{"callables":["Outside::*"]}`), 200, &given)
 	if err != nil || len(given) != 1 {
 		return fmt.Errorf("claimed %d steps: %v", len(given), err)
 	}
 	return postSteps(url, given[0].Step.StepUUID+"/complete",
-		fmt.Appendf(nil, `{"lease":%q,"result":{"done":%q}}`, given[0].Lease, given[0].Step.Name), 200, new(claimed))
+		fmt.Appendf(nil, `{"lease":%q,"result":{"done":true}}`, given[0].Lease), 200, new(claimed))
 }
 
 // BenchmarkWorker measures one outside worker at the steps of stored diamonds, with store.sync =
 // "always": a hundred steps a request, and as a reference one by one, with a claim and a completion
-// each. bare-sync is what a sync takes.
+// each. bare-sync measures a sync alone.
 //
 //	go test -run XXX -bench Worker -benchtime 100000x .
 func BenchmarkWorker(b *testing.B) {
@@ -840,7 +823,7 @@ func BenchmarkWorker(b *testing.B) {
 			url := benchServer(b, svc)
 			requests, before := 0, svc.store.journal.status().syncs
 			b.ResetTimer()
-			var given []workerClaim
+			var given []claimed
 			for done, err := 0, error(nil); done < b.N; requests++ {
 				if batch == 1 {
 					err, done = workSingly(url), done+1
@@ -867,7 +850,7 @@ func BenchmarkWaitingClaim(b *testing.B) {
 	url, bare := benchServer(b, svc), benchSyncer(b)
 	creator := dialClient(b, url)
 	var took, synced []time.Duration
-	var done []workerClaim
+	var done []claimed
 	before := svc.store.journal.status().syncs
 	for b.Loop() {
 		at := make(chan instant, 1)

@@ -820,7 +820,7 @@ func benchTime(us float64) string {
 	return shortDuration(time.Duration(us * float64(time.Microsecond)))
 }
 
-// benchResult is what bench prints. Times are in milliseconds.
+// benchResult holds the figures that bench prints. Times are in milliseconds.
 type benchResult struct {
 	URL            string             `json:"url"`
 	Template       string             `json:"template"`

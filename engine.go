@@ -188,20 +188,7 @@ func (e *engine) cutLocked(running []runKey) (cut []string) {
 // change is store.update for callers outside the engine. With a pacer the change
 // waits for its turn, and the steps that it makes ready start before change returns.
 func (e *engine) change(ctx context.Context, decide func(c *change) error) (seq uint64, err error) {
-	if e.pacer == nil {
-		e.store.locked(func() {
-			err = e.store.updateLocked(decide)
-			seq = e.store.seqLocked()
-			e.feedLocked() // now, so that claims take no further sync
-		})
-	} else {
-		err = e.pacer.inTurn(ctx, func() error {
-			err := e.store.updateLocked(decide)
-			seq = e.store.seqLocked()
-			return err
-		})
-		e.pump(inlineBudget)
-	}
+	seq, err = e.turn(ctx, func() error { return e.store.updateLocked(decide) })
 	if err != nil {
 		err = e.store.refuse(ctx, err)
 	}
@@ -212,17 +199,26 @@ func (e *engine) change(ctx context.Context, decide func(c *change) error) (seq 
 func (e *engine) changeEach(
 	ctx context.Context, n int, refused func(i int, err error), decide func(c *change, i int) error,
 ) (seq uint64, err error) {
-	err = e.inTurn(ctx, func() error {
+	return e.turn(ctx, func() error {
 		for i := range n {
 			if err := e.store.updateLocked(func(c *change) error { return decide(c, i) }); err != nil {
 				refused(i, err)
 			}
 		}
+		return nil
+	})
+}
+
+// turn calls f, which changes the store, as inTurn does, and returns the sequence that covers what f
+// has seen. The steps that became ready go to those who wait for them or, with a pacer, start.
+func (e *engine) turn(ctx context.Context, f func() error) (seq uint64, err error) {
+	err = e.inTurn(ctx, func() error {
+		err := f()
 		seq = e.store.seqLocked()
 		if e.pacer == nil {
-			e.feedLocked()
+			e.feedLocked() // now, so that claims take no further sync
 		}
-		return nil
+		return err
 	})
 	if e.pacer != nil {
 		e.pump(inlineBudget)

@@ -114,8 +114,8 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 		}
 		x.exhausted = map[*slotPool]bool{&e.local: e.local.free <= 0, &e.web: e.web.free <= 0}
 		live := e.store.liveLocked(id)
-		if t := live; t != nil && t.counts[stepInProgress] > 0 {
-			for i := range t.steps {
+		if live != nil && live.counts[stepInProgress] > 0 {
+			for i := range live.steps {
 				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
 					x.running[i] = true
 				}

@@ -508,7 +508,7 @@ func (a *orchestrationAPI) readStepAnswer(text []byte, q *stepAnswer) (err error
 	return a.readAnswer(p, q, outcomeReaders[q.verb])
 }
 
-// answeredStep is what became of an answer.
+// answeredStep says what became of an answer.
 type answeredStep struct {
 	step       uuid // zero if it names none
 	status     int

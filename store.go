@@ -226,8 +226,8 @@ func (s *store) reindex(t *task) {
 	s.retain.resize(sl.bytes() - before)
 }
 
-// decodedLines holds small tasks that ended last, by position: most are asked for at once,
-// by who waited for them. Nobody changes them.
+// decodedLines holds small tasks that ended last, by position, because their clients usually ask
+// for them at once. Nobody changes these tasks.
 type decodedLines [64]struct {
 	line []byte
 	task *task

@@ -81,8 +81,8 @@ type applier struct {
 	t     *task
 	r     *record
 	obs   observer
-	ready []int // steps that this record made ready to be enqueued
-	room  [4]int
+	ready []int  // steps that this record made ready to be enqueued
+	room  [4]int // of ready, for the usual case
 	err   error
 }
 

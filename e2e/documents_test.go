@@ -111,7 +111,7 @@ func typeCommands(t *testing.T, commands, outputs []string, dir string, p *progr
 	}
 }
 
-// goRunExit is what go run prints and returns when the program ends with a code other than 0: TestGoRunExit.
+// goRunExit is the line that go run adds when the program ends with a code other than 0; TestGoRunExit checks it.
 const goRunExit = "exit status %d\n"
 
 // shellFunctions let a shell run the program as stepwell and as go run, which hides its exit code.

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,12 +172,10 @@ type page struct {
 	b       *browser
 	session string
 
-	mu       sync.Mutex     // guards all below
-	origin   string         // that requests may go to; set by open
-	base     string         // before the paths of the service, like the prefix of a proxy
-	contract *wire.Contract // the document of the API at base
-	problems []string       // script errors, refusals of the policy, requests to elsewhere or that are not documented
-	requests []string       // method and URL
+	mu        sync.Mutex                // guards all below
+	contracts map[string]*wire.Contract // the documents of the API, by the URL of the service: its origin and what is before its paths
+	problems  []string                  // script errors, refusals of the policy, requests to elsewhere or that are not documented
+	requests  []string                  // method and URL
 }
 
 // everydayPages are the tests in the browser that do not need LONG_TESTS.
@@ -202,7 +199,7 @@ func newPage(t testing.TB) *page {
 		t.Fatal(err)
 	}
 	browserUsed = true
-	p := &page{t: t, b: b}
+	p := &page{t: t, b: b, contracts: map[string]*wire.Contract{}}
 	var made struct{ BrowserContextID, TargetID, SessionID string }
 	p.browserCommand("Target.createBrowserContext", nil, &made)
 	p.browserCommand("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": made.BrowserContextID}, &made)
@@ -250,6 +247,7 @@ func (p *page) command(method string, params, into any) {
 func (p *page) happened(m browserMessage) {
 	var e struct {
 		Request          struct{ Method, URL string }
+		DocumentURL      string // of the page that makes the request
 		ExceptionDetails struct {
 			Text      string
 			Exception struct{ Description string }
@@ -264,7 +262,7 @@ func (p *page) happened(m browserMessage) {
 	switch m.Method {
 	case "Network.requestWillBeSent":
 		p.requests = append(p.requests, e.Request.Method+" "+e.Request.URL)
-		p.judge(e.Request.Method, e.Request.URL)
+		p.judge(e.Request.Method, e.Request.URL, e.DocumentURL)
 	case "Runtime.exceptionThrown":
 		p.problems = append(p.problems, "script error: "+e.ExceptionDetails.Text+" "+e.ExceptionDetails.Exception.Description)
 	case "Log.entryAdded":
@@ -278,15 +276,18 @@ func (p *page) happened(m browserMessage) {
 	}
 }
 
-// judge notes a request to elsewhere, and one that is neither for a file of the console nor documented.
-func (p *page) judge(method, address string) {
-	u, err := url.Parse(address)
-	switch {
-	case err != nil || address == "about:blank" || u.Scheme == "data" || u.Path == "/favicon.ico": // which the browser asks for
-	case u.Scheme+"://"+u.Host != p.origin:
-		p.problems = append(p.problems, "a request to "+address)
-	case !(method == "GET" && strings.HasPrefix(u.Path, p.base+"/console")) && !p.contract.Documents(method, u.EscapedPath()):
-		p.problems = append(p.problems, "a request that is not documented: "+method+" "+u.Path)
+// judge notes a request to elsewhere than the service of the page that makes it, and one that is neither for a
+// file of the console nor documented.
+func (p *page) judge(method, address, from string) {
+	service := serviceOf(from)
+	path, own := strings.CutPrefix(address, service)
+	path, _, _ = strings.Cut(path, "?")
+	switch contract := p.contracts[service]; {
+	case address == "about:blank" || strings.HasPrefix(address, "data:") || strings.HasSuffix(path, "/favicon.ico"): // which the browser asks for
+	case contract == nil || !own:
+		p.problems = append(p.problems, "a request to "+address+" from "+from)
+	case !(method == "GET" && strings.HasPrefix(path, "/console")) && !contract.Documents(method, path):
+		p.problems = append(p.problems, "a request that is not documented: "+method+" "+path)
 	}
 }
 
@@ -300,22 +301,33 @@ func (p *page) wantNoProblems() {
 	p.problems = nil
 }
 
-// pathBase finds what is before the paths of the service in a path.
-var pathBase = regexp.MustCompile(`^(.*?)(?:/(?:console|api-docs|health)|/?$)`)
+var (
+	originOf = regexp.MustCompile(`^\w+://[^/]*`)
+	// ownPath is where the paths of the service begin in the path of one of its pages.
+	ownPath = regexp.MustCompile(`/(?:console|api-docs|health)|/?(?:\?|#|$)`)
+)
 
-// expect has the requests that follow judged by the document of the service that has a URL.
+// serviceOf returns the URL of the service, without a slash at its end, that has a page.
+func serviceOf(page string) string {
+	origin := originOf.FindString(page)
+	return page[:len(origin)+ownPath.FindStringIndex(page[len(origin):])[0]]
+}
+
+// expect has the requests of the pages of a service judged by its document.
 func (p *page) expect(address string) {
 	p.t.Helper()
-	u := wire.Must(url.Parse(address))(p.t)
-	origin, base := u.Scheme+"://"+u.Host, pathBase.FindStringSubmatch(u.Path)[1]
-	if origin == p.origin && base == p.base {
+	service := serviceOf(address)
+	p.mu.Lock()
+	known := p.contracts[service] != nil
+	p.mu.Unlock()
+	if known {
 		return
 	}
-	document := (&api{p.t, origin}).do("GET", base+"/api-docs/openapi.json", "").want(200)
-	contract := wire.Must(wire.NewContract(document.body, base))(p.t)
+	document := (&api{p.t, service}).do("GET", "/api-docs/openapi.json", "").want(200)
+	contract := wire.Must(wire.NewContract(document.body, ""))(p.t)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.origin, p.base, p.contract = origin, base, contract
+	p.contracts[service] = contract
 }
 
 // open goes to a page of the service and waits until the document is read.
@@ -435,12 +447,12 @@ func (p *page) hoverUntil(element, condition string) {
 	p.wait(condition)
 }
 
-// clickAt clicks the middle of the element that an expression names, again if it hits another one.
+// clickAt clicks the middle of the element that an expression names, again if the click does not reach it.
 func (p *page) clickAt(element string) {
 	p.t.Helper()
 	for range 5 { // until what moves meanwhile does not take the place of the element
 		p.mouse(element, "mouseMoved", "mousePressed", "mouseReleased")
-		if hit, err := p.tryEval("window.pressed"); err != nil || hit != false { // an error if the click left the page
+		if hit, err := p.tryEval("window.clicked"); err != nil || hit != false { // an error if the click left the page
 			return
 		}
 	}
@@ -456,7 +468,9 @@ func (p *page) mouse(element string, what ...string) {
 			e.scrollIntoView({ block: "center", behavior: "instant" });
 			const r = e.getBoundingClientRect(), at = [r.x + r.width / 2, r.y + r.height / 2];
 			if (last === at.join()) {
-				addEventListener("pointerdown", (press) => { window.pressed = e.contains(press.target); }, { capture: true, once: true });
+				window.clicked = false;
+				addEventListener("pointerdown", (press) => { window.clicked = e.contains(press.target); }, { capture: true, once: true });
+				addEventListener("pointerup", () => { window.clicked &&= e.isConnected; }, { capture: true, once: true });
 				return at;
 			}
 			last = at.join();

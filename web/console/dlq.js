@@ -130,7 +130,7 @@ async function open(heading, changed, make) {
 // investigate opens a dialog about an entry: what failed, what helps, and what was found out.
 const investigate = (id, entryId, changed) => open("Investigate", changed, async (again) => {
   const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
-  return sections(found.entries.find((e) => e.dlq_entry_uuid === entryId) || found, why, summary, again);
+  return sections(found.entries.find((e) => e.dlq_entry_uuid === entryId) || found, why, summary, again, changed);
 });
 
 // act opens a dialog about a stale task: why it waits, and what helps.
@@ -142,9 +142,9 @@ const act = (t, changed) => open("Stale task", changed, async (again) => {
 // optional reads what a caller may not be allowed to see, or what is gone.
 const optional = (path) => api.get(path).catch(() => null);
 
-function sections(entry, why, summary, changed) {
+function sections(entry, why, summary, again, changed) {
   const snapshot = entry.task_snapshot;
-  const acts = why && help(why, summary, changed);
+  const acts = why && help(why, summary, again);
   return [h("div.row", task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status), h("span.soft", words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
     !acts?.querySelector(".help-row") && failures(snapshot), acts, h("details", h("summary", "The task as it was then"),
     jsonTree(snapshot, { label: "Snapshot" })), note(entry, changed)];

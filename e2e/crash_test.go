@@ -369,6 +369,13 @@ func (h *crashHandler) call(w http.ResponseWriter, r *http.Request, e *handlerEn
 	fmt.Fprint(w, h.reply(e.Step.StepUUID))
 }
 
+// cutOff returns how many calls crashes have cut off.
+func (h *crashHandler) cutOff() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.cut)
+}
+
 // enter records a call and returns how often its key was called.
 func (h *crashHandler) enter(key string, e *handlerEnvelope) int {
 	h.mu.Lock()
@@ -609,7 +616,7 @@ func TestCrash(t *testing.T) {
 	c.start()
 	c.begin(16, "diamond", "flaky", "web", "act", "grow")
 	kills := 0
-	for began := time.Now(); kills < 4 || time.Since(began) < *crashDuration; kills++ {
+	for began := time.Now(); kills < 4 || time.Since(began) < *crashDuration || c.handler.cutOff() == 0 && kills < 40; kills++ {
 		<-time.After(time.Duration(50+rand.IntN(400)) * time.Millisecond)
 		c.kill()
 		if rand.IntN(3) == 0 {
@@ -620,7 +627,7 @@ func TestCrash(t *testing.T) {
 		c.start()
 	}
 	c.finish()
-	if len(c.handler.cut) == 0 {
+	if c.handler.cutOff() == 0 {
 		t.Error("no handler was cut off: the test tested too little")
 	}
 	t.Logf("%d kills", kills)

@@ -732,7 +732,7 @@ func (l *randomWorld) ended() map[int]string {
 	m := map[int]string{}
 	for i, sl := range l.s.store.slots {
 		if sl.live == nil {
-			m[i] = string(sl.line)
+			m[i] = string(sl.line.text())
 		}
 	}
 	return m

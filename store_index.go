@@ -837,7 +837,7 @@ func (sl slot) created() instant {
 	if sl.live != nil {
 		return sl.live.created
 	}
-	return instant(lineNumber(sl.line, `,"created":`))
+	return instant(sl.line.number(`,"created":`))
 }
 
 func (s *store) createdAt(pos uint32) instant { return s.slots[pos].created() }
@@ -846,7 +846,7 @@ func (s *store) seqAt(pos uint32) uint64 {
 	if t := s.slots[pos].live; t != nil {
 		return t.seq
 	}
-	return lineNumber(s.slots[pos].line, `,"seq":`)
+	return s.slots[pos].line.number(`,"seq":`)
 }
 
 func (s *store) correlatedAt(id uuid) (uint32, bool) {

@@ -42,7 +42,7 @@ func TestExampleSuites(t *testing.T) {
 // TestExampleSuiteFails checks that a suite with a wrong expectation says in one line what happened.
 func TestExampleSuiteFails(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	for _, tt := range []struct{ file, helper, command, from, to, want string }{
 		{"test_order.py", "stepwell.py", "python3 -m unittest", `"charge", 2`, `"charge", 1`,
 			"AssertionError: 2 calls match, 1 wanted: attempt 1 failed (declined), attempt 2 succeeded"},
@@ -71,7 +71,7 @@ func TestExampleSuiteFails(t *testing.T) {
 // of a task that it refused says in one line what the handler replied.
 func TestOwnHandlers(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	const want = "the task is blocked_by_failures, not complete: the task is blocked until an operator acts: step \"weigh\" " +
 		"failed for good; weigh: attempt 1 of 3 failed for good: 127.0.0.1:PORT replied 400 Bad Request: " +
 		"the parcel is empty (http_400), so an operator must reset, resolve, complete or cancel it; label: step \"weigh\", which it needs, failed for good: " +
@@ -151,7 +151,7 @@ func suite(t *testing.T, dir, command string) (said string, err error) {
 // result is cached until a file that Stepwell reads changes.
 func TestSuiteInModule(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	app := t.TempDir()
 	for _, name := range []string{"order_test.go", "order.json"} {
 		writeFile(t, filepath.Join(app, name), readFile(t, repository("examples/testing/"+name)))

@@ -170,13 +170,13 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	if t.state.final() {
 		return failf(invalidTransition, "cannot %s step %q: its task is %s%s", q.action, name, t.state, s.doneBy())
 	}
-	refused := func(only string) error {
+	refused := func(to stepState, only string) error {
 		in := pick(s.state == stepInError, "in ", "")
-		return failf(invalidTransition, "step %q is %s%s; only %s%s", name, in, s.state, only, s.doneBy())
+		return failf(invalidTransition, "step %q is %s%s and cannot move to %s: only %s%s", name, in, s.state, to, only, s.doneBy())
 	}
 	if q.action == actionFail {
 		if s.state != stepEnqueued && s.state != stepInProgress {
-			return refused("a step that is enqueued or in progress can be failed")
+			return refused(stepInError, "a step that is enqueued or in progress can be failed")
 		}
 		if k := o.engine.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
 			return failf(conflict, "cannot fail step %q: its handler is running", name)
@@ -188,7 +188,7 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 		return fmt.Errorf("step action %d is unknown", q.action)
 	}
 	if _, ok := s.state.next(move.event); !ok {
-		return refused(move.only)
+		return refused(move.to, move.only)
 	}
 	return nil
 }
@@ -231,12 +231,13 @@ func (e *ending) says(o *outcome) bool {
 // for messages.
 var actionMoves = map[stepAction]struct {
 	event stepEvent
+	to    stepState
 	only  string
 }{
-	actionReset:    {stepReset, "a step that failed for good can be reset"},
-	actionResolve:  {stepResolveBy, "an unfinished step can be resolved"},
-	actionComplete: {stepCompleteBy, "an unfinished or resolved step can be completed"},
-	actionCancel:   {stepCancel, "an unfinished step can be cancelled"},
+	actionReset:    {stepReset, stepPending, "a step that failed for good can be reset"},
+	actionResolve:  {stepResolveBy, stepResolvedManually, "an unfinished step can be resolved"},
+	actionComplete: {stepCompleteBy, stepComplete, "an unfinished or resolved step can be completed"},
+	actionCancel:   {stepCancel, stepCancelled, "an unfinished step can be cancelled"},
 }
 
 // parseStepRequest reads the body of a step action. The error names every

@@ -313,11 +313,11 @@ func TestRefusedActionsSayWhatAllowsThem(t *testing.T) {
 	settle(s)
 	v = must(s.store.view(v.id))(t)
 	for action, want := range map[stepAction]string{
-		actionReset:    `step "a" is complete; only a step that failed for good can be reset`,
-		actionFail:     `step "a" is complete; only a step that is enqueued or in progress can be failed`,
-		actionResolve:  `step "a" is complete; only an unfinished step can be resolved`,
-		actionComplete: `step "a" is complete; only an unfinished or resolved step can be completed`,
-		actionCancel:   `step "a" is complete; only an unfinished step can be cancelled`,
+		actionReset:    `step "a" is complete and cannot move to pending: only a step that failed for good can be reset`,
+		actionFail:     `step "a" is complete and cannot move to error: only a step that is enqueued or in progress can be failed`,
+		actionResolve:  `step "a" is complete and cannot move to resolved_manually: only an unfinished step can be resolved`,
+		actionComplete: `step "a" is complete and cannot move to complete: only an unfinished or resolved step can be completed`,
+		actionCancel:   `step "a" is complete and cannot move to cancelled: only an unfinished step can be cancelled`,
 	} {
 		err := s.operator.allowsLocked(v, 0, &stepRequest{action: action})
 		if f, ok := errors.AsType[*failure](err); !ok || f.kind != invalidTransition || f.message != want {
@@ -363,7 +363,7 @@ func TestRepeatedActions(t *testing.T) {
 		{"cancelled by another", []string{cancel}, by("bob", cancel), 400, "; cancel by anna at 20"},
 		{"failed", []string{fail}, fail, 200, ""},
 		{"failed for good", []string{fail}, giveUp, 400,
-			`step "s" is waiting_for_retry; only a step that is enqueued or in progress can be failed; fail by anna at 20`},
+			`step "s" is waiting_for_retry and cannot move to error: only a step that is enqueued or in progress can be failed; fail by anna at 20`},
 		{"reset", []string{giveUp, reset}, reset, 200, ""},
 		{"reset, but failed before that", []string{giveUp, reset, giveUp}, by("bob", giveUp), 400, "fail by anna"},
 	} {

@@ -172,7 +172,8 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	}
 	refused := func(to stepState, only string) error {
 		in := pick(s.state == stepInError, "in ", "")
-		return failf(invalidTransition, "step %q is %s%s and cannot move to %s: only %s%s", name, in, s.state, to, only, s.doneBy())
+		return failf(invalidTransition, "step %q is %s%s and cannot move to %s: only %s%s",
+			name, in, s.state, to, only, s.doneBy())
 	}
 	if q.action == actionFail {
 		if s.state != stepEnqueued && s.state != stepInProgress {

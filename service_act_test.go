@@ -363,7 +363,7 @@ func TestRepeatedActions(t *testing.T) {
 		{"cancelled by another", []string{cancel}, by("bob", cancel), 400, "; cancel by anna at 20"},
 		{"failed", []string{fail}, fail, 200, ""},
 		{"failed for good", []string{fail}, giveUp, 400,
-			`step "s" is waiting_for_retry and cannot move to error: only a step that is enqueued or in progress can be failed; fail by anna at 20`},
+			`step "a" is waiting_for_retry and cannot move to error: only a step that is enqueued or in progress can be failed; fail by anna at 20`},
 		{"reset", []string{giveUp, reset}, reset, 200, ""},
 		{"reset, but failed before that", []string{giveUp, reset, giveUp}, by("bob", giveUp), 400, "fail by anna"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"runtime"
 	"time"
 )
 
@@ -141,6 +142,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	e.joinLocked(k)
 	e.wg.Go(func() {
 		defer cancel()
+		growStack()
 		if err := e.store.outwait(ctx, seen); err != nil {
 			e.abandon(k)
 			return
@@ -148,6 +150,15 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 		e.finish(k, e.runHandler(ctx, g, a))
 	})
 	return nil
+}
+
+// growStack gives a new goroutine at once the stack that an attempt takes. Growing step by step, with
+// copies of what is on it, takes longer than all that the engine does for the attempt.
+//
+//go:noinline
+func growStack() {
+	var room [6 << 10]byte
+	runtime.KeepAlive(&room)
 }
 
 // runHandler runs a handler. While the process has no descriptor left to begin, that is no

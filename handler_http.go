@@ -85,6 +85,7 @@ func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 // sentHeaders are what the requests of one callable have in common. It is never changed.
 type sentHeaders struct {
 	request *http.Request // with the headers, without a body; nil if none can be made to the URL
+	head    []byte        // see headOf
 	secrets secretTexts   // in the headers
 }
 
@@ -106,11 +107,23 @@ func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
 	h.Set("Content-Type", "application/json")
 	h.Set("Accept-Encoding", "identity")
 	h.Set("User-Agent", c.agent)
-	req, err := http.NewRequest(http.MethodPost, to.url.String(), nil)
-	if err == nil {
+	sent := &sentHeaders{secrets: secrets}
+	if req, err := http.NewRequest(http.MethodPost, to.url.String(), nil); err == nil {
 		req.Header = h
+		sent.request, sent.head = req, headOf(req)
 	}
-	return &sentHeaders{req, secrets}
+	return sent
+}
+
+// headOf returns a request without a body as text, up to the headers that differ by attempt; nil if
+// those may replace some of its own.
+func headOf(req *http.Request) []byte {
+	var text bytes.Buffer
+	if req.Header["Traceparent"] != nil || req.Header["Tracestate"] != nil || req.Write(&text) != nil {
+		return nil
+	}
+	head := bytes.Replace(text.Bytes(), []byte("\r\nContent-Length: 0\r\n"), []byte("\r\n"), 1)
+	return bytes.TrimSuffix(head, []byte("\r\n"))
 }
 
 // newHandlerTransport keeps enough connections for all parallel calls to go to one
@@ -149,7 +162,7 @@ func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
 	if t.headers.request == nil {
 		return typedFailure(invalidHandlerType, "no request can be made to the URL")
 	}
-	resp, err := c.exchange(t.http, t.headers.requestFor(ctx, a))
+	resp, err := c.exchange(ctx, t, a)
 	if err != nil {
 		return brokenCall(ctx, t, a, err)
 	}
@@ -161,24 +174,47 @@ func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
 	return o
 }
 
-// exchange sends a request, and returns the reply.
-func (c *httpCaller) exchange(to *httpAddress, req *http.Request) (*http.Response, error) {
-	if to.plain == "" || c.transport.Proxy != nil {
-		return c.transport.RoundTrip(req)
+// exchange sends the request of an attempt, and returns the reply.
+func (c *httpCaller) exchange(ctx context.Context, t target, a *attempt) (*http.Response, error) {
+	address := t.http.plain
+	if address == "" || t.headers.head == nil || c.transport.Proxy != nil {
+		return c.transport.RoundTrip(t.headers.requestFor(ctx, a))
 	}
+	text := t.headers.textFor(a)
 	for {
-		conn, err := c.plain.take(to.plain, func() (net.Conn, error) {
-			return c.transport.DialContext(req.Context(), "tcp", to.plain)
+		conn, err := c.plain.take(address, func() (net.Conn, error) {
+			return c.transport.DialContext(ctx, "tcp", address)
 		})
 		if err != nil {
 			return nil, err
 		}
-		resp, err := conn.exchange(req)
-		if err == nil || !conn.known || conn.left != maxReplyHeader || req.Context().Err() != nil {
+		resp, err := conn.exchange(ctx, t.headers.request, text)
+		if err == nil || !conn.known || conn.left != maxReplyHeader || ctx.Err() != nil {
 			return resp, err
-		}
-		req.Body, _ = req.GetBody() // the handler closed the connection, which it had kept, just before
+		} // else the handler closed the connection, which it had kept, just before
 	}
+}
+
+// eachOwn calls f for the headers of an attempt alone.
+func (a *attempt) eachOwn(f func(name, value string)) {
+	f("Idempotency-Key", a.deliveryKey())
+	if a.traceparent != "" {
+		f("Traceparent", a.traceparent)
+	}
+	if a.tracestate != "" {
+		f("Tracestate", a.tracestate)
+	}
+}
+
+// textFor returns the request of an attempt as it is sent.
+func (h *sentHeaders) textFor(a *attempt) []byte {
+	body := a.envelope(nil)
+	text := append(make([]byte, 0, len(h.head)+len(body)+256+len(a.tracestate)), h.head...)
+	a.eachOwn(func(name, value string) {
+		text = append(append(append(append(text, name...), ": "...), value...), "\r\n"...)
+	})
+	text = strconv.AppendInt(append(text, "Content-Length: "...), int64(len(body)), 10)
+	return append(append(text, "\r\n\r\n"...), body...)
 }
 
 // requestFor returns the request of an attempt.
@@ -186,13 +222,7 @@ func (h *sentHeaders) requestFor(ctx context.Context, a *attempt) *http.Request 
 	req := h.request.WithContext(ctx)
 	req.Header = make(http.Header, len(h.request.Header)+3)
 	maps.Copy(req.Header, h.request.Header)
-	req.Header["Idempotency-Key"] = []string{a.deliveryKey()}
-	if a.traceparent != "" {
-		req.Header["Traceparent"] = []string{a.traceparent}
-	}
-	if a.tracestate != "" {
-		req.Header["Tracestate"] = []string{a.tracestate}
-	}
+	a.eachOwn(func(name, value string) { req.Header[name] = []string{value} })
 	body := a.envelope(nil)
 	req.ContentLength = int64(len(body))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
@@ -318,7 +348,6 @@ type plainConnection struct {
 	net.Conn
 	address string
 	r       *bufio.Reader
-	w       *bufio.Writer
 	left    int64   // bytes that may still be read
 	known   bool    // it was idle before
 	since   instant // when it became idle
@@ -337,7 +366,7 @@ func (p *plainConnections) take(address string, dial func() (net.Conn, error)) (
 	if err != nil {
 		return nil, err
 	}
-	c := &plainConnection{Conn: conn, address: address, w: bufio.NewWriter(conn), all: p}
+	c := &plainConnection{Conn: conn, address: address, all: p}
 	c.r = bufio.NewReader(c)
 	return c, nil
 }
@@ -418,15 +447,12 @@ func (c *plainConnection) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// exchange sends a request, and returns the reply, whose body gives the connection back. The end of the
-// request's context ends both.
-func (c *plainConnection) exchange(req *http.Request) (*http.Response, error) {
+// exchange sends the text of a request, and returns the reply, whose body gives the connection back.
+// The end of ctx ends both.
+func (c *plainConnection) exchange(ctx context.Context, req *http.Request, text []byte) (*http.Response, error) {
 	c.left = maxReplyHeader
-	stop := context.AfterFunc(req.Context(), func() { c.Close() })
-	sent := req.Write(c.w)
-	if sent == nil {
-		sent = c.w.Flush()
-	}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	_, sent := c.Write(text)
 	resp, err := c.reply(req) // even if it was given before all was sent
 	if err != nil {
 		stop()

@@ -846,7 +846,7 @@ func (s *store) stateLocked(pos uint32) (taskState, error) {
 	if live := s.slots[pos].live; live != nil {
 		return live.state, nil
 	}
-	h, err := readTaskHeader(s.slots[pos].line)
+	h, err := readTaskHeader(s.slots[pos].line.text())
 	return h.state, err
 }
 

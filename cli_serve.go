@@ -593,7 +593,6 @@ func (p *process) runCommand() command {
 type runArgs struct {
 	context  string
 	scripted []scriptedStep
-	handlers map[string]string
 	fast     bool
 	timeout  time.Duration
 	config   configArgs
@@ -606,7 +605,7 @@ type scriptedStep struct {
 }
 
 func (p *process) runWorkflow(o *options) runner {
-	a := &runArgs{handlers: map[string]string{}}
+	a := &runArgs{}
 	o.withOutput()
 	configFileFlag(o, &a.config)
 	keyFlag(o, configKeyAt("environment"), &a.config)
@@ -614,14 +613,7 @@ func (p *process) runWorkflow(o *options) runner {
 	o.StringVar(&a.context, "context", "", "the context: `JSON`, @FILE, or - for standard input")
 	o.Func("stub", "give a step an outcome instead of its handler: `STEP=JSON`, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
 		func(text string) error { return p.addScripted(a, text) })
-	o.Func("handler", "let a handler run a callable: `CALLABLE=URL` or CALLABLE=exec:PROGRAM (repeatable)", func(text string) error {
-		callable, handler, ok := strings.Cut(text, "=")
-		if !ok || callable == "" || handler == "" {
-			return errors.New("want CALLABLE=URL or CALLABLE=exec:PROGRAM")
-		}
-		a.handlers[callable] = handler
-		return new(handlerSet).check(handler)
-	})
+	handlerFlag(o, &a.config)
 	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
 	o.DurationVar(&a.timeout, "timeout", 0, "give up `DURATION` after the task was created, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
@@ -699,10 +691,6 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, t *te
 	})
 	if isTemplateFile(name) {
 		args.flags["templates.dirs"] = name
-	}
-	if len(a.handlers) > 0 {
-		text, _ := json.Marshal(a.handlers) // strings
-		args.flags["worker.handlers"] = string(text)
 	}
 	cfg, origin, err := p.loadConfig(args, p.environ)
 	if err != nil {

@@ -206,7 +206,7 @@ func TestResetEndsWaits(t *testing.T) {
 func TestResetUnderLoad(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	tasks := size(2_000, 10_000)
+	tasks := size(800, 10_000)
 	var calls, ends atomic.Int64
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)

@@ -106,6 +106,7 @@ type outcome struct {
 	err        *stepError // nil if success
 	retryAfter time.Duration
 	unmade     bool     // no attempt: the process had no descriptor left to begin it
+	malformed  bool     // the reply was not valid JSON
 	unfit      []string // for each event of the step, why its payload does not fit its schema; nil if not checked
 	misfit     string   // why the result of a success must not count, by the step's schema; "" for nothing
 	stray      string   // the member for which a reply with success is no full outcome; "" for none
@@ -591,7 +592,9 @@ func parseReply(data []byte, limit int64) outcome {
 		return outcome{success: true}
 	}
 	if err := checkJSON(data); err != nil {
-		return typedFailure(invalidResultType, "the reply: %v", err)
+		o := typedFailure(invalidResultType, "the reply: %v", err)
+		o.malformed = true
+		return o
 	}
 	success := jsonKind(objectMember(data, "success"))
 	if success != 't' && success != 'f' {

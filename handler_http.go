@@ -197,6 +197,9 @@ func brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
 		return o
 	}
 	why := cleanText(t.headers.secrets.hide([]byte(err.Error())))
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+		why = "the handler closed the connection (" + why + "); its output may say why"
+	}
 	o := typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)
 	o.unmade = outOfDescriptors(err)
 	return o
@@ -223,6 +226,12 @@ func (c *httpCaller) replied(ctx context.Context, t target, a *attempt, resp *ht
 		o := parseReply(secrets.hideInJSON(data), c.limit)
 		if o.err != nil { // an error about invalid JSON repeats some of it
 			o.err.message = string(secrets.hideEscaped([]byte(o.err.message)))
+		}
+		if o.malformed {
+			body := secrets.hideInStart(bytes.NewReader(data), maxErrorText)
+			o.err.message = t.http.url.Host + ": " + o.err.message
+			o.err.attach("body", body)
+			o.err.quote(body)
 		}
 		return withStatus(o, resp)
 	case 3:

@@ -220,6 +220,10 @@ func TestHTTPNetworkErrors(t *testing.T) {
 		if strings.Contains(text, "s3cret") || !strings.HasPrefix(text, "no reply from 127.0.0.1:") {
 			t.Errorf("%s: got the message %s", callable, text)
 		}
+		closed := callable == cut.URL+"/" || callable == cut.URL+"/body"
+		if says := strings.Contains(text, ": the handler closed the connection ("); says != closed {
+			t.Errorf("%s: got the message %s; want to read that the handler closed the connection: %v", callable, text, closed)
+		}
 	}
 }
 
@@ -346,9 +350,14 @@ func TestEchoedSecretsAreHidden(t *testing.T) {
 		{200, `{"success":false,"error":{"message":"t0k3n/+== is bad","error_type":"t0k3n/+==","context":{"t0k3n/+==":1}}}`,
 			`[REDACTED] retryable 200 [REDACTED] is bad {"[REDACTED]":1}`},
 		{200, `{"t0k3n/+==":1,"[REDACTED]":2}`,
-			`invalid_result permanent 200 the reply: invalid JSON at offset 16: duplicate member "[REDACTED]" `},
+			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 16: duplicate member "[REDACTED]": ` +
+				`{"[REDACTED]":1,"[REDACTED]":2} {"body":"{\"[REDACTED]\":1,\"[REDACTED]\":2}"}`},
 		{200, `{"t0k3n/+==":1,"t0k3n/+==":2}`,
-			`invalid_result permanent 200 the reply: invalid JSON at offset 15: duplicate member "[REDACTED]" `},
+			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 15: duplicate member "[REDACTED]": ` +
+				`{"[REDACTED]":1,"[REDACTED]":2} {"body":"{\"[REDACTED]\":1,\"[REDACTED]\":2}"}`},
+		{200, "<h1>Bearer t0k3n/+==</h1>",
+			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 0: unexpected character '<', want a value: ` +
+				`<h1>[REDACTED]</h1> {"body":"<h1>[REDACTED]</h1>"}`},
 		{200, `"` + strings.Repeat("s3ssi0n", (1<<16)/7-1) + `"`,
 			`result_too_large permanent 200 the reply is larger than worker.max_result_bytes, 65536 `},
 		{500, "you sent Bearer t0k3n/+==", `http_500 retryable 500 {"body":"you sent [REDACTED]"}`},
@@ -376,8 +385,9 @@ func TestEchoedSecretsAreHidden(t *testing.T) {
 				got = showOutcome(o) + " " + errorText(o)
 			}
 		}
-		if tt.want != "" && got != tt.want {
-			t.Errorf("%d %.60s: got %.200s; want %.200s", tt.status, tt.reply, got, tt.want)
+		want := strings.Replace(tt.want, "HOST", strings.TrimPrefix(s.URL, "http://"), 1)
+		if want != "" && got != want {
+			t.Errorf("%d %.60s: got %.300s; want %.300s", tt.status, tt.reply, got, want)
 		}
 		for _, part := range []string{"t0k3n", "s3ss", "s3cr3t"} {
 			if strings.Contains(got, part) {

@@ -294,6 +294,11 @@ func TestExecOutcomes(t *testing.T) {
 	if want := "the program exited with 1: KeyError: 'sent'"; o.err.message != want {
 		t.Errorf("got %s; want %s", o.err.message, want)
 	}
+	o = runExec(t, h, "say", "oops\nagain", "", "0")
+	if want := "the reply: invalid JSON at offset 0: "; !strings.HasPrefix(o.err.message, want) ||
+		!strings.HasSuffix(o.err.message, ": oops again") {
+		t.Errorf("got %s; want %s… with the output", o.err.message, want)
+	}
 }
 
 func TestExecInput(t *testing.T) {

@@ -163,7 +163,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.vacant() {
 			continue
 		}
-		line := sl.line
+		line := sl.line.text()
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
 		}

@@ -709,29 +709,42 @@ func (x *taskIndex) listFew(few []uint32, q *taskQuery, r *taskRange) {
 	}
 }
 
-// listMany makes the page of a set.
+// listMany makes the page of a set, from the end of the order if that is nearer.
 func (x *taskIndex) listMany(set *bitset, q *taskQuery, r *taskRange) {
+	ascending, skip, limit := q.ascending, q.skip, min(q.limit, set.total-q.skip)
+	rest := max(set.total-skip-limit, 0)
+	turned := q.after == nil && rest < skip
+	if turned {
+		ascending, skip = !ascending, rest
+	}
 	groups := x.groups(q.order)
-	if q.ascending {
+	if ascending {
 		slices.Reverse(groups)
 	}
 	var p timePoint
 	if q.after != nil {
-		p = x.point(q.after, q.ascending)
+		p = x.point(q.after, ascending)
 	}
-	skip, left := q.skip, 0
+	left := 0
 	for i := range groups {
 		g := &groups[i]
 		if q.after != nil {
-			g.beyond = g.after(p, q.ascending)
+			g.beyond = g.after(p, ascending)
+		} else if len(r.positions) >= limit {
+			break
 		}
 		part := x.part(set, g)
-		if n := min(part.total-skip, q.limit-len(r.positions)); n > 0 {
-			r.positions = x.pageOf(r.positions, part, g, skip, n, q.ascending)
+		if n := min(part.total-skip, limit-len(r.positions)); n > 0 {
+			r.positions = x.pageOf(r.positions, part, g, skip, n, ascending)
 		}
 		skip, left = max(skip-part.total, 0), left+part.total
 	}
-	r.total, r.before = set.total, set.total-left
+	if r.total = set.total; q.after != nil {
+		r.before = set.total - left
+	}
+	if turned {
+		slices.Reverse(r.positions)
+	}
 }
 
 // part returns the positions of a set that are in a group.
@@ -791,11 +804,19 @@ func (x *taskIndex) countStates(f taskFilter) (counts stateCount) {
 		return counts
 	}
 	set := x.meets[0].of(sel.sets...)
+	rest, largest := set.total, 0
 	for s := range x.states {
-		if x.states[s].count() > 0 {
-			counts[s] = x.meets[1].of(set, &x.states[s]).total
+		if x.states[s].count() > x.states[largest].count() {
+			largest = s
 		}
 	}
+	for s := range x.states {
+		if s != largest && x.states[s].count() > 0 {
+			counts[s] = x.meets[1].of(set, &x.states[s]).total
+			rest -= counts[s]
+		}
+	}
+	counts[largest] = rest
 	return counts
 }
 
@@ -816,7 +837,7 @@ func (sl slot) created() instant {
 	if sl.live != nil {
 		return sl.live.created
 	}
-	return instant(lineNumber(sl.line, `,"created":`))
+	return instant(sl.line.number(`,"created":`))
 }
 
 func (s *store) createdAt(pos uint32) instant { return s.slots[pos].created() }
@@ -825,7 +846,7 @@ func (s *store) seqAt(pos uint32) uint64 {
 	if t := s.slots[pos].live; t != nil {
 		return t.seq
 	}
-	return lineNumber(s.slots[pos].line, `,"seq":`)
+	return s.slots[pos].line.number(`,"seq":`)
 }
 
 func (s *store) correlatedAt(id uuid) (uint32, bool) {

@@ -143,7 +143,7 @@ func fillStored(b *testing.B, tasks int) *service {
 	l := &restorer{s: svc.store}
 	first := svc.ids.reserve(8 * tasks)
 	for i := range tasks - storedLive {
-		noError(b, l.snapshotLine(storedLine(b, lines[i%len(lines)], i, tasks, first.plus(8*i))))
+		noError(b, l.line(cutSum(storedLine(b, lines[i%len(lines)], i, tasks, first.plus(8*i)))))
 	}
 	svc.clock.(*virtualClock).advance(storedHours * time.Hour)
 	for i := range storedLive {

@@ -280,7 +280,7 @@ func TestRecoveryFlippedBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for file, text := range store {
-				for i := range len(text) {
+				for i := 0; i < len(text); i += size(5, 1) {
 					for _, mask := range []byte{1, 0x20, 0x80, text[i] ^ '\n', text[i]} {
 						if mask == 0 {
 							continue
@@ -423,7 +423,7 @@ func TestRecoveryKillPoints(t *testing.T) {
 		}
 		return data[:len(kept)+random.IntN(len(data)-len(kept)+1)]
 	}
-	for at := 1; ; at++ {
+	for at := 1; ; at += size(3, 1) {
 		disk := newMemDisk()
 		disk.dieAt = at
 		acked, err := crashScenario(disk)

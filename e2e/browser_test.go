@@ -277,17 +277,16 @@ func (p *page) happened(m browserMessage) {
 }
 
 // judge notes a request to elsewhere than the service of the page that makes it, and one that is neither for a
-// file of the console nor documented.
+// file of the console nor documented, with each parameter.
 func (p *page) judge(method, address, from string) {
 	service := serviceOf(from)
-	path, own := strings.CutPrefix(address, service)
-	path, _, _ = strings.Cut(path, "?")
+	target, own := strings.CutPrefix(address, service)
 	switch contract := p.contracts[service]; {
-	case address == "about:blank" || strings.HasPrefix(address, "data:") || strings.HasSuffix(path, "/favicon.ico"): // which the browser asks for
+	case address == "about:blank" || strings.HasPrefix(address, "data:") || strings.HasSuffix(address, "/favicon.ico"): // which the browser asks for
 	case contract == nil || !own:
 		p.problems = append(p.problems, "a request to "+address+" from "+from)
-	case !(method == "GET" && strings.HasPrefix(path, "/console")) && !contract.Documents(method, path):
-		p.problems = append(p.problems, "a request that is not documented: "+method+" "+path)
+	case !(method == "GET" && strings.HasPrefix(target, "/console")) && !contract.Documents(method, target):
+		p.problems = append(p.problems, "a request that is not documented: "+method+" "+target)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestCommandsGuide(t *testing.T) {
 		times       int
 		server, env []string
 	}{
-		{"docs/cli.md", 2, nil, nil}, {"docs/cli.md", 2, keys, []string{"STEPWELL_API_KEY=k"}},
+		{"docs/cli.md", size(1, 2), nil, nil}, {"docs/cli.md", size(1, 2), keys, []string{"STEPWELL_API_KEY=k"}},
 		{"testdata/cli/verbs.md", 1, nil, nil},
 	} {
 		t.Run(fmt.Sprint(tt.page, " ", tt.env), func(t *testing.T) {

@@ -222,7 +222,7 @@ func TestConsoleStaleTasks(t *testing.T) {
 	p.open(s.ready.OrchestrationURL + "/console/dlq")
 	p.waitText("No dead letters")
 	const rows = `[...document.querySelectorAll("tbody tr")].map((row) => [...row.cells].slice(1, 6).map((e) => e.innerText).join(", ")).join("; ")`
-	if got, want := p.eval(rows), "Stale, Running, 42 min, 30 min, 42 min; Warning, Running, 27 min, 30 min, 27 min"; got != want {
+	if got, want := p.eval(rows), "Stale, In progress, 42 min, 30 min, 42 min; Warning, In progress, 27 min, 30 min, 27 min"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
 	p.inspect("dlq-stale")

@@ -126,8 +126,8 @@ func TestConsoleTasksLive(t *testing.T) {
 	p.waitText("Live")
 	id := a.create(`{"namespace":"demo","name":"approval","tags":["eu"]}`)
 	row := fmt.Sprintf(`document.querySelector('tr[data-id="%s"]')`, id)
-	p.wait(row + `.innerText.includes("Running") && ` + row + `.innerText.includes("1 / 3")`)
-	p.wait(`[...document.querySelectorAll(".chip")].some((c) => c.textContent === "Running 1")`)
+	p.wait(row + `.innerText.includes("In progress") && ` + row + `.innerText.includes("1 / 3")`)
+	p.wait(`[...document.querySelectorAll(".chip")].some((c) => c.textContent === "In progress 1")`)
 	requests := p.countRequests("/console")
 	completeStep(a, id, "approve")
 	p.wait(row + `.innerText.includes("Complete") && ` + row + `.innerText.includes("3 / 3")`)
@@ -178,11 +178,11 @@ func TestConsoleFilters(t *testing.T) {
 	p.wait(`document.querySelectorAll("tbody tr").length === 61`)
 
 	rows := func(n int) string { return fmt.Sprintf(`document.querySelectorAll("tbody tr").length === %d`, n) }
-	p.clickText("Running 1")
+	p.clickText("In progress 1")
 	p.wait(rows(1) + ` && location.search.startsWith("?status=")`)
 	p.open(p.eval("location.href").(string))
-	p.wait(rows(1) + ` && document.querySelector('.chip[aria-pressed="true"]').textContent === "Running 1"`)
-	p.clickText("Running 1")
+	p.wait(rows(1) + ` && document.querySelector('.chip[aria-pressed="true"]').textContent === "In progress 1"`)
+	p.clickText("In progress 1")
 	p.wait(rows(50) + ` && location.search === ""`)
 
 	p.fill("[data-search]", "appr")
@@ -285,7 +285,7 @@ func TestConsoleFirstVisit(t *testing.T) {
 	}
 	p.clickText("Run a demo workflow")
 	p.wait(`/^\/console\/tasks\/[0-9a-f-]{36}$/.test(location.pathname)`)
-	p.waitText("Running")
+	p.waitText("In progress")
 	p.screenshots("task-running")
 }
 
@@ -457,7 +457,7 @@ func TestConsoleErrors(t *testing.T) {
 	p.waitText("No task yet")
 	proxy.server.CloseClientConnections()
 	proxy.server.Listener.Close()
-	p.clickText("Running 0")
+	p.clickText("In progress 0")
 	p.waitText("The service does not answer")
 }
 
@@ -478,7 +478,7 @@ func consolePages(t *testing.T, a *api) map[string]string {
 }
 
 // TestConsoleUsesDocumentedRoutes opens every page. As in every test of the console, each request must be for one of its
-// files or an operation in the document of the API that the service has, and others are noted.
+// files or an operation in the document of the API that the service has, with its parameters, and others are noted.
 func TestConsoleUsesDocumentedRoutes(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -488,13 +488,14 @@ func TestConsoleUsesDocumentedRoutes(t *testing.T) {
 		p.settle()
 	}
 	p.wantNoProblems()
-	for _, operation := range []string{"GET /v1/tasks?q=a", "GET /v1/events", "POST /_stepwell/reset", "GET /v1/secrets", "PUT /v1/tasks"} {
+	for _, operation := range []string{"GET /v1/tasks?q=a", "GET /v1/events", "POST /_stepwell/reset", "GET /v1/secrets", "GET /v1/tasks?color=red", "PUT /v1/tasks"} {
 		method, path, _ := strings.Cut(operation, " ")
 		p.eval(fmt.Sprintf(`fetch(%q, { method: %q, signal: AbortSignal.timeout(1000) }).then(() => 0, () => 0)`, path, method))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	want := []string{"a request that is not documented: GET /v1/secrets", "a request that is not documented: PUT /v1/tasks"}
+	want := []string{"a request that is not documented: GET /v1/secrets",
+		"a request that is not documented: GET /v1/tasks?color=red", "a request that is not documented: PUT /v1/tasks"}
 	if !slices.Equal(p.problems, want) {
 		t.Errorf("got %q; want %q", p.problems, want)
 	}

@@ -28,7 +28,7 @@ var exampleWorkers = []struct{ language, example, arithmetic string }{
 // goes through all of them.
 func TestHandlerExamples(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	for _, tt := range []struct{ language, handler, program, worker string }{
 		{"go", "handler.go", "stamp", "worker.go"},
 		{"python3", "handler.py", "stamp.py", "worker.py"},

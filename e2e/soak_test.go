@@ -25,7 +25,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-var soakDuration = flag.Duration("soak.duration", time.Duration(size(3, 10))*time.Second, "how long TestSoak goes on; a tenth of it is the least for one life")
+var soakDuration = flag.Duration("soak.duration", time.Duration(size(2, 10))*time.Second, "how long TestSoak goes on; a tenth of it is the least for one life")
 
 const (
 	soakKept    = 2_000 // finished tasks

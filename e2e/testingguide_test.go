@@ -42,16 +42,16 @@ func TestExampleSuites(t *testing.T) {
 // TestExampleSuiteFails checks that a suite with a wrong expectation says in one line what happened.
 func TestExampleSuiteFails(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	for _, tt := range []struct{ file, helper, command, from, to, want string }{
 		{"test_order.py", "stepwell.py", "python3 -m unittest", `"charge", 2`, `"charge", 1`,
 			"AssertionError: 2 calls match, 1 wanted: attempt 1 failed (declined), attempt 2 succeeded"},
 		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"complete"`, `"error"`,
 			`error: 'the task is complete, not error: the task is complete: nothing is left to do'`},
 		{"test_order.py", "stepwell.py", "python3 -m unittest", `"order.json"`, `"odrer.json"`,
-			"odrer.json did not start: it says above why"},
+			"odrer.json did not start: its output says why"},
 		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"order.json"`, `"odrer.json"`,
-			"odrer.json did not start: it says above why"},
+			"odrer.json did not start: its output says why"},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			t.Parallel()
@@ -71,10 +71,11 @@ func TestExampleSuiteFails(t *testing.T) {
 // of a task that it refused says in one line what the handler replied.
 func TestOwnHandlers(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	const want = "the task is blocked_by_failures, not complete: the task is blocked until an operator acts: step \"weigh\" " +
 		"failed for good; weigh: attempt 1 of 3 failed for good: 127.0.0.1:PORT replied 400 Bad Request: " +
-		"the parcel is empty (http_400), so an operator must reset, resolve, complete or cancel it"
+		"the parcel is empty (http_400), so an operator must reset, resolve, complete or cancel it; label: step \"weigh\", which it needs, failed for good: " +
+		"an operator must act on that one"
 	guide := string(readFile(t, testingGuide))
 	anyPort := regexp.MustCompile(`127.0.0.1:\d+ replied`)
 	told := func(text string) int {
@@ -150,7 +151,7 @@ func suite(t *testing.T, dir, command string) (said string, err error) {
 // result is cached until a file that Stepwell reads changes.
 func TestSuiteInModule(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	app := t.TempDir()
 	for _, name := range []string{"order_test.go", "order.json"} {
 		writeFile(t, filepath.Join(app, name), readFile(t, repository("examples/testing/"+name)))

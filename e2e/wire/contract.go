@@ -12,6 +12,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -145,8 +146,22 @@ func (c *Contract) Undeclared(method, path string, status int) error {
 	return fmt.Errorf("got status %d, which the operation %v does not declare", status, operation["operationId"])
 }
 
-// Documents reports whether the document has an operation for a request.
-func (c *Contract) Documents(method, path string) bool { return c.operation(method, path) != nil }
+// Documents reports whether the document has an operation for a request, with the parameters in its query.
+func (c *Contract) Documents(method, target string) bool {
+	path, query, _ := strings.Cut(target, "?")
+	operation := c.operation(method, path)
+	asked, err := url.ParseQuery(query)
+	if operation == nil || err != nil {
+		return false
+	}
+	declared, _ := operation["parameters"].([]any)
+	for _, p := range declared {
+		if p := follow(c.doc, p); p["in"] == "query" {
+			delete(asked, p["name"].(string))
+		}
+	}
+	return len(asked) == 0
+}
 
 // operation finds the operation of a request; nil if there is none.
 func (c *Contract) operation(method, path string) map[string]any {

@@ -8,7 +8,7 @@ import { ago, allowed, button, confirmForm, duration, empty, ended, field, h, in
 // groups are the chips: label, tone and states.
 const groups = [
   ["Pending", "idle", ["pending"]],
-  ["Running", "run", ["initializing", "enqueuing_steps", "steps_in_process", "evaluating_results"]],
+  ["In progress", "run", ["initializing", "enqueuing_steps", "steps_in_process", "evaluating_results"]],
   ["Waiting", "wait", ["waiting_for_dependencies", "waiting_for_retry"]],
   ["Blocked", "bad", ["blocked_by_failures"]],
   ["Failed", "bad", ["error"]],

@@ -44,7 +44,7 @@ export const states = {
   pending: ["idle", "circle", "Pending"],
   initializing: ["run", "dots", "Starting"],
   enqueuing_steps: ["run", "dots", "Starting steps"],
-  steps_in_process: ["run", "play", "Running"],
+  steps_in_process: ["run", "play", "In progress"],
   evaluating_results: ["run", "dots", "Evaluating"],
   waiting_for_dependencies: ["wait", "clock", "Waiting"],
   waiting_for_retry: ["wait", "retry", "Waiting to retry"],

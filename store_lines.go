@@ -1,20 +1,386 @@
 package main
 
-// What waits: dead letters for an operator, followers of the event log for news, and requests for
-// a task.
+// The lines of tasks that are over, in memory and as a start reads them. Then the index of
+// the dead letter queue: all entries in the order they were made, by reason and by status, and
+// the figures that need no scan. Then the requests that wait for a task.
 
 import (
+	"bytes"
 	"cmp"
-	"context"
-	"math"
+	"encoding/binary"
+	"encoding/hex"
 	"slices"
-	"sync"
-	"sync/atomic"
+	"strconv"
 	"time"
 )
 
-// The index of the dead letter queue: all entries in the order they were made,
-// by reason and by status, and the figures that need no scan.
+// shortLine is a line in which bytes below 0x20, which a line does not have, stand for the
+// lineWords and what comes after them. A line that cannot be shortened is kept as it is.
+type shortLine []byte
+
+// maxShortened is the longest line that is shortened: of a longer one most is text from outside.
+const maxShortened = 8 << 10
+
+// lineWord is a text that most lines have.
+type lineWord struct {
+	text string
+	then wordTail
+}
+
+// wordTail is what comes after a word.
+type wordTail uint8
+
+const (
+	thenAny  wordTail = iota // not shortened
+	thenID                   // an id: 16 bytes
+	thenHash                 // 32 hexadecimal digits: 16 bytes
+	thenSame                 // those after the last word with a hash: nothing
+	thenTime                 // a number: its distance from the last time
+	thenSeq                  // a number: its distance from the last sequence
+)
+
+// lineWords are the words, by their codes. Of two that a text begins with, the first that fits counts.
+var lineWords = [...]lineWord{
+	{taskHead, thenID}, {`","state":"complete","created":`, thenTime}, {`","state":"`, thenAny},
+	{`","created":`, thenTime}, {`,"updated":`, thenTime}, {`,"completed":`, thenTime},
+	{`,"template":"`, thenSame}, {`,"template":"`, thenHash}, {`","seq":`, thenSeq}, {`,"last":`, thenSeq},
+	{`,"steps":{"complete":`, thenAny}, {logWord, thenSeq}, {`},{"seq":`, thenSeq}, {`,"at":`, thenTime},
+	{`,"kind":"created"`, thenAny}, {`,"kind":"ran","step":`, thenAny}, {`,"kind":"started","step":`, thenAny},
+	{`,"kind":"ended","step":`, thenAny}, {`,"kind":"claimed","step":`, thenAny}, {`,"kind":"`, thenAny},
+	{`,"began":`, thenAny}, {`,"ok":false,"`, thenAny}, {`,"result":`, thenAny}, {`,"lease":"`, thenHash},
+	{`","until":`, thenTime}, {`,"identity":"`, thenHash}, {`,"context":{`, thenAny}, {`,"initiator":"`, thenAny},
+	{`","correlation":"`, thenID}, {`,"retry_at":`, thenTime}, {`,"worker":"`, thenAny}, {`,"error":{"message":"`, thenAny},
+}
+
+// The word that ends a header.
+const (
+	logWord = `},"log":[{"seq":`
+	logCode = 11
+)
+
+// wordsAt lists the words by their fourth byte.
+var wordsAt = func() (at [256][]byte) {
+	for k, w := range lineWords {
+		at[w.text[3]] = append(at[w.text[3]], byte(k))
+	}
+	return at
+}()
+
+// lineCoder shortens a line, or restores one.
+type lineCoder struct {
+	b    []byte
+	last [thenSeq + 1]int64 // the last number of each kind
+	id   uuid               // the last id or hash
+	hash []byte             // the digits of the last hash
+}
+
+// shorten appends a line in its short form, or as it is.
+func shorten(to, line []byte) []byte {
+	c, i := lineCoder{b: to}, 0
+	if len(line) <= maxShortened {
+		i = c.word(line)
+	}
+	for fits := i > 0 && c.b[len(to)] == 0; i < len(line); i++ {
+		switch b := line[i]; {
+		case !fits || b < 0x20:
+			return append(to, line...)
+		case b == '"' || b == ',' || b == '{' || b == '}':
+			if n := c.word(line[i:]); n > 0 {
+				i += n - 1
+				continue
+			}
+		}
+		c.b = append(c.b, line[i])
+	}
+	return c.b
+}
+
+// word shortens the word that a text begins with, and returns its length; 0 for none.
+func (c *lineCoder) word(text []byte) int {
+	if len(text) < 4 {
+		return 0
+	}
+	for _, k := range wordsAt[text[3]] {
+		w := &lineWords[k]
+		if len(text) < len(w.text) || string(text[:len(w.text)]) != w.text {
+			continue
+		}
+		before := len(c.b)
+		c.b = append(c.b, k)
+		if n, ok := c.shorten(w.then, text[len(w.text):]); ok {
+			return len(w.text) + n
+		}
+		c.b = c.b[:before]
+	}
+	return 0
+}
+
+// shorten shortens what comes after a word, and returns its length. It reports false if it would not come
+// back as it is.
+func (c *lineCoder) shorten(then wordTail, text []byte) (n int, ok bool) {
+	switch then {
+	case thenAny:
+		return 0, true
+	case thenTime, thenSeq:
+		return c.number(then, text)
+	case thenSame:
+		return len(c.hash), len(c.hash) > 0 && bytes.HasPrefix(text, c.hash)
+	case thenID:
+		n = 36
+	case thenHash:
+		n = 32
+	}
+	if len(text) < n {
+		return 0, false
+	}
+	id, ok := parseUUID(text[:n])
+	for _, b := range text[:n] {
+		ok = ok && (b < 'A' || b > 'F')
+	}
+	if !ok {
+		return 0, false
+	}
+	if then == thenHash {
+		c.hash = text[:n]
+	}
+	c.b = append(c.b, id[:]...)
+	return n, true
+}
+
+// number shortens a number without leading zeros.
+func (c *lineCoder) number(then wordTail, text []byte) (n int, ok bool) {
+	var v int64
+	for n < len(text) && n < 18 && '0' <= text[n] && text[n] <= '9' {
+		v = 10*v + int64(text[n]-'0')
+		n++
+	}
+	if n == 0 || n > 1 && text[0] == '0' {
+		return 0, false
+	}
+	c.b = binary.AppendVarint(c.b, v-c.last[then])
+	c.last[then] = v
+	return n, true
+}
+
+// isWhole reports whether the line was kept as it is.
+func (l shortLine) isWhole() bool { return len(l) == 0 || l[0] != 0 }
+
+// taskID returns the id of the task.
+func (l shortLine) taskID() (id uuid, ok bool) {
+	if l.isWhole() {
+		return lineID(l)
+	}
+	return uuid(l[1:17]), true
+}
+
+// text returns the line.
+func (l shortLine) text() []byte { return l.textIn(nil) }
+
+// textIn is text, in memory that it may use.
+func (l shortLine) textIn(room []byte) []byte {
+	if l.isWhole() {
+		return l
+	}
+	return l.appendText(slices.Grow(room[:0], 6*len(l)), "")
+}
+
+// appendText appends a line that is not whole, up to a word unless that is "".
+func (l shortLine) appendText(to []byte, end string) []byte {
+	c := lineCoder{b: to}
+	for i := 0; i < len(l); {
+		if l[i] >= 0x20 {
+			c.b, i = append(c.b, l[i]), i+1
+			continue
+		}
+		w := &lineWords[l[i]]
+		if w.text == end {
+			break
+		}
+		c.b = append(c.b, w.text...)
+		i += 1 + c.take(w.then, l[i+1:])
+		c.restore(w.then)
+	}
+	return c.b
+}
+
+// take reads what comes after a word, and returns the length of its short form.
+func (c *lineCoder) take(then wordTail, short []byte) int {
+	switch then {
+	case thenTime, thenSeq:
+		v, n := binary.Varint(short)
+		c.last[then] += v
+		return n
+	case thenID, thenHash:
+		c.id = uuid(short[:len(c.id)])
+		return len(c.id)
+	}
+	return 0
+}
+
+// restore appends what was taken.
+func (c *lineCoder) restore(then wordTail) {
+	switch then {
+	case thenTime, thenSeq:
+		c.b = strconv.AppendInt(c.b, c.last[then], 10)
+	case thenID:
+		c.b = c.id.appendText(c.b)
+	case thenHash:
+		c.b = hex.AppendEncode(c.b, c.id[:])
+		c.hash = c.b[len(c.b)-2*len(c.id):]
+	case thenSame:
+		c.b = append(c.b, c.hash...)
+	}
+}
+
+// number returns the number after a name in the header; 0 for none.
+func (l shortLine) number(name string) uint64 {
+	if l.isWhole() {
+		return lineNumber(l, name)
+	}
+	var room [512]byte
+	return lineNumber(l.appendText(room[:0], logWord), name)
+}
+
+// lineOf returns the line of a task that is over.
+func (s *store) lineOf(t *task) shortLine {
+	line := t.appendTaskLine(s.room[:0])
+	s.room = shorten(line, line)
+	short := s.room[len(line):]
+	if len(line) > maxShortened {
+		s.room = nil
+	}
+	return append(make(shortLine, 0, len(short)), short...)
+}
+
+// decodedLines holds small tasks that ended last, by position, because their clients usually ask
+// for them at once. Nobody changes these tasks.
+type decodedLines [64]struct {
+	line shortLine
+	task *task
+}
+
+// keep keeps a task beside its line. The engine may still change one with a queued step.
+func (d *decodedLines) keep(t *task, line shortLine) {
+	if len(t.log) <= smallCopy && !slices.ContainsFunc(t.steps, func(s step) bool { return s.queued }) {
+		place := &d[t.pos%uint32(len(d))]
+		place.line, place.task = line, t
+	}
+}
+
+// find returns the task of a line, or nil. A line never changes, so it names its task.
+func (d *decodedLines) find(pos uint32, line shortLine) *task {
+	place := &d[pos%uint32(len(d))]
+	if len(line) == 0 || len(place.line) == 0 || &place.line[0] != &line[0] {
+		return nil
+	}
+	return place.task
+}
+
+// Reading the lines of tasks at a start.
+
+// storedTask is what the line of a task says.
+type storedTask struct {
+	taskHeader
+	by   *creation
+	line shortLine
+	err  error
+}
+
+// lineSlabSize is how large slabs are of which short lines are slices.
+const lineSlabSize = 64 << 10
+
+// lineSlab is memory for short lines, and what the lines have in common.
+type lineSlab struct {
+	free []byte
+
+	by            *creation // of the task before, with what comes before and after its context
+	before, after []byte
+	hash          uuid   // of the template of the task before
+	template      string // the same in digits
+}
+
+// shorten returns a line in its short form, which may be longer than the line by a little.
+func (s *lineSlab) shorten(line []byte) shortLine {
+	if len(line) > maxShortened {
+		return bytes.Clone(line)
+	}
+	if cap(s.free)-len(s.free) < len(line) {
+		s.free = make([]byte, 0, lineSlabSize)
+	}
+	n := len(s.free)
+	s.free = shorten(s.free, line)
+	return s.free[n:len(s.free):len(s.free)]
+}
+
+// readStoredTask reads the line of a task.
+func readStoredTask(line []byte, slab *lineSlab) (t storedTask) {
+	const log = `,"log":`
+	t.line = slab.shorten(line)
+	if slab.completed(&t) {
+		t.log = line[bytes.Index(line, []byte(log))+len(log) : len(line)-1]
+	} else if t.taskHeader, t.err = readTaskHeader(line); t.err != nil {
+		return t
+	}
+	t.by, t.err = slab.creation(t.log)
+	return t
+}
+
+// creation returns the creation with which a log begins. Most are like that of the task before, apart
+// from the context, which nobody needs.
+func (s *lineSlab) creation(log []byte) (*creation, error) {
+	rest := log[max(bytes.IndexByte(log[:min(len(log), 64)], 'k'), 0):] // from its kind on
+	if s.by != nil && bytes.HasPrefix(rest, s.before) {
+		end := skipJSONValue(rest, len(s.before))
+		if bytes.HasPrefix(rest[end:], s.after) {
+			return s.by, nil
+		}
+	}
+	r, err := (&taskHeader{log: log}).creationRecord()
+	if err != nil {
+		return nil, err
+	}
+	const context = `"context":`
+	if i := bytes.Index(rest, []byte(context)) + len(context); i >= len(context) {
+		end := len(rest) - len(log) + skipJSONValue(log, 1)
+		s.by, s.before, s.after = r.created, rest[:i], rest[min(skipJSONValue(rest, i), end):end]
+	}
+	return r.created, nil
+}
+
+// completedWords begin the line of a completed task whose steps all completed, up to their number.
+var completedWords = [...]byte{0, 1, 4, 5, 7, 8, 9, 10}
+
+// completed reads the header of such a line, without its log, and reports false for others.
+func (s *lineSlab) completed(t *storedTask) bool {
+	var c lineCoder
+	var numbers [len(completedWords)]int64
+	l := t.line
+	for i, k := range completedWords {
+		if len(l) == 0 || l[0] != k {
+			return false
+		}
+		then := lineWords[k].then
+		l = l[1+c.take(then, l[1:]):]
+		numbers[i] = c.last[then]
+	}
+	n := 0
+	for ; len(l) > 0 && '0' <= l[0] && l[0] <= '9'; l = l[1:] {
+		n = 10*n + int(l[0]-'0')
+	}
+	if len(l) == 0 || l[0] != logCode {
+		return false
+	}
+	if s.hash != c.id {
+		s.hash, s.template = c.id, hex.EncodeToString(c.id[:])
+	}
+	t.id, _ = t.line.taskID()
+	t.state, t.template, t.counts[stepComplete] = taskComplete, s.template, n
+	t.created, t.updated, t.completed = instant(numbers[1]), instant(numbers[2]), instant(numbers[3])
+	t.seq, t.lastSeq = uint64(numbers[5]), uint64(numbers[6])
+	return true
+}
+
+// The dead letters.
 
 // dlqRow is one entry in the index. The entry itself is in its task.
 type dlqRow struct {
@@ -266,7 +632,7 @@ func (s *store) letterQueue(only *dlqReason, now instant, limit int) ([]queuedLe
 	s.mu.Lock()
 	rows := s.dead.queue(only, now, limit)
 	queue := make([]queuedLetter, len(rows))
-	ended := make([][]byte, len(rows)) // lines of tasks that ended
+	ended := make([]shortLine, len(rows)) // lines of tasks that ended
 	for i, r := range rows {
 		queue[i].dlqRow = r
 		sl := &s.slots[s.byID[r.task]]
@@ -281,7 +647,7 @@ func (s *store) letterQueue(only *dlqReason, now instant, limit int) ([]queuedLe
 		if line == nil {
 			continue
 		}
-		h, err := readTaskHeader(line)
+		h, err := readTaskHeader(line.text())
 		if err != nil {
 			return nil, err
 		}
@@ -295,214 +661,6 @@ func (s *store) dlqFigures() []dlqFigures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dead.figures()
-}
-
-// Waiting for news of the event log. A relay looks at each transition once and wakes only the followers
-// whose filter may select it. Filters and transitions are compared by marks: a namespace and a task have
-// one each, which others may have too.
-
-// allMarks is how many marks there are.
-const allMarks = 1024
-
-// everyMark is the mark of a filter that selects transitions of every task.
-const everyMark = -1
-
-// eventMarks is a set of marks.
-type eventMarks [allMarks / 64]uint64
-
-func (m *eventMarks) add(mark int)      { m[mark/64] |= 1 << (mark % 64) }
-func (m *eventMarks) has(mark int) bool { return m[mark/64]>>(mark%64)&1 != 0 }
-
-func taskMark(id uuid) int { return (int(id[14])<<8 | int(id[15])) % allMarks }
-
-func namespaceMark(name string) int {
-	mark := uint32(2166136261) // FNV-1a
-	for i := range len(name) {
-		mark = (mark ^ uint32(name[i])) * 16777619
-	}
-	return int(mark % allMarks)
-}
-
-// mark returns a mark of all that the filter selects.
-func (f *eventFilter) mark() int {
-	switch {
-	case !f.task.isZero():
-		return taskMark(f.task)
-	case f.namespace != "":
-		return namespaceMark(f.namespace)
-	}
-	return everyMark
-}
-
-// addMarks adds the marks of the moves from a number up to another.
-func (l *eventLog) addMarks(marks *eventMarks, from, to uint64) {
-	var task uuid
-	for ; from < to; from++ {
-		if m := l.move(from); m.task != task {
-			task = m.task
-			marks.add(taskMark(task))
-			marks.add(namespaceMark(l.maker.templates[m.template].namespace))
-		}
-	}
-}
-
-// eventSpan holds the marks of spanMoves moves in a row, so that followers need not look at each.
-type eventSpan struct {
-	end   uint64 // number of the move after them; 0 for none
-	marks eventMarks
-}
-
-const (
-	spanMoves = 64
-	keptSpans = 256
-)
-
-// spanAt returns the span that begins with a move. All of its moves are held.
-func (l *eventLog) spanAt(number uint64) *eventSpan {
-	span := &l.spans[number/spanMoves%keptSpans]
-	if span.end != number+spanMoves {
-		*span = eventSpan{end: number + spanMoves}
-		l.addMarks(&span.marks, number, span.end)
-	}
-	return span
-}
-
-// show returns the number of the first move that followers may not see yet, when they may see those of
-// the records up to a sequence.
-func (l *eventLog) show(seq uint64) uint64 {
-	l.shown = max(l.shown, l.first)
-	for end := l.end(); l.shown < end && l.move(l.shown).seq <= seq; {
-		l.shown++
-	}
-	return l.shown
-}
-
-// eventRelay tells followers that there may be something for them. It runs while streams are open.
-type eventRelay struct {
-	streams atomic.Int64 // open now; changed under mu
-
-	mu      sync.Mutex         // taken before the store's; it guards all news too
-	stop    chan struct{}      // closed when the last stream is
-	waiting map[int]*eventNews // not told, by mark
-	told    uint64             // number of the first move that it has not told of
-}
-
-// eventNews is what followers with the same mark wait for.
-type eventNews struct {
-	done chan struct{} // closed when there may be something for them
-	from uint64        // number of the first move that may be, once it is closed
-}
-
-// open counts a stream, and starts the relay for the first.
-func (r *eventRelay) open(s *store) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.streams.Add(1) == 1 {
-		r.stop = make(chan struct{})
-		go s.relayEvents(r.stop)
-	}
-}
-
-// close counts a stream no more, and stops the relay after the last.
-func (r *eventRelay) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.streams.Add(-1) == 0 {
-		close(r.stop)
-	}
-}
-
-// relayShare is how long the relay lets moves collect for each stream besides the first, at most
-// relayPause, so that one look serves many.
-const (
-	relayShare = 10 * time.Microsecond
-	relayPause = 10 * time.Millisecond
-)
-
-// relayEvents tells followers of what is durable until it is stopped.
-func (s *store) relayEvents(stop <-chan struct{}) {
-	r := &s.events.relay
-	for {
-		news := s.journal.publishing.next()
-		r.tell(s)
-		select {
-		case <-stop:
-			return
-		case <-news:
-		}
-		pause := min(time.Duration(r.streams.Load()-1)*relayShare, relayPause)
-		if pause >= time.Millisecond && closedWithin(context.Background(), stop, pause) == nil {
-			return
-		}
-	}
-}
-
-// tell wakes the followers for whom there may be something among the durable moves.
-func (r *eventRelay) tell(s *store) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	marks, end := s.marksSince(r.told)
-	for mark, n := range r.waiting {
-		if mark == everyMark || marks.has(mark) {
-			n.from = r.told
-			close(n.done)
-			delete(r.waiting, mark)
-		}
-	}
-	r.told = end
-}
-
-// marksSince returns the marks of the durable moves from a number on, and the number of the next. If
-// there are too many, or some are gone, these are all marks.
-func (s *store) marksSince(from uint64) (marks eventMarks, end uint64) {
-	limit := s.journal.published.Load()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	log := &s.events
-	end = log.show(limit)
-	if from >= log.first && end-from <= keptSpans*spanMoves {
-		log.addMarks(&marks, from, end)
-		return marks, end
-	}
-	for i := range marks {
-		marks[i] = math.MaxUint64
-	}
-	return marks, end
-}
-
-// news returns a channel that is closed when more for the follower is durable, perhaps also at other
-// times. The follower asks for it before it reads, and calls skip before it reads again.
-func (f *follower) news() <-chan struct{} {
-	r := &f.store.events.relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	mark := f.filter.mark()
-	n := r.waiting[mark]
-	if n == nil {
-		n = &eventNews{done: make(chan struct{})}
-		if r.waiting == nil {
-			r.waiting = map[int]*eventNews{}
-		}
-		r.waiting[mark] = n
-	}
-	f.waits = n
-	return n.done
-}
-
-// skip passes over moves that the filter excludes, as the relay knows, after the follower has read all
-// that there were.
-func (f *follower) skip() {
-	if f.filter.kind == domainKind {
-		return
-	}
-	r := &f.store.events.relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	from := f.waits.from
-	if r.waiting[f.filter.mark()] == f.waits { // not told
-		from = r.told
-	}
-	f.next = max(f.next, from)
 }
 
 // Waiting for a task: requests that are answered when it comes into a state.
@@ -705,7 +863,7 @@ func (s *store) stateLocked(pos uint32) (taskState, error) {
 	if live := s.slots[pos].live; live != nil {
 		return live.state, nil
 	}
-	h, err := readTaskHeader(s.slots[pos].line)
+	h, err := readTaskHeader(s.slots[pos].line.text())
 	return h.state, err
 }
 
@@ -731,14 +889,4 @@ func (s *store) notifyWaiters(t *task) {
 		now.live = t.clone() // in less time than they would need to decode its line
 	}
 	s.waiters.notify(t.id, now)
-}
-
-// releaseWaiters ends every wait and the event streams, because the service ends. Later
-// waits end at once, for the reason that was given first.
-func (s *store) releaseWaiters(why waitEnd) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiters.closed = cmp.Or(s.waiters.closed, why)
-	s.events.close()
-	s.waiters.releaseAll(why)
 }

@@ -618,6 +618,7 @@ func (j *journal) run() {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
 			}
 			j.flushWatched(true)
+			t.lazy.Reset(lazyFlush) // what came meanwhile is new
 		case <-j.dirty:
 			t.lazy.Reset(lazyFlush)
 		case <-t.lazy.C:

@@ -265,8 +265,11 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 // runDiamond creates a diamond of noop steps and asks until it is complete.
-func runDiamond(c *wireClient) error {
-	status, body, err := c.do("POST", "/v1/tasks", diamondBody)
+func runDiamond(c *wireClient) error { return runTask(c, diamondBody) }
+
+// runTask creates a task and asks until it is complete.
+func runTask(c *wireClient, request string) error {
+	status, body, err := c.do("POST", "/v1/tasks", request)
 	if err := expect(201)(status, body, err); err != nil {
 		return err
 	}
@@ -1030,4 +1033,119 @@ func BenchmarkWaitingClaim(b *testing.B) {
 	b.ReportMetric(1000*ms(synced, 0.5), "bare-sync-p50-µs")
 	b.ReportMetric(1000*(ms(took, 0.5)-ms(synced, 0.5)), "p50-µs-over-sync")
 	b.ReportMetric(float64(svc.store.journal.status().syncs-before)/float64(b.N), "syncs/step")
+}
+
+// benchFollowers is how many event streams BenchmarkFollowers opens.
+const benchFollowers = 1000
+
+// followerKinds are what the followers of BenchmarkFollowers ask for, and in how many namespaces the
+// diamonds are. Each follower asks for one of 1,000 tasks that wait, for a namespace, or for all events.
+var followerKinds = []struct {
+	name       string
+	namespaces int
+	query      func(i int, waiting []uuid) string
+}{
+	{"task", 1, func(i int, waiting []uuid) string { return "task_uuid=" + waiting[i].String() }},
+	{"namespace-each", benchFollowers, benchNamespaceQuery(benchFollowers)},
+	{"namespace-of-100", 100, benchNamespaceQuery(100)},
+	{"all", 1, func(int, []uuid) string { return "" }},
+}
+
+func benchNamespaceQuery(namespaces int) func(i int, waiting []uuid) string {
+	return func(i int, _ []uuid) string { return fmt.Sprintf("namespace=n%d", i%namespaces) }
+}
+
+// BenchmarkFollowers measures the diamonds of 16 clients beside 1,000 followers of event streams, and
+// in turns without them: a second each. Clients and followers are in the same process.
+//
+//	go test -run XXX -bench Followers -benchtime 5x .
+func BenchmarkFollowers(b *testing.B) {
+	for _, kind := range followerKinds {
+		b.Run(kind.name, func(b *testing.B) {
+			extra := []string{benchTemplate("manual", "Outside::Actor", diamondParents)}
+			for i := range kind.namespaces {
+				extra = append(extra, strings.Replace(benchTemplate("diamond", "builtin:noop", diamondParents),
+					`"bench"`, fmt.Sprintf(`"n%d"`, i), 1))
+			}
+			svc := newTestService(b, serviceTest{log: io.Discard, extra: extra, config: func(c *Config) {
+				c.Store.RetainFinishedCount, c.Events.MaxStreams = benchFollowers, benchFollowers
+			}})
+			var waiting []uuid
+			for range benchFollowers {
+				waiting = append(waiting, createMany(b, svc, manualBody, 1).id)
+			}
+			url := benchServer(b, svc)
+			var alone, beside followerTurn
+			for b.Loop() {
+				alone.add(b, svc, url, kind.namespaces)
+				var streams []net.Conn
+				for i := range benchFollowers {
+					streams = append(streams, openBenchStream(b, url, kind.query(i, waiting)))
+				}
+				beside.add(b, svc, url, kind.namespaces)
+				for _, s := range streams {
+					s.Close()
+				}
+				for svc.store.streamFigures().open > 0 {
+					runtime.Gosched()
+				}
+			}
+			b.ReportMetric(beside.rate()/alone.rate(), "of-alone")
+			b.ReportMetric(beside.rate(), "op/s")
+			b.ReportMetric(alone.rate(), "alone-op/s")
+			b.ReportMetric(float64(beside.moves)/beside.took.Seconds(), "transitions/s")
+			b.ReportMetric(float64(beside.sent)/beside.took.Seconds(), "events/s")
+			b.ReportMetric(float64(svc.store.streamFigures().cut)/float64(b.N), "cut/op")
+			b.ReportMetric(float64(beside.cpu.Microseconds())/float64(beside.done), "cpu-µs/op")
+			b.ReportMetric(float64(alone.cpu.Microseconds())/float64(alone.done), "alone-cpu-µs/op")
+		})
+	}
+}
+
+// openBenchStream opens an event stream, and reads it until it is closed.
+func openBenchStream(b *testing.B, url, query string) net.Conn {
+	c := dialClient(b, url)
+	fmt.Fprintf(c.conn, "GET /v1/events?%s HTTP/1.1\r\nHost: localhost\r\n\r\n", query)
+	if line, err := c.r.ReadString('\n'); err != nil || !strings.Contains(line, " 200 ") {
+		b.Fatalf("got %q, %v", line, err)
+	}
+	go io.Copy(io.Discard, c.conn)
+	return c.conn
+}
+
+// followerTurn adds up what happened in some seconds.
+type followerTurn struct {
+	took, cpu         time.Duration
+	done, moves, sent uint64
+}
+
+func (f *followerTurn) rate() float64 { return float64(f.done) / f.took.Seconds() }
+
+// add has 16 clients create diamonds for a second.
+func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces int) {
+	moves := func() (n uint64) {
+		svc.store.locked(func() { n = svc.store.events.end() })
+		return n
+	}
+	sent, moved, used, began := svc.store.streamFigures().delivered, moves(), cpuTime(b), time.Now()
+	var next, done atomic.Uint64
+	var clients sync.WaitGroup
+	for range 16 {
+		c := dialClient(b, url)
+		clients.Go(func() {
+			defer c.conn.Close()
+			for time.Since(began) < time.Second {
+				body := strings.Replace(diamondBody, "bench", fmt.Sprintf("n%d", next.Add(1)%uint64(namespaces)), 1)
+				if err := runTask(c, body); err == nil {
+					done.Add(1)
+				} else if !strings.Contains(err.Error(), "OVERLOADED") {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	f.took, f.cpu, f.done = f.took+time.Since(began), f.cpu+cpuTime(b)-used, f.done+done.Load()
+	f.moves, f.sent = f.moves+moves()-moved, f.sent+svc.store.streamFigures().delivered-sent
 }

@@ -306,7 +306,7 @@ func (s *timeSpan) block(b int, room *bitBlock) (*bitBlock, int) {
 			room[i] = ^uint64(0)
 			n += 64
 		default:
-			room[i] = s.word(block, i, uint32(b*bitBlockBits+i*64))
+			room[i] = s.word(block, r, i, uint32(b*bitBlockBits+i*64))
 			n += bits.OnesCount64(room[i])
 		}
 	}
@@ -318,11 +318,16 @@ func (s *timeSpan) includes(r bucketRange) bool {
 	return int(r.first) > s.first && int(r.last) < s.last
 }
 
-// word returns the positions of a word that begins at one. It looks at the instants in the
-// outermost buckets.
-func (s *timeSpan) word(block *timeBlock, word int, base uint32) uint64 {
-	below, first := block.planes[word].split(s.first)
-	under, last := block.planes[word].split(s.last)
+// word returns the positions of a word, which begins at one and has buckets in a range. It looks at
+// the instants in the outermost buckets.
+func (s *timeSpan) word(block *timeBlock, r bucketRange, word int, base uint32) uint64 {
+	below, first, under, last := uint64(0), uint64(0), ^uint64(0), uint64(0)
+	if int(r.first) <= s.first {
+		below, first = block.planes[word].split(s.first)
+	}
+	if int(r.last) >= s.last {
+		under, last = block.planes[word].split(s.last)
+	}
 	found := under &^ (below | first)
 	edge := first&(under|last) | last&^below
 	for ; edge != 0; edge &= edge - 1 {

@@ -122,11 +122,11 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	if err := removeReadyFile(flags.readyFile); err != nil {
 		return err
 	}
-	gates, err := v.listen(parts.quotas)
+	parts.until, parts.shows = ctx, new(readProgress)
+	gates, err := v.listen(&parts)
 	if err != nil {
 		return err
 	}
-	parts.until = ctx
 	w, err := openWorkload(flags.seed, parts, gates)
 	if err != nil {
 		v.stopListening(closeTimeout)
@@ -238,17 +238,14 @@ func isTerminal(w any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// listen opens the listeners of the roles that are served. They stay open, so that a
-// free port is never lost again.
-func (v *serving) listen(q *quotas) (*gates, error) {
+// listen opens the listeners of the roles that are served, with what can be answered before
+// the store is open. They stay open, so that a free port is never lost again.
+func (v *serving) listen(parts *serviceOptions) (*gates, error) {
+	q := parts.quotas
 	v.boundByFiles(&q.connections)
-	ids := newIDSource(v.clock, nil)
-	g := &gates{
-		shared:        newSurfaceCache(),
-		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
-		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
-		connections:   newConnections(q, v.log),
-	}
+	g := &gates{connections: newConnections(q, v.log)}
+	g.open(startingService(parts))
+	g.shared = newSurfaceCache() // fixture mode adds to what the surfaces of its services share
 	var err error
 	if v.cfg.Role != "worker" {
 		v.orchestration, err = v.serveOn(&v.cfg.Orchestration.Web, "--listen", &g.orchestration, g.connections)

@@ -409,10 +409,11 @@ func (a *attempt) appendStep(dst []byte) []byte {
 // deliveryKey names what a handler is given: the same when a delivery is repeated, another one
 // after each checkpoint.
 func (a *attempt) deliveryKey() string {
-	if a.checkpoint == nil {
-		return fmt.Sprintf("%s:%d", a.stepID, a.number)
+	key := strconv.AppendInt(append(a.stepID.appendText(make([]byte, 0, 64)), ':'), int64(a.number), 10)
+	if a.checkpoint != nil {
+		key = strconv.AppendInt(append(key, ':'), int64(a.checkpoint.number), 10)
 	}
-	return fmt.Sprintf("%s:%d:%d", a.stepID, a.number, a.checkpoint.number)
+	return string(key)
 }
 
 // allInputs returns the inputs, with those of a batch worker.

@@ -8,9 +8,9 @@ package main
 //
 //	store.go            the store, its lock, changes, and what others ask of it
 //	store_index.go      tasks by state, template, label and time, and pages of them
-//	store_lines.go      the lines of ended tasks in memory; dead letters by reason and status
+//	store_lines.go      the lines of ended tasks in memory; dead letters by reason and status; waiting for a task
 //	store_publish.go    domain events, and which of them each subscriber has
-//	store_events.go     the newest transitions for event streams; waiting for a task
+//	store_events.go     the newest transitions for event streams, and whom they wake
 //	store_retention.go  which finished tasks and request keys are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
 //	store_format.go     the lines of the files, store check, and what is sound of a damaged store

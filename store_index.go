@@ -674,16 +674,26 @@ func (x *taskIndex) point(place *taskPlace, ascending bool) timePoint {
 
 // list returns the page that a query asks for.
 func (x *taskIndex) list(q *taskQuery) (r taskRange) {
-	if q.counted {
-		r.counts = x.countStates(q.taskFilter)
+	if q.counted && q.states != 0 {
+		any := taskQuery{taskFilter: q.taskFilter, counted: true}
+		any.states = 0
+		r.counts = x.list(&any).counts
 	}
 	sel, ok := x.selected(&q.taskFilter)
-	switch {
-	case !ok:
-	case sel.few != nil:
-		x.listFew(sel.among(), q, &r)
-	default:
-		x.listMany(x.meets[0].of(sel.sets...), q, &r)
+	if !ok {
+		return r
+	}
+	var few []uint32
+	var many *bitset
+	if sel.few != nil {
+		few = sel.among()
+		x.listFew(few, q, &r)
+	} else {
+		many = x.meets[0].of(sel.sets...)
+		x.listMany(many, q, &r)
+	}
+	if q.counted && q.states == 0 {
+		r.counts = x.countStates(few, many)
 	}
 	return r
 }
@@ -778,32 +788,16 @@ func (x *taskIndex) pageOf(to []uint32, part *bitset, g *taskGroup, skip, n int,
 }
 
 // count returns how many tasks match.
-func (x *taskIndex) count(f *taskFilter) int {
-	sel, ok := x.selected(f)
-	switch {
-	case !ok:
-		return 0
-	case sel.few != nil:
-		return len(sel.among())
-	}
-	return x.meets[0].of(sel.sets...).total
-}
+func (x *taskIndex) count(f *taskFilter) int { return x.list(&taskQuery{taskFilter: *f}).total }
 
-// countStates returns how many tasks in each state match, whatever states the filter
-// selects.
-func (x *taskIndex) countStates(f taskFilter) (counts stateCount) {
-	f.states = 0
-	sel, ok := x.selected(&f)
-	if !ok {
+// countStates counts positions, few or many, by the states of their tasks.
+func (x *taskIndex) countStates(few []uint32, set *bitset) (counts stateCount) {
+	for _, pos := range few {
+		counts[slices.IndexFunc(x.states[:], func(s bitset) bool { return s.has(pos) })]++
+	}
+	if set == nil {
 		return counts
 	}
-	if sel.few != nil {
-		for _, pos := range sel.among() {
-			counts[slices.IndexFunc(x.states[:], func(s bitset) bool { return s.has(pos) })]++
-		}
-		return counts
-	}
-	set := x.meets[0].of(sel.sets...)
 	rest, largest := set.total, 0
 	for s := range x.states {
 		if x.states[s].count() > x.states[largest].count() {

@@ -55,6 +55,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 )
 
 const (
@@ -87,6 +88,7 @@ type recovery struct {
 	dir    string
 	loader loader
 	until  context.Context // reading fails when it ends; nil for never
+	shows  *readProgress   // nil for nobody
 
 	id            string // of the store; "" if no file has one
 	hasSnapshot   bool
@@ -109,8 +111,52 @@ type recovery struct {
 
 func (r *recovery) path(name string) string { return filepath.Join(r.dir, name) }
 
+// readProgress is how much of a store was read.
+type readProgress struct{ done, all atomic.Int64 } // bytes
+
+// String returns why the service is not ready.
+func (p *readProgress) String() string {
+	if all := p.all.Load(); all > 0 {
+		return fmt.Sprintf("the service is starting: %d %% of the store was read", min(100*p.done.Load()/all, 99))
+	}
+	return "the service is starting"
+}
+
+// progressReader counts what is read.
+type progressReader struct {
+	io.Reader
+	shows *readProgress
+}
+
+func (p *readProgress) follow(src io.Reader) io.Reader {
+	if p == nil {
+		return src
+	}
+	return progressReader{src, p}
+}
+
+func (r progressReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.shows.done.Add(int64(n))
+	return n, err
+}
+
+// measure finds out how much there is to read.
+func (r *recovery) measure() {
+	for _, name := range storeFiles {
+		if f, err := r.disk.open(r.path(name)); err == nil {
+			n, _ := f.size() // if that fails, so will the reading
+			r.shows.all.Add(n)
+			f.Close()
+		}
+	}
+}
+
 // read passes the store to the loader. The error names file, line and reason.
 func (r *recovery) read() error {
+	if r.shows != nil {
+		r.measure()
+	}
 	if err := r.readSnapshot(); err != nil {
 		return err
 	}
@@ -141,7 +187,7 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	return newJournalScanner(endedBy(r.until, f), size), f, nil
+	return newJournalScanner(r.shows.follow(endedBy(r.until, f)), size), f, nil
 }
 
 // endingReader fails once its context has ended, and so ends a long start soon.

@@ -492,18 +492,13 @@ type timeBlock struct {
 }
 
 // blockRanges has the buckets of each word of a block.
-type blockRanges [bitBlockWords]bucketRange
+type blockRanges struct {
+	outer bucketRange // includes those of all words
+	words [bitBlockWords]bucketRange
+}
 
 // timeWord has the instants of a word.
 type timeWord [64]instant
-
-// timePlanes has the buckets of a word, each of their bits for all positions.
-type timePlanes [bucketBits]uint64
-
-// bucketRange includes the buckets of a word, and perhaps more.
-type bucketRange struct{ first, last uint16 }
-
-var noBuckets = bucketRange{first: maxBuckets}
 
 // set sets the instant of a position.
 func (c *timeColumn) set(i uint32, at instant) {
@@ -530,7 +525,7 @@ func (c *timeColumn) set(i uint32, at instant) {
 		s.remove(block.planes[word].bucket(n))
 	}
 	if at != 0 {
-		block.put(&c.ranges[b][word], word, n, s.add(p))
+		block.put(&c.ranges[b], word, n, uint16(s.add(p)))
 	}
 }
 
@@ -540,9 +535,7 @@ func (c *timeColumn) newBlock(b int) *timeBlock {
 	if base, ranges := c.block(b); base != nil {
 		*block, c.ranges[b] = *base, *ranges
 	} else {
-		for word := range bitBlockWords {
-			c.ranges[b][word] = noBuckets
-		}
+		c.ranges[b].clear()
 	}
 	for word, w := range block.words {
 		if w == nil {
@@ -558,58 +551,35 @@ func (c *timeColumn) newBlock(b int) *timeBlock {
 	return block
 }
 
-// put notes the bucket of a position in a word with a range.
-func (b *timeBlock) put(r *bucketRange, word, n, bucket int) {
-	b.planes[word].put(n, bucket)
-	r.first, r.last = min(r.first, uint16(bucket)), max(r.last, uint16(bucket))
-	if n < 63 || r.first == r.last {
+func (r *blockRanges) clear() {
+	r.outer = noBuckets
+	for word := range r.words {
+		r.words[word] = noBuckets
+	}
+}
+
+// put notes the bucket of a position in a word of a block with these ranges.
+func (b *timeBlock) put(r *blockRanges, word, n int, bucket uint16) {
+	b.planes[word].put(n, int(bucket))
+	w, in := &r.words[word], bucketRange{bucket, bucket}
+	w.include(in)
+	r.outer.include(in)
+	if n < 63 {
 		return
 	}
-	r.first, r.last = uint16(bucket), uint16(bucket) // without positions that have moved on
+	*w = in // without positions that have moved on
 	for i, at := range b.words[word] {
 		if at != 0 {
 			k := uint16(b.planes[word].bucket(i))
-			r.first, r.last = min(r.first, k), max(r.last, k)
+			w.include(bucketRange{k, k})
 		}
 	}
-}
-
-func (p *timePlanes) put(n, bucket int) {
-	for j := range p {
-		p[j] = p[j]&^(1<<n) | uint64(bucket>>j&1)<<n
+	if word == bitBlockWords-1 {
+		r.outer = *w
+		for _, w := range r.words {
+			r.outer.include(w)
+		}
 	}
-}
-
-// bucket returns the bucket of a position.
-func (p *timePlanes) bucket(n int) (bucket int) {
-	for j := range p {
-		bucket |= int(p[j]>>n&1) << j
-	}
-	return bucket
-}
-
-// split returns the positions in buckets below one, and those in it.
-func (p *timePlanes) split(bucket int) (below, in uint64) {
-	switch {
-	case bucket < 0:
-		return 0, 0
-	case bucket >= maxBuckets:
-		return ^uint64(0), 0
-	}
-	in = ^uint64(0)
-	for j := bucketBits - 1; j >= 0; j-- {
-		bit := -uint64(bucket >> j & 1)
-		below |= in & bit &^ p[j]
-		in &^= p[j] ^ bit
-	}
-	return below, in
-}
-
-// between returns the positions in some buckets.
-func (p *timePlanes) between(first, last int) uint64 {
-	below, _ := p.split(first)
-	under, in := p.split(last)
-	return (under | in) &^ below
 }
 
 // block returns a block, which may be of the base, and its ranges, or nil.
@@ -651,9 +621,15 @@ func (c *timeColumn) trim(blocks int) {
 func (c *timeColumn) place() {
 	k := 0
 	for b, block := range c.blocks {
-		for word := range bitBlockWords {
-			if block != nil && block.words[word] != nil {
-				k = c.scale.place(block, &c.ranges[b][word], word, uint32(b*bitBlockBits+word*64), k)
+		if block == nil {
+			continue
+		}
+		r := &c.ranges[b]
+		r.clear()
+		for word, w := range block.words {
+			if w != nil {
+				k = c.scale.place(block, &r.words[word], word, uint32(b*bitBlockBits+word*64), k)
+				r.outer.include(r.words[word])
 			}
 		}
 	}
@@ -663,7 +639,6 @@ func (c *timeColumn) place() {
 // their range. It returns the last one.
 func (s *timeScale) place(block *timeBlock, r *bucketRange, word int, base uint32, k int) int {
 	var planes timePlanes
-	*r = noBuckets
 	for n, at := range block.words[word] {
 		if at == 0 {
 			continue
@@ -674,7 +649,7 @@ func (s *timeScale) place(block *timeBlock, r *bucketRange, word int, base uint3
 		}
 		s.reach(p)
 		s.count(k)
-		r.first, r.last = min(r.first, uint16(k)), max(r.last, uint16(k))
+		r.include(bucketRange{uint16(k), uint16(k)})
 		for j := range planes {
 			planes[j] |= uint64(k>>j&1) << n
 		}
@@ -685,12 +660,14 @@ func (s *timeScale) place(block *timeBlock, r *bucketRange, word int, base uint3
 
 // timeSearch finds the last points of some positions. Its memory is used again.
 type timeSearch struct {
-	column *timeColumn
-	sizes  [maxBuckets]int32    // positions by bucket, in words of one bucket
-	ends   [2][maxBuckets]int32 // positions in other words by the first and the last bucket of the word
-	mixed  []mixedWord          // these words
-	left   []mixedWord
-	points []timePoint
+	column      *timeColumn
+	sizes       [maxBuckets]int32    // positions by bucket, in words of one bucket
+	ends        [2][maxBuckets]int32 // positions in other words by the first and the last bucket of the word
+	first, last int                  // the buckets of a page, and perhaps more
+	later       int                  // positions in later buckets that were not counted
+	mixed       []mixedWord          // the words of several buckets
+	left        []mixedWord
+	points      []timePoint
 }
 
 // mixedWord is some positions of a word.
@@ -707,17 +684,21 @@ func (t *timeSearch) latest(to []uint32, set *bitset, c *timeColumn, skip, limit
 	if limit <= 0 {
 		return to
 	}
-	first, last, before := 0, maxBuckets-1, 0
-	if t.column = c; set.total > minBucket {
-		t.sort(set)
-		t.settle(skip, limit)
+	before := 0
+	t.column, t.first, t.last = c, 0, maxBuckets-1
+	if set.total > minBucket {
+		t.countBlocks(set)
+		t.narrow(skip, limit)
+		t.countWords(set)
+		t.narrow(skip, limit)
+		t.settle()
 		var n int
-		last, before, n = t.bucket(skip)
-		if first = last; skip+limit > before+n {
-			first, _, _ = t.bucket(skip + limit - 1)
+		t.last, before, n = t.bucket(skip)
+		if t.first = t.last; skip+limit > before+n {
+			t.first, _, _ = t.bucket(skip + limit - 1)
 		}
 	}
-	t.collect(set, first, last)
+	t.collect(set)
 	skip -= before
 	selectLast(t.points, skip+limit)
 	selectLast(t.points[:skip+limit], skip)
@@ -729,44 +710,81 @@ func (t *timeSearch) latest(to []uint32, set *bitset, c *timeColumn, skip, limit
 	return to
 }
 
-// sort counts the positions of a set in words of one bucket, and finds the other words.
-func (t *timeSearch) sort(set *bitset) {
+// reset forgets what was counted.
+func (t *timeSearch) reset() {
 	clear(t.sizes[:])
 	clear(t.ends[:])
-	t.mixed = t.mixed[:0]
+	t.mixed, t.later = t.mixed[:0], 0
+}
+
+// count counts n positions with buckets in a range. It reports whether more must be known of them.
+func (t *timeSearch) count(r bucketRange, n int) bool {
+	switch {
+	case int(r.last) < t.first:
+	case int(r.first) > t.last:
+		t.later += n
+	case r.first == r.last:
+		t.sizes[r.first] += int32(n)
+	default:
+		t.ends[0][r.first] += int32(n)
+		t.ends[1][min(int(r.last), t.last)] += int32(n)
+		return true
+	}
+	return false
+}
+
+// countBlocks counts the positions of a set as far as the ranges of blocks tell.
+func (t *timeSearch) countBlocks(set *bitset) {
+	t.reset()
+	for b, n := range set.counts {
+		if n != 0 {
+			_, ranges := t.column.block(b)
+			t.count(ranges.outer, int(n))
+		}
+	}
+}
+
+// countWords counts the positions of a set, and finds the words of several buckets.
+func (t *timeSearch) countWords(set *bitset) {
+	t.reset()
 	for b, n := range set.counts {
 		if n == 0 {
 			continue
 		}
 		block, ranges := t.column.block(b)
+		if ranges.outer.apart(t.first, t.last) {
+			t.count(ranges.outer, int(n))
+			continue
+		}
 		for word, found := range set.blocks[b] {
-			r, n := ranges[word], int32(bits.OnesCount64(found))
-			if r.first == r.last {
-				t.sizes[r.first] += n
-			} else if n != 0 {
-				t.ends[0][r.first] += n
-				t.ends[1][r.last] += n
+			r := ranges.words[word]
+			if int(r.last) >= t.first && found != 0 && t.count(r, bits.OnesCount64(found)) {
 				t.mixed = append(t.mixed, mixedWord{found, &block.planes[word], r})
 			}
 		}
 	}
 }
 
-// settle counts mixed words as of one bucket if all of their points are before or after a page.
-func (t *timeSearch) settle(skip, limit int) {
-	first, last, least, most := maxBuckets, -1, 0, 0 // least and most points in later buckets
-	for first > 0 && least < skip+limit {
+// narrow finds the buckets that the points of a page may have.
+func (t *timeSearch) narrow(skip, limit int) {
+	first, last, least, most := t.last+1, -1, t.later, t.later // least and most points in later buckets
+	for first > t.first && least < skip+limit {
 		first--
 		least += int(t.sizes[first] + t.ends[0][first])
 		if most += int(t.sizes[first] + t.ends[1][first]); last < 0 && most > skip {
 			last = first
 		}
 	}
+	t.first, t.last = first, last
+}
+
+// settle counts mixed words as of one bucket if all of their points are before or after a page.
+func (t *timeSearch) settle() {
 	t.mixed = slices.DeleteFunc(t.mixed, func(w mixedWord) bool {
 		k := w.in.first
-		if int(w.in.last) < first {
+		if int(w.in.last) < t.first {
 			k = w.in.last
-		} else if int(k) <= last {
+		} else if int(k) <= t.last {
 			return false
 		}
 		t.sizes[k] += int32(bits.OnesCount64(w.found))
@@ -778,6 +796,7 @@ func (t *timeSearch) settle(skip, limit int) {
 // are in later buckets, and how many in this one.
 func (t *timeSearch) bucket(skip int) (bucket, before, n int) {
 	left := append(t.left[:0], t.mixed...)
+	before = t.later
 	plane, flip := bucketBits, uint64(0) // of the bit found before
 	for j := bucketBits - 1; j >= 0; j-- {
 		upper, kept := bucket|1<<j, left[:0]
@@ -809,21 +828,24 @@ func (t *timeSearch) bucket(skip int) (bucket, before, n int) {
 	return bucket, before, n
 }
 
-// collect finds the points of a set in some buckets.
-func (t *timeSearch) collect(set *bitset, first, last int) {
+// collect finds the points of a set in the buckets of a page.
+func (t *timeSearch) collect(set *bitset) {
 	t.points = t.points[:0]
 	for b, n := range set.counts {
 		if n == 0 {
 			continue
 		}
 		block, ranges := t.column.block(b)
-		for word, r := range ranges {
-			if int(r.last) < first || int(r.first) > last {
+		if ranges.outer.apart(t.first, t.last) {
+			continue
+		}
+		for word, found := range set.blocks[b] {
+			r := ranges.words[word]
+			if found == 0 || r.apart(t.first, t.last) {
 				continue
 			}
-			found := set.blocks[b][word]
-			if int(r.first) < first || int(r.last) > last {
-				found &= block.planes[word].between(first, last)
+			if int(r.first) < t.first || int(r.last) > t.last {
+				found &= block.planes[word].between(t.first, t.last)
 			}
 			t.addWord(block.words[word], found, uint32(b*bitBlockBits+word*64))
 		}

@@ -263,11 +263,11 @@ func checkTimes(t *testing.T, s *timeScale, columns ...*timeColumn) {
 			if c.blocks[b] == nil || c.at(i) == 0 {
 				continue
 			}
-			k, r := s.bucket(timePoint{c.at(i), i}), c.ranges[b][word]
+			k, r := s.bucket(timePoint{c.at(i), i}), c.ranges[b].words[word]
 			want[k]++
 			points++
-			if got := c.blocks[b].planes[word].bucket(int(i % 64)); got != k || k < int(r.first) || k > int(r.last) {
-				t.Fatalf("position %d: got bucket %d, of %v; want %d", i, got, r, k)
+			if got := c.blocks[b].planes[word].bucket(int(i % 64)); got != k || r.apart(k, k) || c.ranges[b].outer.apart(k, k) {
+				t.Fatalf("position %d: got bucket %d, of %v in %v; want %d", i, got, r, c.ranges[b].outer, k)
 			}
 		}
 	}

@@ -176,12 +176,20 @@ func (s *timeScale) balance(columns ...*timeColumn) {
 	buckets := min(s.points/minBucket, maxBuckets/2)
 	*s = *newTimeScale()
 	for k := 1; k < buckets; k++ {
-		if p := points[k*len(points)/buckets]; p != s.starts[len(s.starts)-1] {
-			s.starts = append(s.starts, p)
-		}
+		s.begin(points[k*len(points)/buckets])
+	}
+	for n := len(points) / max(buckets, 1) / 2; n > 0; n /= 2 { // smaller and smaller, because the last are listed most
+		s.begin(points[len(points)-n])
 	}
 	for _, c := range columns {
 		c.place()
+	}
+}
+
+// begin begins a bucket with a point unless one does.
+func (s *timeScale) begin(p timePoint) {
+	if p != s.starts[len(s.starts)-1] {
+		s.starts = append(s.starts, p)
 	}
 }
 
@@ -198,6 +206,59 @@ func (s *timeScale) sample(columns []*timeColumn) (points []timePoint) {
 	}
 	slices.SortFunc(points, timePoint.compare)
 	return points
+}
+
+// bucketRange includes the buckets of a word, and perhaps more.
+type bucketRange struct{ first, last uint16 }
+
+var noBuckets = bucketRange{first: maxBuckets}
+
+func (r *bucketRange) include(o bucketRange) {
+	r.first, r.last = min(r.first, o.first), max(r.last, o.last)
+}
+
+// apart reports whether the range and the buckets from one to another have none in common.
+func (r bucketRange) apart(first, last int) bool { return int(r.last) < first || int(r.first) > last }
+
+// timePlanes has the buckets of a word, each of their bits for all positions.
+type timePlanes [bucketBits]uint64
+
+func (p *timePlanes) put(n, bucket int) {
+	for j := range p {
+		p[j] = p[j]&^(1<<n) | uint64(bucket>>j&1)<<n
+	}
+}
+
+// bucket returns the bucket of a position.
+func (p *timePlanes) bucket(n int) (bucket int) {
+	for j := range p {
+		bucket |= int(p[j]>>n&1) << j
+	}
+	return bucket
+}
+
+// split returns the positions in buckets below one, and those in it.
+func (p *timePlanes) split(bucket int) (below, in uint64) {
+	switch {
+	case bucket < 0:
+		return 0, 0
+	case bucket >= maxBuckets:
+		return ^uint64(0), 0
+	}
+	in = ^uint64(0)
+	for j := bucketBits - 1; j >= 0; j-- {
+		bit := -uint64(bucket >> j & 1)
+		below |= in & bit &^ p[j]
+		in &^= p[j] ^ bit
+	}
+	return below, in
+}
+
+// between returns the positions in some buckets.
+func (p *timePlanes) between(first, last int) uint64 {
+	below, _ := p.split(first)
+	under, in := p.split(last)
+	return (under | in) &^ below
 }
 
 // timeSpan is the positions of a column whose points are from one on, and before another.
@@ -230,30 +291,43 @@ func (s *timeSpan) hasPoint(p timePoint) bool {
 
 func (s *timeSpan) block(b int, room *bitBlock) (*bitBlock, int) {
 	block, ranges := s.column.block(b)
-	if block == nil {
+	switch {
+	case block == nil || ranges.outer.apart(s.first, s.last):
 		return nil, 0
+	case s.includes(ranges.outer):
+		return everyPosition, bitBlockBits
 	}
 	n := 0
-	for i, r := range ranges {
+	for i, r := range ranges.words {
 		switch {
-		case int(r.last) < s.first || int(r.first) > s.last:
+		case r.apart(s.first, s.last):
 			room[i] = 0
-		case int(r.first) > s.first && int(r.last) < s.last:
+		case s.includes(r):
 			room[i] = ^uint64(0)
 			n += 64
 		default:
-			room[i] = s.word(block, i, uint32(b*bitBlockBits+i*64))
+			room[i] = s.word(block, r, i, uint32(b*bitBlockBits+i*64))
 			n += bits.OnesCount64(room[i])
 		}
 	}
 	return room, n
 }
 
-// word returns the positions of a word that begins at one. It looks at the instants in the
-// outermost buckets.
-func (s *timeSpan) word(block *timeBlock, word int, base uint32) uint64 {
-	below, first := block.planes[word].split(s.first)
-	under, last := block.planes[word].split(s.last)
+// includes reports whether the span has all positions with a bucket in a range.
+func (s *timeSpan) includes(r bucketRange) bool {
+	return int(r.first) > s.first && int(r.last) < s.last
+}
+
+// word returns the positions of a word, which begins at one and has buckets in a range. It looks at
+// the instants in the outermost buckets.
+func (s *timeSpan) word(block *timeBlock, r bucketRange, word int, base uint32) uint64 {
+	below, first, under, last := uint64(0), uint64(0), ^uint64(0), uint64(0)
+	if int(r.first) <= s.first {
+		below, first = block.planes[word].split(s.first)
+	}
+	if int(r.last) >= s.last {
+		under, last = block.planes[word].split(s.last)
+	}
 	found := under &^ (below | first)
 	edge := first&(under|last) | last&^below
 	for ; edge != 0; edge &= edge - 1 {

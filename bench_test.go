@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -116,23 +118,31 @@ func (c *wireClient) do(method, path, body string) (int, []byte, error) {
 // drive runs op b.N times over as many connections as there are clients, and
 // reports throughput and the median latency.
 func drive(b *testing.B, url string, clients int, op func(c *wireClient) error) {
-	var next sync.Mutex
-	left := b.N
-	take := func() bool {
-		next.Lock()
-		defer next.Unlock()
-		left--
-		return left >= 0
+	b.ResetTimer()
+	all, took := driveTimes(b, url, clients, b.N, op)
+	b.StopTimer()
+	if len(all) > 0 {
+		b.ReportMetric(float64(len(all))/took.Seconds(), "op/s")
+		b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
+		b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
 	}
+}
+
+// driveTimes runs op n times over as many connections as there are clients, and returns the sorted
+// latencies and how long it took.
+func driveTimes(
+	b *testing.B, url string, clients, n int, op func(c *wireClient) error,
+) (all []time.Duration, took time.Duration) {
+	var left atomic.Int64
+	left.Store(int64(n))
 	var wg sync.WaitGroup
 	times := make([][]time.Duration, clients)
-	b.ResetTimer()
 	began := time.Now()
 	for i := range clients {
 		c := dialClient(b, url)
 		wg.Go(func() {
 			defer c.conn.Close()
-			for take() {
+			for left.Add(-1) >= 0 {
 				at := time.Now()
 				if err := op(c); err != nil {
 					b.Error(err)
@@ -143,14 +153,10 @@ func drive(b *testing.B, url string, clients int, op func(c *wireClient) error) 
 		})
 	}
 	wg.Wait()
-	b.StopTimer()
-	all := slices.Concat(times...)
+	took = time.Since(began)
+	all = slices.Concat(times...)
 	slices.Sort(all)
-	if len(all) > 0 {
-		b.ReportMetric(float64(len(all))/time.Since(began).Seconds(), "op/s")
-		b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
-		b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
-	}
+	return all, took
 }
 
 // bareTask is a task view as a program that uses encoding/json would define it.
@@ -259,8 +265,11 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 // runDiamond creates a diamond of noop steps and asks until it is complete.
-func runDiamond(c *wireClient) error {
-	status, body, err := c.do("POST", "/v1/tasks", diamondBody)
+func runDiamond(c *wireClient) error { return runTask(c, diamondBody) }
+
+// runTask creates a task and asks until it is complete.
+func runTask(c *wireClient, request string) error {
+	status, body, err := c.do("POST", "/v1/tasks", request)
 	if err := expect(201)(status, body, err); err != nil {
 		return err
 	}
@@ -310,6 +319,148 @@ func BenchmarkDiamond(b *testing.B) {
 			return expect(201)(c.do("GET", "/v1/tasks", ""))
 		})
 	})
+}
+
+// handlerTurns is how often BenchmarkHandlers gives each row its turn.
+const handlerTurns = 8
+
+// handlerRow is a way to have the four steps of a diamond handled.
+type handlerRow struct {
+	name    string
+	url     string // of the service
+	store   *store // nil without one
+	diamond func(c *wireClient) error
+
+	all    []time.Duration
+	rates  []float64 // by turn
+	allocs uint64
+	cpu    time.Duration
+	syncs  uint64
+}
+
+// BenchmarkHandlers measures diamonds whose steps an HTTP handler in another process runs, each
+// from a creation to its answer at the end: in memory and with store.sync = "always". The reference
+// makes the same four calls in the same order with net/http, without an engine. The three take
+// turns.
+//
+//	go test -run XXX -bench Handlers -benchtime 20000x .
+func BenchmarkHandlers(b *testing.B) {
+	handler := startHandler(b)
+	for _, clients := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
+			memory, always := webDiamonds(b, "memory", "", handler), webDiamonds(b, "always", b.TempDir(), handler)
+			rows := []*handlerRow{bareDiamonds(b, memory, handler), memory, always}
+			b.ResetTimer()
+			for range handlerTurns {
+				for _, row := range rows {
+					row.turn(b, clients, b.N/handlerTurns+1)
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(medianRatio(memory.rates, rows[0].rates), "memory/bare")
+			b.ReportMetric(medianRatio(always.rates, memory.rates), "always/memory")
+			for _, row := range rows {
+				row.report(b)
+			}
+		})
+	}
+}
+
+// startHandler starts a handler in a process of its own, which ends with the benchmark.
+func startHandler(b *testing.B) (url string) {
+	p := exec.Command(must(os.Executable())(b), handlerProgramArgs("serve")...)
+	stdin, stdout := must(p.StdinPipe())(b), must(p.StdoutPipe())(b)
+	if err := p.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		stdin.Close()
+		p.Wait()
+	})
+	return strings.TrimSpace(must(bufio.NewReader(stdout).ReadString('\n'))(b))
+}
+
+// webDiamonds is the row of a service whose creations wait for the end.
+func webDiamonds(b *testing.B, name, dir, handler string) *handlerRow {
+	svc := newTestService(b, serviceTest{dir: dir, log: io.Discard, config: retaining(1000),
+		extra: []string{benchTemplate("diamond", handler, diamondParents)}})
+	return &handlerRow{name: name, url: benchServer(b, svc), store: svc.store, diamond: func(c *wireClient) error {
+		status, body, err := c.do("POST", "/v1/tasks?wait=30s", diamondBody)
+		if err == nil && !bytes.Contains(body, []byte(`"status":"complete"`)) {
+			err = fmt.Errorf("status %d: %s", status, body)
+		}
+		return expect(201)(status, body, err)
+	}}
+}
+
+// bareDiamonds is the row of a client without an engine. Its bodies have the size of the service's.
+func bareDiamonds(b *testing.B, service *handlerRow, handler string) *handlerRow {
+	client := &http.Client{Transport: newHandlerTransport(1000, nil)}
+	body := bytes.Repeat([]byte(" "), 900)
+	call := func() error {
+		r, err := client.Post(handler, jsonType, bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		_, err = io.ReadAll(r.Body)
+		return err
+	}
+	return &handlerRow{name: "bare", url: service.url, diamond: func(*wireClient) error {
+		err := call()
+		other := make(chan error, 1)
+		go func() { other <- call() }()
+		return errors.Join(err, call(), <-other, call())
+	}}
+}
+
+// turn has n diamonds made.
+func (r *handlerRow) turn(b *testing.B, clients, n int) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, syncs := cpuTime(b), r.syncCount()
+	times, took := driveTimes(b, r.url, clients, n, r.diamond)
+	if b.Failed() {
+		b.FailNow()
+	}
+	r.cpu += cpuTime(b) - cpu
+	r.syncs += r.syncCount() - syncs
+	runtime.ReadMemStats(&after)
+	r.allocs += after.Mallocs - before.Mallocs
+	r.all = append(r.all, times...)
+	r.rates = append(r.rates, float64(n)/took.Seconds())
+}
+
+func (r *handlerRow) syncCount() uint64 {
+	if r.store == nil {
+		return 0
+	}
+	return r.store.journal.status().syncs
+}
+
+// report reports the row's figures of all turns.
+func (r *handlerRow) report(b *testing.B) {
+	n := float64(len(r.all))
+	slices.Sort(r.all)
+	slices.Sort(r.rates)
+	b.ReportMetric(r.rates[len(r.rates)/2], r.name+"-tasks/s")
+	b.ReportMetric(1000*ms(r.all, 0.5), r.name+"-p50-µs")
+	b.ReportMetric(1000*ms(r.all, 0.99), r.name+"-p99-µs")
+	b.ReportMetric(float64(r.allocs)/n/4, r.name+"-allocs/step")
+	b.ReportMetric(float64(r.cpu.Microseconds())/n, r.name+"-cpu-µs/task")
+	if r.name == "always" {
+		b.ReportMetric(float64(r.syncs)/n, "syncs/task")
+	}
+}
+
+// medianRatio returns the median of the ratios of each turn.
+func medianRatio(rates, references []float64) float64 {
+	var ratios []float64
+	for i := range rates {
+		ratios = append(ratios, rates[i]/references[i])
+	}
+	slices.Sort(ratios)
+	return ratios[len(ratios)/2]
 }
 
 // BenchmarkStart measures the time from exec to the first answered request of the released
@@ -882,4 +1033,119 @@ func BenchmarkWaitingClaim(b *testing.B) {
 	b.ReportMetric(1000*ms(synced, 0.5), "bare-sync-p50-µs")
 	b.ReportMetric(1000*(ms(took, 0.5)-ms(synced, 0.5)), "p50-µs-over-sync")
 	b.ReportMetric(float64(svc.store.journal.status().syncs-before)/float64(b.N), "syncs/step")
+}
+
+// benchFollowers is how many event streams BenchmarkFollowers opens.
+const benchFollowers = 1000
+
+// followerKinds are what the followers of BenchmarkFollowers ask for, and in how many namespaces the
+// diamonds are. Each follower asks for one of 1,000 tasks that wait, for a namespace, or for all events.
+var followerKinds = []struct {
+	name       string
+	namespaces int
+	query      func(i int, waiting []uuid) string
+}{
+	{"task", 1, func(i int, waiting []uuid) string { return "task_uuid=" + waiting[i].String() }},
+	{"namespace-each", benchFollowers, benchNamespaceQuery(benchFollowers)},
+	{"namespace-of-100", 100, benchNamespaceQuery(100)},
+	{"all", 1, func(int, []uuid) string { return "" }},
+}
+
+func benchNamespaceQuery(namespaces int) func(i int, waiting []uuid) string {
+	return func(i int, _ []uuid) string { return fmt.Sprintf("namespace=n%d", i%namespaces) }
+}
+
+// BenchmarkFollowers measures the diamonds of 16 clients beside 1,000 followers of event streams, and
+// in turns without them: a second each. Clients and followers are in the same process.
+//
+//	go test -run XXX -bench Followers -benchtime 5x .
+func BenchmarkFollowers(b *testing.B) {
+	for _, kind := range followerKinds {
+		b.Run(kind.name, func(b *testing.B) {
+			extra := []string{benchTemplate("manual", "Outside::Actor", diamondParents)}
+			for i := range kind.namespaces {
+				extra = append(extra, strings.Replace(benchTemplate("diamond", "builtin:noop", diamondParents),
+					`"bench"`, fmt.Sprintf(`"n%d"`, i), 1))
+			}
+			svc := newTestService(b, serviceTest{log: io.Discard, extra: extra, config: func(c *Config) {
+				c.Store.RetainFinishedCount, c.Events.MaxStreams = benchFollowers, benchFollowers
+			}})
+			var waiting []uuid
+			for range benchFollowers {
+				waiting = append(waiting, createMany(b, svc, manualBody, 1).id)
+			}
+			url := benchServer(b, svc)
+			var alone, beside followerTurn
+			for b.Loop() {
+				alone.add(b, svc, url, kind.namespaces)
+				var streams []net.Conn
+				for i := range benchFollowers {
+					streams = append(streams, openBenchStream(b, url, kind.query(i, waiting)))
+				}
+				beside.add(b, svc, url, kind.namespaces)
+				for _, s := range streams {
+					s.Close()
+				}
+				for svc.store.streamFigures().open > 0 {
+					runtime.Gosched()
+				}
+			}
+			b.ReportMetric(beside.rate()/alone.rate(), "of-alone")
+			b.ReportMetric(beside.rate(), "op/s")
+			b.ReportMetric(alone.rate(), "alone-op/s")
+			b.ReportMetric(float64(beside.moves)/beside.took.Seconds(), "transitions/s")
+			b.ReportMetric(float64(beside.sent)/beside.took.Seconds(), "events/s")
+			b.ReportMetric(float64(svc.store.streamFigures().cut)/float64(b.N), "cut/op")
+			b.ReportMetric(float64(beside.cpu.Microseconds())/float64(beside.done), "cpu-µs/op")
+			b.ReportMetric(float64(alone.cpu.Microseconds())/float64(alone.done), "alone-cpu-µs/op")
+		})
+	}
+}
+
+// openBenchStream opens an event stream, and reads it until it is closed.
+func openBenchStream(b *testing.B, url, query string) net.Conn {
+	c := dialClient(b, url)
+	fmt.Fprintf(c.conn, "GET /v1/events?%s HTTP/1.1\r\nHost: localhost\r\n\r\n", query)
+	if line, err := c.r.ReadString('\n'); err != nil || !strings.Contains(line, " 200 ") {
+		b.Fatalf("got %q, %v", line, err)
+	}
+	go io.Copy(io.Discard, c.conn)
+	return c.conn
+}
+
+// followerTurn adds up what happened in some seconds.
+type followerTurn struct {
+	took, cpu         time.Duration
+	done, moves, sent uint64
+}
+
+func (f *followerTurn) rate() float64 { return float64(f.done) / f.took.Seconds() }
+
+// add has 16 clients create diamonds for a second.
+func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces int) {
+	moves := func() (n uint64) {
+		svc.store.locked(func() { n = svc.store.events.end() })
+		return n
+	}
+	sent, moved, used, began := svc.store.streamFigures().delivered, moves(), cpuTime(b), time.Now()
+	var next, done atomic.Uint64
+	var clients sync.WaitGroup
+	for range 16 {
+		c := dialClient(b, url)
+		clients.Go(func() {
+			defer c.conn.Close()
+			for time.Since(began) < time.Second {
+				body := strings.Replace(diamondBody, "bench", fmt.Sprintf("n%d", next.Add(1)%uint64(namespaces)), 1)
+				if err := runTask(c, body); err == nil {
+					done.Add(1)
+				} else if !strings.Contains(err.Error(), "OVERLOADED") {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	f.took, f.cpu, f.done = f.took+time.Since(began), f.cpu+cpuTime(b)-used, f.done+done.Load()
+	f.moves, f.sent = f.moves+moves()-moved, f.sent+svc.store.streamFigures().delivered-sent
 }

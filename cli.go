@@ -617,6 +617,7 @@ type look struct{ colour, sign, ascii string }
 
 var looks = map[string]look{
 	"complete": {green, "✔", "+"}, "resolved_manually": {green, "✔", "+"}, "healthy": {green, "✔", "+"},
+	"succeeded": {green, "✔", "+"}, "failed": {red, "✖", "x"},
 	"error": {red, "✖", "x"}, "blocked_by_failures": {red, "✖", "x"}, "stale": {red, "✖", "x"},
 	"cancelled": {faint, "⊘", "-"}, "in_progress": {blue, "▶", ">"}, "steps_in_process": {blue, "▶", ">"},
 	"waiting_for_retry": {yellow, "↻", "~"}, "warning": {yellow, "!", "!"},

@@ -122,11 +122,11 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	if err := removeReadyFile(flags.readyFile); err != nil {
 		return err
 	}
-	gates, err := v.listen(parts.quotas)
+	parts.until, parts.shows = ctx, new(readProgress)
+	gates, err := v.listen(&parts)
 	if err != nil {
 		return err
 	}
-	parts.until = ctx
 	w, err := openWorkload(flags.seed, parts, gates)
 	if err != nil {
 		v.stopListening(closeTimeout)
@@ -238,17 +238,14 @@ func isTerminal(w any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// listen opens the listeners of the roles that are served. They stay open, so that a
-// free port is never lost again.
-func (v *serving) listen(q *quotas) (*gates, error) {
+// listen opens the listeners of the roles that are served, with what can be answered before
+// the store is open. They stay open, so that a free port is never lost again.
+func (v *serving) listen(parts *serviceOptions) (*gates, error) {
+	q := parts.quotas
 	v.boundByFiles(&q.connections)
-	ids := newIDSource(v.clock, nil)
-	g := &gates{
-		shared:        newSurfaceCache(),
-		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
-		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
-		connections:   newConnections(q, v.log),
-	}
+	g := &gates{connections: newConnections(q, v.log)}
+	g.open(startingService(parts))
+	g.shared = newSurfaceCache() // fixture mode adds to what the surfaces of its services share
 	var err error
 	if v.cfg.Role != "worker" {
 		v.orchestration, err = v.serveOn(&v.cfg.Orchestration.Web, "--listen", &g.orchestration, g.connections)
@@ -593,7 +590,6 @@ func (p *process) runCommand() command {
 type runArgs struct {
 	context  string
 	scripted []scriptedStep
-	handlers map[string]string
 	fast     bool
 	timeout  time.Duration
 	config   configArgs
@@ -606,7 +602,7 @@ type scriptedStep struct {
 }
 
 func (p *process) runWorkflow(o *options) runner {
-	a := &runArgs{handlers: map[string]string{}}
+	a := &runArgs{}
 	o.withOutput()
 	configFileFlag(o, &a.config)
 	keyFlag(o, configKeyAt("environment"), &a.config)
@@ -614,14 +610,7 @@ func (p *process) runWorkflow(o *options) runner {
 	o.StringVar(&a.context, "context", "", "the context: `JSON`, @FILE, or - for standard input")
 	o.Func("stub", "give a step an outcome instead of its handler: `STEP=JSON`, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
 		func(text string) error { return p.addScripted(a, text) })
-	o.Func("handler", "let a handler run a callable: `CALLABLE=URL` or CALLABLE=exec:PROGRAM (repeatable)", func(text string) error {
-		callable, handler, ok := strings.Cut(text, "=")
-		if !ok || callable == "" || handler == "" {
-			return errors.New("want CALLABLE=URL or CALLABLE=exec:PROGRAM")
-		}
-		a.handlers[callable] = handler
-		return new(handlerSet).check(handler)
-	})
+	handlerFlag(o, &a.config)
 	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
 	o.DurationVar(&a.timeout, "timeout", 0, "give up `DURATION` after the task was created, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
@@ -699,10 +688,6 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, t *te
 	})
 	if isTemplateFile(name) {
 		args.flags["templates.dirs"] = name
-	}
-	if len(a.handlers) > 0 {
-		text, _ := json.Marshal(a.handlers) // strings
-		args.flags["worker.handlers"] = string(text)
 	}
 	cfg, origin, err := p.loadConfig(args, p.environ)
 	if err != nil {

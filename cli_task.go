@@ -496,6 +496,9 @@ var stepColumns = []column{
 // outcomeText writes the result or the error of a step, clipped.
 func outcomeText(step document, limit int) string {
 	if message := step.text("results.error.message"); message != "" {
+		if state := step.text("current_state"); state != "error" && state != "waiting_for_retry" {
+			message = "last error: " + message
+		}
 		return clipText(printable(message), limit)
 	}
 	result := step.at("results.result")
@@ -545,7 +548,7 @@ func stepOutput(s document) output {
 		t.fields(s, []column{
 			of("step", "name"), of("uuid", "step_uuid"), stateOfColumn("state", "current_state"),
 			attemptsColumn("attempts"), tookColumn("took"),
-			of("next retry", "next_retry_at"), of("error", "results.error.message"),
+			of("next retry", "next_retry_at"), of("last error", "results.error.message"),
 			of("error type", "results.error.error_type"),
 			{head: "result", show: func(_ *table, d document) string {
 				if d.text("results.error.message") != "" {
@@ -557,28 +560,6 @@ func stepOutput(s document) output {
 			of("metadata", "results.metadata").whenWide(),
 		})
 	}}
-}
-
-var auditColumns = []column{
-	ageOf("AGE", "recorded_at"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
-	{head: "SUCCESS", show: func(_ *table, d document) string { return d.text("success") }},
-	{head: "TOOK", show: func(_ *table, d document) string {
-		ms, err := strconv.Atoi(d.text("execution_time_ms"))
-		if err != nil {
-			return ""
-		}
-		return shortDuration(time.Duration(ms) * time.Millisecond)
-	}},
-	{head: "RESULT", show: func(_ *table, d document) string {
-		return cmp.Or(clipText(printable(d.text("result.error.message")), 60), clipText(string(d.at("result.result").raw), 60))
-	}},
-	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),
-}
-
-func (p *process) stepAudit(o *options) runner {
-	return p.ofStep(o, "/audit", func(d document) error {
-		return p.print(o, listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns))
-	})
 }
 
 // bench: load on a service, and what came of it.

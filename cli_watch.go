@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -418,6 +419,37 @@ func (p *process) transitions(ctx context.Context, o *options, c *client, path s
 		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
 		of("RECORDED", "recorded_at").whenWide(), of("SEQUENCE", "sequence").whenWide(),
 	}))
+}
+
+// attemptEnds says how an attempt ended that left its step in a state that steps only pass through.
+var attemptEnds = map[string]string{
+	"enqueued_for_orchestration": "succeeded", "enqueued_as_error_for_orchestration": "failed",
+}
+
+var auditColumns = []column{
+	ageOf("AGE", "recorded_at"), of("FROM", "from_state"), {head: "TO", show: func(t *table, d document) string {
+		to := d.text("to_state")
+		return t.state(printable(cmp.Or(attemptEnds[to], to)))
+	}},
+	{head: "SUCCESS", show: func(_ *table, d document) string { return d.text("success") }},
+	{head: "TOOK", show: func(_ *table, d document) string {
+		ms, err := strconv.Atoi(d.text("execution_time_ms"))
+		if err != nil {
+			return ""
+		}
+		return shortDuration(time.Duration(ms) * time.Millisecond)
+	}},
+	{head: "RESULT", show: func(_ *table, d document) string {
+		return cmp.Or(clipText(printable(d.text("result.error.message")), 60), clipText(string(d.at("result.result").raw), 60))
+	}},
+	of("BY", "acted_by"), of("REASON", "action_reason"),
+	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),
+}
+
+func (p *process) stepAudit(o *options) runner {
+	return p.ofStep(o, "/audit", func(d document) error {
+		return p.print(o, listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns))
+	})
 }
 
 // watchList prints a list again whenever something changes, in its place on a terminal.

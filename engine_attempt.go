@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"runtime"
 	"time"
 )
 
@@ -141,6 +142,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	e.joinLocked(k)
 	e.wg.Go(func() {
 		defer cancel()
+		growStack()
 		if err := e.store.outwait(ctx, seen); err != nil {
 			e.abandon(k)
 			return
@@ -148,6 +150,15 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 		e.finish(k, e.runHandler(ctx, g, a))
 	})
 	return nil
+}
+
+// growStack gives a new goroutine at once the stack that an attempt takes. Growing it step by step
+// copies what is on it each time, which took 8 % of the processor time of steps over HTTP.
+//
+//go:noinline
+func growStack() {
+	var room [6 << 10]byte
+	runtime.KeepAlive(&room)
 }
 
 // runHandler runs a handler. While the process has no descriptor left to begin, that is no
@@ -183,8 +194,15 @@ func (e *engine) abandon(k *run) {
 	e.store.locked(func() { e.releaseLocked(k) })
 }
 
-// releaseLocked gives the attempt's slot back, unless that was done already.
+// releaseLocked gives the attempt's slot back, and has the scheduler use it.
 func (e *engine) releaseLocked(k *run) {
+	e.freeSlotLocked(k)
+	e.checkIdleLocked()
+	e.wakeUp()
+}
+
+// freeSlotLocked gives the attempt's slot back, unless that was done already.
+func (e *engine) freeSlotLocked(k *run) {
 	if k.freed {
 		return
 	}
@@ -194,8 +212,6 @@ func (e *engine) releaseLocked(k *run) {
 		delete(e.running, k.key)
 	}
 	k.pool.free++
-	e.checkIdleLocked()
-	e.wakeUp()
 }
 
 // finish records the outcome of an attempt.
@@ -211,10 +227,21 @@ func (e *engine) finish(k *run, o outcome) {
 	e.conclude(k, o, (*engine).endLocked)
 }
 
-// conclude ends an attempt by what end records of its outcome. While the store
-// has no room it holds the outcome, with its slot.
+// conclude ends an attempt by what end records of its outcome, and starts the steps that
+// follow. While the store has no room it holds the outcome, with its slot.
 func (e *engine) conclude(k *run, o outcome, end func(e *engine, c *change, k *run, o outcome) error) {
-	_, err := e.store.update(func(c *change) error { return end(e, c, k, o) })
+	var err error
+	e.store.locked(func() {
+		err = e.store.updateLocked(func(c *change) error { return end(e, c, k, o) })
+		if err == nil && e.pacer == nil {
+			e.freeSlotLocked(k)
+			e.pumpLocked(inlineBudget)
+			e.checkIdleLocked()
+		}
+	})
+	if err == nil && e.pacer == nil {
+		return
+	}
 	if e.offeredAgain(k, err) {
 		e.holdOutcome(k)
 		afterReal(outcomeRetryEvery, func() { e.conclude(k, o, end) })

@@ -66,7 +66,7 @@ type stepExplanation struct {
 	Cause        stepCause `json:"cause"`
 	Message      string    `json:"message"`
 	WaitsFor     []string  `json:"waits_for"` // names of the task's steps
-	Actions      []string  `json:"actions"`   // of an operator: each is possible now, and ends the cause
+	Actions      []string  `json:"actions"`   // of an operator: each is possible now, and helps the task on
 	Since        zonedTime `json:"since"`     // when the attempt started
 	DueAt        zonedTime `json:"due_at"`    // the retry, or the attempt's timeout, or the end of its lease
 	Attempt      int       `json:"attempt"`   // running, due, or next
@@ -266,6 +266,14 @@ func (e *stepExplanation) may(actions ...stepAction) {
 	}
 }
 
+// mayUnlessBlocked adds what an operator can do about the cause if no other step blocks the
+// task: an action on this one does not help then.
+func (x *explainer) mayUnlessBlocked(e *stepExplanation, actions ...stepAction) {
+	if len(x.failed)+len(x.dropped) == 0 {
+		e.may(actions...)
+	}
+}
+
 func (x *explainer) inError(e *stepExplanation, s *step) {
 	e.Attempt = s.attempts
 	e.because(causeFailed, "attempt %d of %d failed for good%s, so an operator must reset, resolve, complete or cancel it",
@@ -319,7 +327,7 @@ func (x *explainer) retry(e *stepExplanation, s *step) {
 	after := ""
 	if x.t.stopped() {
 		after = fmt.Sprintf(", but does not start while the task is %s", x.t.state)
-		e.may(actionResolve, actionComplete, actionCancel)
+		x.mayUnlessBlocked(e, actionResolve, actionComplete, actionCancel)
 	}
 	e.because(causeRetry, "attempt %d of %d is due at %s, because attempt %d failed%s%s", e.Attempt, e.MaxAttempts,
 		s.retryAt.zoned(), s.attempts, x.failure(s), after)
@@ -359,8 +367,7 @@ func (x *explainer) needs(e *stepExplanation, i int) {
 		e.because(cause, "step %q, which it needs, was cancelled: an operator must resolve, complete or cancel it", first)
 		e.may(actionResolve, actionComplete, actionCancel)
 	case causeParentFailed:
-		e.because(cause, "step %q, which it needs, failed for good: an operator must act on that one, or on this", first)
-		e.may(actionResolve, actionComplete, actionCancel)
+		e.because(cause, "step %q, which it needs, failed for good: an operator must act on that one", first)
 	default:
 		e.because(cause, "it waits for %s", quotedNames(e.WaitsFor))
 	}
@@ -377,8 +384,7 @@ func (x *explainer) undecided(e *stepExplanation, i int) {
 	}
 	if failed != "" {
 		e.because(causeParentFailed,
-			"step %q, which decides what it needs, failed for good: an operator must act on that one, or on this", failed)
-		e.may(actionResolve, actionComplete, actionCancel)
+			"step %q, which decides what it needs, failed for good: an operator must act on that one", failed)
 		return
 	}
 	e.because(causeUndecided, "it waits for what %s may create", quotedNames(e.WaitsFor))
@@ -387,7 +393,7 @@ func (x *explainer) undecided(e *stepExplanation, i int) {
 // held explains a step that is ready while its task is stopped.
 func (x *explainer) held(e *stepExplanation) {
 	e.WaitsFor = append(append(e.WaitsFor, x.failed...), x.dropped...)
-	e.may(actionResolve, actionComplete, actionCancel)
+	x.mayUnlessBlocked(e, actionResolve, actionComplete, actionCancel)
 	why := ""
 	if len(e.WaitsFor) > 0 {
 		why = ", because " + x.stoppedBy()
@@ -401,7 +407,7 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	switch {
 	case x.t.stopped():
 		x.held(e)
-		e.may(actionFail)
+		x.mayUnlessBlocked(e, actionFail)
 	case x.batches[i] > 0:
 		e.because(causeBatch, "it waits for other batches: %d of %d at once", x.batches[i], x.t.def(i).batch.parallelism)
 	case kind == outsideActor:

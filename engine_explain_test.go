@@ -99,6 +99,9 @@ func explainCases() []explainCase {
 		{"retry of a blocked task", []stepSpec{one("builtin:fail", `{"retryable":true}`, good),
 			{name: "x", callable: "builtin:fail", config: `{"retryable":false}`}}, nil,
 			"a retry_scheduled does not start while the task is blocked_by_failures;x failed for good", ""},
+		{"task in error", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), outside}, func(t *testing.T, s *service, v *task) {
+			goStale(t, s, v.id)
+		}, "a retry_scheduled does not start while the task is error;d task_stopped no step of a task in error starts", "gets it going again"},
 		{"cancelled task", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
 			must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
 		}, "", "the task is cancelled"},
@@ -140,7 +143,7 @@ func TestExplainCauses(t *testing.T) {
 }
 
 // needOperator are the causes that only a person or an outside actor can end.
-var needOperator = []stepCause{causeFailed, causeClaimed, causeCancelled, causeParentFailed, causeTaskStopped, causeOutside}
+var needOperator = []stepCause{causeFailed, causeClaimed, causeCancelled, causeOutside}
 
 // TestOfferedActionsWork requests every action that an explanation offers, each with a
 // fresh task: it is accepted, and ends the cause.
@@ -162,7 +165,7 @@ func TestOfferedActionsWork(t *testing.T) {
 			}
 		})
 	}
-	for _, cause := range append([]stepCause{causeRetry}, needOperator...) {
+	for _, cause := range append([]stepCause{causeRetry, causeTaskStopped}, needOperator...) {
 		if tried[cause] < 3 {
 			t.Errorf("%s: got %d actions; want 3 or more", cause, tried[cause])
 		}
@@ -225,7 +228,7 @@ func TestExplainHidesErrors(t *testing.T) {
 }
 
 // checkExplanation checks that each unfinished step has one cause, which matches its state, and
-// that the named actions are allowed.
+// that the named actions are allowed, and none is named of a step that another one holds up.
 func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
 	t.Helper()
 	v := must(s.store.view(x.TaskUUID))(t)
@@ -241,6 +244,10 @@ func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
 		n++
 		if !causeIsTrue(s, v, i, e) || e.Message == "" || x.Message == "" {
 			t.Errorf("step %d of %s: got %+v, which is not true", i, states(v), e)
+		}
+		held := e.Cause == causeParentFailed || v.state == taskBlockedByFailures && (e.Cause == causeRetry || e.Cause == causeTaskStopped)
+		if held && len(e.Actions) > 0 {
+			t.Errorf("step %d of %s, %s: got the actions %q, which do not help; want none", i, states(v), e.Cause, e.Actions)
 		}
 		for _, word := range e.Actions {
 			action := stepAction(slices.Index(stepActionNames[:], word))

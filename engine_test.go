@@ -239,15 +239,15 @@ func TestRefusedActions(t *testing.T) {
 		}
 	}
 	v := mustCreate(t, s, "two")
-	refuse(v, 0, resetAction, invalidTransition, "enqueued", "pending")
-	refuse(v, 1, failAction, invalidTransition, "pending", "error")
+	refuse(v, 0, resetAction, invalidTransition, "enqueued", "pending", "only a step that failed for good")
+	refuse(v, 1, failAction, invalidTransition, "pending", "error", "only a step that is enqueued or in progress")
 	v = mustAct(t, s, v, 0, retryAction)
 	wantStates(t, v, "waiting_for_retry: waiting_for_retry pending")
 	refuse(v, 0, failAction, invalidTransition, "waiting_for_retry", "error")
 	v = mustAct(t, s, v, 0, completeAction)
 	wantStates(t, v, "steps_in_process: complete enqueued")
 	refuse(v, 0, stepRequest{action: actionComplete}, invalidTransition, "complete") // with another result
-	refuse(v, 0, resolveAction, invalidTransition, "complete", "resolved_manually")
+	refuse(v, 0, resolveAction, invalidTransition, "complete", "resolved_manually", "only an unfinished step")
 	v = mustAct(t, s, v, 1, completeAction)
 	refuse(v, 1, resolveAction, invalidTransition, "complete")
 	_, _, err := s.operator.act(t.Context(), v.id, mustCreate(t, s, "two").stepID(0), &resetAction)
@@ -732,7 +732,7 @@ func (l *randomWorld) ended() map[int]string {
 	m := map[int]string{}
 	for i, sl := range l.s.store.slots {
 		if sl.live == nil {
-			m[i] = string(sl.line)
+			m[i] = string(sl.line.text())
 		}
 	}
 	return m

@@ -7,6 +7,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -786,7 +787,8 @@ type nearView struct {
 
 // verifiedView is the answer to a verification that holds.
 type verifiedView struct {
-	Count int `json:"count"`
+	Count   int    `json:"count"`
+	Warning string `json:"warning,omitempty"`
 }
 
 func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -795,10 +797,14 @@ func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error)
 		return nil, err
 	}
 	n, err := q.verify(a.fixture.requests)
-	if err != nil {
-		return nil, err
+	warning := ""
+	if n == 0 {
+		warning = a.fixture.warning(append(q.order, q.match)...)
 	}
-	return verifiedView{n}, nil
+	if f, ok := errors.AsType[*failure](err); ok && f.kind == unverified && warning != "" {
+		f.message += "; " + warning
+	}
+	return verifiedView{n, warning}, err
 }
 
 // verify counts what matches. It refuses to answer where dropped entries might change

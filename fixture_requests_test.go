@@ -196,8 +196,10 @@ func TestVerifyTells(t *testing.T) {
 		{`{"step":"ship"}`, `,"count":{"at_most":0}`, "1 call matches, at most 0 wanted: attempt 1 succeeded"},
 		{`{"name":"pay","attempt":1}`, `,"count":{"exactly":0}`,
 			"2 calls match, 0 wanted: charge attempt 1 failed (card declined), ship attempt 1 succeeded"},
-		{`{"step":"shop"}`, ``, `0 calls match, at least 1 wanted; the nearest differs: step is "ship", not "shop"`},
-		{`{"step":"chrage"}`, ``, `0 calls match, at least 1 wanted; the nearest differs: step is "charge", not "chrage"`},
+		{`{"step":"shop"}`, ``, `0 calls match, at least 1 wanted; the nearest differs: step is "ship", not "shop"; ` +
+			`no template has a step "shop"; did you mean ship?`},
+		{`{"step":"chrage"}`, ``, `0 calls match, at least 1 wanted; the nearest differs: step is "charge", not "chrage"; ` +
+			`no template has a step "chrage"; did you mean charge?`},
 		{`{"kind":"request","path":"/v1/tasks"}`, `,"count":{"exactly":0}`, "1 request matches, 0 wanted: POST /v1/tasks got 201"},
 	} {
 		body := fmt.Sprintf(`{"match":%s%s}`, tt.match, tt.count)

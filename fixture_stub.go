@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -307,6 +308,7 @@ type stubView struct {
 	Outcomes json.RawMessage `json:"outcomes"`
 	Then     stubThen        `json:"then"`
 	Uses     int             `json:"uses"` // deliveries that it has decided
+	Warning  string          `json:"warning,omitempty"`
 }
 
 // stubList shows all stubs, in the order in which they are tried.
@@ -314,7 +316,9 @@ type stubList struct {
 	Stubs []stubView `json:"stubs"`
 }
 
-func (s *stub) view() stubView { return stubView{s.id, s.matchText, s.outcomesText, s.then, s.uses} }
+func (s *stub) view() stubView {
+	return stubView{ID: s.id, Match: s.matchText, Outcomes: s.outcomesText, Then: s.then, Uses: s.uses}
+}
 
 func (l *stubs) view() stubList {
 	v := stubList{make([]stubView, len(l.list))}
@@ -344,6 +348,7 @@ func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
+	v.Warning = a.fixture.warning(s.match)
 	w.Header().Set("Location", controlPath+"/stubs/"+v.ID)
 	return reply{http.StatusCreated, v}, nil
 }
@@ -363,9 +368,9 @@ func (a *controlAPI) checkSizes(all ...*stub) error {
 	return nil
 }
 
-func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (v any, err error) {
+func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var all []*stub
-	err = bodyRules{}.fields(r, "the stubs stay as they are", func(f *fieldReader, body []byte) {
+	err := bodyRules{}.fields(r, "the stubs stay as they are", func(f *fieldReader, body []byte) {
 		all = readStubs(f, body)
 	})
 	if err == nil {
@@ -374,12 +379,49 @@ func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (v any
 	if err != nil {
 		return nil, err
 	}
+	var v stubList
+	var kept []*stub
 	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		err := l.replace(all)
-		v = l.view()
+		v, kept = l.view(), l.list
 		return err
 	})
+	for i, s := range kept {
+		v.Stubs[i].Warning = a.fixture.warning(s.match)
+	}
 	return v, err
+}
+
+// warning names the first step in matches that no template has, or returns "". It is no refusal:
+// a template may be added later, or a task may be of an earlier one.
+func (f *fixture) warning(matches ...matcher) string {
+	for _, rule := range slices.Concat(matches...) {
+		if rule.form == matchStep {
+			if text := unknownStep(f.svc.templates.registry(), rule.want); text != "" {
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// unknownStep says that no template has a step or an instance of this name, or returns "".
+func unknownStep(r *registry, name string) string {
+	var known []string
+	for _, t := range r.all() {
+		for i := range t.steps {
+			s := &t.steps[i]
+			if s.name == name || s.kind == stepBatchWorker && strings.HasPrefix(name, s.name+"_") {
+				return ""
+			}
+			known = append(known, s.name)
+		}
+	}
+	text := fmt.Sprintf("no template has a step %q", name)
+	if near := nearestWord(name, known, typoLimit(name)); near != "" {
+		text += "; did you mean " + near + "?"
+	}
+	return text
 }
 
 func (a *controlAPI) listStubs(_ http.ResponseWriter, _ *http.Request) (v any, err error) {

@@ -119,6 +119,48 @@ func TestStubsAreShown(t *testing.T) {
 	}
 }
 
+// TestUnknownStepsAreNamed checks that stubs and verifications warn of a step that no template has.
+func TestUnknownStepsAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("photos", stepSpec{name: "pack", callable: "builtin:noop"},
+		stepSpec{kind: stepBatchable, name: "split", callable: "Outside"},
+		stepSpec{kind: stepBatchWorker, name: "print", callable: "builtin:noop", after: []string{"split"}})}})
+	const typo = `no template has a step "pakc"; did you mean pack?`
+	stub := func(match string) string { return `{"match":{` + match + `},"outcomes":[{"result":1}]}` }
+	for match, want := range map[string]string{
+		`"step":"pakc"`: typo, `"step":"pack"`: "<nil>", `"step":"print"`: "<nil>", `"step":"print_007"`: "<nil>", `"name":"x"`: "<nil>", "": "<nil>",
+		`"step":"entirely_different"`:     `no template has a step "entirely_different"`,
+		`"kind":"delivery","step":"pakc"`: typo,
+	} {
+		if got := s.do("POST", "/_stepwell/stubs", stub(match)).want(201).text("warning"); got != want {
+			t.Errorf("a stub for {%s}: got the warning %q; want %q", match, got, want)
+		}
+		put := s.do("PUT", "/_stepwell/stubs", `{"stubs":[`+stub(match)+`]}`).want(200)
+		if got := put.text("stubs.0.warning"); got != want {
+			t.Errorf("the stub for {%s} alone: got the warning %q; want %q", match, got, want)
+		}
+	}
+	if a := s.do("GET", "/_stepwell/stubs", "").want(200); strings.Contains(string(a.body), "warning") {
+		t.Errorf("got %s; want the warning only where the stub is made", a.body)
+	}
+	none := func(step string) string { return `{"match":{"step":"` + step + `"},"count":{"exactly":0}}` }
+	if got := s.do("POST", "/_stepwell/verify", none("pakc")).want(200).text("warning"); got != typo {
+		t.Errorf("no call of pakc: got the warning %q; want %q", got, typo)
+	}
+	if got := strings.TrimSpace(string(s.do("POST", "/_stepwell/verify", none("pack")).want(200).body)); got != `{"count":0}` {
+		t.Errorf("no call of pack: got %s", got)
+	}
+	for _, question := range []string{`{"match":{"step":"pakc"}}`, `{"match":{},"order":[{"step":"pack"},{"step":"pakc"}]}`} {
+		if got := s.do("POST", "/_stepwell/verify", question).want(422).text("error.message"); !strings.HasSuffix(got, "; "+typo) {
+			t.Errorf("%s: got %q; want the warning in it", question, got)
+		}
+	}
+	s.do("POST", "/_stepwell/templates", testTemplate("later", stepSpec{name: "pakc", callable: "builtin:noop"})).want(201)
+	if got := s.do("POST", "/_stepwell/stubs", stub(`"step":"pakc"`)).want(201).text("warning"); got != "<nil>" {
+		t.Errorf("once a template has the step: got the warning %q", got)
+	}
+}
+
 // TestStubsAreBounded checks how many stubs may exist.
 func TestStubsAreBounded(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})

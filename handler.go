@@ -106,6 +106,7 @@ type outcome struct {
 	err        *stepError // nil if success
 	retryAfter time.Duration
 	unmade     bool     // no attempt: the process had no descriptor left to begin it
+	malformed  bool     // the reply was not valid JSON
 	unfit      []string // for each event of the step, why its payload does not fit its schema; nil if not checked
 	misfit     string   // why the result of a success must not count, by the step's schema; "" for nothing
 	stray      string   // the member for which a reply with success is no full outcome; "" for none
@@ -408,10 +409,11 @@ func (a *attempt) appendStep(dst []byte) []byte {
 // deliveryKey names what a handler is given: the same when a delivery is repeated, another one
 // after each checkpoint.
 func (a *attempt) deliveryKey() string {
-	if a.checkpoint == nil {
-		return fmt.Sprintf("%s:%d", a.stepID, a.number)
+	key := strconv.AppendInt(append(a.stepID.appendText(make([]byte, 0, 64)), ':'), int64(a.number), 10)
+	if a.checkpoint != nil {
+		key = strconv.AppendInt(append(key, ':'), int64(a.checkpoint.number), 10)
 	}
-	return fmt.Sprintf("%s:%d:%d", a.stepID, a.number, a.checkpoint.number)
+	return string(key)
 }
 
 // allInputs returns the inputs, with those of a batch worker.
@@ -591,7 +593,9 @@ func parseReply(data []byte, limit int64) outcome {
 		return outcome{success: true}
 	}
 	if err := checkJSON(data); err != nil {
-		return typedFailure(invalidResultType, "the reply: %v", err)
+		o := typedFailure(invalidResultType, "the reply: %v", err)
+		o.malformed = true
+		return o
 	}
 	success := jsonKind(objectMember(data, "success"))
 	if success != 't' && success != 'f' {

@@ -3,6 +3,7 @@ package main
 // HTTP handlers: the attempt is posted to a URL, and the reply is its outcome.
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -10,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -28,6 +32,7 @@ const maxRetryAfter = time.Hour
 // httpAddress is the address of an HTTP handler.
 type httpAddress struct {
 	url           *url.URL // without credentials
+	plain         string   // the host and port for requests without TLS; "" for what is left to net/http
 	authorization string   // the header for the credentials in the URL; secret
 }
 
@@ -48,6 +53,9 @@ func parseHTTPAddress(s string) (*httpAddress, error) {
 		a.authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(credentials))
 	}
 	u.User, u.Fragment, u.RawFragment = nil, "", ""
+	if u.Scheme == "http" && !strings.ContainsFunc(u.Host, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		a.plain = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
+	}
 	return a, nil
 }
 
@@ -60,6 +68,7 @@ func validPort(s string) bool {
 // uses only the configured proxy.
 type httpCaller struct {
 	transport *http.Transport
+	plain     plainConnections
 	headers   headerTables
 	agent     string // the User-Agent
 	limit     int64  // of a result, in bytes
@@ -69,13 +78,15 @@ type httpCaller struct {
 func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 	proxy, err := parseHandlerProxy(c.HTTPProxy)
 	transport := newHandlerTransport(c.HTTPConcurrency, proxy)
-	return &httpCaller{transport, c.HTTPHeaders, "stepwell/" + version, c.MaxResultBytes}, err
+	return &httpCaller{transport: transport, plain: plainConnections{size: max(c.HTTPConcurrency, 1)},
+		headers: c.HTTPHeaders, agent: "stepwell/" + version, limit: c.MaxResultBytes}, err
 }
 
-// sentHeaders are the headers of the requests of one callable. They are never changed.
+// sentHeaders are what the requests of one callable have in common. It is never changed.
 type sentHeaders struct {
-	header  http.Header
-	secrets secretTexts // in them
+	request *http.Request // with the headers, without a body; nil if none can be made to the URL
+	head    []byte        // see headOf
+	secrets secretTexts   // in the headers
 }
 
 // headersFor returns the headers for a callable that is handled at an address: those of
@@ -96,7 +107,23 @@ func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
 	h.Set("Content-Type", "application/json")
 	h.Set("Accept-Encoding", "identity")
 	h.Set("User-Agent", c.agent)
-	return &sentHeaders{h, secrets}
+	sent := &sentHeaders{secrets: secrets}
+	if req, err := http.NewRequest(http.MethodPost, to.url.String(), nil); err == nil {
+		req.Header = h
+		sent.request, sent.head = req, headOf(req)
+	}
+	return sent
+}
+
+// headOf returns a request without a body as text, up to the headers that differ by attempt; nil if
+// those may replace some of its own.
+func headOf(req *http.Request) []byte {
+	var text bytes.Buffer
+	if req.Header["Traceparent"] != nil || req.Header["Tracestate"] != nil || req.Write(&text) != nil {
+		return nil
+	}
+	head := bytes.Replace(text.Bytes(), []byte("\r\nContent-Length: 0\r\n"), []byte("\r\n"), 1)
+	return bytes.TrimSuffix(head, []byte("\r\n"))
 }
 
 // newHandlerTransport keeps enough connections for all parallel calls to go to one
@@ -105,10 +132,10 @@ func newHandlerTransport(concurrency int, proxy *url.URL) *http.Transport {
 	t := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    10 * time.Second,
-		IdleConnTimeout:        90 * time.Second,
+		IdleConnTimeout:        keptIdle,
 		MaxIdleConns:           max(concurrency, 1),
 		MaxIdleConnsPerHost:    max(concurrency, 1),
-		MaxResponseHeaderBytes: 64 << 10,
+		MaxResponseHeaderBytes: maxReplyHeader,
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 	}
@@ -132,11 +159,10 @@ func parseHandlerProxy(s string) (*url.URL, error) {
 
 // call makes the attempt with an HTTP handler.
 func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
-	req, err := c.request(ctx, t, a)
-	if err != nil {
+	if t.headers.request == nil {
 		return typedFailure(invalidHandlerType, "no request can be made to the URL")
 	}
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := c.exchange(ctx, t, a)
 	if err != nil {
 		return brokenCall(ctx, t, a, err)
 	}
@@ -148,21 +174,60 @@ func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
 	return o
 }
 
-func (c *httpCaller) request(ctx context.Context, t target, a *attempt) (*http.Request, error) {
-	body := bytes.NewReader(a.envelope(nil))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.http.url.String(), body)
-	if err != nil {
-		return nil, err
+// exchange sends the request of an attempt, and returns the reply.
+func (c *httpCaller) exchange(ctx context.Context, t target, a *attempt) (*http.Response, error) {
+	address := t.http.plain
+	if address == "" || t.headers.head == nil || c.transport.Proxy != nil {
+		return c.transport.RoundTrip(t.headers.requestFor(ctx, a))
 	}
-	req.Header = t.headers.header.Clone()
-	req.Header.Set("Idempotency-Key", a.deliveryKey())
+	text := t.headers.textFor(a)
+	for {
+		conn, err := c.plain.take(address, func() (net.Conn, error) {
+			return c.transport.DialContext(ctx, "tcp", address)
+		})
+		if err != nil {
+			return nil, err
+		}
+		resp, err := conn.exchange(ctx, t.headers.request, text)
+		if err == nil || !conn.known || conn.left != maxReplyHeader || ctx.Err() != nil {
+			return resp, err
+		} // else the handler closed the connection, which it had kept, just before
+	}
+}
+
+// eachOwn calls f for the headers of an attempt alone.
+func (a *attempt) eachOwn(f func(name, value string)) {
+	f("Idempotency-Key", a.deliveryKey())
 	if a.traceparent != "" {
-		req.Header.Set("Traceparent", a.traceparent)
+		f("Traceparent", a.traceparent)
 	}
 	if a.tracestate != "" {
-		req.Header.Set("Tracestate", a.tracestate)
+		f("Tracestate", a.tracestate)
 	}
-	return req, nil
+}
+
+// textFor returns the request of an attempt as it is sent.
+func (h *sentHeaders) textFor(a *attempt) []byte {
+	body := a.envelope(nil)
+	text := append(make([]byte, 0, len(h.head)+len(body)+256+len(a.tracestate)), h.head...)
+	a.eachOwn(func(name, value string) {
+		text = append(append(append(append(text, name...), ": "...), value...), "\r\n"...)
+	})
+	text = strconv.AppendInt(append(text, "Content-Length: "...), int64(len(body)), 10)
+	return append(append(text, "\r\n\r\n"...), body...)
+}
+
+// requestFor returns the request of an attempt.
+func (h *sentHeaders) requestFor(ctx context.Context, a *attempt) *http.Request {
+	req := h.request.WithContext(ctx)
+	req.Header = make(http.Header, len(h.request.Header)+3)
+	maps.Copy(req.Header, h.request.Header)
+	a.eachOwn(func(name, value string) { req.Header[name] = []string{value} })
+	body := a.envelope(nil)
+	req.ContentLength = int64(len(body))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	req.Body, _ = req.GetBody()
+	return req
 }
 
 // post posts JSON to an address, and returns the status of the reply and how long it asks to
@@ -197,6 +262,9 @@ func brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
 		return o
 	}
 	why := cleanText(t.headers.secrets.hide([]byte(err.Error())))
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+		why = "the handler closed the connection (" + why + "); its output may say why"
+	}
 	o := typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)
 	o.unmade = outOfDescriptors(err)
 	return o
@@ -223,6 +291,12 @@ func (c *httpCaller) replied(ctx context.Context, t target, a *attempt, resp *ht
 		o := parseReply(secrets.hideInJSON(data), c.limit)
 		if o.err != nil { // an error about invalid JSON repeats some of it
 			o.err.message = string(secrets.hideEscaped([]byte(o.err.message)))
+		}
+		if o.malformed {
+			body := secrets.hideInStart(bytes.NewReader(data), maxErrorText)
+			o.err.message = t.http.url.Host + ": " + o.err.message
+			o.err.attach("body", body)
+			o.err.quote(body)
 		}
 		return withStatus(o, resp)
 	case 3:
@@ -258,6 +332,180 @@ func redirected(resp *http.Response, secrets secretTexts) outcome {
 // statusLine returns the status with its standard text.
 func statusLine(resp *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+}
+
+// Connections without TLS. The goroutine of an attempt writes its request and reads the reply
+// itself, which takes two thirds of the processor time of http.Transport, where goroutines of the
+// connection do so.
+
+const (
+	maxReplyHeader = 64 << 10 // bytes
+	keptIdle       = 90 * time.Second
+)
+
+// plainConnections are connections that wait for their next request, the longest waiting first.
+type plainConnections struct {
+	size int
+
+	mu     sync.Mutex
+	idle   []*plainConnection // guarded by mu, as all below
+	prunes bool               // prune is going to run
+}
+
+// plainConnection is used by one attempt at a time.
+type plainConnection struct {
+	net.Conn
+	address string
+	r       *bufio.Reader
+	left    int64   // bytes that may still be read
+	known   bool    // it was idle before
+	since   instant // when it became idle
+	all     *plainConnections
+}
+
+// take returns a connection to an address that is idle, or a new one.
+func (p *plainConnections) take(address string, dial func() (net.Conn, error)) (*plainConnection, error) {
+	for c := p.takeIdle(address); c != nil; c = p.takeIdle(address) {
+		if isQuiet(c.Conn) {
+			return c, nil
+		}
+		c.Close()
+	}
+	conn, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	c := &plainConnection{Conn: conn, address: address, all: p}
+	c.r = bufio.NewReader(c)
+	return c, nil
+}
+
+func (p *plainConnections) takeIdle(address string) *plainConnection {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, c := range slices.Backward(p.idle) {
+		if c.address == address {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			return c
+		}
+	}
+	return nil
+}
+
+// give keeps a connection for the next request.
+func (p *plainConnections) give(c *plainConnection) {
+	c.known, c.since = true, realNow()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.idle = append(p.idle, c); len(p.idle) > p.size {
+		p.dropLocked(1)
+	}
+	if !p.prunes {
+		p.prunes = true
+		afterReal(keptIdle, p.prune)
+	}
+}
+
+// prune closes the connections that have been idle for too long.
+func (p *plainConnections) prune() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	young := func(c *plainConnection) bool { return realNow().sub(c.since) < keptIdle }
+	if n := slices.IndexFunc(p.idle, young); n >= 0 {
+		p.dropLocked(n)
+		afterReal(keptIdle, p.prune)
+		return
+	}
+	p.dropLocked(len(p.idle))
+	p.prunes = false
+}
+
+// dropLocked closes the n longest waiting connections.
+func (p *plainConnections) dropLocked(n int) {
+	for _, c := range p.idle[:n] {
+		c.Close()
+	}
+	p.idle = slices.Delete(p.idle, 0, n)
+}
+
+// isQuiet reports whether nothing came on an idle connection, not even its end.
+func isQuiet(conn net.Conn) (quiet bool) {
+	s, ok := conn.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	raw.Read(func(fd uintptr) bool {
+		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
+		quiet = err == syscall.EAGAIN
+		return true
+	})
+	return quiet
+}
+
+// Read reads as much as a reply may have now.
+func (c *plainConnection) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, fmt.Errorf("the header of the reply is longer than %d bytes", maxReplyHeader)
+	}
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+// exchange sends the text of a request, and returns the reply, whose body gives the connection back.
+// The end of ctx ends both.
+func (c *plainConnection) exchange(ctx context.Context, req *http.Request, text []byte) (*http.Response, error) {
+	c.left = maxReplyHeader
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	_, sent := c.Write(text)
+	resp, err := c.reply(req) // even if it was given before all was sent
+	if err != nil {
+		stop()
+		c.Close()
+		return nil, cmp.Or(sent, err)
+	}
+	c.left = math.MaxInt64
+	keep := sent == nil && !resp.Close && resp.StatusCode >= 200
+	resp.Body = &plainBody{resp.Body, c, stop, keep, resp.Body == http.NoBody}
+	return resp, nil
+}
+
+// reply reads the header of the reply, without the interim ones before it.
+func (c *plainConnection) reply(req *http.Request) (*http.Response, error) {
+	for {
+		resp, err := http.ReadResponse(c.r, req)
+		if err != nil || resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, err
+		}
+	}
+}
+
+// plainBody is the body of a reply.
+type plainBody struct {
+	io.Reader
+	conn  *plainConnection
+	stop  func() bool // of the watch of the request's context
+	keep  bool        // the connection can be kept
+	ended bool        // all of it was read
+}
+
+func (b *plainBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.ended = b.ended || err == io.EOF
+	return n, err
+}
+
+// Close keeps the connection if nothing more comes on it.
+func (b *plainBody) Close() error {
+	if b.stop() && b.keep && b.ended && b.conn.r.Buffered() == 0 {
+		b.conn.all.give(b.conn)
+		return nil
+	}
+	return b.conn.Close()
 }
 
 // Secrets that were sent. A handler may echo them, and a result is stored and shown.

@@ -4,6 +4,7 @@ package main
 // replies.
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf16"
 )
@@ -220,6 +222,10 @@ func TestHTTPNetworkErrors(t *testing.T) {
 		if strings.Contains(text, "s3cret") || !strings.HasPrefix(text, "no reply from 127.0.0.1:") {
 			t.Errorf("%s: got the message %s", callable, text)
 		}
+		closed := callable == cut.URL+"/" || callable == cut.URL+"/body"
+		if says := strings.Contains(text, ": the handler closed the connection ("); says != closed {
+			t.Errorf("%s: got the message %s; want to read that the handler closed the connection: %v", callable, text, closed)
+		}
 	}
 }
 
@@ -346,9 +352,14 @@ func TestEchoedSecretsAreHidden(t *testing.T) {
 		{200, `{"success":false,"error":{"message":"t0k3n/+== is bad","error_type":"t0k3n/+==","context":{"t0k3n/+==":1}}}`,
 			`[REDACTED] retryable 200 [REDACTED] is bad {"[REDACTED]":1}`},
 		{200, `{"t0k3n/+==":1,"[REDACTED]":2}`,
-			`invalid_result permanent 200 the reply: invalid JSON at offset 16: duplicate member "[REDACTED]" `},
+			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 16: duplicate member "[REDACTED]": ` +
+				`{"[REDACTED]":1,"[REDACTED]":2} {"body":"{\"[REDACTED]\":1,\"[REDACTED]\":2}"}`},
 		{200, `{"t0k3n/+==":1,"t0k3n/+==":2}`,
-			`invalid_result permanent 200 the reply: invalid JSON at offset 15: duplicate member "[REDACTED]" `},
+			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 15: duplicate member "[REDACTED]": ` +
+				`{"[REDACTED]":1,"[REDACTED]":2} {"body":"{\"[REDACTED]\":1,\"[REDACTED]\":2}"}`},
+		{200, "<h1>Bearer t0k3n/+==</h1>",
+			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 0: unexpected character '<', want a value: ` +
+				`<h1>[REDACTED]</h1> {"body":"<h1>[REDACTED]</h1>"}`},
 		{200, `"` + strings.Repeat("s3ssi0n", (1<<16)/7-1) + `"`,
 			`result_too_large permanent 200 the reply is larger than worker.max_result_bytes, 65536 `},
 		{500, "you sent Bearer t0k3n/+==", `http_500 retryable 500 {"body":"you sent [REDACTED]"}`},
@@ -376,8 +387,9 @@ func TestEchoedSecretsAreHidden(t *testing.T) {
 				got = showOutcome(o) + " " + errorText(o)
 			}
 		}
-		if tt.want != "" && got != tt.want {
-			t.Errorf("%d %.60s: got %.200s; want %.200s", tt.status, tt.reply, got, tt.want)
+		want := strings.Replace(tt.want, "HOST", strings.TrimPrefix(s.URL, "http://"), 1)
+		if want != "" && got != want {
+			t.Errorf("%d %.60s: got %.300s; want %.300s", tt.status, tt.reply, got, want)
 		}
 		for _, part := range []string{"t0k3n", "s3ss", "s3cr3t"} {
 			if strings.Contains(got, part) {
@@ -553,6 +565,94 @@ func TestHTTPConnectionsAreKept(t *testing.T) {
 	if n := opened.Load(); n != parallel {
 		t.Errorf("%d connections for %d rounds of %d calls; want %d", n, rounds, parallel, parallel)
 	}
+}
+
+// TestHTTPConnectionsOfOddServers calls servers several times that write unusual replies, close
+// a connection that could be kept, or send more than a reply.
+func TestHTTPConnectionsOfOddServers(t *testing.T) {
+	t.Parallel()
+	const reply = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"
+	for name, row := range map[string]struct {
+		reply  string
+		closes bool
+		want   string
+	}{
+		"keeps":              {reply, false, "ok 1"},
+		"closes":             {reply, true, "ok 1"},
+		"interim replies":    {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + reply, false, "ok 1"},
+		"one reply too many": {reply + "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", false, "ok 1"},
+		"chunks":             {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n", false, "ok 1"},
+		"HTTP/1.0":           {"HTTP/1.0 200 OK\r\n\r\n1", true, "ok 1"},
+		"no body":            {"HTTP/1.1 204 No Content\r\n\r\n", false, "ok null"},
+		"switches":           {"HTTP/1.1 101 Switching Protocols\r\n\r\n", false, "http_101 permanent 101"},
+		"long header":        {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxReplyHeader) + "\r\n\r\n", false, "network_error retryable"},
+		"nothing":            {"", true, "network_error retryable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+			t.Cleanup(func() { l.Close() })
+			go serveRaw(l, row.reply, row.closes)
+			h := newTestHandlers(t, nil)
+			for range 5 {
+				if o := callHandler(t, h, "http://"+l.Addr().String()); showOutcome(o) != row.want {
+					t.Fatalf("got %s: %s; want %s", showOutcome(o), errorText(o), row.want)
+				}
+			}
+		})
+	}
+}
+
+// serveRaw writes the same reply to every request, until the listener closes.
+func serveRaw(l net.Listener, reply string, closes bool) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			for r := bufio.NewReader(conn); ; {
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					return
+				}
+				io.Copy(io.Discard, req.Body)
+				if _, err := io.WriteString(conn, reply); err != nil || closes {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// TestIdleConnectionsAreBounded uses more connections than are kept, and then waits until they are
+// too old.
+func TestIdleConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := plainConnections{size: 2}
+		var ends []net.Conn
+		for range 3 {
+			near, far := net.Pipe()
+			ends = append(ends, far)
+			p.give(must(p.take("h:80", func() (net.Conn, error) { return near, nil }))(t))
+			p.mu.Lock()
+			p.idle[len(p.idle)-1].address = fmt.Sprint(len(ends)) // so that the next one is another one
+			p.mu.Unlock()
+		}
+		closed := func(n int) bool {
+			ends[n].SetReadDeadline(realDeadline(time.Millisecond))
+			_, err := ends[n].Read(make([]byte, 1))
+			return err == io.EOF
+		}
+		if !closed(0) || closed(1) || closed(2) {
+			t.Errorf("closed %v, %v, %v; want the first alone", closed(0), closed(1), closed(2))
+		}
+		receiveWithin(make(chan int), 2*keptIdle)
+		if !closed(1) || !closed(2) {
+			t.Errorf("an idle connection is open after %v", 2*keptIdle)
+		}
+	})
 }
 
 func TestHTTPProxy(t *testing.T) {

@@ -561,7 +561,11 @@ func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
 		o.err.quote(said[bytes.LastIndexByte(said, '\n')+1:])
 		return o
 	}
-	return parseReply(p.stdout.data, p.stdout.limit)
+	o := parseReply(p.stdout.data, p.stdout.limit)
+	if o.malformed {
+		o.err.quote(p.stdout.data)
+	}
+	return o
 }
 
 // limitedOutput keeps the data written to it, up to a limit.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -206,6 +208,8 @@ func handlerProgram(do string, args []string) (code int) {
 		n, _ := strconv.Atoi(args[0])
 		syscall.Kill(os.Getpid(), syscall.Signal(n))
 		select {}
+	case "serve": // handles steps over HTTP until standard input ends
+		serveSteps()
 	case "hang": // until the peer at an address hangs up
 		waitForPeer(args[0])
 	case "fork", "leave": // starts a hanging child, with its own group or in ours, and hangs too or not
@@ -216,6 +220,17 @@ func handlerProgram(do string, args []string) (code int) {
 		fmt.Print(`"left"`)
 	}
 	return code
+}
+
+// serveSteps answers every request with 1, and prints its URL.
+func serveSteps() {
+	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, "1")
+	}))
+	fmt.Println(handler.URL)
+	io.Copy(io.Discard, os.Stdin)
 }
 
 // waitForPeer connects and waits for the end of the connection.
@@ -293,6 +308,11 @@ func TestExecOutcomes(t *testing.T) {
 	o := runExec(t, h, "say", "", "Traceback:\nKeyError: 'sent'\n", "1")
 	if want := "the program exited with 1: KeyError: 'sent'"; o.err.message != want {
 		t.Errorf("got %s; want %s", o.err.message, want)
+	}
+	o = runExec(t, h, "say", "oops\nagain", "", "0")
+	if want := "the reply: invalid JSON at offset 0: "; !strings.HasPrefix(o.err.message, want) ||
+		!strings.HasSuffix(o.err.message, ": oops again") {
+		t.Errorf("got %s; want %s… with the output", o.err.message, want)
 	}
 }
 

@@ -21,7 +21,12 @@ func newTestHandlers(t testing.TB, change func(c *workerConfig)) *handlerSet {
 	if err != nil {
 		t.Fatalf("newHandlerSet: %v", err)
 	}
-	t.Cleanup(h.web.transport.CloseIdleConnections)
+	t.Cleanup(func() {
+		h.web.transport.CloseIdleConnections()
+		h.web.plain.mu.Lock()
+		defer h.web.plain.mu.Unlock()
+		h.web.plain.dropLocked(len(h.web.plain.idle))
+	})
 	return h
 }
 

@@ -114,6 +114,16 @@ func loadCommonWork(t testing.TB, cfg *Config, log *slog.Logger) (*handlerSet, *
 
 func openTestService(t testing.TB, o serviceTest) *service {
 	t.Helper()
+	s, err := openService(testParts(t, o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// testParts returns what openTestService opens a service with.
+func testParts(t testing.TB, o serviceTest) serviceOptions {
+	t.Helper()
 	cfg := testConfig(t, o)
 	log := slog.New(&failingHandler{t: t, out: o.log})
 	handlers, registry := loadTestWork(t, cfg, log, o.extra)
@@ -127,14 +137,10 @@ func openTestService(t testing.TB, o serviceTest) *service {
 	if v, ok := c.(*virtualClock); ok && cfg.Fixture.DeterministicIDs != "" {
 		x = newFixture(&world{sandbox: "test"}, v)
 	}
-	s, err := openService(serviceOptions{
+	return serviceOptions{
 		extension: x, cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, reloaded: o.reloaded, handlers: handlers, disk: o.disk,
 		state: o.state, deterministic: cfg.Fixture.DeterministicIDs,
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	return s
 }
 
 func closeTestService(t testing.TB, s *service) {
@@ -163,7 +169,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.vacant() {
 			continue
 		}
-		line := sl.line
+		line := sl.line.text()
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
 		}

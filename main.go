@@ -229,6 +229,7 @@ func serveFlags(o *options, a *serveArgs) {
 	for i := range configKeys {
 		keyFlag(o, &configKeys[i], &a.configArgs)
 	}
+	handlerFlag(o, &a.configArgs)
 	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
 	o.BoolVar(&a.readOnly, "read-only", false,
 		"show what is sound of the store in the data directory; change no file and run no step")
@@ -276,6 +277,25 @@ func configFileFlag(o *options, a *configArgs) {
 			}
 			a.files = append(a.files, name)
 			return nil
+		})
+}
+
+// handlerFlag defines --handler, which sets worker.handlers.
+func handlerFlag(o *options, a *configArgs) {
+	handlers := map[string]string{}
+	o.Func("handler", "let a handler run a callable: `CALLABLE=URL` or CALLABLE=exec:PROGRAM (repeatable; in place of [worker.handlers])",
+		func(text string) error {
+			callable, handler, ok := strings.Cut(text, "=")
+			if !ok || callable == "" || handler == "" {
+				return errors.New("want CALLABLE=URL or CALLABLE=exec:PROGRAM")
+			}
+			handlers[callable] = handler
+			table, _ := json.Marshal(handlers) // strings
+			if a.flags == nil {
+				a.flags = make(map[string]string)
+			}
+			a.flags["worker.handlers"] = string(table)
+			return new(handlerSet).check(handler)
 		})
 }
 

@@ -33,12 +33,14 @@ func TestServeArgs(t *testing.T) {
 	got := must(parseServeArgs([]string{
 		"--config", "a.toml", "-config=b.toml", "--env", "test", "--ready-file", "ready.json", "--print-ready",
 		"--quiet", "--log-level", "debug", "--memory", "--templates", "a", "--templates", "b,c",
+		"--handler", "shop.*=http://127.0.0.1:9000", "--handler", "b=builtin:noop",
 	}, nil))(t)
 	want := &serveArgs{
 		configArgs: configArgs{
 			files: []string{"a.toml", "b.toml"},
 			flags: map[string]string{
 				"environment": "test", "log.level": "debug", "store.memory": "true", "templates.dirs": "a,b,c",
+				"worker.handlers": `{"b":"builtin:noop","shop.*":"http://127.0.0.1:9000"}`,
 			},
 			quiet: true,
 		},
@@ -51,8 +53,12 @@ func TestServeArgs(t *testing.T) {
 	c, _, err := loadConfig(got.configArgs, func(string) string { return "" }, nil, func(string) ([]byte, error) {
 		return nil, nil
 	})
-	if err != nil || !c.Log.Quiet {
-		t.Errorf("got %+v, %v; want it quiet", c, err)
+	if err != nil || !c.Log.Quiet || c.Worker.Handlers["shop.*"] != "http://127.0.0.1:9000" {
+		t.Errorf("got %+v, %v; want it quiet, with the handlers", c, err)
+	}
+	_, err = parseServeArgs([]string{"--handler", "shop"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "want CALLABLE=URL or CALLABLE=exec:PROGRAM") {
+		t.Errorf("got %v; want the form of the flag", err)
 	}
 }
 

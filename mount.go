@@ -246,7 +246,7 @@ type mountDatabase struct {
 // mountHealth answers the health routes that need no service.
 type mountHealth struct {
 	clock   clock
-	checker *health // nil while there is no service
+	checker *health
 }
 
 // neverStored tells caches not to keep the answer, which is true only now.

@@ -143,18 +143,18 @@ func wantMountError(t *testing.T, w *httptest.ResponseRecorder, status int, kind
 	}
 }
 
-// TestMountStarting sends requests before there is a service.
+// TestMountStarting sends requests while the store is being read.
 func TestMountStarting(t *testing.T) {
-	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
-	t.Cleanup(v.clock.stop)
-	a := &startingAPI{v.cfg, v.clock, newIDSource(v.clock, nil), false}
+	parts := testParts(t, serviceTest{})
+	parts.shows = new(readProgress)
+	a := newOrchestrationAPI(startingService(&parts), nil)
 	ask := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		return w
 	}
 	contract := newAPIContract(t, "mount")
-	for path, want := range map[string]int{"/stepwell/health/live": 200, "/stepwell/health/ready": 503} {
+	for path, want := range map[string]int{"/stepwell/health/live": 200, "/stepwell/health/ready": 503, "/stepwell": 200} {
 		w := ask(path)
 		if w.Code != want {
 			t.Errorf("%s: got %d; want %d", path, w.Code, want)
@@ -163,7 +163,7 @@ func TestMountStarting(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	for _, path := range []string{"/stepwell", "/stepwell/tasks", "/stepwell/health/status", "/stepwell/metrics"} {
+	for _, path := range []string{"/stepwell/tasks", "/stepwell/health/status", "/stepwell/nowhere"} {
 		wantMountError(t, ask(path), 503, "ServiceUnavailable")
 	}
 }

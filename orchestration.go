@@ -42,8 +42,7 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 	return a
 }
 
-// orchestrationHealth returns the health routes of the role. Without a service h is
-// nil.
+// orchestrationHealth returns the health routes of the role.
 func orchestrationHealth(cfg *Config, clk clock, h *health) *roleHealth {
 	return &roleHealth{role: "orchestration", clock: clk, checker: h, complete: func(v *readyView) {
 		v.Info = healthInfo(cfg, h.operationalState())

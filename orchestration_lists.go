@@ -262,6 +262,7 @@ type eventStream struct {
 	sent    uint64               // the newest id sent to the reader
 	valid   func() time.Duration // how long the reader's credential is still valid
 	buf     []byte               // what comes before the next events; it stays small
+	beat    bool                 // a heartbeat is due
 }
 
 func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -346,8 +347,7 @@ func (s *eventStream) open(after uint64) {
 	s.w.WriteHeader(http.StatusOK)
 	s.buf = append(s.buf, ": stepwell events\nretry: 1000\n"...)
 	if !s.from.missed {
-		s.mark()
-		s.buf = append(s.buf, '\n')
+		s.buf = append(s.mark(s.buf), '\n')
 		return
 	}
 	s.buf = appendEventID(append(s.buf, '\n'), s.from.after)
@@ -358,13 +358,14 @@ func (s *eventStream) open(after uint64) {
 	s.sent = s.from.after
 }
 
-// mark writes the id that the stream has reached, which may belong to a record that
+// mark appends the id that the stream has reached, which may belong to a record that
 // the reader's filter excludes. An id without data is no event.
-func (s *eventStream) mark() {
+func (s *eventStream) mark(b []byte) []byte {
 	if s.from.after > s.sent {
 		s.sent = s.from.after
-		s.buf = appendEventID(s.buf, s.sent)
+		b = appendEventID(b, s.sent)
 	}
+	return b
 }
 
 // run writes events until the stream ends.
@@ -379,8 +380,11 @@ func (s *eventStream) run(ctx context.Context) {
 		}
 		news := s.from.news()
 		more, open := s.send()
-		if !open || !more && !(s.pause(ctx) && s.await(ctx, news, beat.C, expiry.C)) {
+		if !open || !s.pause(ctx) || !more && !s.await(ctx, news, beat.C, expiry.C) {
 			return
+		}
+		if !more {
+			s.from.skip()
 		}
 	}
 }
@@ -412,11 +416,9 @@ func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat, exp
 	case <-news:
 		return true
 	case <-beat:
+		s.beat = true
+		return true
 	}
-	s.buf = append(s.buf, ": heartbeat\n"...)
-	s.mark()
-	s.buf = append(s.buf, '\n')
-	return true
 }
 
 // eventTexts are buffers, since most streams are idle most of the time.
@@ -429,12 +431,16 @@ func (s *eventStream) send() (more, open bool) {
 	defer eventTexts.Put(b)
 	b.Reset()
 	c := s.from.take(append(b.AvailableBuffer(), s.buf...))
+	if s.beat && c.moves == 0 {
+		c.text = append(s.mark(append(c.text, ": heartbeat\n"...)), '\n')
+	}
+	s.beat = false
 	if c.behind {
 		s.from.cutOff()
 		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
-	if c.moves > 0 && s.w.holdShort(streamMemory) != nil {
+	if c.moves > 0 && s.w.holdShort(cap(c.text)) != nil {
 		s.from.cutOff()
 		s.end("too many answers are under way; reconnect with the last id")
 		return false, false

@@ -109,41 +109,6 @@ func (a *mountAPI) routes() []route {
 	}, a.docsRoutes(a.document)...)
 }
 
-// startingAPI answers for a role while its store is being read: the process is
-// alive, not ready, and takes no work yet.
-type startingAPI struct {
-	cfg    *Config
-	clock  clock
-	ids    *idSource // for requests without an id
-	worker bool      // the role
-}
-
-func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, path := requestID(r, a.ids), r.URL.Path
-	w.Header()["X-Request-Id"] = []string{id}
-	newPageOrigins(a.cfg).share(w.Header(), r)
-	h, encode := orchestrationHealth(a.cfg, a.clock, nil), orchestrationError
-	if a.worker {
-		h, encode = workerHealth(a.cfg, a.clock, nil), workerError
-	}
-	rows := map[string]handlerFunc{
-		"/health/live": h.healthLive, "/health/ready": h.healthReady, "/health/detailed": h.healthDetailed,
-	}
-	if !a.worker && a.cfg.Mount.under(path) {
-		m := &mountHealth{a.clock, nil}
-		rows = map[string]handlerFunc{"/health/live": m.healthLive, "/health/ready": m.healthReady}
-		path, encode = strings.TrimPrefix(path, a.cfg.Mount.Path), mountError
-	}
-	if handle, ok := rows[path]; ok {
-		v, _ := handle(w, r)
-		writeReply(w, v)
-		return
-	}
-	w.Header().Set("Retry-After", "1")
-	f := failf(unavailable, "the service is starting")
-	writeProblem(w, r, problemView{f, roleStatus(f.kind), id, false}, encode(f, id, a.clock.now()))
-}
-
 // gates are the handlers of the two listeners.
 type gates struct {
 	orchestration, worker gate
@@ -172,7 +137,7 @@ type workerAPI struct {
 }
 
 func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
-	a := &workerAPI{newSurface(s, shared, "worker", workerError), workerHealth(s.cfg, s.clock, s)}
+	a := &workerAPI{newSurface(s, shared, "worker", workerError), workerHealth(s)}
 	a.openapi = shared.document(a.surface, nil)
 	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
@@ -197,21 +162,14 @@ type systemInfoView struct {
 	SupportedNamespaces    []string `json:"supported_namespaces"`
 }
 
-// workerHealth returns the health routes of the role, which dates its checks. While
-// the worker starts s is nil.
-func workerHealth(cfg *Config, clk clock, s *service) *roleHealth {
-	h := &roleHealth{role: "worker", clock: clk, workerID: workerID(cfg)}
-	if s != nil {
-		h.checker = s.health
-	}
+// workerHealth returns the health routes of the role, which dates its checks.
+func workerHealth(s *service) *roleHealth {
+	h := &roleHealth{role: "worker", clock: s.clock, workerID: s.workerID, checker: s.health}
 	h.complete = func(v *readyView) {
 		info := systemInfoView{
-			Version: version, Environment: cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
-			SupportedNamespaces: []string{},
-		}
-		if s != nil {
-			info.UptimeSeconds, info.SupportedNamespaces = s.uptimeSeconds(), s.templates.namespaces()
-			info.CommandProcessorActive = s.engine != nil && v.Checks["command_processor"].Status == healthyWord
+			Version: version, Environment: s.cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
+			UptimeSeconds: s.uptimeSeconds(), SupportedNamespaces: s.templates.namespaces(),
+			CommandProcessorActive: s.engine != nil && v.Checks["command_processor"].Status == healthyWord,
 		}
 		v.System = info
 		for name, c := range v.Checks {

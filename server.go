@@ -305,21 +305,14 @@ func reachableURL(address string) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// gate is the handler of a listener. It passes requests to the current surface,
-// which a reset replaces, and to starting until there is one.
-type gate struct {
-	starting http.Handler
-	surface  atomic.Pointer[http.Handler]
-}
+// gate is the handler of a listener. It passes requests to the current surface, which
+// a reset replaces.
+type gate struct{ surface atomic.Pointer[http.Handler] }
 
 func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s := g.surface.Load(); s != nil {
-		(*s).ServeHTTP(w, r)
-		return
-	}
-	g.starting.ServeHTTP(w, r)
+	(*g.surface.Load()).ServeHTTP(w, r)
 }
 
 // Rows of route tables.
@@ -343,6 +336,18 @@ var public []permission
 
 // everything lists all permissions. A row with this list needs each of them.
 var everything = everyPermission.list()
+
+// taskless are the permissions for what needs no task.
+var taskless = []permission{
+	permTemplatesRead, permSystemHandlersRead, permSystemConfigRead, permWorkerTemplatesRead, permWorkerConfigRead,
+	permTemplatesValidate,
+}
+
+// isTaskless reports whether a route is answered while the store is being read.
+func (r route) isTaskless() bool {
+	return !strings.HasSuffix(r.pattern, "/health/status") &&
+		!slices.ContainsFunc(r.permissions, func(p permission) bool { return !slices.Contains(taskless, p) })
+}
 
 // patterns returns the patterns of the row: one under /v1 answers under /api/v1, too.
 func (r route) patterns() []string {
@@ -463,6 +468,9 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	}
 	conn := connectionOf(r)
 	err := s.guard.check(r, row)
+	if err == nil && s.svc.health.starting != nil && !row.isTaskless() {
+		err = s.svc.notOpen()
+	}
 	if err == nil && len(row.permissions) > 0 {
 		err = cmp.Or(conn.refusal(), s.overload(r, row))
 	}
@@ -545,6 +553,10 @@ func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 		return
 	}
 	f := failf(notFound, "no such path: %s", r.URL.Path)
+	if err := s.svc.notOpen(); err != nil {
+		s.writeError(rec, r, err) // the path may have a meaning soon
+		return
+	}
 	if rec.status == http.StatusMethodNotAllowed {
 		f = failf(methodNotAllowed, "%s is not allowed here, only %s", r.Method, h.Get("Allow"))
 	}

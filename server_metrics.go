@@ -494,8 +494,8 @@ func (h *httpStats) write(m roleMetrics) {
 type roleHealth struct {
 	role     string
 	clock    clock
-	workerID string             // "" on the orchestration role
-	checker  *health            // nil while there is no service
+	workerID string // "" on the orchestration role
+	checker  *health
 	complete func(v *readyView) // adds what only this role reports
 }
 

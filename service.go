@@ -83,6 +83,7 @@ type serviceOptions struct {
 	extension extension       // nil for none
 	quotas    *quotas         // of the process; nil for its own
 	until     context.Context // opening fails when it ends; nil for never
+	shows     *readProgress   // of opening; nil for nobody
 
 	readOnly bool // show what is sound of the store; take no change and run no step
 
@@ -177,8 +178,17 @@ func (o *serviceOptions) files() *atomic.Pointer[registry] {
 	return place
 }
 
-// openService recovers the store and starts the engine.
-func openService(o serviceOptions) (*service, error) {
+// startingService returns a service for the time in which another one opens: it has no tasks, and answers what
+// needs none.
+func startingService(o *serviceOptions) *service {
+	s := newService(o)
+	s.assemble(o.files())
+	s.health.starting = o.shows
+	return s
+}
+
+// newService returns a service without a store.
+func newService(o *serviceOptions) *service {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
 		handlers: o.handlers, workerID: workerID(o.cfg), extension: o.extension,
@@ -187,6 +197,12 @@ func openService(o serviceOptions) (*service, error) {
 	if s.quotas == nil {
 		s.quotas = newQuotas(o.cfg)
 	}
+	return s
+}
+
+// openService recovers the store and starts the engine.
+func openService(o serviceOptions) (*service, error) {
+	s := newService(&o)
 	if o.cfg.Role == "worker" {
 		s.assemble(o.files())
 		return s, nil
@@ -258,7 +274,7 @@ func (s *service) openStore(o *serviceOptions) error {
 		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
 		slow:     time.Duration(s.cfg.Store.SlowSeconds) * time.Second,
 		floor:    int64(s.cfg.Store.SnapshotJournalMB) << 20,
-		fs:       o.disk, log: s.log, now: s.clock.now, until: o.until,
+		fs:       o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows,
 	}
 	var err error
 	if o.readOnly {
@@ -331,6 +347,14 @@ func (s *service) finish(ctx context.Context) (cut []string) {
 		s.publisher.stop()
 	}
 	return cut
+}
+
+// notOpen returns why the service has no tasks, or nil.
+func (s *service) notOpen() error {
+	if p := s.health.starting; p != nil {
+		return failf(unavailable, "%s", p)
+	}
+	return nil
 }
 
 // ready reports whether the service can do its work.
@@ -432,6 +456,7 @@ type health struct {
 	engine   *engine // likewise
 	draining *atomic.Bool
 	patience time.Duration // how long the scheduler may take to answer, in real time
+	starting *readProgress // of a service that opens; nil for one that is open
 
 	// extra holds checks of the orchestration role's /health/detailed that the
 	// service does not know, by name.
@@ -477,11 +502,11 @@ func (r *healthRow) names(surface string) []string {
 }
 
 // checks runs the checks of a surface: those of /health/ready, and the others
-// too if detailed is set. Without a service, a nil h, no result is known yet.
+// too if detailed is set. While the service starts, no result is known yet.
 func (h *health) checks(surface string, detailed bool) map[string]checkView {
-	if h == nil {
+	if h.starting != nil {
 		return eachCheck(surface, detailed, func(*healthRow) checkView {
-			return checkView{Status: unknownWord, Message: "the service is starting"}
+			return checkView{Status: unknownWord, Message: h.starting.String()}
 		})
 	}
 	p := &healthProbe{health: h}
@@ -527,10 +552,10 @@ func (h *health) ready() bool {
 	return h.auth.ready() == nil
 }
 
-// operationalState returns the state of a service, or of none if h is nil.
+// operationalState returns the state of the service.
 func (h *health) operationalState() string {
 	switch {
-	case h == nil:
+	case h.starting != nil:
 		return "Startup"
 	case h.draining.Load():
 		return "GracefulShutdown"

@@ -170,13 +170,14 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	if t.state.final() {
 		return failf(invalidTransition, "cannot %s step %q: its task is %s%s", q.action, name, t.state, s.doneBy())
 	}
-	refused := func(to stepState) error {
-		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s%s",
-			q.action, name, s.state, to, s.doneBy())
+	refused := func(to stepState, only string) error {
+		in := pick(s.state == stepInError, "in ", "")
+		return failf(invalidTransition, "step %q is %s%s and cannot move to %s: only %s%s",
+			name, in, s.state, to, only, s.doneBy())
 	}
 	if q.action == actionFail {
 		if s.state != stepEnqueued && s.state != stepInProgress {
-			return refused(stepInError)
+			return refused(stepInError, "a step that is enqueued or in progress can be failed")
 		}
 		if k := o.engine.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
 			return failf(conflict, "cannot fail step %q: its handler is running", name)
@@ -188,7 +189,7 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 		return fmt.Errorf("step action %d is unknown", q.action)
 	}
 	if _, ok := s.state.next(move.event); !ok {
-		return refused(move.to)
+		return refused(move.to, move.only)
 	}
 	return nil
 }
@@ -227,15 +228,17 @@ func (e *ending) says(o *outcome) bool {
 	return same(e.result, o.result) && same(orEmptyObject(e.metadata), orEmptyObject(o.metadata))
 }
 
-// actionMoves holds what the actions other than actionFail do to a step.
+// actionMoves holds what the actions other than actionFail do to a step, and which steps allow it,
+// for messages.
 var actionMoves = map[stepAction]struct {
 	event stepEvent
 	to    stepState
+	only  string
 }{
-	actionReset:    {stepReset, stepPending},
-	actionResolve:  {stepResolveBy, stepResolvedManually},
-	actionComplete: {stepCompleteBy, stepComplete},
-	actionCancel:   {stepCancel, stepCancelled},
+	actionReset:    {stepReset, stepPending, "a step that failed for good can be reset"},
+	actionResolve:  {stepResolveBy, stepResolvedManually, "an unfinished step can be resolved"},
+	actionComplete: {stepCompleteBy, stepComplete, "an unfinished or resolved step can be completed"},
+	actionCancel:   {stepCancel, stepCancelled, "an unfinished step can be cancelled"},
 }
 
 // parseStepRequest reads the body of a step action. The error names every

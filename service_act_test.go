@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -302,6 +303,29 @@ type auditEntry struct {
 	} `json:"result"`
 }
 
+// TestRefusedActionsSayWhatAllowsThem acts on a complete step of a task that continues.
+func TestRefusedActionsSayWhatAllowsThem(t *testing.T) {
+	t.Parallel()
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{
+		testTemplate("x", stepSpec{name: "a", callable: "builtin:noop"}, stepSpec{name: "b", callable: "Outside"}),
+	}})
+	v := mustCreate(t, s, "x")
+	settle(s)
+	v = must(s.store.view(v.id))(t)
+	for action, want := range map[stepAction]string{
+		actionReset:    `step "a" is complete and cannot move to pending: only a step that failed for good can be reset`,
+		actionFail:     `step "a" is complete and cannot move to error: only a step that is enqueued or in progress can be failed`,
+		actionResolve:  `step "a" is complete and cannot move to resolved_manually: only an unfinished step can be resolved`,
+		actionComplete: `step "a" is complete and cannot move to complete: only an unfinished or resolved step can be completed`,
+		actionCancel:   `step "a" is complete and cannot move to cancelled: only an unfinished step can be cancelled`,
+	} {
+		err := s.operator.allowsLocked(v, 0, &stepRequest{action: action})
+		if f, ok := errors.AsType[*failure](err); !ok || f.kind != invalidTransition || f.message != want {
+			t.Errorf("%s: got %v; want %s", action, err, want)
+		}
+	}
+}
+
 // TestRepeatedActions acts on a step as one operator, and then once more or as another.
 // Only an action that says the same, and left the step as it is, is answered as before,
 // after a restart too. Other answers name who left it so, and when.
@@ -338,7 +362,8 @@ func TestRepeatedActions(t *testing.T) {
 		{"cancelled", []string{cancel}, cancel, 200, ""},
 		{"cancelled by another", []string{cancel}, by("bob", cancel), 400, "; cancel by anna at 20"},
 		{"failed", []string{fail}, fail, 200, ""},
-		{"failed for good", []string{fail}, giveUp, 400, "no transition from waiting_for_retry to error; fail by anna at 20"},
+		{"failed for good", []string{fail}, giveUp, 400,
+			`step "a" is waiting_for_retry and cannot move to error: only a step that is enqueued or in progress can be failed; fail by anna at 20`},
 		{"reset", []string{giveUp, reset}, reset, 200, ""},
 		{"reset, but failed before that", []string{giveUp, reset, giveUp}, by("bob", giveUp), 400, "fail by anna"},
 	} {

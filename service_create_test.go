@@ -154,7 +154,7 @@ func (sl slot) task(s *store) (*task, error) {
 	if sl.live != nil {
 		return sl.live, nil
 	}
-	return s.readTaskLine(sl.line)
+	return s.readTaskLine(sl.line.text())
 }
 
 // keyed sends a creation with an Idempotency-Key.

@@ -8,9 +8,9 @@ package main
 //
 //	store.go            the store, its lock, changes, and what others ask of it
 //	store_index.go      tasks by state, template, label and time, and pages of them
-//	store_letters.go    dead letters by reason and status
+//	store_lines.go      the lines of ended tasks in memory; dead letters by reason and status; waiting for a task
 //	store_publish.go    domain events, and which of them each subscriber has
-//	store_events.go     the newest transitions for event streams; waiting for a task
+//	store_events.go     the newest transitions for event streams, and whom they wake
 //	store_retention.go  which finished tasks and request keys are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
 //	store_format.go     the lines of the files, store check, and what is sound of a damaged store
@@ -56,6 +56,7 @@ type store struct {
 	retain     retention            // which finished tasks are kept
 	packing    packing              // closes gaps among the positions
 	scratch    []byte               // the members of the newest record
+	room       []byte               // for the line of a task that ends
 	decoded    decodedLines         // tasks that ended last
 	lastID     uuid                 // the greatest id that a task ever took
 
@@ -67,7 +68,7 @@ type store struct {
 // neither after the task was dropped.
 type slot struct {
 	live     *task
-	line     []byte
+	line     shortLine
 	in       *postings // its entry in the index
 	finished instant   // when the task finished, for retention; 0 before
 }
@@ -216,38 +217,13 @@ func (s *store) reindex(t *task) {
 	s.retain.note(sl, t.id, t.finished())
 	before := sl.bytes()
 	if t.state.ended() {
-		line := t.appendTaskLine(make([]byte, 0, len(t.log)+320))
-		sl.line, sl.live = append(make([]byte, 0, len(line)), line...), nil
+		sl.line, sl.live = s.lineOf(t), nil
 		s.decoded.keep(t, sl.line)
 	} else {
 		t.weight = t.weigh()
 		sl.live, sl.line = t, nil
 	}
 	s.retain.resize(sl.bytes() - before)
-}
-
-// decodedLines holds small tasks that ended last, by position, because their clients usually ask
-// for them at once. Nobody changes these tasks.
-type decodedLines [64]struct {
-	line []byte
-	task *task
-}
-
-// keep keeps a task beside its line. The engine may still change one with a queued step.
-func (d *decodedLines) keep(t *task, line []byte) {
-	if len(line) <= smallCopy && !slices.ContainsFunc(t.steps, func(s step) bool { return s.queued }) {
-		place := &d[t.pos%uint32(len(d))]
-		place.line, place.task = line, t
-	}
-}
-
-// find returns the task of a line, or nil. A line never changes, so it names its task.
-func (d *decodedLines) find(pos uint32, line []byte) *task {
-	place := &d[pos%uint32(len(d))]
-	if len(line) == 0 || len(place.line) == 0 || &place.line[0] != &line[0] {
-		return nil
-	}
-	return place.task
 }
 
 // task finds a task to be changed. A task that is over becomes live again only
@@ -273,7 +249,7 @@ func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found"
 // taskAt decodes the task whose line is at a position. The store keeps the line
 // until the task is reindexed.
 func (s *store) taskAt(pos uint32) (*task, error) {
-	t, err := s.readTaskLine(s.slots[pos].line)
+	t, err := s.readTaskLine(s.slots[pos].line.text())
 	if err != nil {
 		return nil, err
 	}
@@ -378,7 +354,7 @@ func (s *store) idLocked(pos uint32) uuid {
 	if t := s.slots[pos].live; t != nil {
 		return t.id
 	}
-	id, ok := lineID(s.slots[pos].line)
+	id, ok := s.slots[pos].line.taskID()
 	if !ok {
 		s.log.Error("a task's line cannot be read", "position", pos)
 	}
@@ -443,6 +419,7 @@ func (t times) hold(n int) error {
 const (
 	stepMemory = 512      // what a step of a copy takes, about
 	smallCopy  = 16 << 10 // nobody is asked for less
+	smallLine  = 1 << 10  // the line of a task with few steps
 )
 
 // askFor asks for the memory of a copy with this many steps.
@@ -454,11 +431,11 @@ func askFor(steps int, h holder) error {
 }
 
 // askForLine asks for the memory of the task in a line, if there is one.
-func askForLine(line []byte, h holder) error {
-	if len(line) <= smallCopy {
+func askForLine(line shortLine, h holder) error {
+	if len(line) <= smallLine {
 		return nil
 	}
-	head, err := readTaskHead(line)
+	head, err := readTaskHead(line.text())
 	if err != nil {
 		return err
 	}
@@ -535,7 +512,7 @@ func (s *store) taskIn(sl slot) (*task, error) {
 	if sl.live != nil {
 		return sl.live, nil
 	}
-	return s.readTaskLine(sl.line)
+	return s.readTaskLine(sl.line.text())
 }
 
 // copyLocked returns a copy of the slot at a position, with the task if it need not be
@@ -594,7 +571,7 @@ func (s *store) listed(l *listedTask, by holder) (t *task, ready int, err error)
 	if l.live != nil {
 		return l.live, l.ready, nil
 	}
-	h, err := readTaskHead(l.line)
+	h, err := readTaskHead(l.line.text())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -650,8 +627,8 @@ func (s *store) close() error {
 
 // taskLog is what a task can be replayed from without a lock.
 type taskLog struct {
-	line []byte // of a task that is over
-	id   uuid   // of a live task, like tpl, log and steps
+	line shortLine // of a task that is over
+	id   uuid      // of a live task, like tpl, log and steps
 	tpl  *template
 	log  []byte
 
@@ -673,7 +650,7 @@ func (s *store) replayLog(l taskLog, obs replayer, by holder) (*task, error) {
 		return nil, err
 	}
 	if l.line != nil {
-		return s.replayLine(l.line, obs)
+		return s.replayLine(l.line.text(), obs)
 	}
 	return replayRecords(l.id, l.tpl, l.log, obs)
 }
@@ -777,7 +754,7 @@ func (s *store) eachLiveLocked(f func(t *task)) {
 func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
 	failed := &s.index.states[taskError]
 	for pos, ok := failed.next(0); ok; pos, ok = failed.next(pos + 1) {
-		h, err := readTaskHeader(s.slots[pos].line)
+		h, err := readTaskHeader(s.slots[pos].line.text())
 		if err != nil {
 			return err
 		}
@@ -853,13 +830,14 @@ const maxStepsLooked = 4096
 func (s *store) eachInError(f func(t *task)) error {
 	from := uint32(0)
 	for more := true; more; {
-		var lines [][]byte
+		var lines []shortLine
 		lines, from, more = s.inErrorBatch(from, f)
 		for _, line := range lines {
-			if h, err := readTaskHeader(line); err == nil && h.counts[stepInError] == 0 {
+			text := line.text()
+			if h, err := readTaskHeader(text); err == nil && h.counts[stepInError] == 0 {
 				continue
 			}
-			t, err := s.readTaskLine(line)
+			t, err := s.readTaskLine(text)
 			if err != nil {
 				return fmt.Errorf("looking at failed steps: %w", err)
 			}
@@ -871,7 +849,7 @@ func (s *store) eachInError(f func(t *task)) error {
 
 // inErrorBatch calls f for the live ones of some tasks from a position on. It
 // returns the lines of the ended ones, and the position to go on from.
-func (s *store) inErrorBatch(from uint32, f func(t *task)) (lines [][]byte, next uint32, more bool) {
+func (s *store) inErrorBatch(from uint32, f func(t *task)) (lines []shortLine, next uint32, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for looked := 0; looked < maxStepsLooked; {

@@ -867,8 +867,7 @@ func (s *store) lastSeqLocked(pos uint32) uint64 {
 	if t := s.slots[pos].live; t != nil {
 		return t.lastSeq
 	}
-	h, _ := readTaskHead(s.slots[pos].line)
-	return h.lastSeq
+	return s.slots[pos].line.number(`,"last":`)
 }
 
 // refuse returns a refusal once everything that it may tell of is durable.

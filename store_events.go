@@ -1,17 +1,20 @@
 package main
 
 // The event log: the newest transitions of all tasks and steps, in the order of
-// the journal, and the followers that read it; waiting for a task. None of it is
-// stored: a start rebuilds the log from the tasks' own logs.
+// the journal, and the followers that read it. None of it is stored: a start
+// rebuilds the log from the tasks' own logs.
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // move is one transition with everything that is reported about it, because its
@@ -131,9 +134,11 @@ type eventLog struct {
 	closing sync.Once
 	closed  chan struct{} // closed when followers must end
 
+	shown uint64                               // number of the first move that followers may not see yet
+	spans [keptSpans]eventSpan                 // of the newest moves, by number
 	texts [keptTexts]atomic.Pointer[eventText] // of the newest moves, by number
 
-	streams   atomic.Int64  // open now
+	relay     eventRelay    // tells followers of news
 	delivered atomic.Uint64 // moves written to streams
 	cut       atomic.Uint64 // streams that were too slow
 }
@@ -149,7 +154,7 @@ type eventText struct {
 
 // appendText appends an event in the form of the stream.
 func (l *eventLog) appendText(b []byte, e *event) []byte {
-	if l.streams.Load() < 2 {
+	if l.relay.streams.Load() < 2 {
 		return e.append(b)
 	}
 	place := &l.texts[e.number%keptTexts]
@@ -399,6 +404,9 @@ func (r *lineReplay) keep(m move) {
 // time.
 const eventBatch = 64
 
+// eventTextBytes is about how many bytes of texts a follower takes at a time.
+const eventTextBytes = 32 << 10
+
 var eventBatches = sync.Pool{New: func() any { return new([eventBatch]event) }}
 
 // eventFilter selects events; empty members select all, except that domain events are only
@@ -439,10 +447,11 @@ type event struct {
 type follower struct {
 	store  *store
 	filter eventFilter
-	missed bool   // moves before the first that it reads are gone
-	oldest uint64 // first sequence held when it began
-	after  uint64 // last sequence read completely, or without moves to report
-	next   uint64 // number of the next move to read
+	missed bool       // moves before the first that it reads are gone
+	oldest uint64     // first sequence held when it began
+	after  uint64     // last sequence read completely, or without moves to report
+	next   uint64     // number of the next move to read
+	waits  *eventNews // asked for before it last read
 }
 
 // follow returns a follower from a sequence on; from 0 it begins with the
@@ -478,20 +487,18 @@ func (s *store) followNow(filter eventFilter) (*follower, uint64, error) {
 	return f, now, nil
 }
 
-// news returns a channel that is closed when more is durable.
-func (f *follower) news() <-chan struct{} { return f.store.journal.publishing.next() }
-
 // ended returns a channel that is closed when the service ends.
 func (f *follower) ended() <-chan struct{} { return f.store.events.closed }
 
 // open counts a stream as open until the function returned is called.
 func (f *follower) open() (closed func()) {
-	f.store.events.streams.Add(1)
-	return func() { f.store.events.streams.Add(-1) }
+	l := &f.store.events
+	l.relay.open(f.store)
+	return l.relay.close
 }
 
 // others returns how many streams are open besides this one.
-func (f *follower) others() int64 { return f.store.events.streams.Load() - 1 }
+func (f *follower) others() int64 { return f.store.events.relay.streams.Load() - 1 }
 
 // sent counts moves written to a stream, cutOff a stream ended for being slow.
 func (f *follower) sent(moves int) { f.store.events.delivered.Add(uint64(moves)) }
@@ -506,7 +513,7 @@ type streamFigures struct {
 
 func (s *store) streamFigures() streamFigures {
 	l := &s.events
-	return streamFigures{l.streams.Load(), l.delivered.Load(), l.cut.Load()}
+	return streamFigures{l.relay.streams.Load(), l.delivered.Load(), l.cut.Load()}
 }
 
 // eventChunk holds the events that a follower took from the log.
@@ -525,12 +532,19 @@ func (f *follower) take(text []byte) eventChunk {
 	}
 	space := eventBatches.Get().(*[eventBatch]event)
 	defer eventBatches.Put(space)
-	batch, more, behind := f.read(space[:0])
-	c := eventChunk{text: text, moves: len(batch), more: more, behind: behind}
-	for i := range batch {
-		e := &batch[i]
-		if c.text = f.store.events.appendText(c.text, e); e.last {
-			c.id = e.seq
+	c := eventChunk{text: text, more: true}
+	for most := len(text) + eventTextBytes; c.more && len(c.text) < most; {
+		batch, more, behind := f.read(space[:0])
+		if behind && c.moves > 0 {
+			break // the reader gets what was taken before
+		}
+		c.more, c.behind = more, behind
+		c.moves += len(batch)
+		for i := range batch {
+			e := &batch[i]
+			if c.text = f.store.events.appendText(c.text, e); e.last {
+				c.id = e.seq
+			}
 		}
 	}
 	return c
@@ -546,14 +560,15 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 	if f.next < log.first {
 		return nil, false, true
 	}
-	end := log.end()
+	end := log.show(limit)
 	for n := 0; n < eventBatch && f.next < end; n++ {
-		m := log.move(f.next)
-		if m.seq > limit {
-			end = f.next
-			break
+		if mark := f.filter.mark(); mark != everyMark && f.next%spanMoves == 0 && f.next+spanMoves <= end &&
+			!log.spanAt(f.next).marks.has(mark) {
+			f.next += spanMoves
+			continue
 		}
-		last := f.next+1 == end || log.move(f.next+1).seq != m.seq
+		m := log.move(f.next)
+		last := f.next+1 == log.end() || log.move(f.next+1).seq != m.seq
 		if tpl := log.maker.templates[m.template]; f.filter.selects(m, tpl) {
 			e := event{move: *m, number: f.next, tpl: tpl, last: last}
 			if m.instance < 0 {
@@ -562,11 +577,8 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 			batch = append(batch, e)
 		}
 		f.next++
-		if last {
-			f.after = m.seq
-		}
 	}
-	if f.next == end {
+	if f.next >= end {
 		f.after = max(f.after, limit) // records without moves need no event
 	}
 	return batch, f.next < end, false
@@ -646,232 +658,212 @@ func (m *move) states() (from, to string) {
 	return from, stepState(m.to).String()
 }
 
-// Waiting for a task: requests that are answered when it comes into a state.
+// Waiting for news of the event log. A relay looks at each transition once and wakes only the followers
+// whose filter may select it. Filters and transitions are compared by marks: a namespace and a task have
+// one each, which others may have too.
 
-// waitEnd is why a wait ended.
-type waitEnd string
+// allMarks is how many marks there are.
+const allMarks = 1024
+
+// everyMark is the mark of a filter that selects transitions of every task.
+const everyMark = -1
+
+// eventMarks is a set of marks.
+type eventMarks [allMarks / 64]uint64
+
+func (m *eventMarks) add(mark int)      { m[mark/64] |= 1 << (mark % 64) }
+func (m *eventMarks) has(mark int) bool { return m[mark/64]>>(mark%64)&1 != 0 }
+
+func taskMark(id uuid) int { return (int(id[14])<<8 | int(id[15])) % allMarks }
+
+func namespaceMark(name string) int {
+	mark := uint32(2166136261) // FNV-1a
+	for i := range len(name) {
+		mark = (mark ^ uint32(name[i])) * 16777619
+	}
+	return int(mark % allMarks)
+}
+
+// mark returns a mark of all that the filter selects.
+func (f *eventFilter) mark() int {
+	switch {
+	case !f.task.isZero():
+		return taskMark(f.task)
+	case f.namespace != "":
+		return namespaceMark(f.namespace)
+	}
+	return everyMark
+}
+
+// addMarks adds the marks of the moves from a number up to another.
+func (l *eventLog) addMarks(marks *eventMarks, from, to uint64) {
+	var task uuid
+	for ; from < to; from++ {
+		if m := l.move(from); m.task != task {
+			task = m.task
+			marks.add(taskMark(task))
+			marks.add(namespaceMark(l.maker.templates[m.template].namespace))
+		}
+	}
+}
+
+// eventSpan holds the marks of spanMoves moves in a row, so that followers need not look at each.
+type eventSpan struct {
+	end   uint64 // number of the move after them; 0 for none
+	marks eventMarks
+}
 
 const (
-	waitReached  waitEnd = ""         // the task entered the state
-	waitTimedOut waitEnd = "timeout"  // the limit passed first
-	waitEnded    waitEnd = "ended"    // the task is over and can never enter it
-	waitExpired  waitEnd = "expired"  // the caller's credential expired first; the server says so
-	waitShutdown waitEnd = "shutdown" // the service ends
-	waitReset    waitEnd = "reset"    // the service was reset
+	spanMoves = 64
+	keptSpans = 256
 )
 
-// waiters are the requests that wait, by task. store.mu guards them.
-type waiters struct {
-	tasks  map[uuid]*awaited
-	count  int     // number of waiters
-	closed waitEnd // why nobody may wait any more; "" while waiting is allowed
+// spanAt returns the span that begins with a move. All of its moves are held.
+func (l *eventLog) spanAt(number uint64) *eventSpan {
+	span := &l.spans[number/spanMoves%keptSpans]
+	if span.end != number+spanMoves {
+		*span = eventSpan{end: number + spanMoves}
+		l.addMarks(&span.marks, number, span.end)
+	}
+	return span
 }
 
-// awaited is one task and its waiters.
-type awaited struct {
-	wants  stateSet // the states that any of them waits for, and the final states
-	passed stateSet // states that the task entered since the waiters were last notified
-	all    []*waiter
+// show returns the number of the first move that followers may not see yet, when they may see those of
+// the records up to a sequence.
+func (l *eventLog) show(seq uint64) uint64 {
+	l.shown = max(l.shown, l.first)
+	for end := l.end(); l.shown < end && l.move(l.shown).seq <= seq; {
+		l.shown++
+	}
+	return l.shown
 }
 
-// waiter is one wait. Its end may be read once done is closed.
-type waiter struct {
-	task  uuid
-	wants stateSet
-	place int // in awaited.all
-	done  chan struct{}
-	end   waitEnd
-	found slot // the task at that moment; empty if it must be looked up
+// eventRelay tells followers that there may be something for them. It runs while streams are open.
+type eventRelay struct {
+	streams atomic.Int64 // open now; changed under mu
+
+	mu      sync.Mutex         // taken before the store's; it guards all news too
+	stop    chan struct{}      // closed when the last stream is
+	waiting map[int]*eventNews // not told, by mark
+	told    uint64             // number of the first move that it has not told of
 }
 
-// join adds a waiter for a task that is in a state.
-func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
-	n := &waiter{task: id, wants: wants, done: make(chan struct{})}
-	if w.closed != "" {
-		n.finish(w.closed, slot{})
-		return n
-	}
-	if w.tasks == nil {
-		w.tasks = map[uuid]*awaited{}
-	}
-	a := w.tasks[id]
-	if a == nil {
-		a = &awaited{wants: finalStates}
-		w.tasks[id] = a
-	}
-	n.place = len(a.all)
-	a.all = append(a.all, n)
-	a.wants |= wants
-	a.passed |= wants & setOf(state) // the task may be in the state since its creation just now
-	w.count++
-	return n
+// eventNews is what followers with the same mark wait for.
+type eventNews struct {
+	done chan struct{} // closed when there may be something for them
+	from uint64        // number of the first move that may be, once it is closed
 }
 
-// moved is told every transition. It costs next to nothing while nobody waits.
-func (w *waiters) moved(id uuid, to taskState) {
-	if w.count == 0 {
-		return
-	}
-	if a := w.tasks[id]; a != nil {
-		a.passed |= setOf(to)
+// open counts a stream, and starts the relay for the first.
+func (r *eventRelay) open(s *store) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.streams.Add(1) == 1 {
+		r.stop = make(chan struct{})
+		go s.relayEvents(r.stop)
 	}
 }
 
-// hasNews reports whether notify has somebody to tell.
-func (w *waiters) hasNews(id uuid) bool {
-	if w.count == 0 {
-		return false
+// close counts a stream no more, and stops the relay after the last.
+func (r *eventRelay) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.streams.Add(-1) == 0 {
+		close(r.stop)
 	}
-	a := w.tasks[id]
-	if a == nil {
-		return false
-	}
-	if a.passed&a.wants == 0 {
-		a.passed = 0
-		return false
-	}
-	return true
 }
 
-// notify ends the waits for states that the task entered. All of them share the
-// slot: the task as it is now.
-func (w *waiters) notify(id uuid, now slot) {
-	a := w.tasks[id]
-	all, passed := a.all, a.passed
-	a.all, a.wants, a.passed = all[:0], finalStates, 0
-	for _, n := range all {
-		switch {
-		case n.wants&passed != 0:
-			n.finish(waitReached, now)
-		case passed&finalStates != 0:
-			n.finish(waitEnded, now)
-		default:
-			n.place = len(a.all)
-			a.all = append(a.all, n)
-			a.wants |= n.wants
+// relayShare is how long the relay lets moves collect for each stream besides the first, at most
+// relayPause, so that one look serves many.
+const (
+	relayShare = 10 * time.Microsecond
+	relayPause = 10 * time.Millisecond
+)
+
+// relayEvents tells followers of what is durable until it is stopped.
+func (s *store) relayEvents(stop <-chan struct{}) {
+	r := &s.events.relay
+	for {
+		news := s.journal.publishing.next()
+		r.tell(s)
+		select {
+		case <-stop:
+			return
+		case <-news:
+		}
+		pause := min(time.Duration(r.streams.Load()-1)*relayShare, relayPause)
+		if pause >= time.Millisecond && closedWithin(context.Background(), stop, pause) == nil {
+			return
 		}
 	}
-	w.count -= len(all) - len(a.all)
-	clear(all[len(a.all):])
-	if len(a.all) == 0 {
-		delete(w.tasks, id)
-	}
 }
 
-// finish ends the wait.
-func (n *waiter) finish(end waitEnd, found slot) {
-	n.end, n.found = end, found
-	close(n.done)
-}
-
-// finished reports whether the wait has ended.
-func (n *waiter) finished() bool {
-	select {
-	case <-n.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// withdraw ends one wait for another reason, unless it has ended. awaited.wants
-// keeps its states: that only makes a few extra looks.
-func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
-	if n.finished() {
-		return
-	}
-	a := w.tasks[n.task]
-	last := len(a.all) - 1
-	a.all[n.place] = a.all[last]
-	a.all[n.place].place = n.place
-	a.all[last] = nil
-	if a.all = a.all[:last]; last == 0 {
-		delete(w.tasks, n.task)
-	}
-	w.count--
-	n.finish(why, found)
-}
-
-// dropTask ends the waits for a task that is dropped, with the task as it was.
-func (w *waiters) dropTask(id uuid, was slot) {
-	a := w.tasks[id]
-	if a == nil {
-		return
-	}
-	for _, n := range a.all {
-		n.finish(waitEnded, was)
-	}
-	w.count -= len(a.all)
-	delete(w.tasks, id)
-}
-
-// releaseAll ends every wait. The tasks are looked up afterwards, if they still
-// exist.
-func (w *waiters) releaseAll(why waitEnd) {
-	for _, a := range w.tasks {
-		for _, n := range a.all {
-			n.finish(why, slot{})
+// tell wakes the followers for whom there may be something among the durable moves.
+func (r *eventRelay) tell(s *store) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	marks, end := s.marksSince(r.told)
+	for mark, n := range r.waiting {
+		if mark == everyMark || marks.has(mark) {
+			n.from = r.told
+			close(n.done)
+			delete(r.waiting, mark)
 		}
 	}
-	w.tasks, w.count = nil, 0
+	r.told = end
 }
 
-// await begins a wait for a task to enter one of the states. It is over at once
-// if the task is in one or can never be.
-func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
+// marksSince returns the marks of the durable moves from a number on, and the number of the next. If
+// there are too many, or some are gone, these are all marks.
+func (s *store) marksSince(from uint64) (marks eventMarks, end uint64) {
+	limit := s.journal.published.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pos, ok := s.byID[id]
-	if !ok {
-		return nil, taskNotFound(id)
+	log := &s.events
+	end = log.show(limit)
+	if from >= log.first && end-from <= keptSpans*spanMoves {
+		log.addMarks(&marks, from, end)
+		return marks, end
 	}
-	state, err := s.stateLocked(pos)
-	if err != nil {
-		return nil, err
+	for i := range marks {
+		marks[i] = math.MaxUint64
 	}
-	end, over := waitReached, wants.has(state)
-	if !over && state.final() {
-		end, over = waitEnded, true
-	}
-	if over {
-		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
-		n.finish(end, s.copyLocked(pos))
-		return n, nil
-	}
-	return s.waiters.join(id, wants, state), nil
+	return marks, end
 }
 
-// stateLocked returns the state of the task at a position.
-func (s *store) stateLocked(pos uint32) (taskState, error) {
-	if live := s.slots[pos].live; live != nil {
-		return live.state, nil
+// news returns a channel that is closed when more for the follower is durable, perhaps also at other
+// times. The follower asks for it before it reads, and calls skip before it reads again.
+func (f *follower) news() <-chan struct{} {
+	r := &f.store.events.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	mark := f.filter.mark()
+	n := r.waiting[mark]
+	if n == nil {
+		n = &eventNews{done: make(chan struct{})}
+		if r.waiting == nil {
+			r.waiting = map[int]*eventNews{}
+		}
+		r.waiting[mark] = n
 	}
-	h, err := readTaskHeader(s.slots[pos].line)
-	return h.state, err
+	f.waits = n
+	return n.done
 }
 
-// stopWaiting ends a wait at its limit, with the task as it is, unless it has
-// ended.
-func (s *store) stopWaiting(n *waiter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found slot
-	if pos, ok := s.byID[n.task]; ok && !n.finished() {
-		found = s.copyLocked(pos)
-	}
-	s.waiters.withdraw(n, waitTimedOut, found)
-}
-
-// notifyWaiters tells the waiters of a task which states it entered.
-func (s *store) notifyWaiters(t *task) {
-	if !s.waiters.hasNews(t.id) {
+// skip passes over moves that the filter excludes, as the relay knows, after the follower has read all
+// that there were.
+func (f *follower) skip() {
+	if f.filter.kind == domainKind {
 		return
 	}
-	now := s.copyLocked(t.pos)
-	if now.live == nil && len(t.steps)*stepMemory <= smallCopy {
-		now.live = t.clone() // in less time than they would need to decode its line
+	r := &f.store.events.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := f.waits.from
+	if r.waiting[f.filter.mark()] == f.waits { // not told
+		from = r.told
 	}
-	s.waiters.notify(t.id, now)
+	f.next = max(f.next, from)
 }
 
 // releaseWaiters ends every wait and the event streams, because the service ends. Later

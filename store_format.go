@@ -552,7 +552,7 @@ func (v *salvage) soundLines(name string, s *journalScanner) (lines []soundLine,
 		if bytes.HasPrefix(line, []byte(endHead)) {
 			continue
 		}
-		if reason := snapshotLineFault(line, whole, true); reason != "" {
+		if reason := (&checkedLine{whole: whole, fault: lineFault(line)}).faultUnless(true); reason != "" {
 			v.lose(name, s.number, "%s: %s is lost", reason, lineSubject(line))
 			bad++
 			continue

@@ -88,7 +88,9 @@ func TestCheckStoreNeedsDirectory(t *testing.T) {
 // blindLoader is a loader that ignores everything.
 type blindLoader struct{}
 
-func (blindLoader) snapshotLine([]byte) error { return nil }
+func (blindLoader) expect(int) {}
+
+func (blindLoader) snapshotLine(*checkedLine) error { return nil }
 
 func (blindLoader) record(uint64, []byte) error { return nil }
 

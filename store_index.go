@@ -674,16 +674,26 @@ func (x *taskIndex) point(place *taskPlace, ascending bool) timePoint {
 
 // list returns the page that a query asks for.
 func (x *taskIndex) list(q *taskQuery) (r taskRange) {
-	if q.counted {
-		r.counts = x.countStates(q.taskFilter)
+	if q.counted && q.states != 0 {
+		any := taskQuery{taskFilter: q.taskFilter, counted: true}
+		any.states = 0
+		r.counts = x.list(&any).counts
 	}
 	sel, ok := x.selected(&q.taskFilter)
-	switch {
-	case !ok:
-	case sel.few != nil:
-		x.listFew(sel.among(), q, &r)
-	default:
-		x.listMany(x.meets[0].of(sel.sets...), q, &r)
+	if !ok {
+		return r
+	}
+	var few []uint32
+	var many *bitset
+	if sel.few != nil {
+		few = sel.among()
+		x.listFew(few, q, &r)
+	} else {
+		many = x.meets[0].of(sel.sets...)
+		x.listMany(many, q, &r)
+	}
+	if q.counted && q.states == 0 {
+		r.counts = x.countStates(few, many)
 	}
 	return r
 }
@@ -709,29 +719,42 @@ func (x *taskIndex) listFew(few []uint32, q *taskQuery, r *taskRange) {
 	}
 }
 
-// listMany makes the page of a set.
+// listMany makes the page of a set, from the end of the order if that is nearer.
 func (x *taskIndex) listMany(set *bitset, q *taskQuery, r *taskRange) {
+	ascending, skip, limit := q.ascending, q.skip, min(q.limit, set.total-q.skip)
+	rest := max(set.total-skip-limit, 0)
+	turned := q.after == nil && rest < skip
+	if turned {
+		ascending, skip = !ascending, rest
+	}
 	groups := x.groups(q.order)
-	if q.ascending {
+	if ascending {
 		slices.Reverse(groups)
 	}
 	var p timePoint
 	if q.after != nil {
-		p = x.point(q.after, q.ascending)
+		p = x.point(q.after, ascending)
 	}
-	skip, left := q.skip, 0
+	left := 0
 	for i := range groups {
 		g := &groups[i]
 		if q.after != nil {
-			g.beyond = g.after(p, q.ascending)
+			g.beyond = g.after(p, ascending)
+		} else if len(r.positions) >= limit {
+			break
 		}
 		part := x.part(set, g)
-		if n := min(part.total-skip, q.limit-len(r.positions)); n > 0 {
-			r.positions = x.pageOf(r.positions, part, g, skip, n, q.ascending)
+		if n := min(part.total-skip, limit-len(r.positions)); n > 0 {
+			r.positions = x.pageOf(r.positions, part, g, skip, n, ascending)
 		}
 		skip, left = max(skip-part.total, 0), left+part.total
 	}
-	r.total, r.before = set.total, set.total-left
+	if r.total = set.total; q.after != nil {
+		r.before = set.total - left
+	}
+	if turned {
+		slices.Reverse(r.positions)
+	}
 }
 
 // part returns the positions of a set that are in a group.
@@ -765,37 +788,29 @@ func (x *taskIndex) pageOf(to []uint32, part *bitset, g *taskGroup, skip, n int,
 }
 
 // count returns how many tasks match.
-func (x *taskIndex) count(f *taskFilter) int {
-	sel, ok := x.selected(f)
-	switch {
-	case !ok:
-		return 0
-	case sel.few != nil:
-		return len(sel.among())
-	}
-	return x.meets[0].of(sel.sets...).total
-}
+func (x *taskIndex) count(f *taskFilter) int { return x.list(&taskQuery{taskFilter: *f}).total }
 
-// countStates returns how many tasks in each state match, whatever states the filter
-// selects.
-func (x *taskIndex) countStates(f taskFilter) (counts stateCount) {
-	f.states = 0
-	sel, ok := x.selected(&f)
-	if !ok {
+// countStates counts positions, few or many, by the states of their tasks.
+func (x *taskIndex) countStates(few []uint32, set *bitset) (counts stateCount) {
+	for _, pos := range few {
+		counts[slices.IndexFunc(x.states[:], func(s bitset) bool { return s.has(pos) })]++
+	}
+	if set == nil {
 		return counts
 	}
-	if sel.few != nil {
-		for _, pos := range sel.among() {
-			counts[slices.IndexFunc(x.states[:], func(s bitset) bool { return s.has(pos) })]++
-		}
-		return counts
-	}
-	set := x.meets[0].of(sel.sets...)
+	rest, largest := set.total, 0
 	for s := range x.states {
-		if x.states[s].count() > 0 {
-			counts[s] = x.meets[1].of(set, &x.states[s]).total
+		if x.states[s].count() > x.states[largest].count() {
+			largest = s
 		}
 	}
+	for s := range x.states {
+		if s != largest && x.states[s].count() > 0 {
+			counts[s] = x.meets[1].of(set, &x.states[s]).total
+			rest -= counts[s]
+		}
+	}
+	counts[largest] = rest
 	return counts
 }
 
@@ -816,7 +831,7 @@ func (sl slot) created() instant {
 	if sl.live != nil {
 		return sl.live.created
 	}
-	return instant(lineNumber(sl.line, `,"created":`))
+	return instant(sl.line.number(`,"created":`))
 }
 
 func (s *store) createdAt(pos uint32) instant { return s.slots[pos].created() }
@@ -825,7 +840,7 @@ func (s *store) seqAt(pos uint32) uint64 {
 	if t := s.slots[pos].live; t != nil {
 		return t.seq
 	}
-	return lineNumber(s.slots[pos].line, `,"seq":`)
+	return s.slots[pos].line.number(`,"seq":`)
 }
 
 func (s *store) correlatedAt(id uuid) (uint32, bool) {

@@ -24,7 +24,7 @@ func BenchmarkCounting(b *testing.B) {
 	svc := benchService(b, "")
 	q := must(parseTaskRequest([]byte(diamondBody)))(b)
 	must(svc.createTask(b.Context(), q, true))(b)
-	line := svc.store.slots[0].line
+	line := svc.store.slots[0].line.text()
 	if line == nil {
 		b.Fatal("the diamond did not end")
 	}
@@ -108,7 +108,7 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 	var lines [][]byte
 	for i := range svc.store.slots {
 		if line := svc.store.slots[i].line; line != nil {
-			lines = append(lines, line)
+			lines = append(lines, line.text())
 		}
 	}
 	return svc, lines
@@ -143,7 +143,7 @@ func fillStored(b *testing.B, tasks int) *service {
 	l := &restorer{s: svc.store}
 	first := svc.ids.reserve(8 * tasks)
 	for i := range tasks - storedLive {
-		noError(b, l.snapshotLine(storedLine(b, lines[i%len(lines)], i, tasks, first.plus(8*i))))
+		noError(b, l.line(cutSum(storedLine(b, lines[i%len(lines)], i, tasks, first.plus(8*i)))))
 	}
 	svc.clock.(*virtualClock).advance(storedHours * time.Hour)
 	for i := range storedLive {

@@ -59,6 +59,7 @@ type journalOptions struct {
 	log      *slog.Logger
 	now      func() instant  // for times in the status and in headers
 	until    context.Context // reading the files fails when it ends; nil for never
+	shows    *readProgress   // of reading the files; nil for nobody
 }
 
 // commitGroup is a set of records that go to disk together, and the callers
@@ -227,7 +228,7 @@ func (j *journal) path(name string) string { return filepath.Join(j.o.dir, name)
 
 // recover reads the files, tidies them up and opens the newest journal.
 func (j *journal) recover(l loader) error {
-	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l, until: j.o.until}
+	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l, until: j.o.until, shows: j.o.shows}
 	if err := r.read(); err != nil {
 		return fmt.Errorf("open store %s: %w; nothing was changed, see \"stepwell store check\"", j.o.dir, err)
 	}
@@ -617,6 +618,7 @@ func (j *journal) run() {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
 			}
 			j.flushWatched(true)
+			t.lazy.Reset(lazyFlush) // what came meanwhile is new
 		case <-j.dirty:
 			t.lazy.Reset(lazyFlush)
 		case <-t.lazy.C:

@@ -51,8 +51,10 @@ type gathered struct {
 	records  []string
 }
 
-func (g *gathered) snapshotLine(line []byte) error {
-	g.snapshot = append(g.snapshot, string(line))
+func (g *gathered) expect(int) {}
+
+func (g *gathered) snapshotLine(line *checkedLine) error {
+	g.snapshot = append(g.snapshot, string(line.text))
 	return nil
 }
 
@@ -1085,7 +1087,9 @@ func BenchmarkJournalAppend(b *testing.B) {
 // countingLoader is a loader that only counts lines.
 type countingLoader struct{ lines int }
 
-func (c *countingLoader) snapshotLine([]byte) error { c.lines++; return nil }
+func (c *countingLoader) expect(int) {}
+
+func (c *countingLoader) snapshotLine(*checkedLine) error { c.lines++; return nil }
 
 func (c *countingLoader) record(uint64, []byte) error { c.lines++; return nil }
 

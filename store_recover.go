@@ -54,6 +54,8 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 )
 
 const (
@@ -72,9 +74,11 @@ var storeFiles = [...]string{snapshotName, journalOldName, journalName, journalT
 
 // loader takes what a start reads: the lines of the snapshot, then the records
 // after the sequence that it covers. The lines are complete, without their
-// newline, and checked; the loader may keep them but not write to them.
+// newline, and checked. The loader may keep a record's line but not write to it; it must
+// not keep that of a snapshot.
 type loader interface {
-	snapshotLine(line []byte) error
+	expect(lines int) // of the snapshot, at most
+	snapshotLine(line *checkedLine) error
 	record(seq uint64, line []byte) error
 }
 
@@ -84,6 +88,7 @@ type recovery struct {
 	dir    string
 	loader loader
 	until  context.Context // reading fails when it ends; nil for never
+	shows  *readProgress   // nil for nobody
 
 	id            string // of the store; "" if no file has one
 	hasSnapshot   bool
@@ -106,8 +111,52 @@ type recovery struct {
 
 func (r *recovery) path(name string) string { return filepath.Join(r.dir, name) }
 
+// readProgress is how much of a store was read.
+type readProgress struct{ done, all atomic.Int64 } // bytes
+
+// String returns why the service is not ready.
+func (p *readProgress) String() string {
+	if all := p.all.Load(); all > 0 {
+		return fmt.Sprintf("the service is starting: %d %% of the store was read", min(100*p.done.Load()/all, 99))
+	}
+	return "the service is starting"
+}
+
+// progressReader counts what is read.
+type progressReader struct {
+	io.Reader
+	shows *readProgress
+}
+
+func (p *readProgress) follow(src io.Reader) io.Reader {
+	if p == nil {
+		return src
+	}
+	return progressReader{src, p}
+}
+
+func (r progressReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.shows.done.Add(int64(n))
+	return n, err
+}
+
+// measure finds out how much there is to read.
+func (r *recovery) measure() {
+	for _, name := range storeFiles {
+		if f, err := r.disk.open(r.path(name)); err == nil {
+			n, _ := f.size() // if that fails, so will the reading
+			r.shows.all.Add(n)
+			f.Close()
+		}
+	}
+}
+
 // read passes the store to the loader. The error names file, line and reason.
 func (r *recovery) read() error {
+	if r.shows != nil {
+		r.measure()
+	}
 	if err := r.readSnapshot(); err != nil {
 		return err
 	}
@@ -138,7 +187,7 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	return newJournalScanner(endedBy(r.until, f), size), f, nil
+	return newJournalScanner(r.shows.follow(endedBy(r.until, f)), size), f, nil
 }
 
 // endingReader fails once its context has ended, and so ends a long start soon.
@@ -160,87 +209,6 @@ func (r endingReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return r.src.Read(p)
-}
-
-func (r *recovery) readSnapshot() error {
-	s, f, err := r.scan(snapshotName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	h, err := readHeader(snapshotName, s)
-	if err != nil {
-		return err
-	}
-	if h.Snapshot == "" {
-		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
-	}
-	r.id = h.Store
-	if err := r.readSnapshotLines(s, &h); err != nil {
-		return err
-	}
-	r.hasSnapshot, r.covered, r.last, r.snapshotBytes = true, h.Seq, h.Seq, s.end
-	return nil
-}
-
-func (r *recovery) readSnapshotLines(s *journalScanner, h *storeHeader) error {
-	var sums lineSums
-	for n := uint64(0); ; n++ {
-		line, whole, err := s.next()
-		if err == io.EOF && n >= h.Count && h.Format == 1 {
-			return nil
-		}
-		if err == io.EOF {
-			return &damage{snapshotName, s.number, fmt.Sprintf("the file ends after %d of %d lines", n, h.Count)}
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", snapshotName, err)
-		}
-		if n == h.Count && h.Format > 1 {
-			return r.readSnapshotEnd(s, line, whole, sums.appendEnd(nil, n))
-		}
-		if reason := snapshotLineFault(line, whole, n < h.Count); reason != "" {
-			return &damage{snapshotName, s.number, reason}
-		}
-		sums.add(line[len(line)-len(sumTail):])
-		if err := r.loader.snapshotLine(line); err != nil {
-			return fmt.Errorf("%s, line %d: %w", snapshotName, s.number, err)
-		}
-	}
-}
-
-// readSnapshotEnd checks the last line, which depends on all others.
-func (r *recovery) readSnapshotEnd(s *journalScanner, line []byte, whole bool, want []byte) error {
-	reason := snapshotLineFault(line, whole, true)
-	switch {
-	case reason == "" && !bytes.HasPrefix(line, []byte(endHead)):
-		reason = "there are more lines than the header says"
-	case reason == "" && !bytes.Equal(line, want[:len(want)-1]):
-		reason = "the lines before it are not those that were written, or not in their order"
-	}
-	if reason != "" {
-		return &damage{snapshotName, s.number, reason}
-	}
-	if _, _, err := s.next(); err == nil {
-		return &damage{snapshotName, s.number, "there are more lines than the header says"}
-	} else if err != io.EOF {
-		return fmt.Errorf("read %s: %w", snapshotName, err)
-	}
-	return nil
-}
-
-// snapshotLineFault returns what is wrong with a line of a snapshot, or "".
-func snapshotLineFault(line []byte, whole, expected bool) string {
-	switch {
-	case !whole:
-		return "the line is incomplete"
-	case !expected:
-		return "there are more lines than the header says"
-	}
-	return lineFault(line)
 }
 
 // chooseJournals finds the row of the table above.
@@ -568,18 +536,25 @@ type restorer struct {
 	admit  func(t *template) error // refuses templates; nil refuses none
 }
 
-// snapshotLine loads one line of the snapshot: a template, figures, events,
-// dropped tasks, or a task.
-func (l *restorer) snapshotLine(line []byte) error {
-	return l.line(cutSum(line))
+// expect makes room for as many tasks.
+func (l *restorer) expect(lines int) {
+	l.s.slots, l.s.byID = slices.Grow(l.s.slots, lines), make(map[uuid]uint32, lines)
 }
 
-// line loads such a line without its checksum.
+// snapshotLine loads one line of the snapshot: a template, figures, events,
+// dropped tasks, or a task.
+func (l *restorer) snapshotLine(line *checkedLine) error {
+	if line.isTask {
+		return l.task(&line.task)
+	}
+	return l.line(cutSum(bytes.Clone(line.text)))
+}
+
+// line loads such a line, which it may keep.
 func (l *restorer) line(line []byte) error {
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
 	}
-	line = apart(line)
 	if bytes.HasPrefix(line, []byte(figuresHead)) {
 		return l.figuresLine(line)
 	}
@@ -595,10 +570,16 @@ func (l *restorer) line(line []byte) error {
 	if bytes.HasPrefix(line, []byte(subscriberHead)) {
 		return l.subscriberLine(line)
 	}
-	h, err := readTaskHeader(line)
-	if err != nil {
-		return err
+	t := readStoredTask(line, new(lineSlab))
+	return l.task(&t)
+}
+
+// task loads a task.
+func (l *restorer) task(t *storedTask) error {
+	if t.err != nil {
+		return t.err
 	}
+	h := &t.taskHeader
 	tpl := l.s.template(h.template)
 	if tpl == nil {
 		return fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)
@@ -607,18 +588,14 @@ func (l *restorer) line(line []byte) error {
 		return fmt.Errorf("duplicate task %s", h.id)
 	}
 	if l.s.analytics.covered == 0 && h.dead == nil {
-		if line, h, err = withLetters(line, h, tpl); err != nil {
+		if err := t.addLetters(tpl); err != nil {
 			return err
 		}
 	}
-	r, err := h.creationRecord()
-	if err != nil {
-		return err
-	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
-	l.noteAhead(&h)
-	pos := l.s.insert(h.id, slot{line: line}, tpl, r.created, h.created)
-	l.s.requests.insert(r.created.request, h.id, h.created)
+	l.noteAhead(h)
+	pos := l.s.insert(h.id, slot{line: t.line}, tpl, t.by, h.created)
+	l.s.requests.insert(t.by.request, h.id, h.created)
 	l.s.noteID(h.lastID)
 	l.s.index.move(pos, taskPending, h.state, l.s.slots[pos].in)
 	l.s.index.touch(pos, h.updated, h.completed)
@@ -629,28 +606,27 @@ func (l *restorer) line(line []byte) error {
 		l.s.dead.insert(row)
 	}
 	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
-	t, err := l.replayed(&h, tpl)
+	live, err := l.replayed(h, tpl)
 	if err != nil {
 		return err
 	}
 	if !h.state.ended() {
-		t.pos, t.indexed, t.weight = pos, t.state, t.weigh()
-		l.s.slots[pos].live, l.s.slots[pos].line = t, nil
+		live.pos, live.indexed, live.weight = pos, live.state, live.weigh()
+		l.s.slots[pos].live, l.s.slots[pos].line = live, nil
 	}
 	l.s.retain.resize(l.s.slots[pos].bytes())
 	return nil
 }
 
-// withLetters returns a line with the dead letters of its task. The first version, which
-// kept no figures either, had none.
-func withLetters(line []byte, h taskHeader, tpl *template) ([]byte, taskHeader, error) {
-	t, err := h.replay(tpl, unobserved{})
-	if err != nil || len(t.dead) == 0 {
-		return line, h, err
+// addLetters adds the dead letters of a task. The first version, which kept no figures
+// either, had none.
+func (t *storedTask) addLetters(tpl *template) error {
+	again, err := t.replay(tpl, unobserved{})
+	if err != nil || len(again.dead) == 0 {
+		return err
 	}
-	line = t.appendTaskLine(nil)
-	h, err = readTaskHeader(line)
-	return line, h, err
+	*t = readStoredTask(again.appendTaskLine(nil), new(lineSlab))
+	return t.err
 }
 
 // noteAhead notes a line that has records which the journal repeats.
@@ -701,6 +677,7 @@ func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	if h.state.ended() && !uncounted && !recent {
 		return nil, nil
 	}
+	h.log = bytes.Clone(h.log) // the task or the event log keeps parts of it
 	return h.replay(tpl, obs)
 }
 

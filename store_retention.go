@@ -247,7 +247,7 @@ func (s *store) awaited(pos uint32) bool {
 	if len(s.events.domain.subscriptions) == 0 {
 		return false
 	}
-	h, err := readTaskHead(s.slots[pos].line)
+	h, err := readTaskHead(s.slots[pos].line.text())
 	return err == nil && s.events.domain.awaited(s.template(h.template), h.lastSeq)
 }
 
@@ -281,7 +281,7 @@ func (c *change) dropFinished(most int) (more bool) {
 // remove undoes insert and reindex for a finished task.
 func (s *store) remove(pos uint32) error {
 	sl := &s.slots[pos]
-	h, err := readTaskHead(sl.line)
+	h, err := readTaskHead(sl.line.text())
 	if err != nil {
 		return err
 	}
@@ -688,7 +688,7 @@ func (sl slot) origin() (uuid, *creation, error) {
 	if sl.live != nil {
 		return sl.live.id, sl.live.by, nil
 	}
-	h, err := readTaskHeader(sl.line)
+	h, err := readTaskHeader(sl.line.text())
 	if err != nil {
 		return uuid{}, nil, err
 	}

@@ -71,7 +71,7 @@ func (s *store) viewAt(pos uint32) (*task, error) {
 	if live := s.slots[pos].live; live != nil {
 		return live, nil
 	}
-	return s.readTaskLine(s.slots[pos].line)
+	return s.readTaskLine(s.slots[pos].line.text())
 }
 
 // retaining returns a configuration that keeps n finished tasks.

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,7 +13,9 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -432,11 +435,16 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 // eachLine calls f with the line of every task below a position, outside the
 // lock. The caller has called holdLocked; what was passed may be dropped.
 func (s *store) eachLine(below int, f func(line []byte) error) error {
-	lines := make([][]byte, 0, snapshotBatch)
+	lines := make([]shortLine, 0, snapshotBatch)
+	var room []byte
 	for from := 0; from < below; {
 		lines, from = s.lineBatch(lines[:0], from, min(from+snapshotBatch, below))
 		for _, line := range lines {
-			if err := f(line); err != nil {
+			text := line.textIn(room)
+			if !line.isWhole() {
+				room = text
+			}
+			if err := f(text); err != nil {
 				return err
 			}
 		}
@@ -476,7 +484,7 @@ const lineBatchBytes = 1 << 20
 
 // lineBatch appends the lines of the tasks at positions from up to to, under the
 // lock, or of the first of these. It returns the position to go on from.
-func (s *store) lineBatch(lines [][]byte, from, to int) ([][]byte, int) {
+func (s *store) lineBatch(lines []shortLine, from, to int) ([]shortLine, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retain.passed = from
@@ -503,6 +511,222 @@ func (s *store) compact() error {
 		}
 	}
 	return s.snapshot()
+}
+
+// Reading a snapshot at a start.
+
+func (r *recovery) readSnapshot() error {
+	s, f, err := r.scan(snapshotName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h, err := readHeader(snapshotName, s)
+	if err != nil {
+		return err
+	}
+	if h.Snapshot == "" {
+		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
+	}
+	r.id = h.Store
+	r.loader.expect(int(min(h.Count, uint64(max(s.left, 0)/leastLine))))
+	lines := readAhead(s)
+	defer lines.stop()
+	if err := r.readSnapshotLines(lines, &h); err != nil {
+		return err
+	}
+	r.hasSnapshot, r.covered, r.last, r.snapshotBytes = true, h.Seq, h.Seq, lines.end
+	return nil
+}
+
+func (r *recovery) readSnapshotLines(s *lineReader, h *storeHeader) error {
+	var sums lineSums
+	for n := uint64(0); ; n++ {
+		line, err := s.next()
+		if err == io.EOF && n >= h.Count && h.Format == 1 {
+			return nil
+		}
+		if err == io.EOF {
+			return &damage{snapshotName, s.number, fmt.Sprintf("the file ends after %d of %d lines", n, h.Count)}
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", snapshotName, err)
+		}
+		if n == h.Count && h.Format > 1 {
+			return r.readSnapshotEnd(s, line, sums.appendEnd(nil, n))
+		}
+		if reason := line.faultUnless(n < h.Count); reason != "" {
+			return &damage{snapshotName, s.number, reason}
+		}
+		sums.add(line.text[len(line.text)-len(sumTail):])
+		if err := r.loader.snapshotLine(line); err != nil {
+			return fmt.Errorf("%s, line %d: %w", snapshotName, s.number, err)
+		}
+	}
+}
+
+// readSnapshotEnd checks the last line, which depends on all others.
+func (r *recovery) readSnapshotEnd(s *lineReader, line *checkedLine, want []byte) error {
+	reason := line.faultUnless(true)
+	switch {
+	case reason == "" && !bytes.HasPrefix(line.text, []byte(endHead)):
+		reason = "there are more lines than the header says"
+	case reason == "" && !bytes.Equal(line.text, want[:len(want)-1]):
+		reason = "the lines before it are not those that were written, or not in their order"
+	}
+	if reason != "" {
+		return &damage{snapshotName, s.number, reason}
+	}
+	if _, err := s.next(); err == nil {
+		return &damage{snapshotName, s.number, "there are more lines than the header says"}
+	} else if err != io.EOF {
+		return fmt.Errorf("read %s: %w", snapshotName, err)
+	}
+	return nil
+}
+
+// faultUnless returns what is wrong with the line, or "".
+func (l *checkedLine) faultUnless(expected bool) string {
+	switch {
+	case !l.whole:
+		return "the line is incomplete"
+	case !expected:
+		return "there are more lines than the header says"
+	}
+	return l.fault
+}
+
+// lineReader reads the lines of a snapshot: one goroutine reads blocks of them, and others check and
+// decode the lines, while the start loads those before them.
+type lineReader struct {
+	blocks chan *lineBlock // in their order; nil blocks are free...
+	unused chan *lineBlock
+	quit   chan struct{}
+	done   sync.WaitGroup
+
+	block  *lineBlock // that next takes lines from
+	at     int
+	number int   // of the line returned last, from 1
+	end    int64 // the offset after it
+}
+
+// lineBlock is some lines that follow one another.
+type lineBlock struct {
+	text    []byte
+	lines   []checkedLine
+	err     error         // of reading on after them
+	decoded chan struct{} // closed once lines is complete
+}
+
+// checkedLine is a line of a snapshot, as far as it can be understood without the others.
+type checkedLine struct {
+	text   []byte // without its newline
+	whole  bool   // it has its newline
+	fault  string // what is wrong with it, or ""
+	isTask bool
+	task   storedTask
+}
+
+// leastLine is the least length of the line of a task.
+const leastLine = 256
+
+// lineBlockSize is about how many bytes of lines are decoded at a time.
+const lineBlockSize = 512 << 10
+
+// readAhead begins to read the lines after those that the scanner has returned.
+func readAhead(s *journalScanner) *lineReader {
+	r := &lineReader{
+		blocks: make(chan *lineBlock, runtime.GOMAXPROCS(0)), unused: make(chan *lineBlock, 2+runtime.GOMAXPROCS(0)),
+		quit: make(chan struct{}), block: &lineBlock{}, number: s.number, end: s.end,
+	}
+	r.done.Go(func() { r.read(s.src, s.chunk[s.at:]) })
+	return r
+}
+
+// stop ends the reading, before the file is closed.
+func (r *lineReader) stop() {
+	close(r.quit)
+	r.done.Wait()
+}
+
+// read reads all blocks. What was read before them is rest.
+func (r *lineReader) read(src io.Reader, rest []byte) {
+	for b := (&lineBlock{}); b.err == nil; {
+		select {
+		case b = <-r.unused:
+		default:
+			b = &lineBlock{text: make([]byte, 0, lineBlockSize)}
+		}
+		rest = b.read(src, rest)
+		b.decoded = make(chan struct{})
+		go b.decode()
+		select {
+		case r.blocks <- b:
+		case <-r.quit:
+			return
+		}
+	}
+}
+
+// read reads whole lines, at least one, after the rest of the block before. It returns its own rest.
+func (b *lineBlock) read(src io.Reader, rest []byte) []byte {
+	b.text = append(b.text[:0], rest...)
+	for {
+		b.text = slices.Grow(b.text, lineBlockSize/2)
+		n, err := io.ReadFull(src, b.text[len(b.text):cap(b.text)])
+		b.text = b.text[:len(b.text)+n]
+		if err == io.ErrUnexpectedEOF {
+			err = io.EOF
+		}
+		if b.err = err; err == io.EOF {
+			return nil
+		}
+		if end := bytes.LastIndexByte(b.text, '\n') + 1; end > 0 || err != nil {
+			rest = append(rest[:0], b.text[end:]...)
+			b.text = b.text[:end]
+			return rest
+		}
+	}
+}
+
+// decode checks and decodes the lines.
+func (b *lineBlock) decode() {
+	defer close(b.decoded)
+	var slab lineSlab
+	b.lines = b.lines[:0]
+	for rest := b.text; len(rest) > 0; {
+		l := checkedLine{}
+		l.text, rest, l.whole = bytes.Cut(rest, []byte("\n"))
+		l.fault = lineFault(l.text)
+		if l.isTask = l.fault == "" && bytes.HasPrefix(l.text, []byte(taskHead)); l.isTask {
+			l.task = readStoredTask(cutSum(l.text), &slab)
+		}
+		b.lines = append(b.lines, l)
+	}
+}
+
+// next returns the next line, which is valid until the one after it. The error is io.EOF after the last.
+func (r *lineReader) next() (*checkedLine, error) {
+	for r.at == len(r.block.lines) {
+		if r.block.err != nil {
+			return nil, r.block.err
+		}
+		if r.block.text != nil {
+			r.unused <- r.block // has room for all
+		}
+		r.block, r.at = <-r.blocks, 0
+		<-r.block.decoded
+	}
+	l := &r.block.lines[r.at]
+	r.at++
+	r.number++
+	if r.end += int64(len(l.text)); l.whole {
+		r.end++
+	}
+	return l, nil
 }
 
 // subscriberHead is the start of the snapshot's line about a subscriber:

@@ -395,7 +395,7 @@ func TestLinesAreMadeInBatches(t *testing.T) {
 	}
 	from, seen := 0, 0
 	for from < 8 {
-		var lines [][]byte
+		var lines []shortLine
 		lines, from = s.store.lineBatch(nil, from, 8)
 		if seen += len(lines); len(lines) == 0 || len(lines) > 3 {
 			t.Fatalf("got %d lines at once; want at most 3", len(lines))

@@ -58,7 +58,7 @@ type stateCut struct {
 
 // keptTask is a task as it was at a moment: its line, or the log of a live one.
 type keptTask struct {
-	line []byte
+	line shortLine
 	live *taskLog
 }
 
@@ -204,9 +204,10 @@ func (s *store) writeTasks(cut *stateCut, add func(line []byte) error) error {
 func (s *store) lineAt(k *keptTask, seq uint64) ([]byte, error) {
 	l := k.live
 	if l == nil {
-		h, err := readTaskHead(k.line)
+		line := k.line.text()
+		h, err := readTaskHead(line)
 		if err != nil || h.lastSeq <= seq {
-			return k.line, err
+			return line, err
 		}
 		l = &taskLog{id: h.id, tpl: s.template(h.template), log: h.log[1 : len(h.log)-1]}
 	}

@@ -48,7 +48,7 @@ func lines(s *service) string {
 	defer s.store.mu.Unlock()
 	var b strings.Builder
 	for _, sl := range s.store.slots {
-		line := sl.line
+		line := sl.line.text()
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
 		}
@@ -322,7 +322,7 @@ func TestEndedTaskIsNotDecodedAtOnce(t *testing.T) {
 	if !kept(small) || kept(large) {
 		t.Errorf("kept: the small task %v, the large one %v; want the small one alone", kept(small), kept(large))
 	}
-	decoded := must(s.store.readTaskLine(s.store.slots[small.pos].line))(t)
+	decoded := must(s.store.readTaskLine(s.store.slots[small.pos].line.text()))(t)
 	if got, want := string(must(s.store.view(small.id))(t).appendTaskLine(nil)), string(decoded.appendTaskLine(nil)); got != want {
 		t.Errorf("the task that was kept has the line %s; want %s", got, want)
 	}

@@ -388,6 +388,8 @@ const anyState = stateSet(1<<taskStates - 1)
 // and a task with steps that its template does not declare has "last_id", the
 // greatest id of those. Everything before the log can be read without it.
 
+const taskHead = `{"task":"`
+
 // taskHeader is the part of a line that can be read without applying its log.
 type taskHeader struct {
 	id        uuid
@@ -484,11 +486,10 @@ func (t *task) appendTaskLine(b []byte) []byte {
 
 // lineID returns the id of the task in a line.
 func lineID(line []byte) (uuid, bool) {
-	const head = `{"task":"`
-	if len(line) < len(head)+36 {
+	if len(line) < len(taskHead)+36 {
 		return uuid{}, false
 	}
-	return parseUUID(line[len(head) : len(head)+36])
+	return parseUUID(line[len(taskHead) : len(taskHead)+36])
 }
 
 // lineNumber returns the number after a name of the line, which is one of its header: no

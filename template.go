@@ -646,7 +646,8 @@ func (l *templateLoader) problem(file string, err error) {
 func (l *templateLoader) directory(dir string) (files int, ok bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		l.problem(dir, fmt.Errorf("reading the templates directory: %w", templateFileReason(err)))
+		what := pick(templateFormat(dir) == "", "templates directory", "template")
+		l.problem(dir, fmt.Errorf("reading the %s: %w", what, templateFileReason(err)))
 		return 0, false
 	}
 	for _, e := range entries {

@@ -49,9 +49,9 @@ func TestExampleSuiteFails(t *testing.T) {
 		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"complete"`, `"error"`,
 			`error: 'the task is complete, not error: the task is complete: nothing is left to do'`},
 		{"test_order.py", "stepwell.py", "python3 -m unittest", `"order.json"`, `"odrer.json"`,
-			"odrer.json did not start: it says above why"},
+			"odrer.json did not start: its output says why"},
 		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"order.json"`, `"odrer.json"`,
-			"odrer.json did not start: it says above why"},
+			"odrer.json did not start: its output says why"},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +74,8 @@ func TestOwnHandlers(t *testing.T) {
 	wire.Long(t)
 	const want = "the task is blocked_by_failures, not complete: the task is blocked until an operator acts: step \"weigh\" " +
 		"failed for good; weigh: attempt 1 of 3 failed for good: 127.0.0.1:PORT replied 400 Bad Request: " +
-		"the parcel is empty (http_400), so an operator must reset, resolve, complete or cancel it"
+		"the parcel is empty (http_400), so an operator must reset, resolve, complete or cancel it; label: step \"weigh\", which it needs, failed for good: " +
+		"an operator must act on that one"
 	guide := string(readFile(t, testingGuide))
 	anyPort := regexp.MustCompile(`127.0.0.1:\d+ replied`)
 	told := func(text string) int {

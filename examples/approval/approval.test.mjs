@@ -13,7 +13,7 @@ await start(["--templates", new URL("approval.yaml", import.meta.url).pathname],
 test("a small expense is paid at once", async (t) => {
   const s = await sandbox(t), task = await s.create("expenses/approval", { amount: 20 });
   await s.status(task, "complete");
-  assert.equal((await s.results(task)).tell, "paid 20");
+  assert.equal(await s.result(task, "tell"), "paid 20");
 });
 
 test("a large expense waits for a person, even for a day", async (t) => {
@@ -23,14 +23,14 @@ test("a large expense waits for a person, even for a day", async (t) => {
   await s.calls("pay", 0);
   await s.complete(task, "approve", { approved: true });
   await s.status(task, "complete");
-  assert.equal((await s.results(task)).tell, "paid 200");
+  assert.equal(await s.result(task, "tell"), "paid 200");
 });
 
 test("a person may say no", async (t) => {
   const s = await sandbox(t), task = await s.create("expenses/approval", { amount: 200 });
   await s.complete(task, "approve", { approved: false, reason: "too dear" });
   await s.status(task, "complete");
-  assert.equal((await s.results(task)).tell, "rejected: too dear");
+  assert.equal(await s.result(task, "tell"), "rejected: too dear");
   await s.calls("pay", 0);
 });
 

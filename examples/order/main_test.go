@@ -29,7 +29,7 @@ func TestSoldOutOrderIsRefunded(t *testing.T) {
 	s := stepwelltest.New(t)
 	task := s.Create("shop/order", `{"item": "sold out", "amount": 30, "card": "4242"}`)
 	s.Status(task, "complete")
-	if got := fmt.Sprint(s.Results(task)["refund"]); got != "map[refunded:30]" {
+	if got := fmt.Sprint(s.Result(task, "refund")); got != "map[refunded:30]" {
 		t.Errorf("got %s; want all of the money back", got)
 	}
 	s.Calls("ship", 0)

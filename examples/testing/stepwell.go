@@ -54,7 +54,7 @@ type Sandbox struct {
 	t   testing.TB
 }
 
-// New creates a sandbox whose clock stands still. It ends with the test.
+// New creates a sandbox whose clock is frozen. It ends with the test.
 func New(t testing.TB) *Sandbox {
 	t.Helper()
 	noteInputs()
@@ -96,10 +96,14 @@ func (s *Sandbox) Call(method, path, body string) any {
 	text, _ := io.ReadAll(reply.Body)
 	var answer any
 	json.Unmarshal(text, &answer) // 204 has no body
+	object, ok := answer.(map[string]any)
+	if warning, found := object["warning"]; found { // such as an unknown step
+		s.t.Fatal(warning)
+	}
 	if reply.StatusCode < 400 {
 		return answer
 	}
-	if object, ok := answer.(map[string]any); ok {
+	if ok {
 		if refusal, ok := object["error"].(map[string]any); ok {
 			s.t.Fatal(refusal["message"])
 		}
@@ -111,7 +115,14 @@ func (s *Sandbox) Call(method, path, body string) any {
 // Stub scripts the outcomes of a step's attempts; the last one repeats.
 func (s *Sandbox) Stub(step string, outcomes ...string) {
 	s.t.Helper()
-	s.Call("POST", "/_stepwell/stubs", `{"match": {"step": "`+step+`"}, "outcomes": [`+strings.Join(outcomes, ", ")+`]}`)
+	s.StubThen("last", step, outcomes...)
+}
+
+// StubThen is Stub, but after the last outcome the step runs if then is "handler".
+func (s *Sandbox) StubThen(then, step string, outcomes ...string) {
+	s.t.Helper()
+	s.Call("POST", "/_stepwell/stubs", `{"match": {"step": "`+step+`"}, "outcomes": [`+strings.Join(outcomes, ", ")+
+		`], "then": "`+then+`"}`)
 }
 
 // Clock moves the clock: {"advance": "1h"}, or {"auto": true} to jump to each timer.
@@ -130,15 +141,9 @@ func (s *Sandbox) Create(template, context string) (task string) {
 // Complete completes a step as a person does; the result is JSON.
 func (s *Sandbox) Complete(task, step, result string) {
 	s.t.Helper()
-	s.idle()
-	for _, view := range s.steps(task) {
-		if view["name"] == step {
-			s.Call("PATCH", "/v1/tasks/"+task+"/workflow_steps/"+view["step_uuid"].(string), `{"action_type":
-				"complete_manually", "completion_data": {"result": `+result+`}, "reason": "test", "completed_by": "test"}`)
-			return
-		}
-	}
-	s.t.Fatalf("the task has no step %q", step)
+	id := s.step(task, step)["step_uuid"].(string)
+	s.Call("PATCH", "/v1/tasks/"+task+"/workflow_steps/"+id, `{"action_type": "complete_manually",
+		"completion_data": {"result": `+result+`}, "reason": "test", "completed_by": "test"}`)
 }
 
 // Status waits until nothing runs, and checks the status of a task. If it differs, the test ends and says why.
@@ -146,13 +151,19 @@ func (s *Sandbox) Status(task, want string) {
 	s.t.Helper()
 	s.idle()
 	if got := s.Call("GET", "/v1/tasks/"+task, "").(map[string]any)["status"]; got != want {
-		why := s.Call("GET", "/v1/tasks/"+task+"/explain", "").(map[string]any)
-		said := why["message"].(string)
-		for _, step := range why["steps"].([]any) {
-			said += fmt.Sprintf("; %s: %s", step.(map[string]any)["name"], step.(map[string]any)["message"])
-		}
-		s.t.Fatalf("the task is %s, not %s: %s", got, want, said)
+		s.t.Fatalf("the task is %s, not %s: %s", got, want, s.why(task))
 	}
+}
+
+// why says in one line why a task is stuck.
+func (s *Sandbox) why(task string) string {
+	s.t.Helper()
+	why := s.Call("GET", "/v1/tasks/"+task+"/explain", "").(map[string]any)
+	said := why["message"].(string)
+	for _, step := range why["steps"].([]any) {
+		said += fmt.Sprintf("; %s: %s", step.(map[string]any)["name"], step.(map[string]any)["message"])
+	}
+	return said
 }
 
 // Calls waits until nothing runs, and checks how often a step's handler or stub was called, in this sandbox. The
@@ -164,25 +175,31 @@ func (s *Sandbox) Calls(step string, want int) {
 	s.Call("POST", "/_stepwell/verify", string(body))
 }
 
-// Results waits until nothing runs, and returns the results of a task by step.
-func (s *Sandbox) Results(task string) map[string]any {
+// Result waits until nothing runs, and returns the result of a step. The test ends if the step has none.
+func (s *Sandbox) Result(task, step string) any {
 	s.t.Helper()
-	s.idle()
-	results := map[string]any{}
-	for _, view := range s.steps(task) {
-		if outcome, ok := view["results"].(map[string]any); ok {
-			results[view["name"].(string)] = outcome["result"]
-		}
+	found := s.step(task, step)
+	if state := found["current_state"]; state != "complete" && state != "resolved_manually" {
+		s.t.Fatalf("step %s has no result: %s", step, s.why(task))
 	}
-	return results
+	outcome, _ := found["results"].(map[string]any)
+	return outcome["result"]
 }
 
 func (s *Sandbox) idle() { s.t.Helper(); s.Call("POST", "/_stepwell/wait-idle", "") }
 
-func (s *Sandbox) steps(task string) (steps []map[string]any) {
+// step waits until nothing runs, and returns a step of a task.
+func (s *Sandbox) step(task, name string) map[string]any {
 	s.t.Helper()
-	for _, step := range s.Call("GET", "/v1/tasks/"+url.PathEscape(task)+"/workflow_steps", "").([]any) {
-		steps = append(steps, step.(map[string]any))
+	s.idle()
+	var names []string
+	for _, v := range s.Call("GET", "/v1/tasks/"+url.PathEscape(task)+"/workflow_steps", "").([]any) {
+		step := v.(map[string]any)
+		if step["name"] == name {
+			return step
+		}
+		names = append(names, step["name"].(string))
 	}
-	return steps
+	s.t.Fatalf("the task has no step %s; it has %s", name, strings.Join(names, ", "))
+	return nil
 }

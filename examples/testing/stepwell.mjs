@@ -22,7 +22,7 @@ async function request(method, url, body) {
 export async function start(flags = [], env = {}) {
   const [file, ...args] = `${process.env.STEPWELL ?? "stepwell"} ${serve}`.split(/\s+/);
   const program = spawn(file, [...args, ...flags], { stdio: ["pipe", "pipe", "inherit"], env: { ...process.env, ...env } });
-  const ended = once(program, "exit").then(() => assert.fail(`${file} ${flags.join(" ")} did not start: it says above why`),
+  const ended = once(program, "exit").then(() => assert.fail(`${file} ${flags.join(" ")} did not start: its output says why`),
     () => assert.fail(`there is no program "${file}": set STEPWELL to the command that starts it`));
   const [ready] = await Promise.race([once(program.stdout, "data"), ended]);
   ended.catch(() => {});
@@ -30,7 +30,7 @@ export async function start(flags = [], env = {}) {
   sandboxes = JSON.parse(ready).orchestration_url + "/_stepwell/sandboxes";
 }
 
-// sandbox creates the sandbox of test t, whose clock stands still.
+// sandbox creates the sandbox of test t, whose clock is frozen.
 export async function sandbox(t) {
   const box = await request("POST", sandboxes), s = new Sandbox(box.orchestration_url);
   t.after(() => request("DELETE", `${sandboxes}/${box.name}`));
@@ -41,13 +41,19 @@ export async function sandbox(t) {
 class Sandbox {
   constructor(url) { this.url = url; } // for the application under test
 
-  control(path, body) { return request("POST", `${this.url}/_stepwell/${path}`, body); }
+  async control(path, body) {
+    const reply = await request("POST", `${this.url}/_stepwell/${path}`, body);
+    if (reply?.warning) assert.fail(reply.warning); // such as an unknown step
+  }
 
   // clock moves the clock: { advance: "1h" }, or { auto: true } to jump to each timer.
   clock(change) { return this.control("clock", change); }
 
   // stub scripts the outcomes of a step's attempts; the last one repeats.
-  stub(step, ...outcomes) { return this.control("stubs", { match: { step }, outcomes }); }
+  stub(step, ...outcomes) { return this.stubThen("last", step, ...outcomes); }
+
+  // stubThen is stub, but after the last outcome the step runs if then is "handler".
+  stubThen(then, step, ...outcomes) { return this.control("stubs", { match: { step }, outcomes, then }); }
 
   // create creates a task of the template "namespace/name", and returns its id.
   async create(template, context = {}) {
@@ -60,9 +66,14 @@ class Sandbox {
     return request("GET", `${this.url}/v1/tasks/${task}/workflow_steps`);
   }
 
+  async step(task, name) {
+    const steps = await this.steps(task), found = steps.find((s) => s.name === name);
+    return found ?? assert.fail(`the task has no step ${name}; it has ${steps.map((s) => s.name).join(", ")}`);
+  }
+
   // complete completes a step as a person does.
   async complete(task, step, result) {
-    const { step_uuid } = (await this.steps(task)).find((s) => s.name === step);
+    const { step_uuid } = await this.step(task, step);
     await request("PATCH", `${this.url}/v1/tasks/${task}/workflow_steps/${step_uuid}`, {
       action_type: "complete_manually", completion_data: { result }, reason: "test", completed_by: "test",
     });
@@ -72,9 +83,13 @@ class Sandbox {
   async status(task, want) {
     await this.control("wait-idle");
     const url = `${this.url}/v1/tasks/${task}`, got = (await request("GET", url)).status;
-    if (got === want) return;
-    const why = await request("GET", url + "/explain"), steps = why.steps.map((s) => `${s.name}: ${s.message}`);
-    assert.fail(`the task is ${got}, not ${want}: ${[why.message, ...steps].join("; ")}`);
+    if (got !== want) assert.fail(`the task is ${got}, not ${want}: ${await this.why(task)}`);
+  }
+
+  // why says in one line why a task is stuck.
+  async why(task) {
+    const why = await request("GET", `${this.url}/v1/tasks/${task}/explain`);
+    return [why.message, ...why.steps.map((s) => `${s.name}: ${s.message}`)].join("; ");
   }
 
   // calls waits until nothing runs, and checks how often a step's handler or stub was called.
@@ -83,8 +98,10 @@ class Sandbox {
     await this.control("verify", { match: { step }, count: { exactly: want } });
   }
 
-  // results returns the results of a task by step.
-  async results(task) {
-    return Object.fromEntries((await this.steps(task)).filter((s) => s.results).map((s) => [s.name, s.results.result]));
+  // result waits until nothing runs, and returns the result of a step. It fails the test if the step has none.
+  async result(task, step) {
+    const found = await this.step(task, step);
+    if (["complete", "resolved_manually"].includes(found.current_state)) return found.results?.result;
+    assert.fail(`step ${step} has no result: ${await this.why(task)}`);
   }
 }

@@ -35,12 +35,12 @@ def start(*flags, **env):
         raise AssertionError(f"there is no program {command!r}: set STEPWELL to the command that starts it") from None
     unittest.addModuleCleanup(program.communicate)  # closes its standard input, which ends it
     if not (ready := program.stdout.readline()):
-        raise AssertionError(f"{command} {' '.join(map(str, flags))} did not start: it says above why")
+        raise AssertionError(f"{command} {' '.join(map(str, flags))} did not start: its output says why")
     sandboxes = json.loads(ready)["orchestration_url"] + "/_stepwell/sandboxes"
 
 
 class TestCase(unittest.TestCase):
-    """Gives each test a sandbox, whose clock stands still: self.url is its URL, for the application under test."""
+    """Gives each test a sandbox, whose clock is frozen: self.url is its URL, for the application under test."""
     longMessage = False
 
     def setUp(self):
@@ -50,7 +50,9 @@ class TestCase(unittest.TestCase):
         self.clock(freeze=True)
 
     def control(self, path, **body):
-        return request("POST", f"{self.url}/_stepwell/{path}", body)
+        reply = request("POST", f"{self.url}/_stepwell/{path}", body)
+        if reply and "warning" in reply:  # such as an unknown step
+            self.fail(reply["warning"])
 
     def clock(self, **change):
         """Moves the clock: advance="1h", or auto=True to jump to each timer."""
@@ -69,9 +71,14 @@ class TestCase(unittest.TestCase):
         self.control("wait-idle")
         return {s["name"]: s for s in request("GET", f"{self.url}/v1/tasks/{task}/workflow_steps")}
 
+    def step(self, task, name):
+        if name not in (steps := self.steps(task)):
+            self.fail(f"the task has no step {name}; it has {', '.join(steps)}")
+        return steps[name]
+
     def complete(self, task, step, result):
         """Completes a step as a person does."""
-        url = f"{self.url}/v1/tasks/{task}/workflow_steps/{self.steps(task)[step]['step_uuid']}"
+        url = f"{self.url}/v1/tasks/{task}/workflow_steps/{self.step(task, step)['step_uuid']}"
         request("PATCH", url, {"action_type": "complete_manually", "completion_data": {"result": result},
                                "reason": "test", "completed_by": "test"})
 
@@ -80,15 +87,21 @@ class TestCase(unittest.TestCase):
         self.control("wait-idle")
         url = f"{self.url}/v1/tasks/{task}"
         if (got := request("GET", url)["status"]) != want:
-            why = request("GET", url + "/explain")
-            self.fail(f"the task is {got}, not {want}: "
-                      + "; ".join([why["message"], *(f"{s['name']}: {s['message']}" for s in why["steps"])]))
+            self.fail(f"the task is {got}, not {want}: {self.why(task)}")
+
+    def why(self, task):
+        """Says in one line why a task is stuck."""
+        why = request("GET", f"{self.url}/v1/tasks/{task}/explain")
+        return "; ".join([why["message"], *(f"{s['name']}: {s['message']}" for s in why["steps"])])
 
     def calls(self, step, want):
         """Waits until nothing runs, and checks how often a step's handler or stub was called."""
         self.control("wait-idle")
         self.control("verify", match={"step": step}, count={"exactly": want})
 
-    def results(self, task):
-        """Returns the results of a task by step."""
-        return {name: s["results"]["result"] for name, s in self.steps(task).items() if s["results"]}
+    def result(self, task, step):
+        """Waits until nothing runs, and returns the result of a step. It fails the test if the step has none."""
+        found = self.step(task, step)
+        if found["current_state"] not in ("complete", "resolved_manually"):
+            self.fail(f"step {step} has no result: {self.why(task)}")
+        return found["results"] and found["results"]["result"]

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// storedTaskLines returns the lines of the tasks in the stores of earlier versions, without their sums.
+func storedTaskLines(t *testing.T) (lines [][]byte) {
+	t.Helper()
+	for _, name := range must(filepath.Glob("testdata/stores/*/data/snapshot.jsonl"))(t) {
+		for line := range bytes.Lines(must(os.ReadFile(name))(t)) {
+			if bytes.HasPrefix(line, []byte(taskHead)) {
+				lines = append(lines, cutSum(line))
+			}
+		}
+	}
+	if len(lines) < 10 {
+		t.Fatalf("got %d lines of tasks", len(lines))
+	}
+	return lines
+}
+
+// checkShort checks that a line comes back from its short form, with its id and numbers.
+func checkShort(t *testing.T, line []byte) (short shortLine) {
+	t.Helper()
+	short = shorten([]byte("x"), line)[1:]
+	if got := short.text(); !bytes.Equal(got, line) {
+		t.Fatalf("got %s; want %s", got, line)
+	}
+	id, ok := short.taskID()
+	if want, valid := lineID(line); ok != valid || id != want {
+		t.Errorf("got id %s, %v; want %s, %v: %s", id, ok, want, valid, line)
+	}
+	return short
+}
+
+// TestShortLines shortens lines of tasks, and lines that no task has.
+func TestShortLines(t *testing.T) {
+	if len(lineWords) > 0x20 || lineWords[logCode].text != logWord || lineWords[0].text != taskHead {
+		t.Errorf("got %d words; want 32 at most, with those of codes 0 and %d in place", len(lineWords), logCode)
+	}
+	for _, line := range storedTaskLines(t) {
+		short := checkShort(t, line)
+		for _, name := range []string{`,"created":`, `,"seq":`, `,"last":`} {
+			if got, want := short.number(name), lineNumber(line, name); got != want || want == 0 {
+				t.Errorf("%s: got %d; want %d: %s", name, got, want, line)
+			}
+		}
+		if h := must(readTaskHead(line))(t); h.counts == [stepStates]int{stepComplete: 4} && 2*len(short) > len(line) {
+			t.Errorf("got %d bytes for %d: %s", len(short), len(line), line)
+		}
+	}
+	const id = `01a206b4-ab5b-7576-be95-471a2111fe97`
+	for _, line := range []string{
+		``, `{`, `{"task":"`, `{"task":"` + id, `{"task":"` + strings.ToUpper(id), `{"task":"` + strings.ReplaceAll(id, "-", "") + `"}`,
+		`{"task":"` + id + "\x00", `{"task":"` + id + `","created":007,"updated":0,"completed":-1,"last":12345678901234567890}`,
+		`{"task":"` + id + `","template":"x","template":"` + strings.Repeat("A0", 16) + `","template":"` + strings.Repeat("a0", 16) +
+			`","template":"` + strings.Repeat("a0", 16) + `","template":"` + strings.Repeat("a1", 16),
+		`{"task":"` + id + `","created":5,"updated":999999999999999999,"completed":0,"at":1.5,"at":1e9,"seq":`,
+		`{"task":"` + id + strings.Repeat("ü,{}\"", maxShortened),
+	} {
+		checkShort(t, []byte(line))
+	}
+}
+
+// TestShortLinesOfAnyText shortens lines whose bytes were changed at random.
+func TestShortLinesOfAnyText(t *testing.T) {
+	lines, r := storedTaskLines(t), rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		line := slices.Clone(lines[r.IntN(len(lines))])
+		for range 1 + r.IntN(4) {
+			at := r.IntN(len(line))
+			switch r.IntN(3) {
+			case 0:
+				line[at] = byte(r.IntN(256))
+			case 1:
+				line = slices.Delete(line, at, min(at+r.IntN(9), len(line)))
+			default:
+				line = slices.Insert(line, at, []byte(lineWords[r.IntN(len(lineWords))].text)...)
+			}
+		}
+		if got := shortLine(shorten(nil, line)).text(); !bytes.Equal(got, line) {
+			t.Fatalf("got %q; want %q", got, line)
+		}
+	}
+}
+
+// TestStoredTasks reads lines of tasks one after the other, and compares what they have in common
+// with what each says by itself.
+func TestStoredTasks(t *testing.T) {
+	var slab lineSlab
+	lines := storedTaskLines(t)
+	for _, line := range slices.Concat(lines, lines, lines[:1], lines[:1]) {
+		got, want := readStoredTask(line, &slab), must(readTaskHeader(line))(t)
+		by := *must(want.creationRecord())(t).created
+		if got.err != nil || !reflect.DeepEqual(got.taskHeader, want) {
+			t.Errorf("got %+v, %v; want %+v", got.taskHeader, got.err, want)
+		}
+		if by.context = got.by.context; !reflect.DeepEqual(*got.by, by) {
+			t.Errorf("got %+v; want %+v", got.by, by)
+		}
+		if text := got.line.text(); !bytes.Equal(text, line) {
+			t.Errorf("got %s; want %s", text, line)
+		}
+	}
+}
+
+// TestLineReader reads lines of every length, some longer than a block, and stops early.
+func TestLineReader(t *testing.T) {
+	var text []byte
+	var want [][]byte
+	for i := range 800 {
+		size := i * 13 % 9000
+		if i%197 == 0 {
+			size = lineBlockSize*2 + i
+		}
+		want = append(want, bytes.Repeat([]byte{byte('a' + i%26)}, size))
+		text = append(append(text, want[i]...), '\n')
+	}
+	for _, end := range []int{len(text), len(text) - 1} {
+		s := newJournalScanner(bytes.NewReader(text[:end]), 0)
+		if _, _, err := s.next(); err != nil {
+			t.Fatal(err)
+		}
+		r := readAhead(s)
+		for i := 1; ; i++ {
+			l, err := r.next()
+			if err == io.EOF && i == len(want) && r.end == int64(end) && r.number == len(want) {
+				break
+			}
+			if err != nil || !bytes.Equal(l.text, want[i]) || l.whole != (i < len(want)-1 || end == len(text)) {
+				t.Fatalf("line %d of %d at %d: got error %v", i, r.number, r.end, err)
+			}
+		}
+		r.stop()
+	}
+	r := readAhead(newJournalScanner(bytes.NewReader(text), 0))
+	must(r.next())(t)
+	r.stop() // ends its goroutine
+}

@@ -782,7 +782,7 @@ func wantSame(t *testing.T, what, got, want string) {
 	}
 }
 
-var scriptPlays = flag.Int("script-plays", size(2, 4), "plays of the script of TestSameScriptSameState")
+var scriptPlays = flag.Int("script-plays", 2, "plays of the script of TestSameScriptSameState")
 
 // TestSameScriptSameState plays a script on several services, again after a reset, and with
 // reads in between.

@@ -335,8 +335,8 @@ func statusLine(resp *http.Response) string {
 }
 
 // Connections without TLS. The goroutine of an attempt writes its request and reads the reply
-// itself, which takes two thirds of the processor time of http.Transport, where goroutines of the
-// connection do so.
+// itself, which takes less processor time than http.Transport, where goroutines of the connection
+// do so.
 
 const (
 	maxReplyHeader = 64 << 10 // bytes

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-var readRounds = flag.Int("read.rounds", size(1, 8), "rounds of TestReadersBesideTheService; 1000 is the full test")
+var readRounds = flag.Int("read.rounds", size(1, 4), "rounds of TestReadersBesideTheService; 1000 is the full test")
 
 // readerTest is a service whose journal and snapshot are replaced all the time.
 type readerTest struct {

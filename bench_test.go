@@ -366,7 +366,7 @@ func BenchmarkHandlers(b *testing.B) {
 	}
 }
 
-// startHandler starts a handler in a process of its own, which ends with the benchmark.
+// startHandler starts a handler in a separate process, which ends with the benchmark.
 func startHandler(b *testing.B) (url string) {
 	p := exec.Command(must(os.Executable())(b), handlerProgramArgs("serve")...)
 	stdin, stdout := must(p.StdinPipe())(b), must(p.StdoutPipe())(b)

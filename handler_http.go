@@ -115,8 +115,8 @@ func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
 	return sent
 }
 
-// headOf returns a request without a body as text, up to the headers that differ by attempt; nil if
-// those may replace some of its own.
+// headOf returns a request without a body as text, up to the headers that differ by attempt. It
+// returns nil if a configured header has the name of one of those.
 func headOf(req *http.Request) []byte {
 	var text bytes.Buffer
 	if req.Header["Traceparent"] != nil || req.Header["Tracestate"] != nil || req.Write(&text) != nil {

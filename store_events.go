@@ -748,7 +748,7 @@ type eventRelay struct {
 	told    uint64             // number of the first move that it has not told of
 }
 
-// eventNews is what followers with the same mark wait for.
+// eventNews wakes the followers with the same mark.
 type eventNews struct {
 	done chan struct{} // closed when there may be something for them
 	from uint64        // number of the first move that may be, once it is closed

@@ -27,7 +27,7 @@ type lineWord struct {
 	then wordTail
 }
 
-// wordTail is what comes after a word.
+// wordTail is the kind of text after a word.
 type wordTail uint8
 
 const (
@@ -115,7 +115,7 @@ func (c *lineCoder) word(text []byte) int {
 	return 0
 }
 
-// shorten shortens what comes after a word, and returns its length. It reports false if it would not come
+// shorten shortens the text after a word, and returns its length. It reports false if it would not come
 // back as it is.
 func (c *lineCoder) shorten(then wordTail, text []byte) (n int, ok bool) {
 	switch then {
@@ -203,7 +203,7 @@ func (l shortLine) appendText(to []byte, end string) []byte {
 	return c.b
 }
 
-// take reads what comes after a word, and returns the length of its short form.
+// take reads the text after a word, and returns the length of its short form.
 func (c *lineCoder) take(then wordTail, short []byte) int {
 	switch then {
 	case thenTime, thenSeq:
@@ -278,7 +278,7 @@ func (d *decodedLines) find(pos uint32, line shortLine) *task {
 
 // Reading the lines of tasks at a start.
 
-// storedTask is what the line of a task says.
+// storedTask holds the members that a start reads from the line of a task.
 type storedTask struct {
 	taskHeader
 	by   *creation

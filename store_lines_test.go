@@ -115,16 +115,7 @@ func TestStoredTasks(t *testing.T) {
 
 // TestLineReader reads lines of every length, some longer than a block, and stops early.
 func TestLineReader(t *testing.T) {
-	var text []byte
-	var want [][]byte
-	for i := range 800 {
-		size := i * 13 % 9000
-		if i%197 == 0 {
-			size = lineBlockSize*2 + i
-		}
-		want = append(want, bytes.Repeat([]byte{byte('a' + i%26)}, size))
-		text = append(append(text, want[i]...), '\n')
-	}
+	text, want := unevenLines(800, 9000, lineBlockSize*2)
 	for _, end := range []int{len(text), len(text) - 1} {
 		s := newJournalScanner(bytes.NewReader(text[:end]), 0)
 		if _, _, err := s.next(); err != nil {

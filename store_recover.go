@@ -534,6 +534,7 @@ type restorer struct {
 	ahead  map[uuid]uint64 // newest records of tasks whose line has more than the snapshot's sequence
 	events moveCollector
 	admit  func(t *template) error // refuses templates; nil refuses none
+	slab   lineSlab                // of the lines that were not decoded ahead
 }
 
 // expect makes room for as many tasks.
@@ -570,7 +571,7 @@ func (l *restorer) line(line []byte) error {
 	if bytes.HasPrefix(line, []byte(subscriberHead)) {
 		return l.subscriberLine(line)
 	}
-	t := readStoredTask(line, new(lineSlab))
+	t := readStoredTask(line, &l.slab)
 	return l.task(&t)
 }
 
@@ -588,7 +589,7 @@ func (l *restorer) task(t *storedTask) error {
 		return fmt.Errorf("duplicate task %s", h.id)
 	}
 	if l.s.analytics.covered == 0 && h.dead == nil {
-		if err := t.addLetters(tpl); err != nil {
+		if err := t.addLetters(tpl, &l.slab); err != nil {
 			return err
 		}
 	}
@@ -620,12 +621,12 @@ func (l *restorer) task(t *storedTask) error {
 
 // addLetters adds the dead letters of a task. The first version, which kept no figures
 // either, had none.
-func (t *storedTask) addLetters(tpl *template) error {
+func (t *storedTask) addLetters(tpl *template, slab *lineSlab) error {
 	again, err := t.replay(tpl, unobserved{})
 	if err != nil || len(again.dead) == 0 {
 		return err
 	}
-	*t = readStoredTask(again.appendTaskLine(nil), new(lineSlab))
+	*t = readStoredTask(again.appendTaskLine(nil), slab)
 	return t.err
 }
 

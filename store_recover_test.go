@@ -529,21 +529,25 @@ func TestRecoveryNamesRefusedRecord(t *testing.T) {
 	}
 }
 
+// unevenLines returns lines of every length below a limit, and now and then one that is longer than another.
+func unevenLines(count, below, long int) (text []byte, lines [][]byte) {
+	for i := range count {
+		size := i * 13 % below
+		if i%197 == 0 {
+			size = long + i
+		}
+		lines = append(lines, bytes.Repeat([]byte{byte('a' + i%26)}, size))
+		text = append(append(text, lines[i]...), '\n')
+	}
+	return text, lines
+}
+
 // TestLineScannerKeepsLines checks that lines of all lengths are not changed by
 // later reads.
 func TestLineScannerKeepsLines(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
-	var want [][]byte
-	var text []byte
-	for i := range 400 {
-		size := i * 13 % 4000
-		if i%197 == 0 {
-			size = lineChunk*2 + i
-		}
-		want = append(want, bytes.Repeat([]byte{byte('a' + i%26)}, size))
-		text = append(append(text, want[i]...), '\n')
-	}
+	text, want := unevenLines(400, 4000, lineChunk*2)
 	for _, known := range []int64{int64(len(text)), 0, 1 << 40} {
 		s := newJournalScanner(bytes.NewReader(text), known)
 		var got [][]byte
@@ -557,6 +561,33 @@ func TestLineScannerKeepsLines(t *testing.T) {
 			t.Errorf("lines: got %d, %d bytes; want %d, %d bytes, all equal", len(got), s.end, len(want), len(text))
 		}
 	}
+}
+
+// TestLoadedLinesShareMemory loads lines one by one, as an import and a repair do: each takes little more
+// than itself.
+func TestLoadedLinesShareMemory(t *testing.T) {
+	slowAndSequential(t)
+	const count = 200
+	svc := newTestService(t, serviceTest{extra: storyTemplates})
+	l := &restorer{s: newStore(svc.clock, slog.New(slog.DiscardHandler))}
+	for range count {
+		mustCreate(t, svc, "noop")
+	}
+	var lines [][]byte
+	for _, sl := range svc.store.slots {
+		lines = append(lines, sl.line.text())
+	}
+	for _, tpl := range svc.store.templates {
+		l.s.keepTemplate(tpl)
+	}
+	before := liveHeap()
+	for _, line := range lines {
+		noError(t, l.line(line))
+	}
+	if took := (liveHeap() - before) * 1e6 / count; took > 8<<10 {
+		t.Errorf("each of %d lines takes %.0f bytes; want at most %d", count, took, 8<<10)
+	}
+	runtime.KeepAlive(l)
 }
 
 // FuzzRecovery checks that a start reads good records in order, or refuses,

@@ -602,8 +602,8 @@ func (l *checkedLine) faultUnless(expected bool) string {
 // lineReader reads the lines of a snapshot: one goroutine reads blocks of them, and others check and
 // decode the lines, while the start loads those before them.
 type lineReader struct {
-	blocks chan *lineBlock // in their order; nil blocks are free...
-	unused chan *lineBlock
+	blocks chan *lineBlock // in the order of the file
+	unused chan *lineBlock // whose memory can be used again
 	quit   chan struct{}
 	done   sync.WaitGroup
 

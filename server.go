@@ -571,6 +571,7 @@ type recorder struct {
 	caller    *securityContext // nil if the caller is not known
 	watch     requestWatch     // nil without one
 	head      bool             // the client wants no body
+	change    bool             // the request is neither GET nor HEAD
 	asked     http.Header      // of the request
 	body      *gzipBody        // nil unless the body is compressed
 	share     answerShare
@@ -582,7 +583,7 @@ type recorder struct {
 
 func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
 	return &recorder{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
-		head: r.Method == http.MethodHead, asked: r.Header, share: answerShare{room: s.room, w: w}}
+		head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, share: answerShare{room: s.room, w: w}}
 }
 
 func (w *recorder) WriteHeader(status int) {

@@ -258,7 +258,9 @@ func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[
 	}
 }
 
-// Compressed answers. A long answer is compressed while it is sent; an event stream never is.
+// Compressed answers. A long answer is compressed while it is sent; an event stream never is. Nor is
+// the answer to a change: a worker that asks for gzip by default, as net/http does, would pay for it with
+// every batch.
 
 const (
 	gzipFrom   = 1 << 10    // bytes; shorter answers are sent as they are
@@ -295,7 +297,7 @@ func (w *recorder) beginGzip() {
 	short := n >= 0 && n < gzipFrom
 	switch {
 	case w.status == http.StatusNotModified: // as the whole answer has it
-	case kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 || short && h["Etag"] == nil:
+	case w.change || kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 || short && h["Etag"] == nil:
 		return
 	}
 	h["Vary"] = append(h["Vary"], "Accept-Encoding")
@@ -381,13 +383,18 @@ func (w *recorder) endGzip() {
 	}
 }
 
+// isChange reports whether a request may change something.
+func isChange(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead
+}
+
 // overload returns a refusal while requests come faster than they can be answered. Those
 // that control the service are not refused.
 func (s *surface) overload(r *http.Request, row servedRoute) error {
 	if row.controls {
 		return nil
 	}
-	return s.svc.load.refusal(r.Method != http.MethodGet && r.Method != http.MethodHead)
+	return s.svc.load.refusal(isChange(r))
 }
 
 // Errors.

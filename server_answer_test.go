@@ -137,10 +137,18 @@ func TestCompressedAnswers(t *testing.T) {
 		{"GET", "/api-docs.json", "gzip", true, true},
 		{"GET", "/api-docs", "gzip", true, true},
 		{"HEAD", "/v1/events", "gzip", false, false},
+		{"POST", "/v1/steps/claim", "gzip", false, false},
 	} {
-		r := httptest.NewRequest(tt.method, tt.path, nil)
+		var asked io.Reader
+		if tt.method == "POST" {
+			asked = strings.NewReader(`{"callables":["*"],"limit":2}`)
+		}
+		r := httptest.NewRequest(tt.method, tt.path, asked)
+		r.Header.Set("Content-Type", jsonType)
 		w, plain := httptest.NewRecorder(), httptest.NewRecorder()
-		a.ServeHTTP(plain, r)
+		if tt.zipped {
+			a.ServeHTTP(plain, r)
+		}
 		if tt.accept != "" {
 			r.Header.Set("Accept-Encoding", tt.accept)
 		}

@@ -821,7 +821,7 @@ func withTag(w http.ResponseWriter, r *http.Request, tag string, view any) any {
 	if h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache"}
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	if !isChange(r) {
 		if named := namedTag(r.Header["If-None-Match"], tag); named != "" {
 			h["Etag"][0] = named
 			return notModified{}

@@ -434,9 +434,14 @@ func redactName(s string) string {
 	return redactURL(s)
 }
 
+// compiled returns a regular expression, compiled at its first use so that a short command does not pay for all of them.
+func compiled(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
+
 // urlHost matches what can only be the host and port of a URL, and not the begin of a
 // password that is not escaped and contains a slash.
-var urlHost = regexp.MustCompile(`^(\[[^\]]*\](:\d*)?|[^:]*)$`)
+var urlHost = compiled(`^(\[[^\]]*\](:\d*)?|[^:]*)$`)
 
 // redactAddress redacts a URL without its scheme. The fragment of a reference in a JSON
 // schema is a path.
@@ -446,7 +451,7 @@ func redactAddress(s string) string {
 	at := -1
 	if strings.Contains(host, "@") {
 		at = strings.LastIndexByte(path, '@')
-	} else if !urlHost.MatchString(host) {
+	} else if !urlHost().MatchString(host) {
 		at = strings.LastIndexByte(s, '@')
 	}
 	before := ""

@@ -18,7 +18,6 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"sort"
 	"sync"
@@ -74,11 +73,11 @@ func (i instant) sub(j instant) time.Duration { return time.Duration(i-j) * time
 
 // instantForm matches either wire form, with 0 to 9 fractional digits; package time
 // would also accept a comma and more digits.
-var instantForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$`)
+var instantForm = compiled(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$`)
 
 // parseInstant reads either wire form and drops fractions of a microsecond.
 func parseInstant(s string) (instant, error) {
-	m := instantForm.FindStringSubmatch(s)
+	m := instantForm().FindStringSubmatch(s)
 	layout := time.RFC3339
 	if m != nil && m[2] == "" {
 		layout = "2006-01-02T15:04:05"

@@ -17,7 +17,6 @@ import (
 	"math"
 	"net/netip"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -814,10 +813,10 @@ func (c *configConverter) subscriber(path string, raw any) subscriberConfig {
 	return s
 }
 
-var subscriberName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+var subscriberName = compiled(`^[A-Za-z0-9_.:-]{1,100}$`)
 
 func checkSubscriberName(s string) error {
-	if !subscriberName.MatchString(s) {
+	if !subscriberName().MatchString(s) {
 		return errors.New(`is not a name: 1 to 100 letters, digits, "_", ".", ":" and "-"`)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -443,7 +442,7 @@ func nearestConfigName(name string, known []string) string {
 }
 
 // quotedCharacter matches a single character in quotes, as the decoder writes it.
-var quotedCharacter = regexp.MustCompile(`'\\?[^']'|"\\?[^"]"|'\\x[0-9a-f]{2}'|'\\u[0-9a-f]{4}'`)
+var quotedCharacter = compiled(`'\\?[^']'|"\\?[^"]"|'\\x[0-9a-f]{2}'|'\\u[0-9a-f]{4}'`)
 
 // tomlSyntaxProblem returns the decoder's message, unless that may repeat a value,
 // which may be secret.
@@ -452,7 +451,7 @@ func tomlSyntaxProblem(err error) string {
 	if !ok {
 		return "not TOML"
 	}
-	quotes := strings.ContainsAny(quotedCharacter.ReplaceAllString(e.Message, ""), `'"`)
+	quotes := strings.ContainsAny(quotedCharacter().ReplaceAllString(e.Message, ""), `'"`)
 	if quotes && !strings.HasPrefix(e.Message, "Key '") || strings.Contains(e.Message, "out of range") {
 		return "not TOML: not a value (text must be in quotes)"
 	}
@@ -473,7 +472,7 @@ type tomlKey struct {
 type tomlKeys map[string]tomlKey
 
 // tomlToken matches a string, a comment, a line break, a bare word or a mark.
-var tomlToken = regexp.MustCompile(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
+var tomlToken = compiled(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
 	`#[^\n]*|\n|[^\s"'#\[\]{},=.]+|\S`)
 
 // tomlKeyFinder reads the tokens of a TOML text and records where keys are.
@@ -493,7 +492,7 @@ func findTOMLKeys(text string, join func(path, key string) string) tomlKeys {
 		text = "   " + rest // as many bytes
 	}
 	f := &tomlKeyFinder{keys: tomlKeys{}, join: join, tables: map[string]int{}, text: text, line: 1}
-	f.tokens = tomlToken.FindAllStringIndex(text, -1)
+	f.tokens = tomlToken().FindAllStringIndex(text, -1)
 	table := ""
 	for f.peek() != "" {
 		if f.accept("[") {

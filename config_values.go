@@ -14,7 +14,6 @@ import (
 	"net/textproto"
 	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -313,9 +312,9 @@ func quoteTOML(s string) string {
 // an address", and never repeat it.
 
 var (
-	environmentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	listenHostName  = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
-	httpHeaderName  = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	environmentName = compiled(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	listenHostName  = compiled(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
+	httpHeaderName  = compiled("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 )
 
 // fixedHTTPHeaders are the headers of a handler request that nobody may replace.
@@ -350,7 +349,7 @@ func checkPathValue(s string) error {
 
 // checkEnvironmentValue checks a name that becomes part of a file name.
 func checkEnvironmentValue(s string) error {
-	if !environmentName.MatchString(s) {
+	if !environmentName().MatchString(s) {
 		return errors.New(`is not a name of up to 64 letters, digits, ".", "_" and "-"`)
 	}
 	return nil
@@ -394,7 +393,7 @@ func parseListen(s string) (a listenAddress, err error) {
 	case a.host == "localhost" && !bracketed:
 		a.ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		return a, nil
-	case bracketed || !listenHostName.MatchString(a.host):
+	case bracketed || !listenHostName().MatchString(a.host):
 		return a, errors.New("the host is neither a name nor an IP address")
 	}
 	return a, nil
@@ -483,7 +482,7 @@ func checkVariableName(s string) error {
 
 func checkHeaderName(s string) error {
 	switch {
-	case !httpHeaderName.MatchString(s):
+	case !httpHeaderName().MatchString(s):
 		return errors.New("is not the name of a header")
 	case slices.Contains(fixedHTTPHeaders, canonicalHeaderName(s)):
 		return errors.New("is a header that stepwell sets itself")
@@ -661,7 +660,7 @@ func checkHostValue(s string) error {
 	if ip, err := netip.ParseAddr(s); err == nil && ip.Zone() == "" {
 		return nil
 	}
-	if !listenHostName.MatchString(s) {
+	if !listenHostName().MatchString(s) {
 		return errors.New("is neither a host name nor an IP address, without a port")
 	}
 	return nil
@@ -679,7 +678,7 @@ func checkOriginValue(s string) error {
 }
 
 // mountPathForm matches a path that needs no escaping in patterns, links and headers.
-var mountPathForm = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
+var mountPathForm = compiled(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
 
 // reservedMounts are the first parts of the orchestration API's paths.
 var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "console", "_stepwell"}
@@ -693,7 +692,7 @@ func checkMountPath(s string) error {
 		return errors.New("does not begin with a slash")
 	case strings.HasSuffix(s, "/"):
 		return errors.New("ends with a slash")
-	case len(s) > 200 || !mountPathForm.MatchString(s):
+	case len(s) > 200 || !mountPathForm().MatchString(s):
 		return errors.New(`is not a path like /stepwell: up to 8 parts of letters, digits, "_", "-", "~" and "."`)
 	}
 	first, _, _ := strings.Cut(s[1:], "/")

@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -579,13 +578,13 @@ func (s secretTexts) hideInStart(r io.Reader, limit int) []byte {
 }
 
 // jsonEscape matches what a JSON string may have in the place of a visible character.
-var jsonEscape = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|["\\/])`)
+var jsonEscape = compiled(`\\(u[0-9a-fA-F]{4}|["\\/])`)
 
 // hideEscaped is hide for a text that may contain JSON, also invalid or incomplete JSON.
 // A text in which escapes conceal a secret loses all of its escapes.
 func (s secretTexts) hideEscaped(text []byte) []byte {
 	text = s.hide(text)
-	plain := jsonEscape.ReplaceAllFunc(text, func(escape []byte) []byte {
+	plain := jsonEscape().ReplaceAllFunc(text, func(escape []byte) []byte {
 		code, err := strconv.ParseUint(string(escape[2:]), 16, 16)
 		if err != nil {
 			return escape[1:]

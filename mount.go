@@ -92,7 +92,7 @@ func (a *mountAPI) link(r *http.Request, path string) string {
 	if isTrustedProxy(peerAddress(r.RemoteAddr), a.trusted) {
 		before = strings.TrimRight(r.Header.Get("X-Forwarded-Prefix"), "/")
 	}
-	if !mountPathForm.MatchString(before) {
+	if !mountPathForm().MatchString(before) {
 		before = ""
 	}
 	return before + a.prefix + path

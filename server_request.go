@@ -17,7 +17,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -863,7 +862,7 @@ func opaqueTag(tag string) string {
 }
 
 // entityTagForm is the form of an entity tag, as in RFC 9110.
-var entityTagForm = regexp.MustCompile(`^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$`)
+var entityTagForm = compiled(`^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$`)
 
 // seenVersions returns the versions of a task that If-Match names; nil for any. A weak tag
 // never matches, nor does one of another store.
@@ -877,7 +876,7 @@ func (s *surface) seenVersions(r *http.Request) (taskVersions, error) {
 		if tag == "*" {
 			return nil, nil
 		}
-		if !entityTagForm.MatchString(tag) {
+		if !entityTagForm().MatchString(tag) {
 			return nil, failf(badRequest, `the header If-Match must be * or a list of entity tags like "%s-7", not %.60q`, s.svc.store.mark(), tag)
 		}
 		if version, ok := strings.CutPrefix(tag, `"`+s.svc.store.mark()+"-"); ok {

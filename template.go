@@ -26,7 +26,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -537,14 +536,14 @@ type semver struct {
 
 // semverSyntax is the expression that semver.org suggests. Its groups are major,
 // minor, patch and the pre-release.
-var semverSyntax = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
+var semverSyntax = compiled(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
 	`(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?` +
 	`(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?$`)
 
 // parseSemver reads a version such as 1.2.3, 1.2.3-rc.1 or 1.2.3+build.5. It
 // accepts no leading v or zero and no missing part.
 func parseSemver(s string) (v semver, ok bool) {
-	m := semverSyntax.FindStringSubmatch(s)
+	m := semverSyntax().FindStringSubmatch(s)
 	if m == nil {
 		return v, false
 	}
@@ -668,7 +667,7 @@ func (l *templateLoader) directory(dir string) (files int, ok bool) {
 }
 
 // templateWords matches a text with the names of the members that define steps.
-var templateWords = regexp.MustCompile(`(?s)\bsteps\W+\w.*\bcallable\W`)
+var templateWords = compiled(`(?s)\bsteps\W+\w.*\bcallable\W`)
 
 // skip warns of a file that is not read for its ending alone.
 func (l *templateLoader) skip(name string) {
@@ -676,7 +675,7 @@ func (l *templateLoader) skip(name string) {
 		return
 	}
 	l.files[name] = true
-	if text, err := readTemplateFile(name, 64<<10); err == nil && templateWords.Match(text) {
+	if text, err := readTemplateFile(name, 64<<10); err == nil && templateWords().Match(text) {
 		l.warnings = append(l.warnings, name+": looks like a template, but only "+templateFiles+" are read")
 	}
 }

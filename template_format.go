@@ -469,11 +469,11 @@ func yamlWord(text string) string {
 // YAML: the values of scalars.
 
 // yamlForms are the forms of plain scalars that are not texts, by their tags; others are texts.
-var yamlForms = map[string]*regexp.Regexp{
-	"null": regexp.MustCompile(`^(?:null|Null|NULL|~|)$`),
-	"bool": regexp.MustCompile(`^(?:true|True|TRUE|false|False|FALSE)$`),
-	"int":  regexp.MustCompile(`^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`),
-	"float": regexp.MustCompile(`^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|` +
+var yamlForms = map[string]func() *regexp.Regexp{
+	"null": compiled(`^(?:null|Null|NULL|~|)$`),
+	"bool": compiled(`^(?:true|True|TRUE|false|False|FALSE)$`),
+	"int":  compiled(`^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`),
+	"float": compiled(`^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|` +
 		`[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$`),
 }
 
@@ -484,7 +484,7 @@ func (y *yamlReader) resolve(node *yamlNode, p yamlProperties) {
 		tag = plainTag(node.text)
 	}
 	node.plain = node.plain && p.tag == ""
-	if form := yamlForms[tag]; form != nil && !form.MatchString(node.text) || tag == "map" || tag == "seq" {
+	if form := yamlForms[tag]; form != nil && !form().MatchString(node.text) || tag == "map" || tag == "seq" {
 		y.fail(p.offset, "%s is not a value of the tag !!%s", clippedText(strconv.Quote(node.text)), tag)
 	}
 	switch tag {
@@ -508,7 +508,7 @@ func plainTag(text string) string {
 		return "str"
 	}
 	for _, tag := range []string{"null", "bool", "int", "float"} {
-		if yamlForms[tag].MatchString(text) {
+		if yamlForms[tag]().MatchString(text) {
 			return tag
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -456,10 +455,10 @@ var (
 )
 
 // namespaceSyntax is the form of a namespace.
-var namespaceSyntax = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+var namespaceSyntax = compiled(`^[a-z][a-z0-9_]*$`)
 
 func checkNamespaceText(r *templateReader, path, s string) {
-	if !namespaceSyntax.MatchString(s) {
+	if !namespaceSyntax().MatchString(s) {
 		r.problem(path, "%q must start with a letter and have only a-z, 0-9 and _", clippedText(s))
 	}
 }

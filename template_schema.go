@@ -732,11 +732,11 @@ func (c *schemaCompiler) identify(s *schemaNode, at schemaPlace, raw []byte) {
 	c.resources[u.String()] = s.resource
 }
 
-var anchorSyntax = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*$`)
+var anchorSyntax = compiled(`^[A-Za-z_][A-Za-z0-9._-]*$`)
 
 func compileAnchor(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	name := c.text(at, raw)
-	if !anchorSyntax.MatchString(name) {
+	if !anchorSyntax().MatchString(name) {
 		c.problem(at, "%q is not a plain name", clippedText(name))
 	} else if other := s.resource.anchors[name]; other != nil && other != s {
 		c.problem(at, "another schema has the anchor %q", clippedText(name))

@@ -202,14 +202,14 @@ func compileFormat(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 
 // schemaFormats holds the checked formats; docs/templates.md lists them.
 var schemaFormats = map[string]func(s string) bool{
-	"date-time": validDateTime, "date": validDate, "time": validTime, "duration": durationSyntax.MatchString,
+	"date-time": validDateTime, "date": validDate, "time": validTime, "duration": matching(durationSyntax),
 	"email": validEmail(emailSyntax("")), "idn-email": validEmail(emailSyntax(`\x{80}-\x{10FFFF}`)),
 	"hostname": validHostname, "ipv4": validIPv4, "ipv6": validIPv6,
 	"uri": validURI("", "", true), "uri-reference": validURI("", "", false),
 	"iri": validURI(iriChars, iriPrivate, true), "iri-reference": validURI(iriChars, iriPrivate, false),
-	"uri-template": uriTemplateSyntax.MatchString, "uuid": uuidSyntax.MatchString, "regex": validPattern,
-	"json-pointer":          regexp.MustCompile(`^` + pointerSyntax + `$`).MatchString,
-	"relative-json-pointer": regexp.MustCompile(`^(?:0|[1-9][0-9]*)(?:#|` + pointerSyntax + `)$`).MatchString,
+	"uri-template": matching(uriTemplateSyntax), "uuid": matching(uuidSyntax), "regex": validPattern,
+	"json-pointer":          matching(compiled(`^` + pointerSyntax + `$`)),
+	"relative-json-pointer": matching(compiled(`^(?:0|[1-9][0-9]*)(?:#|` + pointerSyntax + `)$`)),
 }
 
 const (
@@ -224,27 +224,32 @@ const (
 )
 
 var (
-	dateSyntax     = regexp.MustCompile(`^(\d{4})-(\d{2})-(\d{2})$`)
-	timeSyntax     = regexp.MustCompile(`^(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:[zZ]|([+-])(\d{2}):(\d{2}))$`)
-	durationSyntax = regexp.MustCompile(`^P(?:\d+W|(?:\d+D|\d+M(?:\d+D)?|\d+Y(?:\d+M(?:\d+D)?)?)(?:T` + durationTime + `)?|T` +
+	dateSyntax     = compiled(`^(\d{4})-(\d{2})-(\d{2})$`)
+	timeSyntax     = compiled(`^(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:[zZ]|([+-])(\d{2}):(\d{2}))$`)
+	durationSyntax = compiled(`^P(?:\d+W|(?:\d+D|\d+M(?:\d+D)?|\d+Y(?:\d+M(?:\d+D)?)?)(?:T` + durationTime + `)?|T` +
 		durationTime + `)$`)
-	uuidSyntax        = regexp.MustCompile(`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-	uriTemplateSyntax = regexp.MustCompile(`^(?:[^\x00-\x20\x7f-\x{9f}"%<>\\^` + "`" + `{|}]|` + percentSyntax +
+	uuidSyntax        = compiled(`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	uriTemplateSyntax = compiled(`^(?:[^\x00-\x20\x7f-\x{9f}"%<>\\^` + "`" + `{|}]|` + percentSyntax +
 		`|\{[+#./;?&=,!@|]?` + templateVariable + `(?:,` + templateVariable + `)*\})*$`)
-	futureAddressSyntax = regexp.MustCompile(`^[vV][0-9A-Fa-f]+\.[\w.~!$&'()*+,;=:-]+$`)
+	futureAddressSyntax = compiled(`^[vV][0-9A-Fa-f]+\.[\w.~!$&'()*+,;=:-]+$`)
 )
 
 const durationTime = `(?:\d+S|\d+M(?:\d+S)?|\d+H(?:\d+M(?:\d+S)?)?)`
 
+// matching returns the check of a format that a pattern describes.
+func matching(syntax func() *regexp.Regexp) func(s string) bool {
+	return func(s string) bool { return syntax().MatchString(s) }
+}
+
 func validDate(s string) bool {
 	_, err := time.Parse(time.DateOnly, s)
-	return err == nil && dateSyntax.MatchString(s)
+	return err == nil && dateSyntax().MatchString(s)
 }
 
 // validTime reports whether s is a time of RFC 3339. A leap second is at the end of a day
 // in UTC.
 func validTime(s string) bool {
-	m := timeSyntax.FindStringSubmatch(s)
+	m := timeSyntax().FindStringSubmatch(s)
 	if m == nil {
 		return false
 	}
@@ -275,17 +280,17 @@ func validIPv6(s string) bool {
 
 // emailSyntax returns the form of an address, with further characters. Its groups are the
 // local part, the domain, and an address in brackets.
-func emailSyntax(further string) *regexp.Regexp {
+func emailSyntax(further string) func() *regexp.Regexp {
 	atom := "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + further + "-]+"
 	quoted := `"(?:[ !#-\[\]-~` + further + `]|\\[ -~])*"`
 	label := `[A-Za-z0-9` + further + `](?:[A-Za-z0-9` + further + `-]*[A-Za-z0-9` + further + `])?`
-	return regexp.MustCompile(`^(` + atom + `(?:\.` + atom + `)*|` + quoted + `)@(?:(` + label + `(?:\.` + label +
+	return compiled(`^(` + atom + `(?:\.` + atom + `)*|` + quoted + `)@(?:(` + label + `(?:\.` + label +
 		`)*)|\[(.*)\])$`)
 }
 
-func validEmail(syntax *regexp.Regexp) func(s string) bool {
+func validEmail(syntax func() *regexp.Regexp) func(s string) bool {
 	return func(s string) bool {
-		m := syntax.FindStringSubmatch(s)
+		m := syntax().FindStringSubmatch(s)
 		if m == nil || len(m[1]) > 64 || len(m[2]) > 253 {
 			return false
 		}
@@ -308,15 +313,15 @@ func validURI(further, private string, absolute bool) func(s string) bool {
 	tail := func(further string) string {
 		return `(?:` + chars + further + `:@/?-]|` + percentSyntax + `)*`
 	}
-	syntax := regexp.MustCompile(`^` + path + `(?:\?` + tail(private) + `)?(?:#` + tail("") + `)?$`)
+	syntax := compiled(`^` + path + `(?:\?` + tail(private) + `)?(?:#` + tail("") + `)?$`)
 	return func(s string) bool {
-		m := syntax.FindStringSubmatch(s)
+		m := syntax().FindStringSubmatch(s)
 		if m == nil {
 			return false
 		}
 		inBrackets := strings.Join(m[1:], "")
 		return inBrackets == "" && !strings.Contains(s, "[]") || validIPv6(inBrackets) ||
-			futureAddressSyntax.MatchString(inBrackets)
+			futureAddressSyntax().MatchString(inBrackets)
 	}
 }
 
@@ -529,14 +534,14 @@ func (p *ecmaPattern) part() {
 	}
 }
 
-var repetitionSyntax = regexp.MustCompile(`^(?:[*+?]|\{(\d+)(?:,(\d*))?\})\??`)
+var repetitionSyntax = compiled(`^(?:[*+?]|\{(\d+)(?:,(\d*))?\})\??`)
 
 // repetition translates a quantifier, if there is one.
 func (p *ecmaPattern) repetition() bool {
 	if !strings.ContainsRune("*+?{", p.in[0]) {
 		return false
 	}
-	m := repetitionSyntax.FindStringSubmatch(string(p.in[:min(len(p.in), 40)]))
+	m := repetitionSyntax().FindStringSubmatch(string(p.in[:min(len(p.in), 40)]))
 	if m == nil {
 		return false // a brace that is no quantifier
 	}
@@ -574,7 +579,7 @@ func (p *ecmaPattern) group() {
 func (p *ecmaPattern) name() string {
 	end := slices.Index(p.in, '>')
 	name := string(p.in[:max(end, 0)])
-	if !groupNameSyntax.MatchString(name) {
+	if !groupNameSyntax().MatchString(name) {
 		p.fault = "a group has no proper name"
 		return ""
 	}
@@ -582,7 +587,7 @@ func (p *ecmaPattern) name() string {
 	return name
 }
 
-var groupNameSyntax = regexp.MustCompile(`^[\pL_$][\pL\p{Mn}\p{Nd}_$]*$`)
+var groupNameSyntax = compiled(`^[\pL_$][\pL\p{Mn}\p{Nd}_$]*$`)
 
 // escaped translates an escape outside of classes.
 func (p *ecmaPattern) escaped() {

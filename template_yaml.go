@@ -7,7 +7,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,7 +235,7 @@ func (y *yamlReader) document() *yamlNode {
 }
 
 // yamlDirective matches %YAML and %TAG with their parameters, and any other directive.
-var yamlDirective = regexp.MustCompile(
+var yamlDirective = compiled(
 	`^%(?:YAML[ \t]+(\d+\.\d+)|TAG[ \t]+(![0-9A-Za-z-]*!|!)[ \t]+(\S+)|` +
 		`[^\s#]+(?:[ \t]+[^\s#]\S*)*)(?:[ \t]+(?:#.*)?)?$`)
 
@@ -249,7 +248,7 @@ func (y *yamlReader) directives() (found bool) {
 			y.i++
 		}
 		text := y.data[start:y.i]
-		m := yamlDirective.FindSubmatch(text)
+		m := yamlDirective().FindSubmatch(text)
 		switch word, _, _ := bytes.Cut(bytes.ReplaceAll(text, []byte("\t"), []byte(" ")), []byte(" ")); {
 		case m == nil, string(word) == "%YAML" && m[1] == nil, string(word) == "%TAG" && m[2] == nil:
 			y.fail(start, "not a directive of YAML")
@@ -527,7 +526,7 @@ func (y *yamlReader) expand(offset, size int) {
 }
 
 // yamlTag matches a tag in short form, with its handle and suffix.
-var yamlTag = regexp.MustCompile(`^(![0-9A-Za-z-]*!|!)([0-9A-Za-z%#;/?:@&=+$_.~*'()-]*)$`)
+var yamlTag = compiled(`^(![0-9A-Za-z-]*!|!)([0-9A-Za-z%#;/?:@&=+$_.~*'()-]*)$`)
 
 // coreTags begins the tags that are read; the rest of a tag is a key of yamlForms, or map or seq.
 const coreTags = "tag:yaml.org,2002:"
@@ -545,7 +544,7 @@ func (y *yamlReader) tag() string {
 		return text
 	}
 	full := strings.TrimSuffix(strings.TrimPrefix(text, "!<"), ">")
-	if m := yamlTag.FindStringSubmatch(text); m != nil {
+	if m := yamlTag().FindStringSubmatch(text); m != nil {
 		prefix := y.handles[m[1]]
 		if prefix == "" && m[1] == "!!" {
 			prefix = coreTags
@@ -672,11 +671,11 @@ func (y *yamlReader) mergeFrom(
 // Block scalars.
 
 // yamlHeader matches the header of a block scalar, with an indentation and a chomping indicator in any order.
-var yamlHeader = regexp.MustCompile(`^[|>](?:([1-9])?([-+])?|([-+])([1-9]))[ \t]*(?:[ \t]#[^\n]*)?(?:\n|$)`)
+var yamlHeader = compiled(`^[|>](?:([1-9])?([-+])?|([-+])([1-9]))[ \t]*(?:[ \t]#[^\n]*)?(?:\n|$)`)
 
 // blockScalar reads a literal or folded scalar inside column n.
 func (y *yamlReader) blockScalar(n int) string {
-	m := yamlHeader.FindSubmatch(y.data[y.i:])
+	m := yamlHeader().FindSubmatch(y.data[y.i:])
 	if m == nil {
 		y.fail(y.i, "not a header of a block scalar")
 	}

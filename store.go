@@ -57,6 +57,7 @@ type store struct {
 	packing    packing              // closes gaps among the positions
 	scratch    []byte               // the members of the newest record
 	room       []byte               // for the line of a task that ends
+	order      wordOrder            // of the words in such lines
 	decoded    decodedLines         // tasks that ended last
 	lastID     uuid                 // the greatest id that a task ever took
 

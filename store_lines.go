@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -66,6 +67,38 @@ var wordsAt = func() (at [256][]byte) {
 	return at
 }()
 
+// wordBegin is the first eight bytes of a word, or all of it, and a mask for these.
+type wordBegin struct {
+	bytes, mask uint64
+	shadowed    bool // an earlier word begins with this one, or this one with it
+}
+
+var wordBegins = func() (begins [len(lineWords)]wordBegin) {
+	for k, w := range lineWords {
+		b := &begins[k]
+		for i := range min(len(w.text), 8) {
+			b.bytes |= uint64(w.text[i]) << (8 * i)
+			b.mask |= 0xff << (8 * i)
+		}
+		b.shadowed = slices.ContainsFunc(lineWords[:k], func(earlier lineWord) bool {
+			return strings.HasPrefix(w.text, earlier.text) || strings.HasPrefix(earlier.text, w.text)
+		})
+	}
+	return begins
+}()
+
+// wordEdges has the bytes at which a word may begin, and those that a line does not have.
+var wordEdges = func() (edges [256]bool) {
+	for b := range edges {
+		edges[b] = b < 0x20 || b == '"' || b == ',' || b == '{' || b == '}'
+	}
+	return edges
+}()
+
+// wordOrder holds the word that came last after each word, and after the begin of a line: most lines
+// have the same words in the same order.
+type wordOrder [len(lineWords) + 1]byte
+
 // lineCoder shortens a line, or restores one.
 type lineCoder struct {
 	b    []byte
@@ -75,91 +108,138 @@ type lineCoder struct {
 }
 
 // shorten appends a line in its short form, or as it is.
-func shorten(to, line []byte) []byte {
-	c, i := lineCoder{b: to}, 0
-	if len(line) <= maxShortened {
-		i = c.word(line)
+func (o *wordOrder) shorten(to, line []byte) []byte {
+	if len(line) > maxShortened {
+		return append(to, line...)
 	}
-	for fits := i > 0 && c.b[len(to)] == 0; i < len(line); i++ {
-		switch b := line[i]; {
-		case !fits || b < 0x20:
-			return append(to, line...)
-		case b == '"' || b == ',' || b == '{' || b == '}':
-			if n := c.word(line[i:]); n > 0 {
-				i += n - 1
+	c, before := lineCoder{b: to}, byte(len(lineWords))
+	for i := 0; i < len(line); {
+		if wordEdges[line[i]] {
+			if k, n := c.word(line[i:], o[before]); n > 0 {
+				o[before], before = k, k
+				i += n
 				continue
 			}
+			if line[i] < 0x20 {
+				return append(to, line...)
+			}
 		}
-		c.b = append(c.b, line[i])
+		n := 1
+		for i+n < len(line) && !wordEdges[line[i+n]] {
+			n++
+		}
+		c.b = append(c.b, line[i:i+n]...)
+		i += n
+	}
+	if len(line) == 0 || c.b[len(to)] != 0 {
+		return append(to, line...)
 	}
 	return c.b
 }
 
-// word shortens the word that a text begins with, and returns its length; 0 for none.
-func (c *lineCoder) word(text []byte) int {
-	if len(text) < 4 {
-		return 0
+// word shortens the word that a text begins with, which is likely to be one of them. It returns the word
+// and its length with what comes after it; 0 for none.
+func (c *lineCoder) word(text []byte, likely byte) (k byte, n int) {
+	if len(text) < 8 {
+		return 0, 0
+	}
+	begin := binary.LittleEndian.Uint64(text)
+	if w := &wordBegins[likely]; (begin^w.bytes)&w.mask == 0 && !w.shadowed {
+		if n = c.shortenWord(likely, text); n > 0 {
+			return likely, n
+		}
 	}
 	for _, k := range wordsAt[text[3]] {
-		w := &lineWords[k]
-		if len(text) < len(w.text) || string(text[:len(w.text)]) != w.text {
-			continue
+		if w := &wordBegins[k]; (begin^w.bytes)&w.mask == 0 {
+			if n = c.shortenWord(k, text); n > 0 {
+				return k, n
+			}
 		}
-		before := len(c.b)
-		c.b = append(c.b, k)
-		if n, ok := c.shorten(w.then, text[len(w.text):]); ok {
-			return len(w.text) + n
-		}
-		c.b = c.b[:before]
 	}
-	return 0
+	return 0, 0
 }
 
-// shorten shortens the text after a word, and returns its length. It reports false if it would not come
-// back as it is.
-func (c *lineCoder) shorten(then wordTail, text []byte) (n int, ok bool) {
-	switch then {
+// shortenWord shortens a word, whose first eight bytes a text begins with, and what comes after it. It
+// returns their length; 0 if the text does not go on with them, or they would not come back as they are.
+func (c *lineCoder) shortenWord(k byte, text []byte) int {
+	w := &lineWords[k]
+	if len(w.text) > 8 && (len(text) < len(w.text) || string(text[8:len(w.text)]) != w.text[8:]) {
+		return 0
+	}
+	rest, n := text[len(w.text):], 0
+	switch w.then {
 	case thenAny:
-		return 0, true
+		c.b = append(c.b, k)
 	case thenTime, thenSeq:
-		return c.number(then, text)
+		v, digits := leadingNumber(rest)
+		if digits == 0 {
+			return 0
+		}
+		c.b = binary.AppendVarint(append(c.b, k), v-c.last[w.then])
+		c.last[w.then], n = v, digits
 	case thenSame:
-		return len(c.hash), len(c.hash) > 0 && bytes.HasPrefix(text, c.hash)
-	case thenID:
-		n = 36
-	case thenHash:
-		n = 32
+		if n = len(c.hash); n == 0 || !bytes.HasPrefix(rest, c.hash) {
+			return 0
+		}
+		c.b = append(c.b, k)
+	default:
+		if n = 36; w.then == thenHash {
+			n = 32
+		}
+		if len(rest) < n {
+			return 0
+		}
+		id, ok := parseUUID(rest[:n])
+		if !ok || hasUpper(rest[:n]) {
+			return 0
+		}
+		if w.then == thenHash {
+			c.hash = rest[:n]
+		}
+		c.b = append(append(c.b, k), id[:]...)
 	}
-	if len(text) < n {
-		return 0, false
-	}
-	id, ok := parseUUID(text[:n])
-	for _, b := range text[:n] {
-		ok = ok && (b < 'A' || b > 'F')
-	}
-	if !ok {
-		return 0, false
-	}
-	if then == thenHash {
-		c.hash = text[:n]
-	}
-	c.b = append(c.b, id[:]...)
-	return n, true
+	return len(w.text) + n
 }
 
-// number shortens a number without leading zeros.
-func (c *lineCoder) number(then wordTail, text []byte) (n int, ok bool) {
-	var v int64
+// hasUpper reports whether an id has a capital letter.
+func hasUpper(id []byte) bool {
+	for _, b := range id {
+		if b >= 'A' && b <= 'F' {
+			return true
+		}
+	}
+	return false
+}
+
+// leadingNumber reads a number of up to 18 digits, without leading zeros. It returns how many it has, 0 for none.
+func leadingNumber(text []byte) (v int64, n int) {
+	for len(text) >= n+8 && n < 16 {
+		eight, ok := eightDigits(binary.LittleEndian.Uint64(text[n:]))
+		if !ok {
+			break
+		}
+		v, n = v*1e8+eight, n+8
+	}
 	for n < len(text) && n < 18 && '0' <= text[n] && text[n] <= '9' {
 		v = 10*v + int64(text[n]-'0')
 		n++
 	}
-	if n == 0 || n > 1 && text[0] == '0' {
+	if n > 1 && text[0] == '0' {
+		return 0, 0
+	}
+	return v, n
+}
+
+// eightDigits returns the number of eight digits, of which the first is in the lowest byte.
+func eightDigits(b uint64) (v int64, ok bool) {
+	const high, zeros = 0xf0f0f0f0f0f0f0f0, 0x3030303030303030
+	if b&high != zeros || (b+0x0606060606060606)&high != zeros {
 		return 0, false
 	}
-	c.b = binary.AppendVarint(c.b, v-c.last[then])
-	c.last[then] = v
-	return n, true
+	b -= zeros
+	b = (b*10 + b>>8) & 0x00ff00ff00ff00ff
+	b = (b*100 + b>>16) & 0x0000ffff0000ffff
+	return int64((b*10000 + b>>32) & 0xffffffff), true
 }
 
 // isWhole reports whether the line was kept as it is.
@@ -244,7 +324,7 @@ func (l shortLine) number(name string) uint64 {
 // lineOf returns the line of a task that is over.
 func (s *store) lineOf(t *task) shortLine {
 	line := t.appendTaskLine(s.room[:0])
-	s.room = shorten(line, line)
+	s.room = s.order.shorten(line, line)
 	short := s.room[len(line):]
 	if len(line) > maxShortened {
 		s.room = nil
@@ -291,7 +371,8 @@ const lineSlabSize = 64 << 10
 
 // lineSlab is memory for short lines, and what the lines have in common.
 type lineSlab struct {
-	free []byte
+	free  []byte
+	order wordOrder
 
 	by            *creation // of the task before, with what comes before and after its context
 	before, after []byte
@@ -308,7 +389,7 @@ func (s *lineSlab) shorten(line []byte) shortLine {
 		s.free = make([]byte, 0, lineSlabSize)
 	}
 	n := len(s.free)
-	s.free = shorten(s.free, line)
+	s.free = s.order.shorten(s.free, line)
 	return s.free[n:len(s.free):len(s.free)]
 }
 

@@ -659,7 +659,9 @@ func (v *salvage) apply() {
 			v.noteGap(last+1, r.seq-1)
 		}
 		last = r.seq
-		if err := v.l.record(r.seq, r.line); err != nil {
+		line := checkedLine{text: r.line}
+		(&lineBlock{}).recorded(&line)
+		if err := v.l.record(&line); err != nil {
 			v.failed(r, err)
 		}
 	}

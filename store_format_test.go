@@ -92,7 +92,7 @@ func (blindLoader) expect(int) {}
 
 func (blindLoader) snapshotLine(*checkedLine) error { return nil }
 
-func (blindLoader) record(uint64, []byte) error { return nil }
+func (blindLoader) record(*checkedLine) error { return nil }
 
 // TestWriteBegan checks where the write of a record began.
 func TestWriteBegan(t *testing.T) {

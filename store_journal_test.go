@@ -58,9 +58,9 @@ func (g *gathered) snapshotLine(line *checkedLine) error {
 	return nil
 }
 
-func (g *gathered) record(seq uint64, line []byte) error {
-	g.seqs = append(g.seqs, seq)
-	g.records = append(g.records, string(line))
+func (g *gathered) record(line *checkedLine) error {
+	g.seqs = append(g.seqs, line.seq)
+	g.records = append(g.records, string(line.text))
 	return nil
 }
 
@@ -1091,7 +1091,7 @@ func (c *countingLoader) expect(int) {}
 
 func (c *countingLoader) snapshotLine(*checkedLine) error { c.lines++; return nil }
 
-func (c *countingLoader) record(uint64, []byte) error { c.lines++; return nil }
+func (c *countingLoader) record(*checkedLine) error { c.lines++; return nil }
 
 // BenchmarkRecovery reads a snapshot of 1,000,000 lines of 900 bytes from the
 // system's cache.

@@ -127,7 +127,7 @@ func TestLineReader(t *testing.T) {
 		if _, _, err := s.next(); err != nil {
 			t.Fatal(err)
 		}
-		r := readAhead(s)
+		r := readAhead(s, (*lineBlock).stored)
 		for i := 1; ; i++ {
 			l, err := r.next()
 			if err == io.EOF && i == len(want) && r.end == int64(end) && r.number == len(want) {
@@ -139,7 +139,7 @@ func TestLineReader(t *testing.T) {
 		}
 		r.stop()
 	}
-	r := readAhead(newJournalScanner(bytes.NewReader(text), 0))
+	r := readAhead(newJournalScanner(bytes.NewReader(text), 0), (*lineBlock).stored)
 	must(r.next())(t)
 	r.stop() // ends its goroutine
 }

@@ -74,12 +74,11 @@ var storeFiles = [...]string{snapshotName, journalOldName, journalName, journalT
 
 // loader takes what a start reads: the lines of the snapshot, then the records
 // after the sequence that it covers. The lines are complete, without their
-// newline, and checked. The loader may keep a record's line but not write to it; it must
-// not keep that of a snapshot.
+// newline, and checked. The loader must not keep them.
 type loader interface {
-	expect(lines int) // of the snapshot, at most
+	expect(tasks int) // about, in all files
 	snapshotLine(line *checkedLine) error
-	record(seq uint64, line []byte) error
+	record(line *checkedLine) error
 }
 
 // recovery reads the files of one store. It changes nothing before tidy.
@@ -144,12 +143,17 @@ func (r progressReader) Read(b []byte) (int, error) {
 // measure finds out how much there is to read.
 func (r *recovery) measure() {
 	for _, name := range storeFiles {
-		if f, err := r.disk.open(r.path(name)); err == nil {
-			n, _ := f.size() // if that fails, so will the reading
-			r.shows.all.Add(n)
-			f.Close()
-		}
+		r.shows.all.Add(r.sizeOf(name))
 	}
+}
+
+// sizeOf returns the size of a file; 0 if that fails, as its reading will.
+func (r *recovery) sizeOf(name string) (size int64) {
+	if f, err := r.disk.open(r.path(name)); err == nil {
+		size, _ = f.size()
+		f.Close()
+	}
+	return size
 }
 
 // read passes the store to the loader. The error names file, line and reason.
@@ -318,42 +322,54 @@ func (r *recovery) readJournal(name string, newest bool) error {
 		return err
 	}
 	if name == journalOldName && !r.undo {
-		r.oldBytes = s.end
+		r.oldBytes = r.bytes
 	}
 	return nil
 }
 
 // readRecords passes on the records of a journal whose header was read.
 func (r *recovery) readRecords(name string, s *journalScanner, newest bool) error {
+	lines := readAhead(s, (*lineBlock).recorded)
+	defer lines.stop()
 	for {
-		r.bytes = s.end
-		line, whole, err := s.next()
+		r.bytes = lines.end
+		line, err := lines.next()
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
-		seq, fault := recordSeq(line)
-		if !whole || fault != "" {
-			return r.badRecord(name, s, line, whole, newest)
+		if !line.whole || line.fault != "" {
+			return r.badRecord(name, lines.number, newest)
 		}
-		if seq != r.last+1 {
-			return &damage{name, s.number, fmt.Sprintf("sequence %d where %d was expected", seq, r.last+1)}
+		if line.seq != r.last+1 {
+			return &damage{name, lines.number, fmt.Sprintf("sequence %d where %d was expected", line.seq, r.last+1)}
 		}
-		r.last = seq
-		if seq <= r.covered {
+		r.last = line.seq
+		if line.seq <= r.covered {
 			continue
 		}
-		if err := r.loader.record(seq, line); err != nil {
-			return fmt.Errorf("%s, line %d: %w", name, s.number, err)
+		if err := r.loader.record(line); err != nil {
+			return fmt.Errorf("%s, line %d: %w", name, lines.number, err)
 		}
 	}
 }
 
-// badRecord decides whether the rest of a journal, from this line on, is torn
-// or damaged.
-func (r *recovery) badRecord(name string, s *journalScanner, line []byte, whole, newest bool) error {
+// badRecord decides whether the rest of a journal, from a line on, is torn or damaged.
+func (r *recovery) badRecord(name string, number int, newest bool) error {
+	s, f, err := r.scan(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var line []byte
+	var whole bool
+	for s.number < number {
+		if line, whole, err = s.next(); err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+	}
 	_, reason := recordSeq(line)
 	if !whole {
 		reason = "the line is incomplete"
@@ -545,8 +561,8 @@ func (l *restorer) expect(lines int) {
 // snapshotLine loads one line of the snapshot: a template, figures, events,
 // dropped tasks, or a task.
 func (l *restorer) snapshotLine(line *checkedLine) error {
-	if line.isTask {
-		return l.task(&line.task)
+	if line.task != nil {
+		return l.task(line.task)
 	}
 	return l.line(cutSum(bytes.Clone(line.text)))
 }
@@ -653,15 +669,6 @@ func (l *restorer) repeats(seq uint64, line []byte) bool {
 	return ok && seq <= l.ahead[id]
 }
 
-// apart returns a long line in memory for it alone: little of a chunk could be in use
-// while the rest is kept with it.
-func apart(line []byte) []byte {
-	if len(line) > lineChunk/8 {
-		return bytes.Clone(line)
-	}
-	return line
-}
-
 // replayed returns the task of a line, or nil if nobody needs it: the task is
 // over, the figures count all of it, and the event log holds nothing of it. It
 // also counts the records that the figures do not count yet, those later than
@@ -731,17 +738,16 @@ func (l *restorer) template(r *record) error {
 }
 
 // record loads one line of the journal.
-func (l *restorer) record(seq uint64, line []byte) error {
-	s := l.s
-	s.seq = max(s.seq, seq)
-	l.events.appendTo(&s.events, seq-1)
-	if l.repeats(seq, line) {
-		l.events.skip(&s.events, seq)
+func (l *restorer) record(line *checkedLine) (err error) {
+	s, r := l.s, line.record
+	s.seq = max(s.seq, line.seq)
+	l.events.appendTo(&s.events, line.seq-1)
+	if l.repeats(line.seq, line.text) {
+		l.events.skip(&s.events, line.seq)
 		return nil
 	}
-	r, err := decodeRecord(apart(line))
-	if err != nil {
-		return err
+	if line.err != nil {
+		return line.err
 	}
 	switch r.kind {
 	case recTemplate:

@@ -532,8 +532,8 @@ func (r *recovery) readSnapshot() error {
 		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
 	}
 	r.id = h.Store
-	r.loader.expect(int(min(h.Count, uint64(max(s.left, 0)/leastLine))))
-	lines := readAhead(s)
+	r.loader.expect(int(min(h.Count, uint64(max(s.left, 0)/leastLine))) + r.recordedTasks())
+	lines := readAhead(s, (*lineBlock).stored)
 	defer lines.stop()
 	if err := r.readSnapshotLines(lines, &h); err != nil {
 		return err
@@ -599,9 +599,15 @@ func (l *checkedLine) faultUnless(expected bool) string {
 	return l.fault
 }
 
-// lineReader reads the lines of a snapshot: one goroutine reads blocks of them, and others check and
+// recordedTasks returns how many tasks there may be in the journals, about.
+func (r *recovery) recordedTasks() int {
+	return int((r.sizeOf(journalName) + r.sizeOf(journalOldName)) / 2 / leastLine)
+}
+
+// lineReader reads the lines of a file: one goroutine reads blocks of them, and others check and
 // decode the lines, while the start loads those before them.
 type lineReader struct {
+	decode func(b *lineBlock, l *checkedLine)
 	blocks chan *lineBlock // in the order of the file
 	unused chan *lineBlock // whose memory can be used again
 	quit   chan struct{}
@@ -617,17 +623,21 @@ type lineReader struct {
 type lineBlock struct {
 	text    []byte
 	lines   []checkedLine
+	tasks   []storedTask // of a snapshot
+	slab    *lineSlab
 	err     error         // of reading on after them
 	decoded chan struct{} // closed once lines is complete
 }
 
-// checkedLine is a line of a snapshot, as far as it can be understood without the others.
+// checkedLine is a line of a file, as far as it can be understood without the others.
 type checkedLine struct {
 	text   []byte // without its newline
 	whole  bool   // it has its newline
 	fault  string // what is wrong with it, or ""
-	isTask bool
-	task   storedTask
+	task   *storedTask
+	seq    uint64 // of a record, like the next two
+	record *record
+	err    error // why the record cannot be decoded
 }
 
 // leastLine is the least length of the line of a task.
@@ -637,8 +647,9 @@ const leastLine = 256
 const lineBlockSize = 512 << 10
 
 // readAhead begins to read the lines after those that the scanner has returned.
-func readAhead(s *journalScanner) *lineReader {
+func readAhead(s *journalScanner, decode func(b *lineBlock, l *checkedLine)) *lineReader {
 	r := &lineReader{
+		decode: decode,
 		blocks: make(chan *lineBlock, runtime.GOMAXPROCS(0)), unused: make(chan *lineBlock, 2+runtime.GOMAXPROCS(0)),
 		quit: make(chan struct{}), block: &lineBlock{}, number: s.number, end: s.end,
 	}
@@ -662,7 +673,7 @@ func (r *lineReader) read(src io.Reader, rest []byte) {
 		}
 		rest = b.read(src, rest)
 		b.decoded = make(chan struct{})
-		go b.decode()
+		go b.decode(r.decode)
 		select {
 		case r.blocks <- b:
 		case <-r.quit:
@@ -693,18 +704,30 @@ func (b *lineBlock) read(src io.Reader, rest []byte) []byte {
 }
 
 // decode checks and decodes the lines.
-func (b *lineBlock) decode() {
+func (b *lineBlock) decode(line func(b *lineBlock, l *checkedLine)) {
 	defer close(b.decoded)
-	var slab lineSlab
-	b.lines = b.lines[:0]
+	b.lines, b.tasks, b.slab = b.lines[:0], b.tasks[:0], new(lineSlab)
 	for rest := b.text; len(rest) > 0; {
 		l := checkedLine{}
 		l.text, rest, l.whole = bytes.Cut(rest, []byte("\n"))
-		l.fault = lineFault(l.text)
-		if l.isTask = l.fault == "" && bytes.HasPrefix(l.text, []byte(taskHead)); l.isTask {
-			l.task = readStoredTask(cutSum(l.text), &slab)
-		}
+		line(b, &l)
 		b.lines = append(b.lines, l)
+	}
+}
+
+// stored checks and decodes a line of a snapshot.
+func (b *lineBlock) stored(l *checkedLine) {
+	l.fault = lineFault(l.text)
+	if l.fault == "" && bytes.HasPrefix(l.text, []byte(taskHead)) {
+		b.tasks = append(b.tasks, readStoredTask(cutSum(l.text), b.slab))
+		l.task = &b.tasks[len(b.tasks)-1]
+	}
+}
+
+// recorded checks and decodes a line of a journal.
+func (b *lineBlock) recorded(l *checkedLine) {
+	if l.seq, l.fault = recordSeq(l.text); l.fault == "" {
+		l.record, l.err = copyRecord(l.text)
 	}
 }
 

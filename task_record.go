@@ -10,6 +10,7 @@ package main
 // result null, a correlation the id that follows those of the task's steps.
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -341,14 +342,17 @@ func appendRecordMembers(b []byte, r *record) []byte {
 
 // decodeRecord reads a record from its JSON object, strictly, and keeps slices
 // of it.
-func decodeRecord(line []byte) (*record, error) {
-	var c memberCoder
-	var r *record
+func decodeRecord(line []byte) (*record, error) { return (&memberCoder{}).record(line) }
+
+// copyRecord is decodeRecord; it keeps no slices of the line.
+func copyRecord(line []byte) (*record, error) { return (&memberCoder{copies: true}).record(line) }
+
+func (c *memberCoder) record(line []byte) (r *record, err error) {
 	for c.again(line) {
 		r = &record{kind: recordKinds, step: -1}
-		nonzero(&c, "seq", &r.seq)
+		nonzero(c, "seq", &r.seq)
 		c.id("task", &r.task)
-		r.members(&c)
+		r.members(c)
 		c.take("w")
 		c.take("sum")
 	}
@@ -541,6 +545,7 @@ type memberCoder struct {
 	b []byte // writing: the text so far
 
 	reading bool
+	copies  bool   // values of any kind are copied, not slices of the object
 	next    []byte // in the first pass: the object from the brace or comma before the first member not taken
 	second  bool
 	rest    []jsonMember // in the second pass: the members not taken
@@ -559,7 +564,7 @@ func (c *memberCoder) again(object []byte) bool {
 	if c.reading && (c.second || !c.left() && !c.inner) {
 		return false
 	}
-	*c = memberCoder{second: c.reading}
+	*c = memberCoder{second: c.reading, copies: c.copies}
 	c.open(object)
 	return true
 }
@@ -638,7 +643,7 @@ func (c *memberCoder) enter(name string, exists bool, in *memberCoder) bool {
 	if c.reading {
 		raw := c.take(name)
 		if raw != nil {
-			in.second = c.second
+			in.second, in.copies = c.second, c.copies
 			in.open(raw)
 		}
 		return raw != nil
@@ -745,7 +750,9 @@ func (c *memberCoder) object(name string, v *[]byte) {
 
 func (c *memberCoder) someRaw(name string, v *[]byte) {
 	if c.reading {
-		*v = c.take(name)
+		if *v = c.take(name); c.copies {
+			*v = bytes.Clone(*v)
+		}
 		return
 	}
 	c.b = append(appendName(c.b, name), *v...)

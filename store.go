@@ -45,7 +45,7 @@ type store struct {
 	mu         sync.Mutex
 	seq        uint64               // of the newest record
 	slots      []slot               // every task, by position: in the order of creation
-	byID       map[uuid]uint32      // task id to position
+	byID       idTable              // task id to position
 	identities map[identityKey]uuid // tasks by what deduplicates them
 	index      *taskIndex           // positions by state, template, …
 	analytics  *analytics           // what happened, counted by hour
@@ -79,7 +79,6 @@ func newStore(c clock, log *slog.Logger) *store {
 	s := &store{
 		clock:      c,
 		log:        log,
-		byID:       map[uuid]uint32{},
 		identities: map[identityKey]uuid{},
 		analytics:  newAnalytics(),
 		dead:       newDLQIndex(),
@@ -92,7 +91,7 @@ func newStore(c clock, log *slog.Logger) *store {
 			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},
 		},
 	}
-	s.requests.resize = s.retain.resize
+	s.byID.idAt, s.requests.resize = s.idAt, s.retain.resize
 	s.index = newTaskIndex(s)
 	return s
 }
@@ -119,7 +118,7 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 func (s *store) insert(id uuid, sl slot, tpl *template, by *creation, at instant) uint32 {
 	pos := uint32(len(s.slots))
 	s.slots = append(s.slots, sl)
-	s.byID[id] = pos
+	s.byID.add(id, pos)
 	if by.identity != (identityKey{}) {
 		s.identities[by.identity] = id
 	}
@@ -230,7 +229,7 @@ func (s *store) reindex(t *task) {
 // task finds a task to be changed. A task that is over becomes live again only
 // when a record is appended to it.
 func (c *change) task(id uuid) (*task, error) {
-	pos, ok := c.s.byID[id]
+	pos, ok := c.s.byID.find(id)
 	if !ok {
 		return nil, taskNotFound(id)
 	}
@@ -352,19 +351,25 @@ func (s *store) apply(t *task, r *record) error {
 
 // idLocked returns the id of the task at a position.
 func (s *store) idLocked(pos uint32) uuid {
-	if t := s.slots[pos].live; t != nil {
-		return t.id
-	}
-	id, ok := s.slots[pos].line.taskID()
-	if !ok {
+	id := s.idAt(pos)
+	if id.isZero() {
 		s.log.Error("a task's line cannot be read", "position", pos)
 	}
 	return id
 }
 
+// idAt is idLocked; the id is zero if there is none.
+func (s *store) idAt(pos uint32) (id uuid) {
+	if t := s.slots[pos].live; t != nil {
+		return t.id
+	}
+	id, _ = s.slots[pos].line.taskID()
+	return id
+}
+
 // liveLocked returns an unfinished task, or nil.
 func (s *store) liveLocked(id uuid) *task {
-	if pos, ok := s.byID[id]; ok {
+	if pos, ok := s.byID.find(id); ok {
 		return s.slots[pos].live
 	}
 	return nil
@@ -381,7 +386,7 @@ func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
 	defer s.mu.Unlock()
 	for n := 1; n <= most; n++ {
 		task = id.plus(-n)
-		if _, found := s.byID[task]; found {
+		if _, found := s.byID.find(task); found {
 			return task, true
 		}
 	}
@@ -463,7 +468,7 @@ func (s *store) askForTask(id uuid, h holder) error {
 // viewWithin is view; it asks for the memory.
 func (s *store) viewWithin(id uuid, h holder) (*task, error) {
 	s.mu.Lock()
-	pos, ok := s.byID[id]
+	pos, ok := s.byID.find(id)
 	if !ok {
 		s.mu.Unlock()
 		return nil, taskNotFound(id)
@@ -501,7 +506,7 @@ func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
 
 // findLocked returns a copy of the slot of a task.
 func (s *store) findLocked(id uuid) (slot, error) {
-	pos, ok := s.byID[id]
+	pos, ok := s.byID.find(id)
 	if !ok {
 		return slot{}, taskNotFound(id)
 	}
@@ -728,7 +733,7 @@ func (s *store) behind() error { return s.journal.behind() }
 func (s *store) size() (tasks int, records uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.byID), s.seq
+	return s.byID.count, s.seq
 }
 
 // seqLocked returns the sequence of the newest record.
@@ -816,7 +821,7 @@ func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.find(id) }
 func (s *store) logOf(id uuid) (taskLog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pos, ok := s.byID[id]
+	pos, ok := s.byID.find(id)
 	if !ok {
 		return taskLog{}, taskNotFound(id)
 	}

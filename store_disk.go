@@ -851,7 +851,7 @@ func (s *store) waitAll(ctx context.Context) error {
 func (s *store) waitTask(ctx context.Context, id uuid) error {
 	s.mu.Lock()
 	seq := s.seq
-	if pos, ok := s.byID[id]; ok {
+	if pos, ok := s.byID.find(id); ok {
 		seq = s.lastSeqLocked(pos)
 	}
 	s.mu.Unlock()

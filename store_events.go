@@ -460,7 +460,7 @@ type follower struct {
 func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.byID[filter.task]; !ok && !filter.task.isZero() {
+	if _, ok := s.byID.find(filter.task); !ok && !filter.task.isZero() {
 		return nil, taskNotFound(filter.task)
 	}
 	if filter.kind == domainKind {

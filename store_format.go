@@ -19,6 +19,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -263,6 +264,111 @@ func (s *journalScanner) fill() error {
 		return nil
 	}
 	return err
+}
+
+// Reading the lines of tasks at a start.
+
+// storedTask holds the members that a start reads from the line of a task.
+type storedTask struct {
+	taskHeader
+	by   *creation
+	line shortLine
+	err  error
+}
+
+// lineSlabSize is how large slabs are of which short lines are slices.
+const lineSlabSize = 64 << 10
+
+// lineSlab is memory for short lines, and what the lines have in common.
+type lineSlab struct {
+	free  []byte
+	order wordOrder
+
+	by            *creation // of the task before, with what comes before and after its context
+	before, after []byte
+	hash          uuid   // of the template of the task before
+	template      string // the same in digits
+}
+
+// shorten returns a line in its short form, which may be longer than the line by a little.
+func (s *lineSlab) shorten(line []byte) shortLine {
+	if len(line) > maxShortened {
+		return bytes.Clone(line)
+	}
+	if cap(s.free)-len(s.free) < len(line) {
+		s.free = make([]byte, 0, lineSlabSize)
+	}
+	n := len(s.free)
+	s.free = s.order.shorten(s.free, line)
+	return s.free[n:len(s.free):len(s.free)]
+}
+
+// readStoredTask reads the line of a task.
+func readStoredTask(line []byte, slab *lineSlab) (t storedTask) {
+	const log = `,"log":`
+	t.line = slab.shorten(line)
+	if slab.completed(&t) {
+		t.log = line[bytes.Index(line, []byte(log))+len(log) : len(line)-1]
+	} else if t.taskHeader, t.err = readTaskHeader(line); t.err != nil {
+		return t
+	}
+	t.by, t.err = slab.creation(t.log)
+	return t
+}
+
+// creation returns the creation with which a log begins. Most are like that of the task before, apart
+// from the context, which nobody needs.
+func (s *lineSlab) creation(log []byte) (*creation, error) {
+	rest := log[max(bytes.IndexByte(log[:min(len(log), 64)], 'k'), 0):] // from its kind on
+	if s.by != nil && bytes.HasPrefix(rest, s.before) {
+		end := skipJSONValue(rest, len(s.before))
+		if bytes.HasPrefix(rest[end:], s.after) {
+			return s.by, nil
+		}
+	}
+	r, err := (&taskHeader{log: log}).creationRecord()
+	if err != nil {
+		return nil, err
+	}
+	const context = `"context":`
+	if i := bytes.Index(rest, []byte(context)) + len(context); i >= len(context) {
+		end := len(rest) - len(log) + skipJSONValue(log, 1)
+		s.by, s.before, s.after = r.created, rest[:i], rest[min(skipJSONValue(rest, i), end):end]
+	}
+	return r.created, nil
+}
+
+// completedWords begin the line of a completed task whose steps all completed, up to their number.
+var completedWords = [...]byte{0, 1, 4, 5, 7, 8, 9, 10}
+
+// completed reads the header of such a line, without its log, and reports false for others.
+func (s *lineSlab) completed(t *storedTask) bool {
+	var c lineCoder
+	var numbers [len(completedWords)]int64
+	l := t.line
+	for i, k := range completedWords {
+		if len(l) == 0 || l[0] != k {
+			return false
+		}
+		then := lineWords[k].then
+		l = l[1+c.take(then, l[1:]):]
+		numbers[i] = c.last[then]
+	}
+	n := 0
+	for ; len(l) > 0 && '0' <= l[0] && l[0] <= '9'; l = l[1:] {
+		n = 10*n + int(l[0]-'0')
+	}
+	if len(l) == 0 || l[0] != logCode {
+		return false
+	}
+	if s.hash != c.id {
+		s.hash, s.template = c.id, hex.EncodeToString(c.id[:])
+	}
+	t.id, _ = t.line.taskID()
+	t.state, t.template, t.counts[stepComplete] = taskComplete, s.template, n
+	t.created, t.updated, t.completed = instant(numbers[1]), instant(numbers[2]), instant(numbers[3])
+	t.seq, t.lastSeq = uint64(numbers[5]), uint64(numbers[6])
+	return true
 }
 
 // `stepwell store check`: it reads every line of every file of a store, changes
@@ -672,7 +778,7 @@ func (v *salvage) apply() {
 	bySeq := func(a, b uuid) int { return cmp.Compare(v.broken[a].since, v.broken[b].since) }
 	for _, id := range slices.SortedFunc(maps.Keys(v.broken), bySeq) {
 		b := v.broken[id]
-		pos, kept := v.s.byID[id]
+		pos, kept := v.s.byID.find(id)
 		what := "is lost"
 		if kept && !v.s.slots[pos].vacant() {
 			what = fmt.Sprintf("is kept as it was before sequence %d", b.since)
@@ -697,7 +803,7 @@ func (v *salvage) failed(r soundRecord, cause error) {
 		v.losses = append(v.losses, fmt.Sprintf("sequence %d: %v", r.seq, cause))
 		return
 	}
-	_, known := v.s.byID[d.task]
+	_, known := v.s.byID.find(d.task)
 	switch b := v.broken[d.task]; {
 	case b != nil:
 		b.more++
@@ -712,7 +818,8 @@ func (v *salvage) failed(r soundRecord, cause error) {
 
 // restoreTask undoes what a record that failed has changed in its task.
 func (v *salvage) restoreTask(id uuid, seq uint64) {
-	sl := &v.s.slots[v.s.byID[id]]
+	pos, _ := v.s.byID.find(id)
+	sl := &v.s.slots[pos]
 	if sl.live == nil {
 		return
 	}

@@ -846,7 +846,7 @@ func (s *store) seqAt(pos uint32) uint64 {
 func (s *store) correlatedAt(id uuid) (uint32, bool) {
 	for _, tpl := range s.allTemplates() {
 		n := len(tpl.steps) + 1
-		pos, ok := s.byID[id.plus(-n)]
+		pos, ok := s.byID.find(id.plus(-n))
 		if ok && len(s.slots[pos].in.key.tpl.steps)+1 == n {
 			by := s.labelsOf(pos, s.slots[pos])
 			return pos, by == nil || by.correlation.isZero()

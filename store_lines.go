@@ -1,6 +1,6 @@
 package main
 
-// The lines of tasks that are over, in memory and as a start reads them. Then the index of
+// The lines of tasks that are over, in memory. Then the index of
 // the dead letter queue: all entries in the order they were made, by reason and by status, and
 // the figures that need no scan. Then the requests that wait for a task.
 
@@ -356,111 +356,6 @@ func (d *decodedLines) find(pos uint32, line shortLine) *task {
 	return place.task
 }
 
-// Reading the lines of tasks at a start.
-
-// storedTask holds the members that a start reads from the line of a task.
-type storedTask struct {
-	taskHeader
-	by   *creation
-	line shortLine
-	err  error
-}
-
-// lineSlabSize is how large slabs are of which short lines are slices.
-const lineSlabSize = 64 << 10
-
-// lineSlab is memory for short lines, and what the lines have in common.
-type lineSlab struct {
-	free  []byte
-	order wordOrder
-
-	by            *creation // of the task before, with what comes before and after its context
-	before, after []byte
-	hash          uuid   // of the template of the task before
-	template      string // the same in digits
-}
-
-// shorten returns a line in its short form, which may be longer than the line by a little.
-func (s *lineSlab) shorten(line []byte) shortLine {
-	if len(line) > maxShortened {
-		return bytes.Clone(line)
-	}
-	if cap(s.free)-len(s.free) < len(line) {
-		s.free = make([]byte, 0, lineSlabSize)
-	}
-	n := len(s.free)
-	s.free = s.order.shorten(s.free, line)
-	return s.free[n:len(s.free):len(s.free)]
-}
-
-// readStoredTask reads the line of a task.
-func readStoredTask(line []byte, slab *lineSlab) (t storedTask) {
-	const log = `,"log":`
-	t.line = slab.shorten(line)
-	if slab.completed(&t) {
-		t.log = line[bytes.Index(line, []byte(log))+len(log) : len(line)-1]
-	} else if t.taskHeader, t.err = readTaskHeader(line); t.err != nil {
-		return t
-	}
-	t.by, t.err = slab.creation(t.log)
-	return t
-}
-
-// creation returns the creation with which a log begins. Most are like that of the task before, apart
-// from the context, which nobody needs.
-func (s *lineSlab) creation(log []byte) (*creation, error) {
-	rest := log[max(bytes.IndexByte(log[:min(len(log), 64)], 'k'), 0):] // from its kind on
-	if s.by != nil && bytes.HasPrefix(rest, s.before) {
-		end := skipJSONValue(rest, len(s.before))
-		if bytes.HasPrefix(rest[end:], s.after) {
-			return s.by, nil
-		}
-	}
-	r, err := (&taskHeader{log: log}).creationRecord()
-	if err != nil {
-		return nil, err
-	}
-	const context = `"context":`
-	if i := bytes.Index(rest, []byte(context)) + len(context); i >= len(context) {
-		end := len(rest) - len(log) + skipJSONValue(log, 1)
-		s.by, s.before, s.after = r.created, rest[:i], rest[min(skipJSONValue(rest, i), end):end]
-	}
-	return r.created, nil
-}
-
-// completedWords begin the line of a completed task whose steps all completed, up to their number.
-var completedWords = [...]byte{0, 1, 4, 5, 7, 8, 9, 10}
-
-// completed reads the header of such a line, without its log, and reports false for others.
-func (s *lineSlab) completed(t *storedTask) bool {
-	var c lineCoder
-	var numbers [len(completedWords)]int64
-	l := t.line
-	for i, k := range completedWords {
-		if len(l) == 0 || l[0] != k {
-			return false
-		}
-		then := lineWords[k].then
-		l = l[1+c.take(then, l[1:]):]
-		numbers[i] = c.last[then]
-	}
-	n := 0
-	for ; len(l) > 0 && '0' <= l[0] && l[0] <= '9'; l = l[1:] {
-		n = 10*n + int(l[0]-'0')
-	}
-	if len(l) == 0 || l[0] != logCode {
-		return false
-	}
-	if s.hash != c.id {
-		s.hash, s.template = c.id, hex.EncodeToString(c.id[:])
-	}
-	t.id, _ = t.line.taskID()
-	t.state, t.template, t.counts[stepComplete] = taskComplete, s.template, n
-	t.created, t.updated, t.completed = instant(numbers[1]), instant(numbers[2]), instant(numbers[3])
-	t.seq, t.lastSeq = uint64(numbers[5]), uint64(numbers[6])
-	return true
-}
-
 // The dead letters.
 
 // dlqRow is one entry in the index. The entry itself is in its task.
@@ -694,7 +589,8 @@ func (s *store) deadLetters(f dlqFilter, skip, limit int) (page []dlqRow, logs [
 	page = s.dead.page(f, skip, limit)
 	logs = make([]taskLog, len(page))
 	for i, r := range page {
-		logs[i] = s.logLocked(s.byID[r.task])
+		pos, _ := s.byID.find(r.task)
+		logs[i] = s.logLocked(pos)
 	}
 	return page, logs
 }
@@ -716,7 +612,8 @@ func (s *store) letterQueue(only *dlqReason, now instant, limit int) ([]queuedLe
 	ended := make([]shortLine, len(rows)) // lines of tasks that ended
 	for i, r := range rows {
 		queue[i].dlqRow = r
-		sl := &s.slots[s.byID[r.task]]
+		pos, _ := s.byID.find(r.task)
+		sl := &s.slots[pos]
 		if t := sl.live; t != nil {
 			queue[i].tpl, queue[i].state, queue[i].since = t.tpl, t.state, t.since
 		} else {
@@ -919,7 +816,7 @@ func (w *waiters) releaseAll(why waitEnd) {
 func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pos, ok := s.byID[id]
+	pos, ok := s.byID.find(id)
 	if !ok {
 		return nil, taskNotFound(id)
 	}
@@ -954,7 +851,7 @@ func (s *store) stopWaiting(n *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var found slot
-	if pos, ok := s.byID[n.task]; ok && !n.finished() {
+	if pos, ok := s.byID.find(n.task); ok && !n.finished() {
 		found = s.copyLocked(pos)
 	}
 	s.waiters.withdraw(n, waitTimedOut, found)

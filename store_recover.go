@@ -554,8 +554,9 @@ type restorer struct {
 }
 
 // expect makes room for as many tasks.
-func (l *restorer) expect(lines int) {
-	l.s.slots, l.s.byID = slices.Grow(l.s.slots, lines), make(map[uuid]uint32, lines)
+func (l *restorer) expect(tasks int) {
+	l.s.slots = slices.Grow(l.s.slots, tasks)
+	l.s.byID.reserve(tasks)
 }
 
 // snapshotLine loads one line of the snapshot: a template, figures, events,
@@ -601,7 +602,7 @@ func (l *restorer) task(t *storedTask) error {
 	if tpl == nil {
 		return fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)
 	}
-	if _, twice := l.s.byID[h.id]; twice {
+	if _, twice := l.s.byID.find(h.id); twice {
 		return fmt.Errorf("duplicate task %s", h.id)
 	}
 	if l.s.analytics.covered == 0 && h.dead == nil {
@@ -760,7 +761,7 @@ func (l *restorer) record(line *checkedLine) (err error) {
 		s.events.domain.apply(r.mark)
 		return nil
 	}
-	pos, ok := s.byID[r.task]
+	pos, ok := s.byID.find(r.task)
 	if !ok {
 		return fmt.Errorf("it is about task %s, which was never created", r.task)
 	}
@@ -775,7 +776,7 @@ func (l *restorer) record(line *checkedLine) (err error) {
 
 func (l *restorer) created(r *record) error {
 	s := l.s
-	if _, twice := s.byID[r.task]; twice {
+	if _, twice := s.byID.find(r.task); twice {
 		return fmt.Errorf("duplicate task %s", r.task)
 	}
 	tpl := s.template(r.created.template)
@@ -790,7 +791,7 @@ func (l *restorer) created(r *record) error {
 
 // dropped drops a task as it was dropped before.
 func (l *restorer) dropped(r *record) error {
-	pos, ok := l.s.byID[r.task]
+	pos, ok := l.s.byID.find(r.task)
 	if !ok || l.s.slots[pos].finished == 0 {
 		return fmt.Errorf("it drops task %s, which is not there or not finished", r.task)
 	}

@@ -19,7 +19,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -230,7 +232,7 @@ func (s *store) nextDrop(now instant) (pos uint32, early, ok bool) {
 		if !ok || early && !r.crowded() {
 			return 0, false, false
 		}
-		pos, ok := s.byID[f.id]
+		pos, ok := s.byID.find(f.id)
 		ok = ok && s.slots[pos].finished == f.at
 		if ok && (r.keeps(pos) || !early && s.awaited(pos)) {
 			return 0, false, false
@@ -294,7 +296,7 @@ func (s *store) remove(pos uint32) error {
 	s.events.taskDropped(s.template(h.template), h.lastSeq)
 	labels := s.index.labels.held
 	s.index.remove(pos, h.state, &h.counts, sl.in, s.labelsOf(pos, *sl))
-	delete(s.byID, h.id)
+	s.byID.remove(h.id)
 	s.waiters.dropTask(h.id, *sl)
 	s.retain.resize(labelBytes*int64(s.index.labels.held-labels) - sl.bytes())
 	*sl = slot{}
@@ -416,7 +418,7 @@ func (s *store) pack(n int) {
 		return
 	}
 	if !p.on {
-		if p.holes <= p.floor+2*len(s.byID) {
+		if p.holes <= p.floor+2*s.byID.count {
 			return
 		}
 		p.on, p.from, p.to = true, 0, 0
@@ -457,8 +459,118 @@ func (s *store) relocate(from, to uint32) {
 	if sl.live != nil {
 		sl.live.pos = to
 	}
-	s.byID[s.idLocked(to)] = to
+	s.byID.move(s.idLocked(to), from, to)
 	s.index.relocate(from, to, sl.in, s.labelsOf(from, sl))
+}
+
+// idTable finds the position of a task by its id. It holds hashes instead of ids: only a position whose
+// task has the hash is looked at. It grows a part at a time, so that no insertion takes long.
+type idTable struct {
+	parts [256]idPart // by the upper bits of the hash
+	count int
+	idAt  func(pos uint32) uuid
+}
+
+// idPart is a hash table with linear probing. A cell has the lower half of a hash, then the position plus one;
+// zero is an empty cell.
+type idPart struct {
+	cells []uint64
+	count int
+}
+
+var idSeed = maphash.MakeSeed()
+
+// part returns the part of an id, and the upper half of its cell.
+func (t *idTable) part(id uuid) (p *idPart, hash uint64) {
+	h := maphash.Bytes(idSeed, id[:])
+	return &t.parts[h>>56], h << 32
+}
+
+// seek returns the index of a cell with a hash and a position for which f returns true, or else that of the
+// empty cell in its place.
+func (p *idPart) seek(hash uint64, f func(pos uint32) bool) (i int, found bool) {
+	for i = int(hash>>32) & (len(p.cells) - 1); p.cells[i] != 0; i = (i + 1) & (len(p.cells) - 1) {
+		if c := p.cells[i]; c>>32 == hash>>32 && f(uint32(c)-1) {
+			return i, true
+		}
+	}
+	return i, false
+}
+
+// find returns the position of the task with an id.
+func (t *idTable) find(id uuid) (pos uint32, ok bool) {
+	p, hash := t.part(id)
+	if p.count == 0 {
+		return 0, false
+	}
+	i, ok := p.seek(hash, func(pos uint32) bool { return t.idAt(pos) == id })
+	if !ok {
+		return 0, false
+	}
+	return uint32(p.cells[i]) - 1, true
+}
+
+// add adds an id that the table does not have.
+func (t *idTable) add(id uuid, pos uint32) {
+	p, hash := t.part(id)
+	p.reserve(p.count + 1)
+	p.put(hash | uint64(pos+1))
+	p.count++
+	t.count++
+}
+
+func (p *idPart) put(cell uint64) {
+	i, _ := p.seek(cell, func(uint32) bool { return false })
+	p.cells[i] = cell
+}
+
+// reserve makes room for so many ids.
+func (t *idTable) reserve(ids int) {
+	for i := range t.parts {
+		t.parts[i].reserve(ids / len(t.parts))
+	}
+}
+
+func (p *idPart) reserve(ids int) {
+	if n := len(p.cells); ids <= n/4*3 {
+		return
+	}
+	old := p.cells
+	p.cells = make([]uint64, max(8, 1<<bits.Len(uint(ids+ids/3))))
+	clear(p.cells) // the system provides memory for good when it is written, not when it is read
+	for _, c := range old {
+		if c != 0 {
+			p.put(c)
+		}
+	}
+}
+
+// move notes that the task with an id has moved.
+func (t *idTable) move(id uuid, from, to uint32) {
+	p, hash := t.part(id)
+	i, _ := p.seek(hash, func(pos uint32) bool { return pos == from })
+	p.cells[i] = hash | uint64(to+1)
+}
+
+// remove removes an id. Cells after it move to where they are found.
+func (t *idTable) remove(id uuid) {
+	p, hash := t.part(id)
+	if p.count == 0 {
+		return
+	}
+	i, ok := p.seek(hash, func(pos uint32) bool { return t.idAt(pos) == id })
+	if !ok {
+		return
+	}
+	last := len(p.cells) - 1
+	for j := (i + 1) & last; p.cells[j] != 0; j = (j + 1) & last {
+		if home := int(p.cells[j]>>32) & last; (j-home)&last >= (j-i)&last {
+			p.cells[i], i = p.cells[j], j
+		}
+	}
+	p.cells[i] = 0
+	p.count--
+	t.count--
 }
 
 // vacant reports whether the slot has no task.
@@ -633,7 +745,8 @@ func (s *store) beginRequest(m requestMark) (earlier uuid, flight *requestMark, 
 	switch {
 	case other != nil:
 	case done:
-		kept = s.slots[s.byID[id]] // a task's creation never changes
+		pos, _ := s.byID.find(id)
+		kept = s.slots[pos] // a task's creation never changes
 	case gone != nil && !x.expired(gone.at, now):
 	default:
 		flight = &m

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -50,8 +51,13 @@ func checkRetention(t testing.TB, s *store) {
 			t.Errorf("task %s is indexed under %+v", v.id, sl.in.key)
 		}
 	}
-	if !maps.Equal(ids, s.byID) || !maps.Equal(keys, s.identities) {
-		t.Errorf("the store finds %v by id and %v by identity; want %v and %v", s.byID, s.identities, ids, keys)
+	for id, pos := range ids {
+		if got, ok := s.byID.find(id); !ok || got != pos {
+			t.Errorf("the store finds task %s at %d, %v; want %d", id, got, ok, pos)
+		}
+	}
+	if s.byID.count != len(ids) || !maps.Equal(keys, s.identities) {
+		t.Errorf("the store finds %d tasks by id and %v by identity; want %d and %v", s.byID.count, s.identities, len(ids), keys)
 	}
 	if s.packing.holes != holes || s.retain.finished != finished || s.index.all.count() != len(ids) {
 		t.Errorf("the store counts %d holes, %d finished tasks, %d in all; want %d, %d, %d",
@@ -545,9 +551,9 @@ func TestPackingBoundsMemory(t *testing.T) {
 	if n := len(st.index.all.blocks); n > room/bitBlockBits {
 		t.Errorf("got %d blocks of positions; want at most %d", n, room/bitBlockBits)
 	}
-	if len(st.index.postings) > 60 || len(st.index.byInitiator) > 60 || len(st.byID) > 60 {
+	if len(st.index.postings) > 60 || len(st.index.byInitiator) > 60 || st.byID.count > 60 {
 		t.Errorf("got %d and %d entries in indexes of %d tasks",
-			len(st.index.postings), len(st.index.byInitiator), len(st.byID))
+			len(st.index.postings), len(st.index.byInitiator), st.byID.count)
 	}
 }
 
@@ -598,5 +604,48 @@ func liveHeap() float64 {
 		if live = float64(m.HeapAlloc) / 1e6; live > 0.995*before {
 			return live
 		}
+	}
+}
+
+// TestIDTable compares a table of ids with a map, while ids are added, moved and removed.
+func TestIDTable(t *testing.T) {
+	var at [4096]uuid // ids by position
+	want, r := map[uuid]uint32{}, rand.New(rand.NewPCG(3, 4))
+	table := idTable{idAt: func(pos uint32) uuid { return at[pos] }}
+	free := func() uint32 {
+		for {
+			if pos := r.Uint32N(uint32(len(at))); at[pos].isZero() {
+				return pos
+			}
+		}
+	}
+	for i := range 40_000 {
+		var id uuid
+		binary.BigEndian.PutUint64(id[8:], 1+r.Uint64N(5000))
+		pos, known := want[id]
+		got, found := table.find(id)
+		if got != pos || found != known || table.count != len(want) {
+			t.Fatalf("change %d: got %d, %v of %d ids; want %d, %v of %d", i, got, found, table.count, pos, known, len(want))
+		}
+		switch {
+		case !known && len(want) < len(at)/2:
+			pos = free()
+			table.add(id, pos)
+			at[pos], want[id] = id, pos
+		case known && i%3 == 0:
+			to := free()
+			at[to], at[pos] = id, uuid{}
+			table.move(id, pos, to)
+			want[id] = to
+		default:
+			table.remove(id)
+			delete(want, id)
+			if known {
+				at[pos] = uuid{}
+			}
+		}
+	}
+	if len(want) < 1000 {
+		t.Errorf("got %d ids at the end", len(want))
 	}
 }

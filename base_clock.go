@@ -623,27 +623,33 @@ func parseUUID[T string | []byte](s T) (u uuid, ok bool) {
 	} else if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false
 	}
+	all := byte(0)
 	for n, at := range places {
 		hi, lo := unhex(s[at]), unhex(s[at+1])
-		if hi > 15 || lo > 15 {
-			return uuid{}, false
-		}
+		all |= hi | lo
 		u[n] = hi<<4 | lo
+	}
+	if all > 15 {
+		return uuid{}, false
 	}
 	return u, true
 }
 
-func unhex(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10
+func unhex(c byte) byte { return hexValues[c] }
+
+// hexValues has the value of each hexadecimal digit, and 255 for other bytes.
+var hexValues = func() (values [256]byte) {
+	for c := range values {
+		values[c] = 255
 	}
-	return 255
-}
+	for n, c := range []byte("0123456789abcdef") {
+		values[c] = byte(n)
+	}
+	for n, c := range []byte("ABCDEF") {
+		values[c] = byte(n + 10)
+	}
+	return values
+}()
 
 // plus returns the identifier n places after u in the counter of a version 7 id. The
 // ids of a task's steps follow the task's own.

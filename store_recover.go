@@ -548,6 +548,7 @@ func (r *recovery) renew(to diskFile) error {
 type restorer struct {
 	s      *store
 	ahead  map[uuid]uint64 // newest records of tasks whose line has more than the snapshot's sequence
+	last   uint64          // the newest of these
 	events moveCollector
 	admit  func(t *template) error // refuses templates; nil refuses none
 	slab   lineSlab                // of the lines that were not decoded ahead
@@ -656,6 +657,7 @@ func (l *restorer) noteAhead(h *taskHeader) {
 		l.ahead = map[uuid]uint64{}
 	}
 	l.ahead[h.id] = h.lastSeq
+	l.last = max(l.last, h.lastSeq)
 }
 
 // repeats reports whether the snapshot's line of the record's task has the record. It is
@@ -663,7 +665,7 @@ func (l *restorer) noteAhead(h *taskHeader) {
 func (l *restorer) repeats(seq uint64, line []byte) bool {
 	const task = `"task":"`
 	i := bytes.IndexByte(line, ',') + 1
-	if len(l.ahead) == 0 || len(line) < i+taskMember || string(line[i:i+len(task)]) != task {
+	if seq > l.last || len(line) < i+taskMember || string(line[i:i+len(task)]) != task {
 		return false
 	}
 	id, ok := parseUUID(line[i+len(task) : i+taskMember-1])
@@ -754,7 +756,7 @@ func (l *restorer) record(line *checkedLine) (err error) {
 	case recTemplate:
 		return l.template(r)
 	case recCreated:
-		return l.created(r)
+		return l.created(line)
 	case recDropped:
 		return l.dropped(r)
 	case recDelivered:
@@ -771,11 +773,11 @@ func (l *restorer) record(line *checkedLine) (err error) {
 			return err
 		}
 	}
-	return l.apply(t, r)
+	return l.apply(t, line)
 }
 
-func (l *restorer) created(r *record) error {
-	s := l.s
+func (l *restorer) created(line *checkedLine) error {
+	s, r := l.s, line.record
 	if _, twice := s.byID.find(r.task); twice {
 		return fmt.Errorf("duplicate task %s", r.task)
 	}
@@ -786,7 +788,7 @@ func (l *restorer) created(r *record) error {
 	t := newTask(r, tpl)
 	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created, r.at)
 	s.requests.insert(r.created.request, t.id, r.at)
-	return l.apply(t, r)
+	return l.apply(t, line)
 }
 
 // dropped drops a task as it was dropped before.
@@ -798,9 +800,9 @@ func (l *restorer) dropped(r *record) error {
 	return l.s.remove(pos)
 }
 
-func (l *restorer) apply(t *task, r *record) error {
-	l.s.scratch = appendRecordMembers(l.s.scratch[:0], r)
-	if err := l.s.apply(t, r); err != nil {
+func (l *restorer) apply(t *task, line *checkedLine) error {
+	l.s.scratch = append(l.s.scratch[:0], line.log...)
+	if err := l.s.apply(t, line.record); err != nil {
 		return err
 	}
 	l.s.reindex(t)

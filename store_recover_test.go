@@ -674,7 +674,7 @@ func TestStartOfWideTasks(t *testing.T) {
 // be skipped at once.
 func TestRepeatedRecordCostsNothing(t *testing.T) {
 	id := newIDSource(newVirtualClock(testStart), nil).random()
-	l := &restorer{s: newStore(nil, slog.New(slog.DiscardHandler)), ahead: map[uuid]uint64{id: 9}}
+	l := &restorer{s: newStore(nil, slog.New(slog.DiscardHandler)), ahead: map[uuid]uint64{id: 9}, last: 9}
 	line := fmt.Appendf(nil, `{"seq":9,"task":"%s","kind":"nonsense"}`, id)
 	repeated, next := &checkedLine{text: line, seq: 9}, &checkedLine{text: line, seq: 10}
 	next.record, next.err = decodeRecord(line)

@@ -624,6 +624,7 @@ type lineBlock struct {
 	text    []byte
 	lines   []checkedLine
 	tasks   []storedTask // of a snapshot
+	logs    []byte       // of a journal
 	slab    *lineSlab
 	err     error         // of reading on after them
 	decoded chan struct{} // closed once lines is complete
@@ -635,9 +636,10 @@ type checkedLine struct {
 	whole  bool   // it has its newline
 	fault  string // what is wrong with it, or ""
 	task   *storedTask
-	seq    uint64 // of a record, like the next two
+	seq    uint64 // of a record, like what follows
 	record *record
-	err    error // why the record cannot be decoded
+	log    []byte // what the log of its task has of it
+	err    error  // why it cannot be decoded
 }
 
 // leastLine is the least length of the line of a task.
@@ -706,7 +708,7 @@ func (b *lineBlock) read(src io.Reader, rest []byte) []byte {
 // decode checks and decodes the lines.
 func (b *lineBlock) decode(line func(b *lineBlock, l *checkedLine)) {
 	defer close(b.decoded)
-	b.lines, b.tasks, b.slab = b.lines[:0], b.tasks[:0], new(lineSlab)
+	b.lines, b.tasks, b.logs, b.slab = b.lines[:0], b.tasks[:0], b.logs[:0], new(lineSlab)
 	for rest := b.text; len(rest) > 0; {
 		l := checkedLine{}
 		l.text, rest, l.whole = bytes.Cut(rest, []byte("\n"))
@@ -728,6 +730,11 @@ func (b *lineBlock) stored(l *checkedLine) {
 func (b *lineBlock) recorded(l *checkedLine) {
 	if l.seq, l.fault = recordSeq(l.text); l.fault == "" {
 		l.record, l.err = copyRecord(l.text)
+	}
+	if l.record != nil && l.err == nil {
+		n := len(b.logs) + 1
+		b.logs = appendRecordMembers(append(b.logs, '{'), l.record) // after a brace there is no comma
+		l.log = b.logs[n:]
 	}
 }
 

@@ -1055,8 +1055,12 @@ func benchNamespaceQuery(namespaces int) func(i int, waiting []uuid) string {
 	return func(i int, _ []uuid) string { return fmt.Sprintf("namespace=n%d", i%namespaces) }
 }
 
+// followersPace is how many diamonds a second make 10,000 transitions.
+const followersPace = 10_000 / 34
+
 // BenchmarkFollowers measures the diamonds of 16 clients beside 1,000 followers of event streams, and
-// in turns without them: a second each. Clients and followers are in the same process.
+// in turns without them: a second each at 10,000 transitions a second, and a second each as fast as possible.
+// Clients and followers are in the same process.
 //
 //	go test -run XXX -bench Followers -benchtime 5x .
 func BenchmarkFollowers(b *testing.B) {
@@ -1068,21 +1072,23 @@ func BenchmarkFollowers(b *testing.B) {
 					`"bench"`, fmt.Sprintf(`"n%d"`, i), 1))
 			}
 			svc := newTestService(b, serviceTest{log: io.Discard, extra: extra, config: func(c *Config) {
-				c.Store.RetainFinishedCount, c.Events.MaxStreams = benchFollowers, benchFollowers
+				c.Store.RetainFinishedCount, c.Events.MaxStreams = 10*benchFollowers, benchFollowers
 			}})
 			var waiting []uuid
 			for range benchFollowers {
 				waiting = append(waiting, createMany(b, svc, manualBody, 1).id)
 			}
 			url := benchServer(b, svc)
-			var alone, beside followerTurn
+			var alone, beside, alonePaced, besidePaced followerTurn
 			for b.Loop() {
-				alone.add(b, svc, url, kind.namespaces)
+				alonePaced.add(b, svc, url, kind.namespaces, followersPace)
+				alone.add(b, svc, url, kind.namespaces, 0)
 				var streams []net.Conn
 				for i := range benchFollowers {
 					streams = append(streams, openBenchStream(b, url, kind.query(i, waiting)))
 				}
-				beside.add(b, svc, url, kind.namespaces)
+				besidePaced.add(b, svc, url, kind.namespaces, followersPace)
+				beside.add(b, svc, url, kind.namespaces, 0)
 				for _, s := range streams {
 					s.Close()
 				}
@@ -1096,6 +1102,10 @@ func BenchmarkFollowers(b *testing.B) {
 			b.ReportMetric(float64(beside.moves)/beside.took.Seconds(), "transitions/s")
 			b.ReportMetric(float64(beside.sent)/beside.took.Seconds(), "events/s")
 			b.ReportMetric(float64(svc.store.streamFigures().cut)/float64(b.N), "cut/op")
+			b.ReportMetric(float64(besidePaced.moves)/besidePaced.took.Seconds(), "paced-transitions/s")
+			b.ReportMetric(float64(besidePaced.sent)/besidePaced.took.Seconds(), "paced-events/s")
+			b.ReportMetric(besidePaced.cores(), "paced-cores")
+			b.ReportMetric(alonePaced.cores(), "paced-alone-cores")
 			b.ReportMetric(float64(beside.cpu.Microseconds())/float64(beside.done), "cpu-µs/op")
 			b.ReportMetric(float64(alone.cpu.Microseconds())/float64(alone.done), "alone-cpu-µs/op")
 		})
@@ -1121,8 +1131,11 @@ type followerTurn struct {
 
 func (f *followerTurn) rate() float64 { return float64(f.done) / f.took.Seconds() }
 
-// add has 16 clients create diamonds for a second.
-func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces int) {
+// cores returns how many cores were in use.
+func (f *followerTurn) cores() float64 { return f.cpu.Seconds() / f.took.Seconds() }
+
+// add makes 16 clients create diamonds for a second, at most pace of them; 0 is no limit.
+func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces, pace int) {
 	moves := func() (n uint64) {
 		svc.store.locked(func() { n = svc.store.events.end() })
 		return n
@@ -1135,7 +1148,11 @@ func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces in
 		clients.Go(func() {
 			defer c.conn.Close()
 			for time.Since(began) < time.Second {
-				body := strings.Replace(diamondBody, "bench", fmt.Sprintf("n%d", next.Add(1)%uint64(namespaces)), 1)
+				n := next.Add(1)
+				if pace > 0 {
+					<-time.After(time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(pace))))
+				}
+				body := strings.Replace(diamondBody, "bench", fmt.Sprintf("n%d", n%uint64(namespaces)), 1)
 				if err := runTask(c, body); err == nil {
 					done.Add(1)
 				} else if !strings.Contains(err.Error(), "OVERLOADED") {

@@ -117,6 +117,42 @@ func (j *journal) beginFile() error {
 	return err
 }
 
+// swapNames renames both journals, the old one first unless it has both names. A
+// failed sync of the directory fails the journal, because it is unknown then
+// which file a start would read.
+func (j *journal) swapNames(linked bool) error {
+	disk, current, old := j.o.fs, j.path(journalName), j.path(journalOldName)
+	if !linked {
+		if err := disk.rename(current, old); err != nil {
+			return j.undoNames(err)
+		}
+		if err := j.lock.syncDir(); err != nil {
+			return j.fail(err)
+		}
+	}
+	become := func() error { return disk.rename(j.path(journalTempName), current) }
+	if err := j.vanishNow(journalTempName, become); err != nil {
+		return j.undoNames(err)
+	}
+	if err := j.lock.syncDir(); err != nil {
+		return j.fail(err)
+	}
+	return nil
+}
+
+// undoNames renames the journal back after a rename that failed but may have
+// happened, so that the journal goes on in its file.
+func (j *journal) undoNames(cause error) error {
+	err := j.o.fs.rename(j.path(journalOldName), j.path(journalName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return cause
+	}
+	if err != nil || j.lock.syncDir() != nil {
+		return j.fail(cause)
+	}
+	return cause
+}
+
 // errCopied is the error of a rotation while the directory is copied.
 var errCopied = errors.New("the directory is being copied")
 

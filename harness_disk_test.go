@@ -440,6 +440,10 @@ func (f *memFile) allocate(off, n int64) error {
 
 func (f *memFile) truncate(size int64) error {
 	return f.disk.do("truncate", f.name, func(bool) error {
+		if grown := size - int64(len(f.node.data)); grown > 0 { // zeros, without blocks
+			f.node.data = append(f.node.data, make([]byte, grown)...)
+			return nil
+		}
 		f.node.data = f.node.data[:size]
 		f.node.changed = min(f.node.changed, int(size))
 		f.node.blocks = 0

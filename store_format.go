@@ -208,6 +208,7 @@ type journalScanner struct {
 	chunk  []byte // chunk[at:] was read but not returned
 	at     int
 	eof    bool
+	zeros  bool  // the file may end with zeros, which are no line
 	number int   // of the line returned last, from 1
 	start  int64 // its offset in the file
 	end    int64 // the offset after the line
@@ -225,7 +226,7 @@ func (s *journalScanner) next() (line []byte, whole bool, err error) {
 			return s.take(seen+i, 1), true, nil
 		}
 		seen = len(s.chunk) - s.at
-		if s.eof && seen == 0 {
+		if s.eof && (seen == 0 || s.zeros && len(trimZeros(s.chunk[s.at:])) == 0) {
 			return nil, false, io.EOF
 		}
 		if s.eof {
@@ -236,6 +237,8 @@ func (s *journalScanner) next() (line []byte, whole bool, err error) {
 		}
 	}
 }
+
+func trimZeros(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 
 // take returns n bytes and skips the newline, if any.
 func (s *journalScanner) take(n, newline int) []byte {

@@ -38,6 +38,7 @@ const (
 	lazyFlush   = 2 * time.Millisecond // how long a record stays in memory if nobody waits for it
 	keepBuffer  = 4 << 20              // bytes; a larger buffer is not reused
 	firstBuffer = 64 << 10             // bytes
+	sizeAhead   = 256 << 10            // bytes of zeros behind the end of a journal that is synced for every group
 
 	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot, unless the options say otherwise
 	snapshotPause = time.Minute // after a failed snapshot
@@ -105,7 +106,8 @@ type journal struct {
 
 	// For the flusher, and before it runs for its opener:
 	file     diskFile
-	pos      int64  // end of the file
+	pos      int64  // end of the records
+	sized    int64  // size of the file; zeros follow the records
 	spare    []byte // the buffer that is not in use as buf
 	written  uint64 // last sequence in the file
 	unsynced bool   // the file has bytes that are not synced
@@ -327,7 +329,7 @@ func (j *journal) setFirst(f diskFile, size int64) {
 }
 
 func (j *journal) setFile(f diskFile, size int64) {
-	j.file, j.pos = f, size
+	j.file, j.pos, j.sized = f, size, size
 	j.fileBytes.Store(size)
 }
 
@@ -729,6 +731,7 @@ func (j *journal) writeGroup(buf []byte) error {
 	if len(buf) == 0 {
 		return nil
 	}
+	j.enlarge(j.pos + int64(len(buf)))
 	if _, err := j.file.WriteAt(buf, j.pos); err != nil {
 		return err
 	}
@@ -737,6 +740,14 @@ func (j *journal) writeGroup(buf []byte) error {
 	j.fileBytes.Store(j.pos)
 	j.bytesWritten.Add(uint64(len(buf)))
 	return nil
+}
+
+// enlarge gives the file the size that a write up to end needs, and more: syncing a write that does not
+// change the size takes one block less to write. If the file cannot be enlarged, the write will do it.
+func (j *journal) enlarge(end int64) {
+	if j.o.sync == syncAlways && end > j.sized && j.file.truncate(end+sizeAhead) == nil {
+		j.sized = end + sizeAhead
+	}
 }
 
 func (j *journal) syncFile() error {

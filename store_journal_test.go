@@ -731,19 +731,53 @@ func TestJournalConcurrent(t *testing.T) {
 	mustClose(t, j)
 }
 
+// TestSyncsKeepTheSize checks that only a journal that is synced for every group ends with zeros, that
+// its size stays while there are some, and that it ends with its last record after the end.
+func TestSyncsKeepTheSize(t *testing.T) {
+	for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
+		disk := newMemDisk()
+		o := diskOptions(disk)
+		o.sync = mode
+		j, _ := mustOpen(t, o)
+		var sizes []int
+		for range 3 {
+			mustStore(t, j, 2)
+			noError(t, j.ask(func() error { return j.flush(true) }))
+			text := disk.files()[journalName]
+			sizes = append(sizes, len(text))
+			if ahead := strings.HasSuffix(text, "\x00"); ahead != (mode == syncAlways) {
+				t.Errorf("%v: zeros at the end: got %v", mode, ahead)
+			}
+		}
+		if same := sizes[0] == sizes[2]; same != (mode == syncAlways) {
+			t.Errorf("%v: got the sizes %v", mode, sizes)
+		}
+		mustStore(t, j, sizeAhead/600)
+		mustClose(t, j)
+		text := disk.files()[journalName]
+		if !strings.HasSuffix(text, "}\n") || strings.Contains(text, "\x00") {
+			t.Errorf("%v: got %d bytes that end with %q", mode, len(text), text[len(text)-20:])
+		}
+		j, g := mustOpen(t, o)
+		checkContents(t, g, 6+sizeAhead/600)
+		mustClose(t, j)
+	}
+}
+
 func TestJournalStatusCountsBytes(t *testing.T) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 7)
-	if got, want := j.status().journalBytes, len(disk.files()[journalName]); got != int64(want) {
+	if got, want := j.status().journalBytes, len(strings.TrimRight(disk.files()[journalName], "\x00")); got != int64(want) {
 		t.Errorf("journal bytes: got %d; want %d", got, want)
 	}
 	noError(t, writeSnapshot(j))
 	mustStore(t, j, 2)
 	s, files := j.status(), disk.files()
-	if s.journalBytes != int64(len(files[journalName])) || s.snapshotBytes != int64(len(files[snapshotName])) {
+	records := strings.TrimRight(files[journalName], "\x00")
+	if s.journalBytes != int64(len(records)) || s.snapshotBytes != int64(len(files[snapshotName])) {
 		t.Errorf("bytes: got journal %d, snapshot %d; want %d, %d", s.journalBytes, s.snapshotBytes,
-			len(files[journalName]), len(files[snapshotName]))
+			len(records), len(files[snapshotName]))
 	}
 	mustClose(t, j)
 }

@@ -33,7 +33,8 @@ package main
 // The torn end. A group of records is one write and is acknowledged after its
 // sync, so only the last group can be torn. The part that did not reach the
 // disk is missing at the end or reads as zeros, in whole sectors, because the
-// blocks ahead of the end were never written before. So the rest of the newest
+// blocks ahead of the end were never written before. Zeros alone at the end are
+// room for more records (sizeAhead). So the rest of the newest
 // journal, from its first bad line on, is cut off if it is one line without an end,
 // or has a hole of zeros and every good record after it says that it belongs to
 // the same write: "w" leads back to the first record that is missing, or before
@@ -191,7 +192,9 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	return newJournalScanner(r.shows.follow(endedBy(r.until, f)), size), f, nil
+	s := newJournalScanner(r.shows.follow(endedBy(r.until, f)), size)
+	s.zeros = name != snapshotName
+	return s, f, nil
 }
 
 // endingReader fails once its context has ended, and so ends a long start soon.
@@ -252,16 +255,21 @@ func (r *recovery) chooseJournals() error {
 	return nil
 }
 
-// longer reports whether one file is longer than another.
+// longer reports whether one journal is longer than another, without the zeros at their ends.
 func (r *recovery) longer(name, other string) (bool, error) {
 	var sizes [2]int64
 	for i, name := range []string{name, other} {
 		s, f, err := r.scan(name)
-		if err != nil {
+		for err == nil {
+			_, _, err = s.next()
+		}
+		if f != nil {
+			f.Close()
+		}
+		if err != io.EOF {
 			return false, err
 		}
-		sizes[i] = s.left
-		f.Close()
+		sizes[i] = s.end
 	}
 	return sizes[0] > sizes[1], nil
 }
@@ -393,7 +401,10 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 // file, from this line on, which begins with the record of a sequence.
 func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (bool, error) {
 	if !whole {
-		return hasHole(line, s.start, whole) || !isOverwrittenNewline(line), nil
+		text := trimZeros(line)
+		_, fault := recordSeq(text)
+		isRecord := fault == "" && len(text) < len(line) // with a zero in place of its newline
+		return hasHole(line, s.start, whole) || !isRecord && !isOverwrittenNewline(text), nil
 	}
 	if !hasHole(line, s.start, whole) {
 		return false, nil

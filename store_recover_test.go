@@ -76,6 +76,7 @@ func tryOpen(t *testing.T, files map[string]string) (*gathered, map[string]strin
 func TestRecoveryDirectoryStates(t *testing.T) {
 	type dir = map[string]string
 	const junk = "left over\n"
+	zeros := strings.Repeat("\x00", 1000)
 	for _, tt := range []struct {
 		name  string
 		files dir
@@ -102,7 +103,13 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 			journalName: journalText(1, 3) + `{"seq":4`}, 5, "journal.jsonl", ""},
 		{"a copy of row 2 with links, the journal last", dir{journalOldName: journalText(1, 3) + `{"seq":4`,
 			journalName: journalText(1, 5)}, 5, "journal.jsonl", ""},
+		{"a copy of row 2 with links and zeros at the end, the journal first", dir{journalOldName: journalText(1, 5) + zeros,
+			journalName: journalText(1, 3) + zeros + zeros}, 5, "journal.jsonl", ""},
+		{"a copy of row 2 with links and zeros at the end, the journal last", dir{journalOldName: journalText(1, 3) + zeros + zeros,
+			journalName: journalText(1, 5) + zeros}, 5, "journal.jsonl", ""},
 		{"row 3", dir{journalOldName: journalText(1, 5), journalName: journalText(6, 8)},
+			8, "journal.jsonl journal.old.jsonl", ""},
+		{"row 3 with zeros at the end", dir{journalOldName: journalText(1, 5) + zeros, journalName: journalText(6, 8) + zeros},
 			8, "journal.jsonl journal.old.jsonl", ""},
 		{"row 3 without new records", dir{journalOldName: journalText(1, 5), journalName: journalText(6, 5)},
 			5, "journal.jsonl journal.old.jsonl", ""},
@@ -147,6 +154,10 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 			0, "", "journal.old.jsonl, line 7: the line is incomplete"},
 		{"old journal torn in row 2", dir{journalOldName: journalText(1, 5) + `{"seq":6`},
 			0, "", "journal.old.jsonl, line 7: the line is incomplete"},
+		{"zeros in place of the old journal's last record", dir{journalOldName: journalText(1, 4) + zeros,
+			journalName: journalText(6, 8)}, 0, "", "journal.jsonl, line 1: the file begins at sequence 6"},
+		{"zeros at the end of the snapshot", dir{journalName: journalText(1, 5), snapshotName: snapshotText(3) + zeros},
+			0, "", "snapshot.jsonl, line 6: there are more lines than the header says"},
 		{"snapshot torn",
 			dir{journalName: journalText(1, 5), snapshotName: strings.TrimSuffix(snapshotText(3), "\n")},
 			0, "", "snapshot.jsonl, line 5: the line is incomplete"},
@@ -225,13 +236,14 @@ func fileNames(files map[string]string) string {
 }
 
 // TestRecoveryJournalCutAtEveryByte checks at every length that the complete
-// lines count and the rest is cut off and reported.
+// lines count and the rest is cut off and reported, with zeros after it or without.
 func TestRecoveryJournalCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	text := journalText(4, 9)
 	header := strings.IndexByte(text, '\n') + 1
-	for n := range len(text) + 1 {
-		files := map[string]string{snapshotName: snapshotText(3), journalName: text[:n]}
+	for i := range 2 * (len(text) + 1) {
+		n, zeros := i/2, strings.Repeat("\x00", i%2*300)
+		files := map[string]string{snapshotName: snapshotText(3), journalName: text[:n] + zeros}
 		disk := memDiskWith(testDir, files)
 		o, logged, g := diskOptions(disk), &logText{}, &gathered{}
 		o.log = slog.New(slog.NewTextHandler(logged, nil))
@@ -240,16 +252,20 @@ func TestRecoveryJournalCutAtEveryByte(t *testing.T) {
 			checkRefused(t, err, "journal.jsonl, line 1: ", files, disk.files())
 			continue
 		}
+		if zeros != "" && strings.HasPrefix(text[n:], "\n") { // a newline that became a zero
+			checkRefused(t, err, "the line is incomplete", files, disk.files())
+			continue
+		}
 		if err != nil {
-			t.Fatalf("cut at %d: %v", n, err)
+			t.Fatalf("cut at %d, %d zeros: %v", n, len(zeros), err)
 		}
 		whole := strings.LastIndexByte(text[:n], '\n') + 1
 		checkContents(t, g, uint64(2+strings.Count(text[:whole], "\n")))
 		if got := disk.files()[journalName]; got != text[:whole] {
 			t.Errorf("cut at %d: the file has %d bytes; want %d", n, len(got), whole)
 		}
-		if told := strings.Contains(logged.String(), fmt.Sprintf("bytes=%d ", n-whole)); told != (n > whole) {
-			t.Errorf("cut at %d: log %q; want %d bytes reported", n, logged, n-whole)
+		if told := strings.Contains(logged.String(), fmt.Sprintf("bytes=%d ", n-whole+len(zeros))); told != (n > whole) {
+			t.Errorf("cut at %d, %d zeros: log %q; want the rest reported", n, len(zeros), logged)
 		}
 		last := mustStore(t, j, 2)
 		mustClose(t, j)
@@ -333,7 +349,7 @@ func TestRecoveryTornGroup(t *testing.T) {
 		return string(b)
 	}
 	zero := func(from, to int) string { return zeroIn(group, from, to) }
-	later := string(appendRecord(nil, 9, 0, testBody(9)))
+	later, zeros := string(appendRecord(nil, 9, 0, testBody(9))), strings.Repeat("\x00", 1000)
 	lastLine := bytes.LastIndexByte(group[:end-1], '\n') + 1
 	for _, tt := range []struct {
 		name string
@@ -357,6 +373,10 @@ func TestRecoveryTornGroup(t *testing.T) {
 		{"last line changed", strings.Replace(string(group), "zz\",\"sum", "zy\",\"sum", 5), "line 5: ", 0},
 		{"last newline changed", string(group[:end-1]) + "x", "line 9: the line is incomplete", 0},
 		{"last newline zero", string(group[:end-1]) + "\x00", "line 9: the line is incomplete", 0},
+		{"last newline zero, zeros after the end", string(group[:end-1]) + zeros, "line 9: the line is incomplete", 0},
+		{"last newline changed, zeros after the end", string(group[:end-1]) + "x" + zeros, "line 9: the line is incomplete", 0},
+		{"half a line, zeros after it", string(group[:end-100]) + zeros, "", lastLine},
+		{"last line changed, zeros after the end", strings.Replace(string(group), "zz\",\"sum", "zy\",\"sum", 5) + zeros, "line 5: ", 0},
 		{"text of another program", stored + "hello\n", "line 5: ", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

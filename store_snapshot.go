@@ -647,6 +647,7 @@ type lineReader struct {
 	blocks chan *lineBlock // in the order of the file
 	unused chan *lineBlock // whose memory can be used again
 	quit   chan struct{}
+	zeros  bool // as of a journalScanner
 	done   sync.WaitGroup
 
 	block  *lineBlock // that next takes lines from
@@ -689,7 +690,7 @@ func readAhead(s *journalScanner, decode func(b *lineBlock, l *checkedLine)) *li
 	r := &lineReader{
 		decode: decode,
 		blocks: make(chan *lineBlock, runtime.GOMAXPROCS(0)), unused: make(chan *lineBlock, 2+runtime.GOMAXPROCS(0)),
-		quit: make(chan struct{}), block: &lineBlock{}, number: s.number, end: s.end,
+		quit: make(chan struct{}), zeros: s.zeros, block: &lineBlock{}, number: s.number, end: s.end,
 	}
 	r.done.Go(func() { r.read(s.src, s.chunk[s.at:]) })
 	return r
@@ -710,6 +711,9 @@ func (r *lineReader) read(src io.Reader, rest []byte) {
 			b = &lineBlock{text: make([]byte, 0, lineBlockSize)}
 		}
 		rest = b.read(src, rest)
+		if end := bytes.LastIndexByte(b.text, '\n') + 1; b.err == io.EOF && r.zeros && len(trimZeros(b.text[end:])) == 0 {
+			b.text = b.text[:end]
+		}
 		b.decoded = make(chan struct{})
 		go b.decode(r.decode)
 		select {

@@ -480,11 +480,16 @@ type idPart struct {
 
 var idSeed = maphash.MakeSeed()
 
-// part returns the part of an id, and the upper half of its cell.
+// part returns the part of an id, and the upper half of its cell. Ids that differ in the last bits alone, such as
+// those of tasks created one after the other, are near each other: a start loads them from the same memory.
 func (t *idTable) part(id uuid) (p *idPart, hash uint64) {
-	h := maphash.Bytes(idSeed, id[:])
+	last := uint64(id[15]) | uint64(id[14])<<8&idsNear
+	id[14], id[15] = id[14]&^(idsNear>>8), 0
+	h := maphash.Bytes(idSeed, id[:])&^idsNear | last
 	return &t.parts[h>>56], h << 32
 }
+
+const idsNear = 1<<9 - 1 // the last bits
 
 // seek returns the index of a cell with a hash and a position for which f returns true, or else that of the
 // empty cell in its place.

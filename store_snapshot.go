@@ -661,7 +661,8 @@ type lineBlock struct {
 	text    []byte
 	lines   []checkedLine
 	tasks   []storedTask // of a snapshot
-	logs    []byte       // of a journal
+	records []record     // of a journal, like logs
+	logs    []byte
 	slab    *lineSlab
 	err     error         // of reading on after them
 	decoded chan struct{} // closed once lines is complete
@@ -748,7 +749,7 @@ func (b *lineBlock) read(src io.Reader, rest []byte) []byte {
 // decode checks and decodes the lines.
 func (b *lineBlock) decode(line func(b *lineBlock, l *checkedLine)) {
 	defer close(b.decoded)
-	b.lines, b.tasks, b.logs, b.slab = b.lines[:0], b.tasks[:0], b.logs[:0], new(lineSlab)
+	b.lines, b.tasks, b.records, b.logs, b.slab = b.lines[:0], b.tasks[:0], b.records[:0], b.logs[:0], new(lineSlab)
 	for rest := b.text; len(rest) > 0; {
 		l := checkedLine{}
 		l.text, rest, l.whole = bytes.Cut(rest, []byte("\n"))
@@ -768,10 +769,12 @@ func (b *lineBlock) stored(l *checkedLine) {
 
 // recorded checks and decodes a line of a journal.
 func (b *lineBlock) recorded(l *checkedLine) {
-	if l.seq, l.fault = recordSeq(l.text); l.fault == "" {
-		l.record, l.err = copyRecord(l.text)
+	if l.seq, l.fault = recordSeq(l.text); l.fault != "" {
+		return
 	}
-	if l.record != nil && l.err == nil {
+	b.records = append(b.records, record{})
+	l.record = &b.records[len(b.records)-1]
+	if l.err = l.record.read(l.text); l.err == nil {
 		n := len(b.logs) + 1
 		b.logs = appendRecordMembers(append(b.logs, '{'), l.record) // after a brace there is no comma
 		l.log = b.logs[n:]

@@ -342,14 +342,24 @@ func appendRecordMembers(b []byte, r *record) []byte {
 
 // decodeRecord reads a record from its JSON object, strictly, and keeps slices
 // of it.
-func decodeRecord(line []byte) (*record, error) { return (&memberCoder{}).record(line) }
+func decodeRecord(line []byte) (*record, error) {
+	var c memberCoder
+	r := new(record)
+	if err := c.record(line, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
 
-// copyRecord is decodeRecord; it keeps no slices of the line.
-func copyRecord(line []byte) (*record, error) { return (&memberCoder{copies: true}).record(line) }
+// read is decodeRecord; it keeps no slices of the line.
+func (r *record) read(line []byte) error {
+	c := memberCoder{copies: true}
+	return c.record(line, r)
+}
 
-func (c *memberCoder) record(line []byte) (r *record, err error) {
+func (c *memberCoder) record(line []byte, r *record) error {
 	for c.again(line) {
-		r = &record{kind: recordKinds, step: -1}
+		*r = record{kind: recordKinds, step: -1}
 		nonzero(c, "seq", &r.seq)
 		c.id("task", &r.task)
 		r.members(c)
@@ -357,9 +367,9 @@ func (c *memberCoder) record(line []byte) (r *record, err error) {
 		c.take("sum")
 	}
 	if c.err != nil {
-		return nil, c.err
+		return c.err
 	}
-	return r, r.complete()
+	return r.complete()
 }
 
 // complete checks that a record that was read has what its kind needs, and fills

@@ -127,6 +127,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	if err != nil {
 		return err
 	}
+	p.setGarbage(startGarbageShare)
 	w, err := openWorkload(flags.seed, parts, gates)
 	if err != nil {
 		v.stopListening(closeTimeout)

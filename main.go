@@ -66,7 +66,16 @@ func (p *process) boundMemory(root fs.FS) {
 const (
 	garbageBytes = 64 << 20
 	garbageShare = 25
+
+	startGarbageShare = 50 // while the store is read, which makes much garbage: collecting it more often takes longer
 )
+
+// setGarbage sets how much garbage there may be, in percent of what is in use, unless the environment does.
+func (p *process) setGarbage(percent int) {
+	if p.getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+}
 
 // boundGarbage has the garbage collector keep to this until a context ends, unless the environment says
 // how often to collect. It looks again after each collection.

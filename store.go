@@ -11,11 +11,11 @@ package main
 //	store_lines.go      the lines of ended tasks in memory; dead letters by reason and status; waiting for a task
 //	store_publish.go    domain events, and which of them each subscriber has
 //	store_events.go     the newest transitions for event streams, and whom they wake
-//	store_retention.go  which finished tasks and request keys are kept, and packing after drops
+//	store_retention.go  which finished tasks and request keys are kept; packing after drops, and positions by id
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
 //	store_format.go     the lines of the files, store check, and what is sound of a damaged store
 //	store_recover.go    reading the files at a start
-//	store_snapshot.go   writing a snapshot beside the running service
+//	store_snapshot.go   writing a snapshot beside the running service; reading lines ahead at a start
 //	store_state.go      the state document: export and import
 //	store_disk.go       the file operations, space for the journal, and the lock of the directory; waiting for the disk
 

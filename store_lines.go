@@ -1,8 +1,8 @@
 package main
 
-// The lines of tasks that are over, in memory. Then the index of
-// the dead letter queue: all entries in the order they were made, by reason and by status, and
-// the figures that need no scan. Then the requests that wait for a task.
+// The lines of tasks that are over, in memory. Then the index of the dead letter queue: all
+// entries in the order they were made, by reason and by status, and the figures that need no
+// scan. Then the requests that wait for a task.
 
 import (
 	"bytes"

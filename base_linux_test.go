@@ -109,7 +109,7 @@ func TestExecReapsOrphans(t *testing.T) {
 	defer syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 0, 0)
 	h := newTestHandlers(t, nil)
 	a := newTestAttempt(`{"args": ["-c", "sleep 60 <&- >&- 2>&- & echo $!"]}`)
-	o := h.run(t.Context(), h.resolve("exec:sh"), a)
+	o := h.run(new(attemptContext), h.resolve("exec:sh"), a)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(o.result)))
 	if err != nil {
 		t.Fatalf("%s (%s): %v", showOutcome(o), errorText(o), err)

@@ -714,7 +714,7 @@ func BenchmarkSequentialStep(b *testing.B) {
 		t := createAndFinish(b, svc, benchRequest(b, "web"))
 		to, attempt := svc.handlers.resolve(handler.URL), svc.engine.attemptLocked(t, benchChain/2, 0, true)
 		return func() {
-			if o := svc.handlers.run(b.Context(), to, attempt); o.err != nil {
+			if o := svc.handlers.run(new(attemptContext), to, attempt); o.err != nil {
 				b.Fatal(o.err)
 			}
 		}

@@ -168,6 +168,11 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 	var running []runKey
 	e.store.locked(func() { running = slices.Collect(maps.Keys(e.running)) })
 	e.cancel()
+	e.store.locked(func() {
+		for k := range e.inFlight {
+			k.cancel()
+		}
+	})
 	<-done
 	e.causes.stop()
 	e.store.locked(func() { cut = e.cutLocked(running) })

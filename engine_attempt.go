@@ -137,11 +137,10 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	}
 	a := e.attemptLocked(t, i, k.number, true)
 	e.observeLocked(t, k)
-	ctx, cancel := context.WithCancel(e.ctx)
-	k.cancel = cancel
+	ctx := new(attemptContext)
+	k.cancel = ctx.cancel
 	e.joinLocked(k)
 	e.wg.Go(func() {
-		defer cancel()
 		growStack()
 		if err := e.store.outwait(ctx, seen); err != nil {
 			e.abandon(k)
@@ -163,7 +162,7 @@ func growStack() {
 
 // runHandler runs a handler. While the process has no descriptor left to begin, that is no
 // attempt: the handler is run again, with its slot and its whole timeout.
-func (e *engine) runHandler(ctx context.Context, g target, a *attempt) outcome {
+func (e *engine) runHandler(ctx *attemptContext, g target, a *attempt) outcome {
 	for {
 		o := e.handlers.run(ctx, g, a)
 		if !o.unmade {

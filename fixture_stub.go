@@ -682,8 +682,8 @@ func (k *run) again() *run {
 // delivery is doubled.
 func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	e, k := f.svc.engine, p.run
-	ctx, cancel := context.WithCancel(e.ctx)
-	k.cancel = cancel
+	ctx := new(attemptContext)
+	k.cancel = ctx.cancel
 	e.joinLocked(k)
 	deliver := func(end func(*run, outcome), k *run) {
 		if e.store.outwait(ctx, seen) != nil {
@@ -695,13 +695,12 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	if p.fault != duplicateDelivery {
 		deliveryOf(k).goesWrong = p
 		e.wg.Go(func() {
-			defer cancel()
 			deliver(func(_ *run, o outcome) { f.park(p, o) }, k)
 		})
 		return
 	}
 	second := k.again()
-	second.freed = false
+	second.freed, second.cancel = false, ctx.cancel
 	k.pool.free--
 	e.joinLocked(second)
 	inBatch := f.lockstep != nil
@@ -709,7 +708,6 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 		f.begin(p, second) // in the order of the batch
 	}
 	e.wg.Go(func() {
-		defer cancel()
 		deliver(e.finish, k)
 		if !inBatch {
 			f.begin(p, second)

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -320,13 +321,13 @@ func cutHandlerPrefix(callable string) (prefix, rest string) {
 // run makes an attempt with an HTTP or exec handler. It returns at the attempt's
 // timeout, in real time, at the latest. If ctx is cancelled before that, the
 // outcome has the type cancelled.
-func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
+func (h *handlerSet) run(ctx *attemptContext, t target, a *attempt) outcome {
 	if t.builtin != nil {
 		o, _ := t.builtin.run(a)
 		return o
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
+	ctx.begin(a.timeout)
+	defer ctx.rest()
 	switch t.kind {
 	case httpHandler:
 		return h.web.call(ctx, t, a)
@@ -335,6 +336,101 @@ func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	}
 	return typedFailure(invalidHandlerType, "the step is for an outside actor; no handler here runs it")
 }
+
+// attemptContext is the context of an attempt by a handler. It ends when the attempt is cancelled, and when a
+// handler that has begun takes too long. It is cheaper than contexts of the standard library within one
+// another for the same. The zero value is ready.
+type attemptContext struct {
+	mu       sync.Mutex
+	err      error         // why it has ended; guarded by mu, as all below
+	done     chan struct{} // nil until somebody asks for it
+	deadline time.Time     // of the handler that runs; zero for none
+	timer    *time.Timer   // runs until then
+	calls    []*func()     // when it ends
+}
+
+// begin gives a handler so long, and another time if one before it took too long.
+func (c *attemptContext) begin(timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == context.DeadlineExceeded {
+		c.err, c.done = nil, nil
+	}
+	c.deadline = time.Now().Add(timeout)
+	c.timer = time.AfterFunc(timeout, func() { c.end(context.DeadlineExceeded) })
+}
+
+// rest is called when the handler has ended.
+func (c *attemptContext) rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer.Stop()
+	c.deadline = time.Time{}
+}
+
+func (c *attemptContext) cancel() { c.end(context.Canceled) }
+
+func (c *attemptContext) end(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = why
+	if c.done != nil {
+		close(c.done)
+	}
+	for _, f := range c.calls {
+		go (*f)()
+	}
+	c.calls = nil
+}
+
+// AfterFunc is context.AfterFunc for this context, which package context uses, too.
+func (c *attemptContext) AfterFunc(f func()) (stop func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	c.calls = append(c.calls, &f)
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		i := slices.Index(c.calls, &f)
+		if i < 0 {
+			return false
+		}
+		c.calls = slices.Delete(c.calls, i, i+1)
+		return true
+	}
+}
+
+func (c *attemptContext) Deadline() (deadline time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.deadline, !c.deadline.IsZero()
+}
+
+func (c *attemptContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		if c.done = make(chan struct{}); c.err != nil {
+			close(c.done)
+		}
+	}
+	return c.done
+}
+
+func (c *attemptContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *attemptContext) Value(any) any { return nil }
 
 // cutOff returns the outcome of an attempt that ended because ctx did. ok is false
 // if ctx has not ended.

@@ -157,7 +157,7 @@ func parseHandlerProxy(s string) (*url.URL, error) {
 }
 
 // call makes the attempt with an HTTP handler.
-func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
+func (c *httpCaller) call(ctx *attemptContext, t target, a *attempt) outcome {
 	if t.headers.request == nil {
 		return typedFailure(invalidHandlerType, "no request can be made to the URL")
 	}
@@ -174,12 +174,14 @@ func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
 }
 
 // exchange sends the request of an attempt, and returns the reply.
-func (c *httpCaller) exchange(ctx context.Context, t target, a *attempt) (*http.Response, error) {
+func (c *httpCaller) exchange(ctx *attemptContext, t target, a *attempt) (*http.Response, error) {
 	address := t.http.plain
 	if address == "" || t.headers.head == nil || c.transport.Proxy != nil {
 		return c.transport.RoundTrip(t.headers.requestFor(ctx, a))
 	}
-	text := t.headers.textFor(a)
+	text := requestTexts.Get().(*requestText)
+	defer requestTexts.Put(text)
+	text.fill(t.headers.head, a)
 	for {
 		conn, err := c.plain.take(address, func() (net.Conn, error) {
 			return c.transport.DialContext(ctx, "tcp", address)
@@ -187,7 +189,7 @@ func (c *httpCaller) exchange(ctx context.Context, t target, a *attempt) (*http.
 		if err != nil {
 			return nil, err
 		}
-		resp, err := conn.exchange(ctx, t.headers.request, text)
+		resp, err := conn.exchange(ctx, t.headers.request, text.whole)
 		if err == nil || !conn.known || conn.left != maxReplyHeader || ctx.Err() != nil {
 			return resp, err
 		} // else the handler closed the connection, which it had kept, just before
@@ -205,15 +207,23 @@ func (a *attempt) eachOwn(f func(name, value string)) {
 	}
 }
 
-// textFor returns the request of an attempt as it is sent.
-func (h *sentHeaders) textFor(a *attempt) []byte {
-	body := a.envelope(nil)
-	text := append(make([]byte, 0, len(h.head)+len(body)+256+len(a.tracestate)), h.head...)
+// requestText is the request of an attempt as it is sent. Its memory is used again.
+type requestText struct{ body, whole []byte }
+
+var requestTexts = sync.Pool{New: func() any { return new(requestText) }}
+
+// fill writes the request of an attempt after a head.
+func (r *requestText) fill(head []byte, a *attempt) {
+	if cap(r.whole) > keptText {
+		*r = requestText{}
+	}
+	r.body = a.envelope(r.body[:0])
+	r.whole = append(r.whole[:0], head...)
 	a.eachOwn(func(name, value string) {
-		text = append(append(append(append(text, name...), ": "...), value...), "\r\n"...)
+		r.whole = append(append(append(append(r.whole, name...), ": "...), value...), "\r\n"...)
 	})
-	text = strconv.AppendInt(append(text, "Content-Length: "...), int64(len(body)), 10)
-	return append(append(text, "\r\n\r\n"...), body...)
+	r.whole = strconv.AppendInt(append(r.whole, "Content-Length: "...), int64(len(r.body)), 10)
+	r.whole = append(append(r.whole, "\r\n\r\n"...), r.body...)
 }
 
 // requestFor returns the request of an attempt.
@@ -339,7 +349,9 @@ func statusLine(resp *http.Response) string {
 
 const (
 	maxReplyHeader = 64 << 10 // bytes
+	keptText       = 64 << 10 // bytes; longer requests are made in memory of their own
 	keptIdle       = 90 * time.Second
+	justUsed       = 10 * time.Millisecond // from then on it is looked at whether an idle connection is still open
 )
 
 // plainConnections are connections that wait for their next request, the longest waiting first.
@@ -365,7 +377,7 @@ type plainConnection struct {
 // take returns a connection to an address that is idle, or a new one.
 func (p *plainConnections) take(address string, dial func() (net.Conn, error)) (*plainConnection, error) {
 	for c := p.takeIdle(address); c != nil; c = p.takeIdle(address) {
-		if isQuiet(c.Conn) {
+		if realNow().sub(c.since) < justUsed || isQuiet(c.Conn) {
 			return c, nil
 		}
 		c.Close()
@@ -457,9 +469,9 @@ func (c *plainConnection) Read(b []byte) (int, error) {
 
 // exchange sends the text of a request, and returns the reply, whose body gives the connection back.
 // The end of ctx ends both.
-func (c *plainConnection) exchange(ctx context.Context, req *http.Request, text []byte) (*http.Response, error) {
+func (c *plainConnection) exchange(ctx *attemptContext, req *http.Request, text []byte) (*http.Response, error) {
 	c.left = maxReplyHeader
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	stop := ctx.AfterFunc(func() { c.Close() })
 	_, sent := c.Write(text)
 	resp, err := c.reply(req) // even if it was given before all was sent
 	if err != nil {

@@ -5,7 +5,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,7 +33,7 @@ func newHandlerServer(t *testing.T, f http.HandlerFunc) *httptest.Server {
 // call runs an attempt with the callable.
 func callHandler(t *testing.T, h *handlerSet, callable string) outcome {
 	t.Helper()
-	return h.run(t.Context(), h.resolve(callable), newTestAttempt(`{}`))
+	return h.run(new(attemptContext), h.resolve(callable), newTestAttempt(`{}`))
 }
 
 func TestHTTPRequest(t *testing.T) {
@@ -50,7 +49,7 @@ func TestHTTPRequest(t *testing.T) {
 	})
 	a := newTestAttempt(`{}`)
 	a.traceparent, a.tracestate = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1,congo=t61 rcWkg"
-	if o := h.run(t.Context(), h.resolve(s.URL+"/pay?x=1#top"), a); showOutcome(o) != `ok {"ok":true}` {
+	if o := h.run(new(attemptContext), h.resolve(s.URL+"/pay?x=1#top"), a); showOutcome(o) != `ok {"ok":true}` {
 		t.Fatalf("got %s: %s", showOutcome(o), errorText(o))
 	}
 	if string(body) != string(a.envelope(nil)) {
@@ -439,7 +438,7 @@ func TestHTTPTimeout(t *testing.T) {
 	for _, path := range []string{"/", "/body"} {
 		a := newTestAttempt(`{}`)
 		a.timeout = 30 * time.Millisecond
-		o := h.run(t.Context(), h.resolve(s.URL+path), a)
+		o := h.run(new(attemptContext), h.resolve(s.URL+path), a)
 		if got, want := showOutcome(o), "timeout retryable"; got != want {
 			t.Errorf("%s: got %s; want %s", path, got, want)
 		}
@@ -450,10 +449,10 @@ func TestHTTPTimeout(t *testing.T) {
 }
 
 func TestHTTPCancelled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx := new(attemptContext)
 	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
-		cancel()
+		ctx.cancel()
 		<-r.Context().Done()
 	})
 	h := newTestHandlers(t, nil)
@@ -555,7 +554,7 @@ func TestHTTPConnectionsAreKept(t *testing.T) {
 		var calls sync.WaitGroup
 		for range parallel {
 			calls.Go(func() {
-				if o := h.run(t.Context(), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
+				if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
 					t.Errorf("got %s: %s", showOutcome(o), errorText(o))
 				}
 			})

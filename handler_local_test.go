@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -268,7 +267,7 @@ func programAttempt(t *testing.T, do ...string) *attempt {
 
 func runExec(t *testing.T, h *handlerSet, do ...string) outcome {
 	t.Helper()
-	return h.run(t.Context(), h.resolve(thisProgram(t)), programAttempt(t, do...))
+	return h.run(new(attemptContext), h.resolve(thisProgram(t)), programAttempt(t, do...))
 }
 
 func TestExecOutcomes(t *testing.T) {
@@ -320,13 +319,13 @@ func TestExecInput(t *testing.T) {
 	h := newTestHandlers(t, func(c *workerConfig) { c.MaxResultBytes = 1 << 20 })
 	a := programAttempt(t, "input")
 	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`) // more than a pipe holds
-	o := h.run(t.Context(), h.resolve(thisProgram(t)), a)
+	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
 	if string(o.result) != string(a.envelope(nil)) {
 		t.Errorf("got %d bytes, %s; want the envelope", len(o.result), errorText(o))
 	}
 	a = programAttempt(t, "say", "1", "", "0")
 	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`)
-	o = h.run(t.Context(), h.resolve(thisProgram(t)), a)
+	o = h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
 	if got, want := showOutcome(o), "ok 1"; got != want {
 		t.Errorf("a program that does not read its input: got %s (%s); want %s", got, errorText(o), want)
 	}
@@ -391,7 +390,7 @@ func TestExecArguments(t *testing.T) {
 		}
 	}
 	h := newTestHandlers(t, nil)
-	o := h.run(t.Context(), h.resolve(thisProgram(t)), newTestAttempt(`{"args": [1]}`))
+	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), newTestAttempt(`{"args": [1]}`))
 	if got, want := showOutcome(o)+": "+o.err.message,
 		"invalid_config permanent: initialization.args[0] is 1; want a string"; got != want {
 		t.Errorf("got %s; want %s", got, want)
@@ -501,15 +500,15 @@ func TestExecTimeout(t *testing.T) {
 	h := newTestHandlers(t, nil)
 	a := programAttempt(t, "signal", "0") // none: it waits for ever
 	a.timeout = 30 * time.Millisecond
-	o := h.run(t.Context(), h.resolve(thisProgram(t)), a)
+	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
 	if got, want := showOutcome(o), "timeout retryable"; got != want {
 		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
 	}
 }
 
 func TestExecCancelledBeforeItStarts(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	ctx := new(attemptContext)
+	ctx.cancel()
 	h := newTestHandlers(t, nil)
 	o := h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "say", "1", "", "0"))
 	if got, want := showOutcome(o), "cancelled retryable"; got != want {
@@ -547,12 +546,12 @@ func awaitEnd(conn net.Conn) { io.Copy(io.Discard, conn) }
 
 func TestExecCancelKillsTheWholeGroup(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx := new(attemptContext)
+	defer ctx.cancel()
 	done := make(chan outcome)
 	go func() { done <- h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "fork", p.address())) }()
 	parent, child := p.accept(), p.accept()
-	cancel()
+	ctx.cancel()
 	if got, want := showOutcome(<-done), "cancelled retryable"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -220,7 +222,7 @@ func TestExecNotAllowed(t *testing.T) {
 			t.Errorf("missingProgram(%q): looked for a program that is not allowed: %v", callable, err)
 		}
 	}
-	o := h.run(t.Context(), h.resolve("A"), newTestAttempt(`{}`))
+	o := h.run(new(attemptContext), h.resolve("A"), newTestAttempt(`{}`))
 	if got, want := showOutcome(o), "exec_not_allowed permanent"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
@@ -247,7 +249,7 @@ func TestUnusableTargetsFail(t *testing.T) {
 		"E": "the program is neither an absolute path nor a bare name",
 		"F": "the URL is malformed",
 	} {
-		o := h.run(t.Context(), h.resolve(callable), newTestAttempt(`{}`))
+		o := h.run(new(attemptContext), h.resolve(callable), newTestAttempt(`{}`))
 		if o.err == nil || o.err.errorType != invalidHandlerType || o.err.message != want {
 			t.Errorf("%s: got %s, %v; want %s", callable, showOutcome(o), o.err, want)
 		}
@@ -516,6 +518,57 @@ func FuzzParseReply(f *testing.F) {
 		var members map[string]any
 		if err := json.Unmarshal(o.err.appendJSON(nil), &members); err != nil || len(members) != 5 {
 			t.Fatalf("error as JSON: %s: %v", o.err.appendJSON(nil), err)
+		}
+	})
+}
+
+// TestAttemptContext checks that the context of an attempt ends as one of the standard library does, and that
+// another handler gets another time.
+func TestAttemptContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := new(attemptContext)
+		if _, ok := c.Deadline(); ok || c.Err() != nil {
+			t.Errorf("a new one: got a deadline %v, %v", ok, c.Err())
+		}
+		began := time.Now()
+		c.begin(time.Minute)
+		if until, ok := c.Deadline(); !ok || until != began.Add(time.Minute) {
+			t.Errorf("got the deadline %v, %v", until, ok)
+		}
+		ends := make(chan time.Duration, 3)
+		ended := func() { ends <- time.Since(began) }
+		c.AfterFunc(ended)
+		context.AfterFunc(c, ended)
+		kept := c.AfterFunc(ended)
+		if !c.AfterFunc(ended)() || !context.AfterFunc(c, ended)() {
+			t.Error("a function that was not called could not be stopped")
+		}
+		child, stop := context.WithCancel(c)
+		defer stop()
+		<-child.Done()
+		for range 3 {
+			if at := <-ends; at != time.Minute {
+				t.Errorf("a function was called after %v", at)
+			}
+		}
+		if c.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded || kept() {
+			t.Errorf("after the deadline: got %v, %v", c.Err(), child.Err())
+		}
+		c.rest()
+
+		c.begin(time.Hour)
+		if c.Err() != nil {
+			t.Errorf("for another handler: got %v", c.Err())
+		}
+		c.cancel()
+		<-c.Done()
+		if c.rest(); c.Err() != context.Canceled || c.AfterFunc(ended)() {
+			t.Errorf("cancelled: got %v", c.Err())
+		}
+		<-ends
+		c.begin(time.Hour)
+		if c.rest(); c.Err() != context.Canceled {
+			t.Errorf("cancelled, for another handler: got %v", c.Err())
 		}
 	})
 }

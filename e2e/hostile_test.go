@@ -38,9 +38,10 @@ const hostileRounds = 8
 
 // hostileKind is one way to cost the service something.
 type hostileKind struct {
-	name string
-	env  []string // of the service
-	args []string
+	name  string
+	count int      // of connections; hostileMost if 0
+	env   []string // of the service
+	args  []string
 	// stored stores what the connections ask for, in a service with more templates, and returns
 	// the task that they ask for, if it is one; nil for nothing.
 	templates func() []string
@@ -55,10 +56,10 @@ type hostileKind struct {
 var hostileKinds = []hostileKind{
 	{name: "idle connections"},
 	{name: "slow headers", first: hostileGet("/v1/tasks", "X-A: b\r\n"), beat: sends("X-A: b\r\n")},
-	{name: "large headers", first: hostileGet("/v1/tasks", "X-A: "+strings.Repeat("a", size(6, 60)<<10)), beat: sends("a")},
+	{name: "large headers", first: hostileGet("/v1/tasks", "X-A: "+strings.Repeat("a", 60<<10)), beat: sends("a")},
 	{name: "announced and silent bodies", first: hostileBody("")},
 	{name: "dribbled bodies", first: hostileBody(`{"name":"`), beat: sends("a")},
-	{name: "unfinished bodies", env: []string{fmt.Sprintf("STEPWELL_WEB__MAX_RECEIVED_BYTES=%d", size(4, 32)<<20)},
+	{name: "unfinished bodies", env: []string{fmt.Sprintf("STEPWELL_WEB__MAX_RECEIVED_BYTES=%d", 32<<20)},
 		first: hostileBody(`{"name":"` + strings.Repeat("a", 64<<10)), beat: sends("a")},
 	{name: "waiting requests", first: hostileGet("/v1/tasks/{task}?wait=terminal&timeout=1h", "\r\n"), beat: drains},
 	{name: "event streams", first: hostileGet("/v1/events", "\r\n"), beat: drains},
@@ -67,7 +68,7 @@ var hostileKinds = []hostileKind{
 		`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"` + hostileKey + `","permissions":["*"]}]`,
 		"STEPWELL_WORKER__WEB__AUTH__ENABLED=false",
 	}},
-	unread("contexts", "/v1/tasks?per_page=100", nil, largeContexts),
+	crowded(unread("contexts", "/v1/tasks?per_page=100", nil, largeContexts)),
 	unread("contexts at the mount point", "/stepwell/tasks?per_page=100", nil, largeContexts),
 	unread("a context", "/v1/tasks/{task}", nil, largeContexts),
 	unread("steps", "/v1/tasks/{task}/workflow_steps", denseTemplate, denseTask),
@@ -82,21 +83,28 @@ var hostileKinds = []hostileKind{
 	unread("a state", "/_stepwell/state", nil, largeContexts, "--fixture"),
 }
 
-// unread is a kind of connections that ask for an answer every second and read nothing.
+// unread is a kind of connections that ask for an answer every second and read nothing. What bounds them is the same for
+// every answer, so that one kind has all connections, and the others have a quarter.
 func unread(
 	name, path string, templates func() []string, stored func(*hostileTest) string, args ...string,
 ) hostileKind {
 	request := hostileGet(path, "\r\n")
 	return hostileKind{
 		name: name + " that nobody reads", first: request, beat: sends(request), templates: templates, stored: stored, args: args,
-		env: []string{fmt.Sprintf("STEPWELL_WEB__MAX_ANSWER_BYTES=%d", size(2, 16)<<20)},
+		env: []string{fmt.Sprintf("STEPWELL_WEB__MAX_ANSWER_BYTES=%d", 16<<20)}, count: hostileMost / 4,
 	}
+}
+
+// crowded is a kind with all connections.
+func crowded(kind hostileKind) hostileKind {
+	kind.count = hostileMost
+	return kind
 }
 
 // largeContexts creates tasks with contexts of 1 MB.
 func largeContexts(h *hostileTest) (task string) {
-	body := `{"namespace":"t","name":"anchor","context":{"x":"` + strings.Repeat("y", size(50, 1000)*1000) + `"}}`
-	for range size(20, 100) {
+	body := `{"namespace":"t","name":"anchor","context":{"x":"` + strings.Repeat("y", 1000*1000) + `"}}`
+	for range 100 {
 		task = h.ask(http.DefaultClient, "POST", "/v1/tasks", body).want(201).text("task_uuid")
 	}
 	return task
@@ -104,7 +112,7 @@ func largeContexts(h *hostileTest) (task string) {
 
 // denseTemplate is a template of 10,000 steps, each of which waits for the 99 before it.
 func denseTemplate() []string {
-	steps := make([]stepSpec, size(300, 10_000))
+	steps := make([]stepSpec, 10_000)
 	for i := range steps {
 		steps[i] = stepSpec{name: fmt.Sprint("s", i), callable: "builtin:noop"}
 		for j := max(0, i-99); j < i; j++ {
@@ -120,7 +128,7 @@ func denseTask(h *hostileTest) (task string) {
 
 // failingTemplate is a template of 2,001 steps, one of which fails.
 func failingTemplate() []string {
-	steps := make([]stepSpec, size(200, 2_000))
+	steps := make([]stepSpec, 2_000)
 	for i := range steps {
 		steps[i] = stepSpec{name: fmt.Sprint("s", i), callable: "builtin:noop"}
 	}
@@ -129,7 +137,7 @@ func failingTemplate() []string {
 }
 
 func failedTasks(h *hostileTest) (task string) {
-	for range size(20, 100) {
+	for range 100 {
 		h.ask(http.DefaultClient, "POST", "/v1/tasks?wait=1m", `{"namespace":"t","name":"failing"}`).want(201)
 	}
 	return ""
@@ -197,7 +205,7 @@ type hostileTest struct {
 }
 
 func newHostileTest(t *testing.T, kind hostileKind) *hostileTest {
-	h := &hostileTest{T: t, kind: kind, count: size(300, hostileMost), over: make(chan struct{})}
+	h := &hostileTest{T: t, kind: kind, count: cmp.Or(kind.count, hostileMost), over: make(chan struct{})}
 	templates := []string{diamondTemplate, testTemplate("anchor", stepSpec{name: "a", callable: "Nobody"})}
 	if kind.templates != nil {
 		templates = append(templates, kind.templates()...)

@@ -88,7 +88,7 @@ func Tune() {
 	if flag.Lookup("test.bench").Value.String() != "" {
 		return
 	}
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(800)
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
 	}

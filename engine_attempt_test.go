@@ -43,7 +43,7 @@ func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 		}
 		wantStates(t, settled(t, s, v.id), "steps_in_process: in_progress")
 		disk.setCapacity(1 << 40)
-		awaitReal(t, "the held outcome to be recorded", func() bool {
+		eventually(t, "the held outcome to be recorded", func() bool {
 			return settled(t, s, v.id).state == taskComplete
 		})
 	})
@@ -214,7 +214,7 @@ func TestSlotOfAnAbandonedAttempt(t *testing.T) {
 	if _, err := s.operator.cancelTask(gone, first, taskActor{}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want the cancellation to be under way", err)
 	}
-	awaitReal(t, "the slot to be free again or taken", func() bool {
+	eventually(t, "the slot to be free again or taken", func() bool {
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
 		for k := range s.engine.running {
@@ -225,7 +225,7 @@ func TestSlotOfAnAbandonedAttempt(t *testing.T) {
 		return true
 	})
 	release()
-	awaitReal(t, "the second task to complete", func() bool {
+	eventually(t, "the second task to complete", func() bool {
 		v, err := s.store.view(second)
 		return err == nil && v.state == taskComplete
 	})
@@ -257,7 +257,7 @@ func TestNoDescriptorIsNoAttempt(t *testing.T) {
 				return new(net.Dialer).DialContext(ctx, network, addr)
 			}
 			v := mustCreate(t, s, "web")
-			awaitReal(t, "the task to end", func() bool { return must(s.store.view(v.id))(t).state.final() })
+			eventually(t, "the task to end", func() bool { return must(s.store.view(v.id))(t).state.final() })
 			v = must(s.store.view(v.id))(t)
 			if step := v.steps[0]; v.state != taskComplete || step.attempts != 1 || refused.Load() != 4 {
 				t.Errorf("got the task %v after %d attempts and %d calls; want it complete after 1 and 4", v.state,
@@ -317,22 +317,6 @@ func fillDisk(t *testing.T, s *service, disk *memDisk, name string) {
 	}
 }
 
-// awaitReal polls, in real time, until something holds.
-func awaitReal(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("waited too long for %s", what)
-		}
-	}
-}
-
 // laggingClock is a virtual clock whose next answer lags behind, once.
 type laggingClock struct {
 	*virtualClock
@@ -368,7 +352,7 @@ func TestClosedServiceIsForgotten(t *testing.T) {
 	e := weak.Make(s.engine)
 	s = nil
 	clock.advance(time.Hour)
-	awaitReal(t, "the engine to be forgotten", func() bool {
+	eventually(t, "the engine to be forgotten", func() bool {
 		runtime.GC()
 		return e.Value() == nil
 	})

@@ -409,7 +409,7 @@ func TestWideAndDeep(t *testing.T) {
 // operations, passing time and restarts, and after each of them the invariants.
 
 // lifecycleBudget is the approximate duration of the model test, in real time.
-var lifecycleBudget = time.Duration(size(1, 5)) * time.Second
+var lifecycleBudget = time.Duration(size(500, 5000)) * time.Millisecond
 
 func TestLifecycle(t *testing.T) {
 	t.Parallel()

@@ -374,7 +374,7 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 	slow(t)
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	s.deleteSandbox(s.used(s.sandbox(""))) // everything that is made only once is made now
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	http.DefaultClient.CloseIdleConnections()
 	goroutines, files := runtime.NumGoroutine(), openFiles(os.Getpid())
 	var left []weak.Pointer[service]
 	var all []*sandboxClient
@@ -391,7 +391,7 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 		s.deleteSandbox(c)
 	}
 	all = nil
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	http.DefaultClient.CloseIdleConnections()
 	eventually(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= goroutines })
 	eventually(t, "the descriptors are gone", func() bool { return openFiles(os.Getpid()) <= files })
 	eventually(t, "the services are gone", func() bool {

@@ -439,23 +439,15 @@ func (s *testServer) create(body string) string {
 }
 
 // await polls a task until its status is the one given.
-func (s *testServer) await(id, status string) *answer {
+func (s *testServer) await(id, status string) (a *answer) {
 	s.t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for {
-		a := s.do("GET", "/v1/tasks/"+id, "").want(200)
-		if a.text("status") == status {
-			return a
-		}
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			s.t.Fatalf("task %s never became %s: %s", id, status, a.body)
-		}
+	if !wire.Poll(func() bool {
+		a = s.do("GET", "/v1/tasks/"+id, "").want(200)
+		return a.text("status") == status
+	}) {
+		s.t.Fatalf("task %s never became %s: %s", id, status, a.body)
 	}
+	return a
 }
 
 // apiTemplates is the directory with the templates of the conversations.

@@ -83,9 +83,9 @@ func TestGarbageIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	(&process{getenv: func(string) string { return "" }}).boundGarbage(ctx)
 	much := make([]byte, 256<<20)
-	awaitReal(t, "more collections", func() bool { return percent() == garbageShare })
+	eventually(t, "more collections", func() bool { return percent() == garbageShare })
 	runtime.KeepAlive(much)
-	awaitReal(t, "fewer collections", func() bool { return percent() > garbageShare })
+	eventually(t, "fewer collections", func() bool { return percent() > garbageShare })
 	cancel()
 	debug.SetGCPercent(int(before))
 	if got := percent(); got != before {

@@ -621,7 +621,7 @@ func TestLateAtOnce(t *testing.T) {
 // awaitClaimers returns once n claimers wait.
 func (s *testServer) awaitClaimers(n int) {
 	s.t.Helper()
-	awaitReal(s.t.(*testing.T), fmt.Sprintf("%d claimers to wait", n), func() bool {
+	eventually(s.t.(*testing.T), fmt.Sprintf("%d claimers to wait", n), func() bool {
 		s.svc.store.mu.Lock()
 		defer s.svc.store.mu.Unlock()
 		return len(s.svc.engine.outside.claimers) == n
@@ -820,7 +820,7 @@ func TestClaimStress(t *testing.T) {
 	wantNothingOutside(t, svc)
 	closeTestService(t, svc)
 	svc.clock.(*realClock).stop()
-	awaitReal(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+	eventually(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // Tests of claims on tasks that retention drops.

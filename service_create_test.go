@@ -641,7 +641,7 @@ func TestRequestIndexMemory(t *testing.T) {
 // awaitWaiters waits until there are n waiters.
 func awaitWaiters(t *testing.T, s *service, n int) {
 	t.Helper()
-	awaitReal(t, fmt.Sprint(n, " waiters"), func() bool { return waiting(s) == n })
+	eventually(t, fmt.Sprint(n, " waiters"), func() bool { return waiting(s) == n })
 }
 
 func waiting(s *service) int {
@@ -1039,7 +1039,7 @@ func TestWaitOfALostConnection(t *testing.T) {
 		awaitWaiters(t, s.svc, 0)
 		wantNobody(t, s.svc)
 	}
-	awaitReal(t, "the request with the key to end", func() bool {
+	eventually(t, "the request with the key to end", func() bool {
 		return keyed(t, s, "/v1/tasks", manualTask, "k").status == 201
 	})
 }

@@ -655,7 +655,7 @@ func wideStore(t *testing.T, tasks, steps int) (dir string) {
 	for _, sl := range slices.Clone(s.store.slots) {
 		mustAct(t, s, sl.live, 0, stepRequest{action: actionComplete, by: "b", reason: "r", result: []byte("1")})
 	}
-	awaitReal(t, "all tasks to complete", func() bool { return s.store.counts().tasks[taskComplete] == count })
+	eventually(t, "all tasks to complete", func() bool { return s.store.counts().tasks[taskComplete] == count })
 	noError(t, w.line(appendEventsLine(nil, 0, 0, 0)))
 	noError(t, s.store.writeSnapshot(w, count, figures, covered))
 	noError(t, w.commit())

@@ -592,7 +592,7 @@ func TestBatchInstances(t *testing.T) {
 // decisions, and a naive model of the steps that must exist and those that may run.
 
 // growthBudget limits the duration of the model test, in real time.
-var growthBudget = time.Duration(size(1, 5)) * time.Second
+var growthBudget = time.Duration(size(500, 5000)) * time.Millisecond
 
 func TestGrowthModel(t *testing.T) {
 	t.Parallel()

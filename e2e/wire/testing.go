@@ -49,20 +49,32 @@ func WriteFile(t testing.TB, name string, data []byte) {
 	}
 }
 
-// Eventually polls until the condition holds.
+// Eventually polls until the condition holds: every millisecond at first, and less often later, because a look
+// takes processor time from what it waits for.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
+	if !Poll(holds) {
+		t.Fatalf("never: %s", what)
+	}
+}
+
+// Poll is Eventually for a test that has more to say than what it waits for: it reports whether the condition holds.
+func Poll(holds func() bool) bool {
+	pause := time.Millisecond
+	next := time.NewTimer(pause)
+	defer next.Stop()
 	limit := time.NewTimer(Patience)
 	defer limit.Stop()
 	for !holds() {
 		select {
-		case <-tick.C:
+		case <-next.C:
+			pause = min(pause*5/4, 10*time.Millisecond)
+			next.Reset(pause)
 		case <-limit.C:
-			t.Fatalf("never: %s", what)
+			return false
 		}
 	}
+	return true
 }
 
 // Slow skips a slow test with -short.
@@ -82,9 +94,11 @@ func Long(t testing.TB) {
 }
 
 // Tune makes the tests of a package quicker: more of them run at once, because many wait, and
-// garbage is collected less often. Benchmarks stay as they are.
+// garbage is collected less often. Benchmarks stay as they are. The default client gets a transport of its own, because
+// the end of a server of package httptest closes connections of the default transport, which other tests may be using.
 func Tune() {
 	flag.Parse()
+	http.DefaultClient.Transport = http.DefaultTransport.(*http.Transport).Clone()
 	if flag.Lookup("test.bench").Value.String() != "" {
 		return
 	}

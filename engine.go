@@ -170,7 +170,9 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 	e.cancel()
 	e.store.locked(func() {
 		for k := range e.inFlight {
-			k.cancel()
+			if k.cancel != nil { // a builtin has nothing to cancel, but its outcome may be in flight
+				k.cancel()
+			}
 		}
 	})
 	<-done

@@ -105,6 +105,13 @@ func settled(t *testing.T, s *service, id uuid) *task {
 	return must(s.store.view(id))(t)
 }
 
+// TestStopWithAnOutcomeOfABuiltin stops an engine while the store cannot take what a builtin returned.
+func TestStopWithAnOutcomeOfABuiltin(t *testing.T) {
+	s := newTestService(t, serviceTest{})
+	s.engine.holdOutcome(&run{})
+	s.engine.stop(t.Context())
+}
+
 // states returns the states of a task and its steps, as "complete: complete error".
 func states(v *task) string {
 	words := make([]string, len(v.steps))

@@ -212,6 +212,7 @@ func TestExplainHidesErrors(t *testing.T) {
 		},
 	})
 	id := mustCreate(t, s.world.service(), "x").id.String()
+	settle(s.world.service())
 	for key, want := range map[string][]string{
 		"the-key-of-one-who-may":     {", because attempt 1 failed: no paper (builtin_fail)", " failed for good: no paper (builtin_fail), so"},
 		"the-key-of-one-who-may-not": {", because attempt 1 failed (builtin_fail)", " failed for good (builtin_fail), so"},

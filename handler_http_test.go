@@ -437,12 +437,12 @@ func TestHTTPTimeout(t *testing.T) {
 	h := newTestHandlers(t, nil)
 	for _, path := range []string{"/", "/body"} {
 		a := newTestAttempt(`{}`)
-		a.timeout = 30 * time.Millisecond
+		a.timeout = 300 * time.Millisecond
 		o := h.run(new(attemptContext), h.resolve(s.URL+path), a)
 		if got, want := showOutcome(o), "timeout retryable"; got != want {
 			t.Errorf("%s: got %s; want %s", path, got, want)
 		}
-		if got, want := errorText(o), "the attempt took longer than 30ms "; got != want {
+		if got, want := errorText(o), "the attempt took longer than 300ms "; got != want {
 			t.Errorf("%s: got %q; want %q", path, got, want)
 		}
 	}

@@ -435,7 +435,10 @@ func (c *attemptContext) Value(any) any { return nil }
 // cutOff returns the outcome of an attempt that ended because ctx did. ok is false
 // if ctx has not ended.
 func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
+	until, limited := ctx.Deadline()
 	switch {
+	case ctx.Err() == nil && limited && !time.Now().Before(until): // net knows of it before ctx does
+		return timedOut(a.timeout), true
 	case ctx.Err() == nil:
 		return o, false
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

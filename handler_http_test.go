@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"reflect"
 	"strings"
 	"sync"
@@ -445,6 +446,17 @@ func TestHTTPTimeout(t *testing.T) {
 		if got, want := errorText(o), "the attempt took longer than 300ms "; got != want {
 			t.Errorf("%s: got %q; want %q", path, got, want)
 		}
+	}
+}
+
+// TestHTTPTimeoutWhileDialing checks that an attempt whose time is over before its connection is there timed
+// out: net fails with "i/o timeout" then, perhaps before the attempt's context has ended.
+func TestHTTPTimeoutWhileDialing(t *testing.T) {
+	h := newTestHandlers(t, nil)
+	ctx := &attemptContext{deadline: time.Now()}
+	o := brokenCall(ctx, h.resolve("http://127.0.0.1:1/"), newTestAttempt(`{}`), os.ErrDeadlineExceeded)
+	if got, want := showOutcome(o), "timeout retryable"; got != want {
+		t.Errorf("got %s; want %s", got, want)
 	}
 }
 

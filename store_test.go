@@ -132,7 +132,7 @@ func TestSnapshotBesideChanges(t *testing.T) {
 	s := openTestService(t, o)
 	done := make(chan error)
 	go func() {
-		for range 10 {
+		for range 5 {
 			if err := s.store.snapshot(); err != nil {
 				done <- err
 				return

@@ -339,9 +339,9 @@ type handlerRow struct {
 }
 
 // BenchmarkHandlers measures diamonds whose steps an HTTP handler in another process runs, each
-// from a creation to its answer at the end: in memory and with store.sync = "always". The reference
-// makes the same four calls in the same order with net/http, without an engine. The three take
-// turns.
+// from a creation to its answer at the end: in memory and with store.sync = "always". The references
+// make the same four calls in the same order with net/http, without an engine; the one for "always"
+// also waits for a sync where the service does. The four take turns.
 //
 //	go test -run XXX -bench Handlers -benchtime 20000x .
 func BenchmarkHandlers(b *testing.B) {
@@ -349,7 +349,8 @@ func BenchmarkHandlers(b *testing.B) {
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
 			memory, always := webDiamonds(b, "memory", "", handler), webDiamonds(b, "always", b.TempDir(), handler)
-			rows := []*handlerRow{bareDiamonds(b, memory, handler), memory, always}
+			bare, synced := bareDiamonds(b, "bare", memory, handler, func() {}), bareDiamonds(b, "synced", memory, handler, benchGroupSyncer(b))
+			rows := []*handlerRow{bare, synced, memory, always}
 			b.ResetTimer()
 			for range handlerTurns {
 				for _, row := range rows {
@@ -357,7 +358,9 @@ func BenchmarkHandlers(b *testing.B) {
 				}
 			}
 			b.StopTimer()
-			b.ReportMetric(medianRatio(memory.rates, rows[0].rates), "memory/bare")
+			b.ReportMetric(medianRatio(memory.rates, bare.rates), "memory/bare")
+			b.ReportMetric(medianRatio(synced.rates, bare.rates), "synced/bare")
+			b.ReportMetric(medianRatio(always.rates, synced.rates), "always/synced")
 			b.ReportMetric(medianRatio(always.rates, memory.rates), "always/memory")
 			for _, row := range rows {
 				row.report(b)
@@ -393,8 +396,10 @@ func webDiamonds(b *testing.B, name, dir, handler string) *handlerRow {
 	}}
 }
 
-// bareDiamonds is the row of a client without an engine. Its bodies have the size of the service's.
-func bareDiamonds(b *testing.B, service *handlerRow, handler string) *handlerRow {
+// bareDiamonds is the row of a client without an engine, which calls sync where the service has to
+// wait for one: after the creation and after each call, and once after the two calls at the same time. Its bodies have the size
+// of the service's.
+func bareDiamonds(b *testing.B, name string, service *handlerRow, handler string, sync func()) *handlerRow {
 	client := &http.Client{Transport: newHandlerTransport(1000, nil)}
 	body := bytes.Repeat([]byte(" "), 900)
 	call := func() error {
@@ -406,11 +411,17 @@ func bareDiamonds(b *testing.B, service *handlerRow, handler string) *handlerRow
 		_, err = io.ReadAll(r.Body)
 		return err
 	}
-	return &handlerRow{name: "bare", url: service.url, diamond: func(*wireClient) error {
-		err := call()
+	return &handlerRow{name: name, url: service.url, diamond: func(*wireClient) error {
+		sync()
+		first := call()
+		sync()
 		other := make(chan error, 1)
 		go func() { other <- call() }()
-		return errors.Join(err, call(), <-other, call())
+		second, third := call(), <-other
+		sync()
+		last := call()
+		sync()
+		return errors.Join(first, second, third, last)
 	}}
 }
 
@@ -757,21 +768,51 @@ func BenchmarkSequentialStep(b *testing.B) {
 	}
 }
 
-// benchSyncer writes the bytes of a record and syncs them.
+// benchGroupSyncer is benchSyncer for many callers at once: all who ask during a sync share the next.
+func benchGroupSyncer(b *testing.B) func() {
+	sync, asks := benchSyncer(b), make(chan chan struct{}, 1000)
+	go func() {
+		for ask := range asks {
+			group := []chan struct{}{ask}
+			for len(asks) > 0 {
+				group = append(group, <-asks)
+			}
+			sync()
+			for _, ask := range group {
+				close(ask)
+			}
+		}
+	}()
+	b.Cleanup(func() { close(asks) })
+	return func() {
+		done := make(chan struct{})
+		asks <- done
+		<-done
+	}
+}
+
+// benchSyncer writes the bytes of a record and syncs them, in a file that has reserved blocks and zeros
+// ahead, as the journal has.
 func benchSyncer(b *testing.B) func() {
 	f := must(osDisk{}.create(filepath.Join(b.TempDir(), "bare")))(b)
 	b.Cleanup(func() { f.Close() })
-	pos, end := int64(0), int64(0)
+	pos, allocated, zeros := int64(0), int64(0), int64(0)
+	record := make([]byte, benchBody)
 	return func() {
-		if pos+benchBody > end { // as the journal does
-			end += spaceStep
-			f.allocate(end-spaceStep, spaceStep)
+		if pos+benchBody > allocated {
+			f.allocate(allocated, spaceStep)
+			allocated += spaceStep
 		}
-		if _, err := f.WriteAt(make([]byte, benchBody), pos); err != nil {
-			b.Fatal(err)
+		_, err := f.WriteAt(record, pos)
+		if err == nil && pos+benchBody > zeros {
+			_, err = f.WriteAt(zeroText[:], pos+benchBody)
+			zeros = pos + benchBody + zerosAhead
 		}
-		if err := f.sync(); err != nil {
-			b.Fatal(err)
+		if err == nil {
+			err = f.sync()
+		}
+		if err != nil {
+			panic(err) // not b.Fatal: some callers are other goroutines
 		}
 		pos += benchBody
 	}

@@ -39,7 +39,7 @@ type memDisk struct {
 	ops      int   // operations that change something, so far
 	dieAt    int   // all operations from this one on fail; 0 for none
 	log      []string
-	written  chan struct{} // if set, receives a value for every write
+	written  chan struct{} // if set, receives a value for every write, but not of zeros ahead
 	synced   chan struct{} // if set, receives a value for every sync
 	locked   bool
 	reads    readWatch
@@ -398,7 +398,9 @@ func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
 		f.node.changed = min(f.node.changed, int(off))
 		return nil
 	})
-	tell(f.disk.written)
+	if len(trimZeros(p)) > 0 {
+		tell(f.disk.written)
+	}
 	return n, err
 }
 
@@ -440,10 +442,6 @@ func (f *memFile) allocate(off, n int64) error {
 
 func (f *memFile) truncate(size int64) error {
 	return f.disk.do("truncate", f.name, func(bool) error {
-		if grown := size - int64(len(f.node.data)); grown > 0 { // zeros, without blocks
-			f.node.data = append(f.node.data, make([]byte, grown)...)
-			return nil
-		}
 		f.node.data = f.node.data[:size]
 		f.node.changed = min(f.node.changed, int(size))
 		f.node.blocks = 0

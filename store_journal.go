@@ -38,7 +38,7 @@ const (
 	lazyFlush   = 2 * time.Millisecond // how long a record stays in memory if nobody waits for it
 	keepBuffer  = 4 << 20              // bytes; a larger buffer is not reused
 	firstBuffer = 64 << 10             // bytes
-	sizeAhead   = 256 << 10            // bytes of zeros behind the end of a journal that is synced for every group
+	zerosAhead  = 64 << 10             // bytes of zeros behind the end of a journal that is synced for every group
 
 	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot, unless the options say otherwise
 	snapshotPause = time.Minute // after a failed snapshot
@@ -731,22 +731,29 @@ func (j *journal) writeGroup(buf []byte) error {
 	if len(buf) == 0 {
 		return nil
 	}
-	j.enlarge(j.pos + int64(len(buf)))
 	if _, err := j.file.WriteAt(buf, j.pos); err != nil {
 		return err
 	}
 	j.unsynced = true
 	j.pos += int64(len(buf))
+	j.writeAhead()
 	j.fileBytes.Store(j.pos)
 	j.bytesWritten.Add(uint64(len(buf)))
 	return nil
 }
 
-// enlarge gives the file the size that a write up to end needs, and more: syncing a write that does not
-// change the size takes one block less to write. If the file cannot be enlarged, the write will do it.
-func (j *journal) enlarge(end int64) {
-	if j.o.sync == syncAlways && end > j.sized && j.file.truncate(end+sizeAhead) == nil {
-		j.sized = end + sizeAhead
+// zeroText is what writeAhead writes.
+var zeroText [zerosAhead]byte
+
+// writeAhead writes zeros behind the records if the last group went beyond the zeros there. Syncing
+// records that replace them writes data alone, and not the file's size or which of its blocks are in
+// use. If the zeros cannot be written, the next group is written without them.
+func (j *journal) writeAhead() {
+	if j.o.sync != syncAlways || j.pos <= j.sized {
+		return
+	}
+	if _, err := j.file.WriteAt(zeroText[:], j.pos); err == nil {
+		j.sized = j.pos + zerosAhead
 	}
 }
 

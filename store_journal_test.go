@@ -752,14 +752,14 @@ func TestSyncsKeepTheSize(t *testing.T) {
 		if same := sizes[0] == sizes[2]; same != (mode == syncAlways) {
 			t.Errorf("%v: got the sizes %v", mode, sizes)
 		}
-		mustStore(t, j, sizeAhead/600)
+		mustStore(t, j, zerosAhead/600)
 		mustClose(t, j)
 		text := disk.files()[journalName]
 		if !strings.HasSuffix(text, "}\n") || strings.Contains(text, "\x00") {
 			t.Errorf("%v: got %d bytes that end with %q", mode, len(text), text[len(text)-20:])
 		}
 		j, g := mustOpen(t, o)
-		checkContents(t, g, 6+sizeAhead/600)
+		checkContents(t, g, 6+zerosAhead/600)
 		mustClose(t, j)
 	}
 }

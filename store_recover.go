@@ -33,8 +33,8 @@ package main
 // The torn end. A group of records is one write and is acknowledged after its
 // sync, so only the last group can be torn. The part that did not reach the
 // disk is missing at the end or reads as zeros, in whole sectors, because the
-// blocks ahead of the end were never written before. Zeros alone at the end are
-// room for more records (sizeAhead). So the rest of the newest
+// blocks ahead of the end hold nothing but zeros. Zeros alone at the end are
+// room for more records (zerosAhead). So the rest of the newest
 // journal, from its first bad line on, is cut off if it is one line without an end,
 // or has a hole of zeros and every good record after it says that it belongs to
 // the same write: "w" leads back to the first record that is missing, or before

@@ -37,9 +37,10 @@ type diskFS interface {
 	syncDir(dir string) error             // makes names durable
 	free(dir string) (int64, error)       // bytes that can be written below dir
 	lock(name string) (dirLock, error)    // exclusive, until closed or the process ends
-	identify(name string) (fileID, error) // of a file or directory
-	link(from, to string) error           // gives a file a second name, where there is none
-	watch(dir string) (readWatch, error)  // what other processes read in dir
+	// identify returns which file or directory has a name, and when it was last modified.
+	identify(name string) (fileID, time.Time, error)
+	link(from, to string) error          // gives a file a second name, where there is none
+	watch(dir string) (readWatch, error) // what other processes read in dir
 }
 
 // readWatch tells what was read in a directory.
@@ -165,25 +166,19 @@ func (osDisk) link(from, to string) error { return os.Link(from, to) }
 
 func (osDisk) watch(dir string) (readWatch, error) { return watchDir(dir) }
 
-func (osDisk) identify(name string) (fileID, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return fileID{}, err
-	}
-	return idOf(info), nil
-}
+func (osDisk) identify(name string) (fileID, time.Time, error) { return idOf(os.Stat(name)) }
 
 func (f osFile) id() (fileID, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return fileID{}, f.named(err)
-	}
-	return idOf(info), nil
+	id, _, err := idOf(f.Stat())
+	return id, f.named(err)
 }
 
-func idOf(info fs.FileInfo) fileID {
+func idOf(info fs.FileInfo, err error) (fileID, time.Time, error) {
+	if err != nil {
+		return fileID{}, time.Time{}, err
+	}
 	s := info.Sys().(*syscall.Stat_t)
-	return fileID{uint64(s.Dev), uint64(s.Ino)}
+	return fileID{uint64(s.Dev), uint64(s.Ino)}, info.ModTime(), nil
 }
 
 func (f osFile) size() (int64, error) {
@@ -277,7 +272,7 @@ func (p *pinnedStore) take(dir string) error {
 func (p *pinnedStore) together(dir string) bool {
 	for _, name := range storeFiles {
 		path := filepath.Join(dir, name)
-		now, err := p.identify(path)
+		now, _, err := p.identify(path)
 		f, there := p.files[path]
 		if !there {
 			if !errors.Is(err, fs.ErrNotExist) {
@@ -401,7 +396,7 @@ func (j *journal) vanishNow(name string, do func() error) error {
 // whole reports whether a copy has every file.
 func (c *copyWatch) whole(disk diskFS, dir string) bool {
 	for _, name := range append(storeFiles[:], snapshotTemp) {
-		if _, err := disk.identify(filepath.Join(dir, name)); err == nil && !c.taken[name] {
+		if _, _, err := disk.identify(filepath.Join(dir, name)); err == nil && !c.taken[name] {
 			return false
 		}
 	}
@@ -417,7 +412,7 @@ func (j *journal) dropFile(f diskFile, name string) {
 		f.truncate(0)
 	}
 	f.Close()
-	now, err := j.o.fs.identify(j.path(name))
+	now, _, err := j.o.fs.identify(j.path(name))
 	if err == nil && idErr == nil && now == mine && !copied {
 		err = j.vanish(name, func() error { return j.o.fs.remove(j.path(name)) })
 	}
@@ -439,7 +434,7 @@ func (j *journal) awaitSwitch() error {
 		if err := j.awaitCopies(); err != nil {
 			return err
 		}
-		if err := j.ask(j.checkPlace); err != nil || !j.copied() {
+		if err := j.ask(func() error { return j.checkPlace(true) }); err != nil || !j.copied() {
 			return err
 		}
 	}
@@ -715,7 +710,7 @@ func (d osDisk) lock(name string) (dirLock, error) {
 		return nil, err
 	}
 	now, err := os.Stat(name)
-	if err != nil || idOf(now) != idOf(info) { // removed by somebody since it was opened
+	if err != nil || !os.SameFile(now, info) { // removed by somebody since it was opened
 		f.Close()
 		return d.lock(name)
 	}
@@ -749,12 +744,15 @@ func writePID(f *os.File) {
 // storePlace is where a store was opened: its directory and its lock. If another directory has
 // the name, or the lock is not the file that this process holds, another process may use the
 // store, or nobody will ever find what is written.
-type storePlace struct{ dir, lock fileID }
+type storePlace struct {
+	dir, lock fileID
+	modified  time.Time // of the directory, when all was in its place; zero if that was just before
+}
 
 // noteWhere notes the place of a store that was just opened.
 func (j *journal) noteWhere() {
-	j.place.dir, _ = j.o.fs.identify(j.o.dir) // a disk in memory has neither
-	j.place.lock, _ = j.o.fs.identify(j.path(lockName))
+	j.place.dir, _, _ = j.o.fs.identify(j.o.dir) // a disk in memory has neither
+	j.place.lock, _, _ = j.o.fs.identify(j.path(lockName))
 }
 
 // misplaced is the error of a store that is not where it was opened any more.
@@ -762,17 +760,24 @@ type misplaced struct{ reason string }
 
 func (e *misplaced) Error() string { return e.reason }
 
-// placeRecheck is how often an idle store looks whether it is still in its place.
+// placeRecheck is how often a store looks at all names. It is longer than the steps of the times that
+// file systems note.
 const placeRecheck = time.Second
 
 // checkPlace fails the journal if the store is not where it was opened. Only the flusher calls
-// it, before it tells anybody that a record is durable.
-func (j *journal) checkPlace() error {
+// it, before it tells anybody that a record is durable. A directory that was not modified has the
+// same files, which are then looked at only if all is set: after a stat of the journal, Linux notes
+// the exact time of its next write, and the next sync has to write that, too.
+func (j *journal) checkPlace(all bool) error {
 	j.mu.Lock()
 	broken := j.broken
 	j.mu.Unlock()
 	if broken != nil {
 		return broken
+	}
+	dir, modified, err := j.o.fs.identify(j.o.dir)
+	if !all && err == nil && dir == j.place.dir && modified.Equal(j.place.modified) {
+		return nil
 	}
 	file, err := j.file.id()
 	if err != nil {
@@ -789,7 +794,7 @@ func (j *journal) checkPlace() error {
 			"could use it", "another process has used the data directory: its file lock is not this process's"},
 		{j.path(journalName), file, journalName + " was removed", journalName + " was replaced by another file"},
 	} {
-		got, err := j.o.fs.identify(p.path)
+		got, _, err := j.o.fs.identify(p.path)
 		switch {
 		case p.want == fileID{} || err == nil && got == p.want:
 		case errors.Is(err, fs.ErrNotExist):
@@ -799,6 +804,10 @@ func (j *journal) checkPlace() error {
 		default:
 			return j.fail(&misplaced{p.other})
 		}
+	}
+	j.place.modified = time.Time{}
+	if time.Since(modified) > placeRecheck {
+		j.place.modified = modified
 	}
 	return nil
 }
@@ -829,13 +838,6 @@ func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.w
 // outwait is wait for those who also wait while the disk hangs.
 func (s *store) outwait(ctx context.Context, seq uint64) error {
 	return s.journal.await(ctx, seq, true)
-}
-
-// gather keeps the records of several changes for one sync until end is called, unless somebody
-// waits for some of them before. Until end nothing may be waited for but the changes.
-func (s *store) gather() (end func()) {
-	s.journal.gathering.Add(1)
-	return func() { s.journal.gathering.Add(-1) }
 }
 
 // waitAll returns once every change made so far is durable.

@@ -413,9 +413,22 @@ type listedDisk struct {
 	list atomic.Pointer[func()] // called once
 }
 
-func (d *listedDisk) identify(name string) (fileID, error) {
+func (d *listedDisk) identify(name string) (fileID, time.Time, error) {
 	if list := d.list.Swap(nil); list != nil {
 		(*list)()
+	}
+	return d.osDisk.identify(name)
+}
+
+// lookedAtDisk counts who asks for the file with the journal's name.
+type lookedAtDisk struct {
+	osDisk
+	journals atomic.Int32
+}
+
+func (d *lookedAtDisk) identify(name string) (fileID, time.Time, error) {
+	if filepath.Base(name) == journalName {
+		d.journals.Add(1)
 	}
 	return d.osDisk.identify(name)
 }
@@ -604,7 +617,8 @@ func copyListed(t *testing.T, dir string, names []os.DirEntry) {
 }
 
 // TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced
-// refuses changes at once, acknowledges none, and says why.
+// refuses changes at once, acknowledges none, and says why; within a second if the directory seems
+// unmodified.
 func TestStoreIsWatched(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -630,16 +644,30 @@ func TestStoreIsWatched(t *testing.T) {
 			return errors.Join(os.Rename(name, name+".mine"), os.WriteFile(name, []byte(journalText(1, 3)), 0o600))
 		}, "journal.jsonl was replaced by another file"},
 	} {
-		for _, idle := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, idle %v", tt.name, idle), func(t *testing.T) {
+		for _, kind := range []string{"idle", "new", "old", "with its time of before"} {
+			t.Run(tt.name+", "+kind, func(t *testing.T) {
 				t.Parallel()
 				o := diskOptions(nil)
-				o.dir, o.fs = filepath.Join(t.TempDir(), "data"), osDisk{}
+				disk := &lookedAtDisk{}
+				o.dir, o.fs = filepath.Join(t.TempDir(), "data"), disk
 				j, _ := mustOpen(t, o)
 				defer j.close()
 				mustStore(t, j, 3)
+				before := time.Now().Add(-time.Hour)
+				if kind == "old" || kind == "with its time of before" {
+					noError(t, os.Chtimes(o.dir, before, before))
+					mustStore(t, j, 1)
+					disk.journals.Store(0)
+					mustStore(t, j, 5)
+					if n := disk.journals.Load(); n > 1 { // by the ticker
+						t.Errorf("looked at the journal's name %d times for 5 changes beside unmodified names", n)
+					}
+				}
 				noError(t, tt.do(o.dir))
-				if !idle {
+				if kind == "with its time of before" {
+					os.Chtimes(o.dir, before, before) // an error if there is none
+				}
+				if kind == "new" || kind == "old" {
 					err := j.wait(t.Context(), appendTest(j, 1))
 					if err == nil || !strings.Contains(errors.Unwrap(err).Error(), tt.reason) {
 						t.Errorf("a change afterwards: got %v; want it refused, as %s", err, tt.reason)

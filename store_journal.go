@@ -614,7 +614,7 @@ func (j *journal) run() {
 	for {
 		select {
 		case <-place.C:
-			j.watch.during(j.checkPlace)
+			j.watch.during(func() error { return j.checkPlace(true) })
 		case <-j.wake:
 			if j.crowded {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
@@ -658,6 +658,13 @@ func (j *journal) ask(do func() error) error {
 	}
 }
 
+// gather keeps the records of several changes for one sync until end is called, unless somebody
+// waits for some of them before. Until end nothing may be waited for but the changes.
+func (s *store) gather() (end func()) {
+	s.journal.gathering.Add(1)
+	return func() { s.journal.gathering.Add(-1) }
+}
+
 // flushLazy flushes what came since the last look, unless more belongs to it, and reports
 // whether to look again. If not, the next record starts the timer.
 func (j *journal) flushLazy() bool {
@@ -696,7 +703,7 @@ func (j *journal) flush(sync bool) error {
 			return j.fail(err)
 		}
 	}
-	if err := j.checkPlace(); err != nil {
+	if err := j.checkPlace(false); err != nil {
 		return err
 	}
 	if sync {

@@ -496,7 +496,7 @@ func cleanLine(last uint64, bytes int64, inode uint64) []byte {
 // noteClean notes that the whole journal was synced. Without the note, which need not be
 // durable, the next start takes longer.
 func (j *journal) noteClean() {
-	id, err := j.o.fs.identify(j.path(journalName))
+	id, _, err := j.o.fs.identify(j.path(journalName))
 	if err != nil {
 		return
 	}
@@ -508,7 +508,7 @@ func (j *journal) noteClean() {
 
 // isClean reports whether journal.clean is about the journal as it was read.
 func (r *recovery) isClean() bool {
-	id, err := r.disk.identify(r.path(journalName))
+	id, _, err := r.disk.identify(r.path(journalName))
 	if err != nil || r.torn > 0 {
 		return false
 	}

@@ -1,9 +1,9 @@
 package main
 
 // The journal: records in memory first, then on disk, many with one sync. It
-// knows sequences and lines, not what they mean. One goroutine, the flusher,
-// writes the file: while it syncs one group of records, the next group
-// collects. store_format.go has the form of a line, store_recover.go the
+// knows sequences and lines, not what they mean. One goroutine at a time writes
+// the file, the flusher or a caller that waits alone: while it syncs one group of
+// records, the next group collects. store_format.go has the form of a line, store_recover.go the
 // reading at a start.
 
 import (
@@ -79,7 +79,8 @@ type journal struct {
 	most       int64  // backlog in bytes from which new work is refused
 	lock       dirLock
 	space      journalSpace
-	watch      diskWatch       // of the flusher's operations
+	turn       chan struct{}   // to write: holds a token during a flush or another operation of the flusher
+	watch      diskWatch       // of who has the turn
 	watchSpace diskWatch       // of an extension that is not the flusher's
 	wake       chan struct{}   // holds a token while somebody waits for the collecting group
 	dirty      chan struct{}   // holds a token if a record came while the lazy timer was off
@@ -89,13 +90,13 @@ type journal struct {
 	once       sync.Once     // of close
 
 	freeing sync.WaitGroup // of files that were replaced
-	place   storePlace     // set before the flusher runs
+	place   storePlace     // of who has the turn
 	copies  copyWatch      // for who writes a snapshot, and for the flusher while it rotates
 
 	mu         sync.Mutex    // a record enters buf, the counts and the room in one step
-	buf        []byte        // records that the flusher has not taken
+	buf        []byte        // records that were not taken to be written
 	appended   uint64        // last sequence in buf, or before it; records after a halt are dropped
-	taken      uint64        // last sequence that the flusher took
+	taken      uint64        // last sequence that was taken
 	collecting *commitGroup  // of the records in buf; nil if nobody waits for them
 	flying     *commitGroup  // of the records taken that are not durable
 	lazyOn     bool          // the flusher looks at buf within lazyFlush
@@ -104,20 +105,20 @@ type journal struct {
 	hung       chan struct{} // closed while there are any
 	closed     bool          // records are not accepted any more
 
-	// For the flusher, and before it runs for its opener:
+	// For who has the turn, and before the flusher runs for its opener:
 	file     diskFile
 	pos      int64  // end of the records
 	sized    int64  // size of the file; zeros follow the records
 	spare    []byte // the buffer that is not in use as buf
 	written  uint64 // last sequence in the file
 	unsynced bool   // the file has bytes that are not synced
-	crowded  bool   // several callers waited for the last group
 	closeErr error  // result of close; others read it after done is closed
 
 	published  atomic.Uint64 // last sequence that followers may see
 	publishing notifier      // notifies when published grew
 
 	gathering     atomic.Int32 // changes whose records belong together and are still being made
+	crowded       atomic.Bool  // several callers waited for the last group
 	halted        atomic.Bool  // broken, closed or in memory; set under mu
 	hangs         atomic.Bool  // the disk hangs; set under mu
 	extending     atomic.Bool  // an extension that is not the flusher's is under way
@@ -210,12 +211,12 @@ func newJournal(o journalOptions) *journal {
 		wake:  make(chan struct{}, 1),
 		dirty: make(chan struct{}, 1),
 		asks:  make(chan flusherAsk),
+		turn:  make(chan struct{}, 1),
 		quit:  make(chan struct{}),
 		done:  make(chan struct{}),
 		hung:  make(chan struct{}),
 	}
-	j.watch = diskWatch{limit: o.slow, tell: j.noteLate}
-	j.watchSpace = diskWatch{limit: o.slow, tell: j.noteLate}
+	j.watch, j.watchSpace = diskWatch{limit: o.slow, tell: j.noteLate}, diskWatch{limit: o.slow, tell: j.noteLate}
 	return j
 }
 
@@ -464,6 +465,9 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	if j.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.halted.Load() {
 		return nil
 	}
+	if patient && !j.crowded.Load() {
+		j.flushHere()
+	}
 	g, hung, err := j.join(seq)
 	if g == nil {
 		return err
@@ -481,6 +485,19 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 		return f
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the journal: %w", ctx.Err())
+	}
+}
+
+// flushHere flushes in the caller's goroutine if nobody writes. A caller who waits alone saves two
+// switches between goroutines.
+func (j *journal) flushHere() {
+	select {
+	case j.turn <- struct{}{}:
+		if !j.halted.Load() {
+			j.watch.during(func() error { return j.flush(true) })
+		}
+		<-j.turn
+	default:
 	}
 }
 
@@ -579,7 +596,7 @@ func (j *journal) close() error {
 	return j.closeErr
 }
 
-// The flusher: the only goroutine that writes the journal's file.
+// The flusher writes the journal's file, unless a caller does it instead.
 
 // flusherAsk is work for the flusher between two groups.
 type flusherAsk struct {
@@ -614,9 +631,9 @@ func (j *journal) run() {
 	for {
 		select {
 		case <-place.C:
-			j.watch.during(func() error { return j.checkPlace(true) })
+			j.during(func() error { return j.checkPlace(true) })
 		case <-j.wake:
-			if j.crowded {
+			if j.crowded.Load() {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
 			}
 			j.flushWatched(true)
@@ -633,11 +650,11 @@ func (j *journal) run() {
 		case <-j.space.short:
 			t.retry.Reset(spaceRetry)
 		case <-t.retry.C:
-			j.watch.during(j.space.extend)
+			j.during(j.space.extend)
 		case a := <-j.asks:
-			a.reply <- j.watch.during(a.do)
+			a.reply <- j.during(a.do)
 		case <-j.quit:
-			j.watch.during(j.finish)
+			j.during(j.finish)
 			return
 		}
 		if j.o.sync == syncInterval && j.unsynced && !t.syncing {
@@ -681,7 +698,14 @@ func (j *journal) flushLazy() bool {
 	return on
 }
 
-func (j *journal) flushWatched(sync bool) { j.watch.during(func() error { return j.flush(sync) }) }
+func (j *journal) flushWatched(sync bool) { j.during(func() error { return j.flush(sync) }) }
+
+// during does an operation of the flusher when nobody else writes.
+func (j *journal) during(op func() error) error {
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
+	return j.watch.during(op)
+}
 
 // flush writes everything appended so far, optionally syncs it, and answers the
 // callers that wait for it.
@@ -749,12 +773,10 @@ func (j *journal) writeGroup(buf []byte) error {
 	return nil
 }
 
-// zeroText is what writeAhead writes.
 var zeroText [zerosAhead]byte
 
-// writeAhead writes zeros behind the records if the last group went beyond the zeros there. Syncing
-// records that replace them writes data alone, and not the file's size or which of its blocks are in
-// use. If the zeros cannot be written, the next group is written without them.
+// writeAhead writes zeros behind the records if there are none left. Syncing records that replace them
+// writes data alone, not the file's size or which of its blocks are in use. It may fail.
 func (j *journal) writeAhead() {
 	if j.o.sync != syncAlways || j.pos <= j.sized {
 		return
@@ -784,8 +806,8 @@ func (j *journal) settle(last uint64) {
 	defer j.mu.Unlock()
 	j.durableSeq.Store(last)
 	j.publish(last)
+	j.crowded.Store(j.flying != nil && j.flying.waiters > 1)
 	if j.flying != nil {
-		j.crowded = j.flying.waiters > 1
 		close(j.flying.done)
 		j.flying = nil
 	}

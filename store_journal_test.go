@@ -314,6 +314,51 @@ func TestJournalWaitEndsWithContext(t *testing.T) {
 	})
 }
 
+// TestCallerFlushes checks that a patient caller who waits alone writes by itself, that what comes
+// meanwhile is written next, and that others are told if the disk hangs.
+func TestCallerFlushes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := newMemDisk()
+		o := diskOptions(disk)
+		o.slow = time.Second
+		j, _ := mustOpen(t, o)
+		disk.synced = make(chan struct{})
+		type answer struct {
+			patient bool
+			err     error
+		}
+		answers := make(chan answer, 10)
+		wait := func(patient bool) {
+			seq := appendTest(j, 1)
+			go func() { answers <- answer{patient, j.await(t.Context(), seq, patient)} }()
+			synctest.Wait()
+		}
+		wait(true)
+		if len(j.turn) == 0 || j.flying != nil {
+			t.Fatal("the caller leaves it to the flusher")
+		}
+		wait(true)
+		wait(false)
+		if a := <-answers; a.patient || kindOf(a.err) != unavailable {
+			t.Errorf("while the disk hangs: got %+v; want the impatient refused", a)
+		}
+		for range 2 {
+			if got := j.durable(); got == lastAppended(j) {
+				t.Errorf("durable before its sync: %d", got)
+			}
+			<-disk.synced
+			if a := <-answers; !a.patient || a.err != nil {
+				t.Errorf("got %+v; want the patient answered", a)
+			}
+		}
+		disk.synced = nil
+		mustClose(t, j)
+		if err := j.await(t.Context(), lastAppended(j)+1, true); kindOf(err) != unavailable {
+			t.Errorf("after the end: got %v", err)
+		}
+	})
+}
+
 // TestJournalCloseKeepsPending checks that close stores what was appended
 // before it, and that callers may wait for that afterwards.
 func TestJournalCloseKeepsPending(t *testing.T) {
@@ -694,7 +739,7 @@ func TestJournalConcurrent(t *testing.T) {
 	var mu sync.Mutex
 	var seq uint64
 	var wg sync.WaitGroup
-	for range 8 {
+	for i := range 8 {
 		wg.Go(func() {
 			for range 100 {
 				mu.Lock()
@@ -705,7 +750,7 @@ func TestJournalConcurrent(t *testing.T) {
 				n := seq
 				j.append(n, testBody(n))
 				mu.Unlock()
-				if err := j.wait(t.Context(), n); err != nil || j.durable() < n {
+				if err := j.await(t.Context(), n, i%2 == 0); err != nil || j.durable() < n {
 					t.Errorf("wait for %d: %v, durable %d", n, err, j.durable())
 				}
 				j.status()

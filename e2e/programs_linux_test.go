@@ -99,6 +99,15 @@ func TestProgramsLeaveNothing(t *testing.T) {
 	}
 }
 
+// awaitTick waits until processes that start are younger than those before: the system counts their
+// ages in hundredths of a second, as its own.
+func awaitTick(t *testing.T) {
+	t.Helper()
+	now := func() string { return strings.Fields(string(readFile(t, "/proc/uptime")))[0] }
+	before := now()
+	eventually(t, "a tick of the clock", func() bool { return now() != before })
+}
+
 // TestOrphansOfRunningProgramsLive checks that the end of one program ends no process of
 // programs that still run.
 func TestOrphansOfRunningProgramsLive(t *testing.T) {
@@ -114,6 +123,7 @@ func TestOrphansOfRunningProgramsLive(t *testing.T) {
 	for _, name := range []string{"first", "second", "third"} {
 		ids[name] = begin(p, name)
 		pids[name] = awaitPID(t, dir, name)
+		awaitTick(t)
 	}
 	end := func(name string) {
 		writeFile(t, filepath.Join(dir, "end-"+name), nil)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -394,6 +395,35 @@ func overtake(t *testing.T, s *service, clock *virtualClock) {
 		t.Error(err)
 	}
 	clock.advance(0)
+}
+
+// TestProgramBesideComputing runs, after a program has ended, another one and a builtin that computes until
+// that one has started.
+func TestProgramBesideComputing(t *testing.T) {
+	t.Parallel()
+	started := newPeers(t)
+	program := func(name string, after []string, do ...string) stepSpec {
+		config := must(json.Marshal(map[string]any{"args": handlerProgramArgs(do...)}))(t)
+		return stepSpec{name: name, callable: thisProgram(t), after: after, config: string(config)}
+	}
+	s := newTestService(t, serviceTest{config: func(c *Config) { c.Worker.AllowExec = true }, extra: []string{testTemplate("fork",
+		program("a", nil, "say", "1", "", "0"),
+		program("b", []string{"a"}, "hang", started.address()),
+		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}})}})
+	tpl, _ := s.templates.registry().get("t", "fork", "")
+	run := s.handlers.resolve(thisProgram(t))
+	s.store.mu.Lock()
+	s.engine.targets[tpl] = []target{run, run, {kind: builtinHandler, builtin: &builtin{
+		run: func(*attempt) (outcome, time.Duration) {
+			started.listener.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+			if conn := started.accept(); conn != nil {
+				conn.Close()
+			}
+			return outcome{success: true}, 0
+		}}}}
+	s.store.mu.Unlock()
+	mustCreate(t, s, "fork")
+	eventually(t, "the task to complete", func() bool { return s.store.counts().tasks[taskComplete] == 1 })
 }
 
 // TestDelaysBesideClockSteps sets the machine's clock while a step waits for its retry and

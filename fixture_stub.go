@@ -652,7 +652,7 @@ func (f *fixture) land(p *playedRun, o outcome) {
 			e.finish(second, o)
 		}
 	case p.fault == workerLost || p.fault == resultLost:
-		end = func() { e.conclude(k, o, loseOutcome) }
+		end = func() { e.conclude(k, o, loseOutcome, nil) }
 	}
 	k.timer = e.clock.schedule(at, end)
 }

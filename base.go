@@ -434,7 +434,7 @@ func redactName(s string) string {
 	return redactURL(s)
 }
 
-// compiled returns a regular expression, compiled at its first use so that a short command does not pay for all of them.
+// compiled returns a function that compiles a regular expression at its first call, for commands that need few of them.
 func compiled(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -243,7 +243,8 @@ func (e *engine) freeSlotLocked(k *run) {
 // finish records the outcome of an attempt.
 func (e *engine) finish(k *run, o outcome) { e.finishBefore(k, o, nil) }
 
-// finishBefore is finish. If next is not nil, the caller runs the attempt that it sets next to.
+// finishBefore is finish for a caller that can run one more attempt: if next is not nil and the outcome starts
+// an attempt, *next may be set to it, and the caller must run it.
 func (e *engine) finishBefore(k *run, o outcome, next **handlerRun) {
 	o = e.fitted(k.def, o)
 	if e.pacer != nil && e.pacer.ended(k, new(o)) {

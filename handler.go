@@ -338,18 +338,19 @@ func (h *handlerSet) run(ctx *attemptContext, t target, a *attempt) outcome {
 }
 
 // attemptContext is the context of an attempt by a handler. It ends when the attempt is cancelled, and when a
-// handler that has begun takes too long. It is cheaper than contexts of the standard library within one
-// another for the same. The zero value is ready.
+// handler that has begun takes too long. It is cheaper than nested contexts of package context. The zero value
+// is ready.
 type attemptContext struct {
 	mu       sync.Mutex
 	err      error         // why it has ended; guarded by mu, as all below
 	done     chan struct{} // nil until somebody asks for it
 	deadline time.Time     // of the handler that runs; zero for none
 	timer    *time.Timer   // runs until then
-	calls    []*func()     // when it ends
+	calls    []*func()     // to be called when it ends
 }
 
-// begin gives a handler so long, and another time if one before it took too long.
+// begin starts the timeout of a handler. A context that ended by an earlier timeout becomes usable again; a
+// cancelled one stays cancelled.
 func (c *attemptContext) begin(timeout time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,7 +361,7 @@ func (c *attemptContext) begin(timeout time.Duration) {
 	c.timer = time.AfterFunc(timeout, func() { c.end(context.DeadlineExceeded) })
 }
 
-// rest is called when the handler has ended.
+// rest stops the timeout of a handler that has ended.
 func (c *attemptContext) rest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -386,7 +387,7 @@ func (c *attemptContext) end(why error) {
 	c.calls = nil
 }
 
-// AfterFunc is context.AfterFunc for this context, which package context uses, too.
+// AfterFunc is context.AfterFunc for c. Package context calls it for contexts derived from c.
 func (c *attemptContext) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -432,12 +433,12 @@ func (c *attemptContext) Err() error {
 
 func (c *attemptContext) Value(any) any { return nil }
 
-// cutOff returns the outcome of an attempt that ended because ctx did. ok is false
-// if ctx has not ended.
+// cutOff returns the outcome of an attempt that was cancelled or ran out of time. ok is false if it was
+// neither.
 func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
 	until, limited := ctx.Deadline()
 	switch {
-	case ctx.Err() == nil && limited && !time.Now().Before(until): // net knows of it before ctx does
+	case ctx.Err() == nil && limited && !time.Now().Before(until): // package net may see the deadline before ctx ends
 		return timedOut(a.timeout), true
 	case ctx.Err() == nil:
 		return o, false

@@ -349,9 +349,9 @@ func statusLine(resp *http.Response) string {
 
 const (
 	maxReplyHeader = 64 << 10 // bytes
-	keptText       = 64 << 10 // bytes; longer requests are made in memory of their own
+	keptText       = 64 << 10 // bytes; a larger buffer is not reused
 	keptIdle       = 90 * time.Second
-	justUsed       = 10 * time.Millisecond // from then on it is looked at whether an idle connection is still open
+	justUsed       = 10 * time.Millisecond // a connection idle for less is used without a check that it is still open
 )
 
 // plainConnections are connections that wait for their next request, the longest waiting first.

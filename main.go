@@ -77,8 +77,8 @@ func (p *process) setGarbage(percent int) {
 	}
 }
 
-// boundGarbage has the garbage collector keep to this until a context ends, unless the environment says
-// how often to collect. It looks again after each collection.
+// boundGarbage keeps garbage within garbageBytes and garbageShare until ctx ends, unless GOGC is set. It
+// looks again after each collection.
 func (p *process) boundGarbage(ctx context.Context) {
 	if p.getenv("GOGC") != "" {
 		return

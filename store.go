@@ -358,7 +358,7 @@ func (s *store) idLocked(pos uint32) uuid {
 	return id
 }
 
-// idAt is idLocked; the id is zero if there is none.
+// idAt is idLocked without the log entry: the id is zero if the task's line cannot be read.
 func (s *store) idAt(pos uint32) (id uuid) {
 	if t := s.slots[pos].live; t != nil {
 		return t.id

@@ -108,7 +108,7 @@ type journal struct {
 	// For who has the turn, and before the flusher runs for its opener:
 	file     diskFile
 	pos      int64  // end of the records
-	sized    int64  // size of the file; zeros follow the records
+	sized    int64  // end of the zeros behind the records; maintained in mode syncAlways alone
 	spare    []byte // the buffer that is not in use as buf
 	written  uint64 // last sequence in the file
 	unsynced bool   // the file has bytes that are not synced
@@ -460,7 +460,7 @@ func (j *journal) skipTo(seq uint64) {
 // records still go to disk.
 func (j *journal) wait(ctx context.Context, seq uint64) error { return j.await(ctx, seq, false) }
 
-// await is wait. The patient also wait while the disk hangs.
+// await is wait. A patient caller also waits while the disk hangs, and may flush itself; ctx does not end that.
 func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	if j.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.halted.Load() {
 		return nil

@@ -137,8 +137,8 @@ func (o *wordOrder) shorten(to, line []byte) []byte {
 	return c.b
 }
 
-// word shortens the word that a text begins with, which is likely to be one of them. It returns the word
-// and its length with what comes after it; 0 for none.
+// word shortens the word that a text begins with; it tries the likely one first. It returns the word's code, and
+// the length of the word with what comes after it; 0 if no word fits.
 func (c *lineCoder) word(text []byte, likely byte) (k byte, n int) {
 	if len(text) < 8 {
 		return 0, 0

@@ -480,8 +480,9 @@ type idPart struct {
 
 var idSeed = maphash.MakeSeed()
 
-// part returns the part of an id, and the upper half of its cell. Ids that differ in the last bits alone, such as
-// those of tasks created one after the other, are near each other: a start loads them from the same memory.
+// part returns the part of an id, and the upper half of its cell. Ids that differ only in the bits of
+// idsNear, such as those of tasks created one after the other, get neighbouring cells: a start finds these in the
+// same cache lines.
 func (t *idTable) part(id uuid) (p *idPart, hash uint64) {
 	last := uint64(id[15]) | uint64(id[14])<<8&idsNear
 	id[14], id[15] = id[14]&^(idsNear>>8), 0
@@ -489,7 +490,7 @@ func (t *idTable) part(id uuid) (p *idPart, hash uint64) {
 	return &t.parts[h>>56], h << 32
 }
 
-const idsNear = 1<<9 - 1 // the last bits
+const idsNear = 1<<9 - 1 // masks the bits of an id that the hash keeps as they are
 
 // seek returns the index of a cell with a hash and a position for which f returns true, or else that of the
 // empty cell in its place.
@@ -542,7 +543,7 @@ func (p *idPart) reserve(ids int) {
 	}
 	old := p.cells
 	p.cells = make([]uint64, max(8, 1<<bits.Len(uint(ids+ids/3))))
-	clear(p.cells) // the system provides memory for good when it is written, not when it is read
+	clear(p.cells) // writes every page now: one that was only read would fault again at its first write
 	for _, c := range old {
 		if c != 0 {
 			p.put(c)

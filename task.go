@@ -276,7 +276,7 @@ func (a *applier) operate() {
 		a.err = fmt.Errorf("it names no action")
 	}
 	a.evaluate(r.action != actionFail)
-	a.t.steps[r.step].operated = new(*r) // the task may have been given more steps, in another place
+	a.t.steps[r.step].operated = new(*r) // r's memory is used again, and t.steps may have moved
 }
 
 func (a *applier) cancel() {

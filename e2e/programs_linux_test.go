@@ -99,8 +99,8 @@ func TestProgramsLeaveNothing(t *testing.T) {
 	}
 }
 
-// awaitTick waits until processes that start are younger than those before: the system counts their
-// ages in hundredths of a second, as its own.
+// awaitTick waits for the next hundredth of a second, the unit in which Linux records when a process
+// started.
 func awaitTick(t *testing.T) {
 	t.Helper()
 	now := func() string { return strings.Fields(string(readFile(t, "/proc/uptime")))[0] }

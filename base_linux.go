@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // syncData makes the contents and the size of a file durable.
@@ -34,6 +35,10 @@ func limitUnsent(conn syscall.RawConn, n int) error {
 		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, notSentLowWater, n)
 	})
 }
+
+// changeTime returns when a file's contents, attributes or names last changed. Unlike the time of the last
+// modification, nobody can set it back, as tar and rsync do with that of a directory.
+func changeTime(s *syscall.Stat_t) time.Time { return time.Unix(s.Ctim.Unix()) }
 
 // isUnlinked reports whether no name leads to a file any more.
 func isUnlinked(f *os.File) bool {

@@ -37,7 +37,7 @@ type diskFS interface {
 	syncDir(dir string) error             // makes names durable
 	free(dir string) (int64, error)       // bytes that can be written below dir
 	lock(name string) (dirLock, error)    // exclusive, until closed or the process ends
-	// identify returns which file or directory has a name, and when it was last modified.
+	// identify returns which file or directory has a name, and when it was last changed, see changeTime.
 	identify(name string) (fileID, time.Time, error)
 	link(from, to string) error          // gives a file a second name, where there is none
 	watch(dir string) (readWatch, error) // what other processes read in dir
@@ -178,7 +178,7 @@ func idOf(info fs.FileInfo, err error) (fileID, time.Time, error) {
 		return fileID{}, time.Time{}, err
 	}
 	s := info.Sys().(*syscall.Stat_t)
-	return fileID{uint64(s.Dev), uint64(s.Ino)}, info.ModTime(), nil
+	return fileID{uint64(s.Dev), uint64(s.Ino)}, changeTime(s), nil
 }
 
 func (f osFile) size() (int64, error) {
@@ -746,7 +746,7 @@ func writePID(f *os.File) {
 // store, or nobody will ever find what is written.
 type storePlace struct {
 	dir, lock fileID
-	modified  time.Time // of the directory, when all was in its place; zero if that was just before
+	changed   time.Time // of the directory, when all was in its place; zero if unknown, or just before
 }
 
 // noteWhere notes the place of a store that was just opened.
@@ -765,7 +765,7 @@ func (e *misplaced) Error() string { return e.reason }
 const placeRecheck = time.Second
 
 // checkPlace fails the journal if the store is not where it was opened. Who has the turn calls
-// it before anybody is told that a record is durable. A directory that was not modified has the
+// it before anybody is told that a record is durable. A directory that was not changed has the
 // same files, which are then looked at only if all is set: after a stat of the journal, Linux notes
 // the exact time of its next write, and the next sync has to write that, too.
 func (j *journal) checkPlace(all bool) error {
@@ -775,8 +775,8 @@ func (j *journal) checkPlace(all bool) error {
 	if broken != nil {
 		return broken
 	}
-	dir, modified, err := j.o.fs.identify(j.o.dir)
-	if !all && err == nil && dir == j.place.dir && modified.Equal(j.place.modified) {
+	dir, changed, err := j.o.fs.identify(j.o.dir)
+	if !all && err == nil && dir == j.place.dir && !changed.IsZero() && changed.Equal(j.place.changed) {
 		return nil
 	}
 	file, err := j.file.id()
@@ -805,9 +805,9 @@ func (j *journal) checkPlace(all bool) error {
 			return j.fail(&misplaced{p.other})
 		}
 	}
-	j.place.modified = time.Time{}
-	if time.Since(modified) > placeRecheck {
-		j.place.modified = modified
+	j.place.changed = time.Time{}
+	if time.Since(changed) > placeRecheck {
+		j.place.changed = changed
 	}
 	return nil
 }

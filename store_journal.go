@@ -466,7 +466,9 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 		return nil
 	}
 	if patient && !j.crowded.Load() {
-		j.flushHere()
+		if j.flushHere(); ctx.Err() != nil {
+			return fmt.Errorf("wait for the journal: %w", ctx.Err())
+		}
 	}
 	g, hung, err := j.join(seq)
 	if g == nil {
@@ -595,8 +597,6 @@ func (j *journal) close() error {
 	})
 	return j.closeErr
 }
-
-// The flusher writes the journal's file, unless a caller does it instead.
 
 // flusherAsk is work for the flusher between two groups.
 type flusherAsk struct {

@@ -351,6 +351,18 @@ func TestCallerFlushes(t *testing.T) {
 				t.Errorf("got %+v; want the patient answered", a)
 			}
 		}
+		wait(false) // alone again
+		<-disk.synced
+		<-answers
+		ctx, cancel := context.WithCancel(t.Context())
+		seq, cut := appendTest(j, 1), make(chan error, 1)
+		go func() { cut <- j.await(ctx, seq, true) }()
+		synctest.Wait()
+		cancel()
+		<-disk.synced
+		if err := <-cut; !errors.Is(err, context.Canceled) {
+			t.Errorf("cut off during its sync: got %v", err)
+		}
 		disk.synced = nil
 		mustClose(t, j)
 		if err := j.await(t.Context(), lastAppended(j)+1, true); kindOf(err) != unavailable {

@@ -152,7 +152,8 @@ func (e *engine) busy() (n int) {
 }
 
 // stop starts nothing more, lets running handlers go on until ctx ends, then cuts them
-// off: their attempts, which it describes, are delivered again after the next start.
+// off: their attempts, which it describes, are delivered again after the next start. It does
+// not wait for an attempt that syncs while the disk hangs.
 func (e *engine) stop(ctx context.Context) (cut []string) {
 	e.store.locked(func() { e.stopping = true })
 	e.wakeUp()
@@ -176,7 +177,10 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 			}
 		}
 	})
-	<-done
+	select {
+	case <-done:
+	case <-e.store.hung():
+	}
 	e.causes.stop()
 	e.store.locked(func() { cut = e.cutLocked(running) })
 	return cut

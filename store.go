@@ -729,6 +729,14 @@ func (w *watchedWalk) take() (uint32, bool) {
 // behind returns an error while too much waits for the disk to take new work.
 func (s *store) behind() error { return s.journal.behind() }
 
+// hung returns a channel that is closed while the disk hangs, or when it begins to.
+func (s *store) hung() <-chan struct{} {
+	j := s.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.hung
+}
+
 // size returns the number of tasks and the sequence of the newest record.
 func (s *store) size() (tasks int, records uint64) {
 	s.mu.Lock()

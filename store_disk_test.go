@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -284,6 +285,28 @@ func (s *slowTest) hang() {
 	wire.Eventually(t, "the task ends", func() bool {
 		return s.do("GET", "/v1/tasks?status=complete", "").want(200).text("pagination.total_count") == "1"
 	})
+}
+
+// TestStopWhileTheDiskHangs stops an engine while an attempt syncs in its own goroutine, which nobody can cut off.
+func TestStopWhileTheDiskHangs(t *testing.T) {
+	t.Parallel()
+	s := newSlowTest(t, "always").svc
+	j, goesOn, stopped := s.store.journal, make(chan struct{}), make(chan struct{})
+	j.watch.setLimit(10 * time.Millisecond)
+	s.engine.wg.Go(func() { j.during(func() error { <-goesOn; return nil }) })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	go func() {
+		s.engine.stop(ctx)
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(10 * time.Second):
+		t.Error("the engine waits for the disk")
+	}
+	close(goesOn)
+	<-stopped
 }
 
 func (w *diskWatch) setLimit(d time.Duration) {

@@ -36,8 +36,8 @@ func limitUnsent(conn syscall.RawConn, n int) error {
 	})
 }
 
-// changeTime returns when a file's contents, attributes or names last changed. Unlike the time of the last
-// modification, nobody can set it back, as tar and rsync do with that of a directory.
+// changeTime returns when a file's contents, attributes or names last changed. Unlike the
+// modification time, which tar and rsync restore, it cannot be set.
 func changeTime(s *syscall.Stat_t) time.Time { return time.Unix(s.Ctim.Unix()) }
 
 // isUnlinked reports whether no name leads to a file any more.

@@ -57,7 +57,7 @@ type engine struct {
 	gates    map[runKey]*batchGate // by task and batch_worker step, of those with instances that may run
 	outside  outsideWork
 	stopping bool
-	follows  **handlerRun // for an attempt that the goroutine which pumps runs next; nil for none, and while the lock is free
+	follows  **handlerRun // takes an attempt that the pumping goroutine runs next; nil if none, and while the lock is free
 
 	// Work in hand that no queue shows: what moves from one place to another
 	// enters the next before it leaves the one before.

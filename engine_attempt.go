@@ -85,9 +85,8 @@ func (s *step) nextAttempt() int {
 func (e *engine) computeLocked(f func() (outcome, time.Duration)) (o outcome, delay time.Duration) {
 	next := e.follows
 	if next != nil && *next != nil {
-		r := *next
+		e.goHandlers(*next)
 		*next = nil
-		e.wg.Go(func() { e.runHandlers(r) })
 	}
 	e.follows = nil
 	e.computing++
@@ -144,7 +143,7 @@ type handlerRun struct {
 	seen   uint64 // the last record of what the handler sees
 }
 
-// startHandlerLocked has a handler run in the goroutine of the attempt that ends just now, or in a new one.
+// startHandlerLocked starts a handler, in the goroutine of the attempt that is ending or in a new one.
 func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	seen := t.lastSeq
 	k, err := e.startRunLocked(t, i, g)
@@ -159,9 +158,11 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 		*e.follows = r
 		return nil
 	}
-	e.wg.Go(func() { e.runHandlers(r) })
+	e.goHandlers(r)
 	return nil
 }
+
+func (e *engine) goHandlers(r *handlerRun) { e.wg.Go(func() { e.runHandlers(r) }) }
 
 // runHandlers runs an attempt, and then one that its end started, and so on: new goroutines for them all
 // took 3 % of the time of steps over HTTP. Each begins once what the handler will see is on disk.

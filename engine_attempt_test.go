@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -402,13 +401,9 @@ func overtake(t *testing.T, s *service, clock *virtualClock) {
 func TestProgramBesideComputing(t *testing.T) {
 	t.Parallel()
 	started := newPeers(t)
-	program := func(name string, after []string, do ...string) stepSpec {
-		config := must(json.Marshal(map[string]any{"args": handlerProgramArgs(do...)}))(t)
-		return stepSpec{name: name, callable: thisProgram(t), after: after, config: string(config)}
-	}
 	s := newTestService(t, serviceTest{config: func(c *Config) { c.Worker.AllowExec = true }, extra: []string{testTemplate("fork",
-		program("a", nil, "say", "1", "", "0"),
-		program("b", []string{"a"}, "hang", started.address()),
+		stepSpec{name: "a", callable: thisProgram(t), config: programConfig(t, "say", "1", "", "0")},
+		stepSpec{name: "b", callable: thisProgram(t), config: programConfig(t, "hang", started.address()), after: []string{"a"}},
 		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}})}})
 	tpl, _ := s.templates.registry().get("t", "fork", "")
 	run := s.handlers.resolve(thisProgram(t))

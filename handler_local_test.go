@@ -261,8 +261,13 @@ func thisProgram(t *testing.T) string {
 // programAttempt returns an attempt that makes this binary perform an action.
 func programAttempt(t *testing.T, do ...string) *attempt {
 	t.Helper()
-	config := must(json.Marshal(map[string]any{"args": handlerProgramArgs(do...)}))(t)
-	return newTestAttempt(string(config))
+	return newTestAttempt(programConfig(t, do...))
+}
+
+// programConfig returns the configuration of a step that makes this binary perform an action.
+func programConfig(t *testing.T, do ...string) string {
+	t.Helper()
+	return string(must(json.Marshal(map[string]any{"args": handlerProgramArgs(do...)}))(t))
 }
 
 func runExec(t *testing.T, h *handlerSet, do ...string) outcome {

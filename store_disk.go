@@ -764,8 +764,8 @@ func (e *misplaced) Error() string { return e.reason }
 // file systems note.
 const placeRecheck = time.Second
 
-// checkPlace fails the journal if the store is not where it was opened. Who has the turn calls
-// it before anybody is told that a record is durable. A directory that was not changed has the
+// checkPlace fails the journal if the store is not where it was opened. Whoever has the turn
+// calls it before anybody is told that a record is durable. A directory that was not changed has the
 // same files, which are then looked at only if all is set: after a stat of the journal, Linux notes
 // the exact time of its next write, and the next sync has to write that, too.
 func (j *journal) checkPlace(all bool) error {

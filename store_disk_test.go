@@ -443,7 +443,7 @@ func (d *listedDisk) identify(name string) (fileID, time.Time, error) {
 	return d.osDisk.identify(name)
 }
 
-// lookedAtDisk counts who asks for the file with the journal's name.
+// lookedAtDisk counts the looks at the journal's name.
 type lookedAtDisk struct {
 	osDisk
 	journals atomic.Int32
@@ -640,8 +640,7 @@ func copyListed(t *testing.T, dir string, names []os.DirEntry) {
 }
 
 // TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced
-// refuses changes at once, acknowledges none, and says why; within a second if the directory seems
-// unmodified.
+// refuses changes at once, acknowledges none, and says why; an idle one notices within a second.
 func TestStoreIsWatched(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -678,7 +677,7 @@ func TestStoreIsWatched(t *testing.T) {
 				mustStore(t, j, 3)
 				before := must(os.Stat(o.dir))(t).ModTime()
 				if kind == "old" || kind == "with its time of before" {
-					wire.Eventually(t, "five changes beside unmodified names without a look at the journal's", func() bool {
+					wire.Eventually(t, "five changes beside unchanged names without a look at the journal's", func() bool {
 						disk.journals.Store(0)
 						mustStore(t, j, 5)
 						return disk.journals.Load() == 0

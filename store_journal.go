@@ -80,7 +80,7 @@ type journal struct {
 	lock       dirLock
 	space      journalSpace
 	turn       chan struct{}   // to write: holds a token during a flush or another operation of the flusher
-	watch      diskWatch       // of who has the turn
+	watch      diskWatch       // of whoever has the turn
 	watchSpace diskWatch       // of an extension that is not the flusher's
 	wake       chan struct{}   // holds a token while somebody waits for the collecting group
 	dirty      chan struct{}   // holds a token if a record came while the lazy timer was off
@@ -90,7 +90,7 @@ type journal struct {
 	once       sync.Once     // of close
 
 	freeing sync.WaitGroup // of files that were replaced
-	place   storePlace     // of who has the turn
+	place   storePlace     // of whoever has the turn
 	copies  copyWatch      // for who writes a snapshot, and for the flusher while it rotates
 
 	mu         sync.Mutex    // a record enters buf, the counts and the room in one step
@@ -105,7 +105,7 @@ type journal struct {
 	hung       chan struct{} // closed while there are any
 	closed     bool          // records are not accepted any more
 
-	// For who has the turn, and before the flusher runs for its opener:
+	// For whoever has the turn, and before the flusher runs for its opener:
 	file     diskFile
 	pos      int64  // end of the records
 	sized    int64  // end of the zeros behind the records; maintained in mode syncAlways alone

@@ -315,7 +315,7 @@ func TestJournalWaitEndsWithContext(t *testing.T) {
 }
 
 // TestCallerFlushes checks that a patient caller who waits alone writes by itself, that what comes
-// meanwhile is written next, and that others are told if the disk hangs.
+// meanwhile is written next, that others are told if the disk hangs, and that a caller is told if it was cut off.
 func TestCallerFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()

@@ -5,131 +5,21 @@ package main
 // moment. It may use tasks; it does not know the store, which calls it under
 // its lock, nor who asks.
 //
-//	analytics.go        counters for /metrics, the reports made from the figures, and their histograms
-//	analytics_count.go  what a record counts for, where the figures are kept, and their lines in the snapshot
+//	analytics.go           the figures as reports: performance, history, bottlenecks, recommendations
+//	analytics_count.go     counting: what a record adds, counters for /metrics
+//	analytics_book.go      the book of figures, by hour
+//	analytics_histogram.go histograms of durations
+//	analytics_lines.go     the lines of figures in the snapshot
 
 import (
 	"cmp"
 	"fmt"
 	"maps"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
 )
-
-// counters are the transitions, attempts and their durations since the process
-// started, for /metrics. The store's mutex guards them.
-type counters struct {
-	taskMoves [taskStates]uint64 // transitions into each state
-	stepMoves [stepStates]uint64
-	attempts  [2]uint64     // attempts that ended: failed, succeeded
-	durations promHistogram // of attempts run by handlers
-	slow      slowAttempts
-	late      uint64 // results that came too late to count
-
-	checkpoints [2]uint64 // taken, and refused because the step had made the most
-
-	templates map[templateName]*templateMoves
-}
-
-// templateMoves counts the transitions of the tasks of a template, whatever its version.
-type templateMoves [taskStates]uint64
-
-// maxCountedTemplates is how many templates are counted apart. The others are counted together,
-// as otherTemplates.
-const maxCountedTemplates = 100
-
-var otherTemplates = templateName{"*", "*"}
-
-// countedMoves are the states whose entries are counted by template.
-var countedMoves = terminalStates | setOf(taskPending)
-
-func (c *counters) taskMoved(t *task, to taskState) {
-	c.taskMoves[to]++
-	if !countedMoves.has(to) {
-		return
-	}
-	name := t.tpl.names()
-	moves := c.templates[name]
-	if moves == nil {
-		if c.templates == nil {
-			c.templates = map[templateName]*templateMoves{}
-		}
-		if len(c.templates) >= maxCountedTemplates {
-			name = otherTemplates
-		}
-		moves = cmp.Or(c.templates[name], new(templateMoves))
-		c.templates[name] = moves
-	}
-	moves[to]++
-}
-
-// copied returns a copy for a reader without the lock.
-func (c *counters) copied() counters {
-	n := *c
-	n.templates = make(map[templateName]*templateMoves, len(c.templates))
-	for name, moves := range c.templates {
-		n.templates[name] = new(*moves)
-	}
-	return n
-}
-
-func (c *counters) stepMoved(from, to stepState) {
-	c.stepMoves[to]++
-	if from != stepInProgress {
-		return
-	}
-	switch to {
-	case stepEnqueuedForOrchestration:
-		c.attempts[1]++
-	case stepEnqueuedAsError:
-		c.attempts[0]++
-	}
-}
-
-// handlerDone counts an attempt that one of this process's handlers ended.
-func (c *counters) handlerDone(t *task, e *ending, at instant) {
-	if bucket := c.durations.observe(e.took); promSlow <= bucket {
-		c.slow[bucket-promSlow] = slowAttempt{t.id, e.took, at}
-	}
-}
-
-// slowAttempts has an example for each bucket of slow attempts: the newest.
-type slowAttempts [len(promBounds) + 1 - promSlow]slowAttempt
-
-// promSlow is the first bucket of promBounds that counts as slow.
-const promSlow = 6
-
-type slowAttempt struct {
-	task uuid
-	took time.Duration
-	at   instant // when it ended; 0 for no example
-}
-
-// promHistogram counts durations in fixed buckets, for the text format of
-// /metrics.
-type promHistogram struct {
-	counts [len(promBounds) + 1]uint64 // the last for longer durations
-	sum    time.Duration
-}
-
-var promBounds = [...]time.Duration{
-	time.Millisecond / 2, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute,
-}
-
-// observe counts a duration and returns its bucket.
-func (h *promHistogram) observe(d time.Duration) int {
-	h.sum += d
-	bucket := 0
-	for bucket < len(promBounds) && d > promBounds[bucket] {
-		bucket++
-	}
-	h.counts[bucket]++
-	return bucket
-}
 
 // figureFilter selects templates; empty members select all.
 type figureFilter struct{ namespace, name, version string }
@@ -624,138 +514,6 @@ func adviceOnSpread(tasks []namedFigures) []string {
 			"takes %.3f s or more.", t.fullName(), median/1e6, high/1e6))
 	}
 	return advice
-}
-
-// A histogram with logarithmic bins: percentiles from little memory.
-
-// binsPerOctave is how many bins divide each power of two. With 8, the middle
-// of a bin is at most 1/17, 5.9 %, away from the durations in it.
-const binsPerOctave = 8
-
-// latencyHistogram counts durations in microseconds. The zero value is empty.
-// Only bins that counted something take memory, 8 bytes each. Count, sum and
-// max are exact.
-type latencyHistogram struct {
-	bins  []latencyBin // ascending
-	count uint64
-	sum   int64
-	max   int64
-}
-
-// latencyBin is a bin's number in the upper 16 bits and its count in the lower
-// 48.
-type latencyBin uint64
-
-const binCountBits = 48
-
-func makeBin(number int, count uint64) latencyBin {
-	return latencyBin(uint64(number)<<binCountBits | count)
-}
-
-func (b latencyBin) number() int { return int(b >> binCountBits) }
-
-func (b latencyBin) count() uint64 { return uint64(b) & (1<<binCountBits - 1) }
-
-// binOf returns the number of the bin for a duration. Below 16 µs each
-// microsecond has its own bin, without an error.
-func binOf(us int64) int {
-	v := uint64(max(us, 0))
-	if v < 2*binsPerOctave {
-		return int(v)
-	}
-	shift := bits.Len64(v) - 4 // leaves four bits: 8 to 15
-	return shift*binsPerOctave + int(v>>shift)
-}
-
-// binRange returns the durations that a bin counts: from lo up to, but not
-// including, hi.
-func binRange(number int) (lo, hi float64) {
-	if number < 2*binsPerOctave {
-		return float64(number), float64(number + 1)
-	}
-	shift := number/binsPerOctave - 1
-	top := number%binsPerOctave + binsPerOctave
-	return math.Ldexp(float64(top), shift), math.Ldexp(float64(top+1), shift)
-}
-
-// binMiddle returns the duration that stands for a bin: as far, in proportion,
-// from its lower as from its upper end.
-func binMiddle(number int) float64 {
-	if number < 2*binsPerOctave {
-		return float64(number)
-	}
-	lo, hi := binRange(number)
-	return 2 * lo * hi / (lo + hi)
-}
-
-// observe counts one duration; a negative one, from a clock that was set back,
-// as 0.
-func (h *latencyHistogram) observe(us int64) {
-	us = max(us, 0)
-	h.count++
-	h.sum += us
-	h.max = max(h.max, us)
-	h.add(makeBin(binOf(us), 1))
-}
-
-// add counts what a bin has.
-func (h *latencyHistogram) add(b latencyBin) {
-	i, _ := slices.BinarySearch(h.bins, makeBin(b.number(), 0)) // bins are in the order of their numbers
-	if i == len(h.bins) || h.bins[i].number() != b.number() {
-		h.bins = slices.Insert(h.bins, i, makeBin(b.number(), 0))
-	}
-	h.bins[i] += latencyBin(b.count())
-}
-
-// merge counts everything that another histogram has.
-func (h *latencyHistogram) merge(o *latencyHistogram) {
-	h.count += o.count
-	h.sum += o.sum
-	h.max = max(h.max, o.max)
-	for _, b := range o.bins {
-		h.add(b)
-	}
-}
-
-// clone returns a copy that later observations do not change.
-func (h *latencyHistogram) clone() latencyHistogram {
-	c := *h
-	c.bins = slices.Clone(h.bins)
-	return c
-}
-
-// quantile returns the duration in microseconds that the share q of all does
-// not exceed, by nearest rank and at most 6 % off; 0 if the histogram is empty.
-func (h *latencyHistogram) quantile(q float64) float64 {
-	if h.count == 0 {
-		return 0
-	}
-	rank := uint64(max(math.Ceil(q*float64(h.count)), 1))
-	var seen uint64
-	for _, b := range h.bins {
-		if seen += b.count(); seen >= rank {
-			return min(binMiddle(b.number()), float64(h.max))
-		}
-	}
-	return float64(h.max)
-}
-
-// mean returns the exact average in microseconds; 0 if the histogram is empty.
-func (h *latencyHistogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
-
-// distribution counts the durations between edges, in microseconds and
-// ascending: one count below each edge, and one from the last edge on. A bin
-// counts as a whole, by its middle.
-func (h *latencyHistogram) distribution(edges []int64) []uint64 {
-	counts := make([]uint64, len(edges)+1)
-	at := 0
-	for _, b := range h.bins {
-		for at < len(edges) && binMiddle(b.number()) >= float64(edges[at]) {
-			at++
-		}
-		counts[at] += b.count()
-	}
-	return counts
 }
 
 // ratio returns part / whole, or 0 if whole is 0.

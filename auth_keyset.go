@@ -6,16 +6,13 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,10 +23,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/textproto"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -601,167 +596,4 @@ func withoutURL(err error) error {
 		return u.Err
 	}
 	return err
-}
-
-// Forward authentication: another service says who sent a request.
-
-const (
-	forwardTimeout      = 2 * time.Second
-	maxForwardReply     = 64 << 10
-	maxForwardCached    = 10_000
-	maxForwardCacheTime = 60 // seconds
-)
-
-// forwardAuth asks the authenticator at a URL about every request.
-type forwardAuth struct {
-	url          string
-	apiKeyHeader string
-	trusted      []netip.Prefix // proxies whose X-Forwarded-* headers are believed
-	client       *http.Client
-	cacheFor     time.Duration // 0: nothing is cached
-	cache        *authCache
-}
-
-func newForwardAuth(url, apiKeyHeader string, cacheFor time.Duration, trusted []netip.Prefix) *forwardAuth {
-	a := &forwardAuth{
-		url: url, apiKeyHeader: apiKeyHeader, trusted: trusted, cacheFor: cacheFor,
-		cache: newAuthCache(maxForwardCached), client: newAuthClient(&net.Dialer{Timeout: forwardTimeout}),
-	}
-	t := a.client.Transport.(*http.Transport)
-	t.MaxIdleConnsPerHost, t.IdleConnTimeout = 64, time.Minute
-	return a
-}
-
-func (a *forwardAuth) close() { a.client.CloseIdleConnections() }
-
-// identity returns the caller that the authenticator names, and those of the
-// caller's permissions that are not in the vocabulary.
-func (a *forwardAuth) identity(ctx context.Context, c caller, now instant) (*securityContext, []string, *failure) {
-	headers := a.forwarded(c)
-	digest := digestHeaders(headers)
-	sc, epoch := a.cache.get(digest, now)
-	if sc != nil {
-		return sc, nil, nil
-	}
-	sc, unknown, f := a.ask(ctx, headers)
-	if f == nil && len(unknown) == 0 && a.cacheFor > 0 {
-		a.cache.put(digest, &cachedIdentity{sc, now, now.add(a.cacheFor)}, epoch)
-	}
-	return sc, unknown, f
-}
-
-// forwarded returns the headers of the question. Method and URI are always those
-// of the request that we serve; a trusted proxy may speak for the client behind it.
-func (a *forwardAuth) forwarded(c caller) http.Header {
-	h := make(http.Header)
-	for _, name := range []string{"Authorization", "Cookie", a.apiKeyHeader} {
-		if values := c.header.Values(name); len(values) > 0 {
-			h[textproto.CanonicalMIMEHeaderKey(name)] = values
-		}
-	}
-	proto, host, peer := "http", c.host, peerAddress(c.remote)
-	if c.secure {
-		proto = "https"
-	}
-	client := "unknown"
-	if peer.IsValid() {
-		client = peer.String()
-	}
-	if isTrustedProxy(peer, a.trusted) {
-		proto = cmp.Or(c.header.Get("X-Forwarded-Proto"), proto)
-		host = cmp.Or(c.header.Get("X-Forwarded-Host"), host)
-		client = strings.Join(append(slices.Clone(c.header.Values("X-Forwarded-For")), client), ", ")
-	}
-	h.Set("X-Forwarded-Method", c.method)
-	h.Set("X-Forwarded-Uri", c.url.RequestURI())
-	h.Set("X-Forwarded-Host", host)
-	h.Set("X-Forwarded-Proto", proto)
-	h.Set("X-Forwarded-For", client)
-	return h
-}
-
-// peerAddress returns the address of a connection's peer ("address:port"), or
-// the zero address, which no proxy has, when that is no IP address.
-func peerAddress(remote string) netip.Addr {
-	a, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return a.Addr().Unmap()
-}
-
-func isTrustedProxy(peer netip.Addr, trusted []netip.Prefix) bool {
-	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(peer.WithZone("")) })
-}
-
-// digestHeaders returns the digest of a question: every header with all its values.
-func digestHeaders(headers http.Header) credentialDigest {
-	var b []byte
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		b = binary.AppendUvarint(appendSized(b, name), uint64(len(headers[name])))
-		b = appendSized(b, headers[name]...)
-	}
-	return sha256.Sum256(b)
-}
-
-// ask sends the question.
-func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityContext, []string, *failure) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url, nil)
-	if err != nil {
-		return nil, nil, cannotVerify("the URL of the authenticator is invalid")
-	}
-	req.Header = headers
-	req.Header.Set("Accept", "application/json")
-	res, err := a.client.Do(req)
-	if err != nil {
-		return nil, nil, cannotVerify("the authenticator does not answer: " + withoutURL(err).Error())
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxForwardReply+1))
-	switch {
-	case err != nil || len(body) > maxForwardReply:
-		return nil, nil, cannotVerify("the authenticator's answer cannot be read")
-	case res.StatusCode == http.StatusUnauthorized && a.anyCredential(headers):
-		return nil, nil, refused(reasonInvalid, severityMedium, "the authenticator answered 401")
-	case res.StatusCode == http.StatusUnauthorized:
-		return nil, nil, refused(reasonMissing, severityLow, "the authenticator answered 401")
-	case res.StatusCode == http.StatusForbidden:
-		return nil, nil, notPermitted("The authenticator does not permit this request")
-	case res.StatusCode != http.StatusOK:
-		return nil, nil, cannotVerify("the authenticator answered with status " + strconv.Itoa(res.StatusCode))
-	}
-	return decodeIdentity(body)
-}
-
-// anyCredential reports whether the caller sent any credential.
-func (a *forwardAuth) anyCredential(headers http.Header) bool {
-	return headers.Get("Authorization")+headers.Get("Cookie")+headers.Get(a.apiKeyHeader) != ""
-}
-
-// noIdentity is logged for an answer that names no caller.
-const noIdentity = `the authenticator's answer is not {"subject", "permissions"}`
-
-// decodeIdentity reads the authenticator's answer.
-func decodeIdentity(body []byte) (*securityContext, []string, *failure) {
-	if checkJSON(body) != nil {
-		return nil, nil, cannotVerify(noIdentity)
-	}
-	sc := &securityContext{method: authByForward}
-	var list []string
-	var err error
-	eachMember(body, func(key string, value []byte) bool {
-		switch key {
-		case "subject":
-			sc.subject, err = tokenString(value)
-		case "permissions":
-			list, err = tokenStrings(value)
-		}
-		return err == nil
-	})
-	if err != nil || sc.subject == "" || len(list) > maxTokenPermissions {
-		return nil, nil, cannotVerify(noIdentity)
-	}
-	var unknown []string
-	sc.permissions, unknown = parsePermissions(list)
-	return sc, unknown, nil
 }

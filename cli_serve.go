@@ -8,14 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -513,317 +510,61 @@ func (v *serving) stateLine() string {
 	return fmt.Sprintf("%s, %s; %v", c.Path, durability[c.Sync], c.retention())
 }
 
-// The lifetime of a process: until a signal, or until its parent ends, or for a time.
+// serveArgs is the command line of serve.
+type serveArgs struct {
+	configArgs
+	seed       string // --seed; "" for none
+	readyFile  string // --ready-file; "" for none
+	printReady bool
+	readOnly   bool
+	dev        bool
 
-// endOnSignal returns a context that the first signal cancels. A second one ends the
-// process at once, unless both are SIGHUP, of which a closing terminal sends several.
-func endOnSignal(ctx context.Context) (_ context.Context, ignore func()) {
-	ctx, end := context.WithCancel(ctx)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, os.Interrupt) // even if a shell made a background job ignore SIGINT
-	if !signal.Ignored(syscall.SIGHUP) {                  // as nohup does
-		signal.Notify(signals, syscall.SIGHUP)
+	exitWithParent bool
+	maxLifetime    time.Duration // 0 for no end
+}
+
+// serveFlags defines the flags of serve: those of the table of keys, and others.
+func serveFlags(o *options, a *serveArgs) {
+	configFileFlag(o, &a.configArgs)
+	for i := range configKeys {
+		keyFlag(o, &configKeys[i], &a.configArgs)
 	}
-	go func() {
-		first := <-signals
-		end()
-		for next := range signals {
-			if next != syscall.SIGHUP || first != syscall.SIGHUP {
-				os.Exit(exitFailed)
-			}
+	handlerFlag(o, &a.configArgs)
+	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
+	o.BoolVar(&a.readOnly, "read-only", false,
+		"show what is sound of the store in the data directory; change no file and run no step")
+	o.BoolVar(&a.dev, "dev", false, "for development: --watch, and a log of text unless log.format is set by a flag")
+	o.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
+	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE`, as JSON, once requests are served")
+	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")
+	o.BoolVar(&a.exitWithParent, "exit-with-parent", false,
+		"exit when standard input, a pipe from the parent process, is closed")
+	o.Func("max-lifetime", "exit after `DURATION`, like 30m", func(text string) error {
+		d, err := time.ParseDuration(text)
+		if err == nil && d <= 0 {
+			err = errors.New("must be more than 0")
 		}
-	}()
-	return ctx, func() { signal.Stop(signals) }
-}
-
-// abandonedTimeout is how long running handlers, and then open requests, may take once
-// the parent is gone and nobody waits for them.
-const abandonedTimeout = 500 * time.Millisecond
-
-// errParentGone is the reason for the end of a process without a parent.
-var errParentGone = errors.New("standard input was closed: the parent is gone")
-
-// lifetime returns a context that ends with ctx, or as the command line says.
-func (p *process) lifetime(ctx context.Context, a *serveArgs, log *slog.Logger) (context.Context, func()) {
-	ctx, end := context.WithCancelCause(ctx)
-	endFor := func(cause error) {
-		log.Info("the service ends", "reason", cause.Error())
-		end(cause)
-	}
-	if a.exitWithParent {
-		go func() {
-			io.Copy(io.Discard, p.stdin)
-			endFor(errParentGone)
-		}()
-	}
-	if a.maxLifetime > 0 {
-		afterReal(a.maxLifetime, func() { endFor(fmt.Errorf("it has run for %s (--max-lifetime)", a.maxLifetime)) })
-	}
-	return ctx, func() { end(context.Canceled) }
-}
-
-// timeouts returns how long running handlers, and after them open requests, may take.
-func (v *serving) timeouts(ctx context.Context) (handlers, requests time.Duration) {
-	handlers = time.Duration(v.cfg.Web.ShutdownTimeoutSeconds) * time.Second
-	if context.Cause(ctx) == errParentGone {
-		return min(handlers, abandonedTimeout), abandonedTimeout
-	}
-	return handlers, closeTimeout
-}
-
-// The command run: one workflow in this process, without a server or a data directory. It opens the
-// service that fixture mode would, in memory, and asks it over pipes like any client.
-
-func (p *process) runCommand() command {
-	return command{
-		name: "run", operands: "FILE|TEMPLATE", help: "run one workflow in this process, without a server, and print its result",
-		more: "TEMPLATE is NAMESPACE/NAME of the templates that serve would load here. The exit code is 4 if the workflow " +
-			"failed or is blocked, and 5 if it has not ended in time.",
-		examples: []string{
-			"run demo/diamond",
-			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
-		},
-		define: p.runWorkflow,
-	}
-}
-
-// runArgs are the flags of run.
-type runArgs struct {
-	context  string
-	scripted []scriptedStep
-	fast     bool
-	timeout  time.Duration
-	config   configArgs
-}
-
-// scriptedStep is a step that gets an outcome instead of its handler.
-type scriptedStep struct {
-	step    string
-	outcome map[string]any
-}
-
-func (p *process) runWorkflow(o *options) runner {
-	a := &runArgs{}
-	o.withOutput()
-	configFileFlag(o, &a.config)
-	keyFlag(o, configKeyAt("environment"), &a.config)
-	keyFlag(o, configKeyAt("templates.dirs"), &a.config)
-	o.StringVar(&a.context, "context", "", "the context: `JSON`, @FILE, or - for standard input")
-	o.Func("stub", "give a step an outcome instead of its handler: `STEP=JSON`, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
-		func(text string) error { return p.addScripted(a, text) })
-	handlerFlag(o, &a.config)
-	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
-	o.DurationVar(&a.timeout, "timeout", 0, "give up `DURATION` after the task was created, with exit code 5")
-	return func(ctx context.Context, operands []string) error {
-		ctx, stop := interruptible(ctx, 0)
-		defer stop()
-		return o.named(p.runIn(ctx, o, a, operands[0]))
-	}
-}
-
-func (p *process) addScripted(a *runArgs, text string) error {
-	step, value, ok := strings.Cut(text, "=")
-	if !ok || step == "" {
-		return errors.New("want STEP=JSON, STEP=@FILE or STEP=error:MESSAGE")
-	}
-	if message, ok := strings.CutPrefix(value, "error:"); ok {
-		a.scripted = append(a.scripted, scriptedStep{step, map[string]any{"error": map[string]any{"message": message, "retryable": false}}})
-		return nil
-	}
-	result, err := p.jsonArgument(step, value)
-	a.scripted = append(a.scripted, scriptedStep{step, map[string]any{"result": result}})
-	return err
-}
-
-// runIn runs a template in a service that nothing else uses.
-func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string) error {
-	parts, t, err := p.runParts(a, name)
-	if err != nil {
+		a.maxLifetime = d
 		return err
-	}
-	defer parts.auth.close()
-	if err := a.check(parts.handlers, t); err != nil {
-		return err
-	}
-	c, end, err := p.openPiped(parts)
-	if err != nil {
-		return err
-	}
-	defer end()
-	if err := a.prepare(ctx, c); err != nil {
-		return err
-	}
-	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": "stepwell run"}
-	if a.context != "" {
-		if body["context"], err = p.jsonArgument("--context", a.context); err != nil {
-			return err
-		}
-	}
-	created, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body})
-	if err != nil {
-		return err
-	}
-	watching, stop := interruptible(ctx, a.timeout)
-	defer stop()
-	ended, err := p.watchTask(watching, o, c, created.text("task_uuid"), 0)
-	if ended.raw == nil && exitCode(err) == exitTimedOut {
-		ended = created // the time was too short for another look at it
-	}
-	if ended.raw == nil {
-		return err
-	}
-	return p.printRun(context.WithoutCancel(ctx), o, c, ended, err)
-}
-
-// runParts loads what a service needs, and the template to run. The configuration is that of serve in this
-// directory, but nothing is stored and nobody has to authenticate.
-func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, t *template, err error) {
-	args := a.config
-	args.flags = maps.Clone(args.flags)
-	if args.flags == nil {
-		args.flags = map[string]string{}
-	}
-	maps.Copy(args.flags, map[string]string{
-		"role": "all", "fixture.enabled": "true", "fixture.allow_remote": "true", "store.memory": "true", "mount.path": "",
-		"orchestration.web.auth.enabled": "false", "worker.web.auth.enabled": "false",
 	})
-	if isTemplateFile(name) {
-		args.flags["templates.dirs"] = name
-	}
-	cfg, origin, err := p.loadConfig(args, p.environ)
-	if err != nil {
-		return parts, nil, err
-	}
-	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	clock := newRealClock()
-	v := &serving{cfg: cfg, log: log, clock: clock}
-	if parts, err = v.parts(origin, p.getenv); err != nil {
-		return parts, nil, err
-	}
-	t, err = a.template(parts.registry, name)
-	return parts, t, err
 }
 
-// template returns the template that is called so, or that a file has.
-func (a *runArgs) template(r *registry, name string) (*template, error) {
-	if isTemplateFile(name) {
-		return onlyTemplate(r, name)
+// checkReadOnly refuses --read-only where there are no files that can be read alone.
+func (a *serveArgs) checkReadOnly(c *Config) error {
+	with := ""
+	switch {
+	case !a.readOnly:
+	case a.seed != "":
+		with = "--seed"
+	case c.Store.Memory:
+		with = "--memory"
+	case c.Fixture.Enabled:
+		with = "--fixture"
+	case c.Role == "worker":
+		with = "the worker role alone"
 	}
-	ref, err := parseTemplateRef(name)
-	if err != nil {
-		return nil, err
-	}
-	t, ok := r.get(ref.namespace, ref.name, ref.version)
-	if !ok {
-		hint := ""
-		if near := r.nearest(ref.namespace, ref.name, ref.version); near != "" {
-			hint = "; did you mean " + near + "?"
-		}
-		return nil, exitf(exitNotFound, "no template %s here%s", name, hint)
-	}
-	return t, nil
-}
-
-// check returns an error for an outcome of a step that the template does not have, and for steps that nothing
-// would run.
-func (a *runArgs) check(h *handlerSet, t *template) error {
-	given := map[string]bool{}
-	for _, s := range a.scripted {
-		given[s.step] = true
-	}
-	var names, idle []string
-	for i := range t.steps {
-		s := &t.steps[i]
-		names = append(names, s.name)
-		if !given[s.name] && h.resolve(s.callable).kind == outsideActor {
-			idle = append(idle, fmt.Sprintf("%s (callable %s)", s.name, s.shown))
-		}
-	}
-	for _, s := range a.scripted {
-		if !slices.Contains(names, s.step) {
-			return usagef("--stub %s: the template has no such step%s", s.step, suggestion(s.step, names))
-		}
-	}
-	if len(idle) > 0 {
-		return usagef("nothing here handles %s: give --stub STEP=JSON or --handler CALLABLE=URL for each",
-			strings.Join(idle, ", "))
+	if with != "" {
+		return usagef("serve: --read-only cannot be combined with %s", with)
 	}
 	return nil
-}
-
-// prepare scripts the outcomes, and lets time pass by itself for --fast.
-func (a *runArgs) prepare(ctx context.Context, c *client) error {
-	for _, s := range a.scripted {
-		body := map[string]any{"match": map[string]any{"step": s.step}, "outcomes": []any{s.outcome}}
-		if _, err := c.do(ctx, call{method: "POST", path: "/_stepwell/stubs", body: body}); err != nil {
-			return err
-		}
-	}
-	if !a.fast {
-		return nil
-	}
-	_, err := c.do(ctx, call{method: "POST", path: "/_stepwell/clock", body: map[string]any{"auto": true}})
-	return err
-}
-
-// printRun prints how a run ended: the results of its last steps, or everything as JSON.
-func (p *process) printRun(ctx context.Context, o *options, c *client, t document, failed error) error {
-	path := "/v1/tasks/" + t.text("task_uuid")
-	steps, err := c.get(ctx, path+"/workflow_steps", nil)
-	if err != nil {
-		return errors.Join(failed, err)
-	}
-	r := runResult{Status: t.text("status"), Context: t.at("context"), Results: map[string]document{}, Errors: map[string]string{}}
-	var lines [][2]string
-	last := c.shape(ctx, t).ends()
-	for _, s := range steps.list() {
-		name := s.text("name")
-		if message := s.text("results.error.message"); message != "" {
-			r.Errors[name] = message
-			lines = append(lines, [2]string{name, printable(message)})
-		} else if result := s.at("results.result"); len(result.raw) > 0 {
-			r.Results[name] = result
-			if last[name] {
-				lines = append(lines, [2]string{name, string(result.raw)})
-			}
-		}
-	}
-	out := output{r, member("status"), func(tb *table) {
-		for _, line := range lines {
-			tb.row(tb.paint(bold, printable(line[0])), line[1])
-		}
-	}}
-	if err := p.print(o, out); err != nil {
-		return err
-	}
-	if failed == nil {
-		return nil
-	}
-	why, err := c.get(ctx, path+"/explain", nil)
-	if err != nil {
-		return failed
-	}
-	code, message := exitCode(failed), why.text("message")
-	if code == exitTimedOut {
-		message = "the task has not ended in time: " + message
-	}
-	return exitf(code, "%s", message)
-}
-
-// runResult is the JSON that run prints.
-type runResult struct {
-	Status  string              `json:"status"`
-	Context document            `json:"context"`
-	Results map[string]document `json:"results"` // of the steps that succeeded, by name
-	Errors  map[string]string   `json:"errors"`  // messages of those that failed
-}
-
-// ends returns the steps that no other depends on.
-func (s *shape) ends() map[string]bool {
-	ends := map[string]bool{}
-	for _, name := range s.names {
-		ends[name] = true
-	}
-	s.edges(func(from, _ int, _ bool) { delete(ends, s.names[from]) })
-	return ends
 }

@@ -11,16 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/url"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -31,36 +25,6 @@ const (
 	redrawEvery = 50 * time.Millisecond  // at most, of a list
 	tickEvery   = time.Second            // a list without events, and a stream that broke
 )
-
-var (
-	errInterrupted = &exitError{exitInterrupted, ""}
-	errWatchEnded  = errors.New("the time to wait is over")
-	errNoEvents    = errors.New("the service has no event stream")
-)
-
-// interruptible returns a context that the first SIGINT or SIGTERM ends, with errInterrupted, or the end of
-// a time unless it is 0, with errWatchEnded.
-func interruptible(ctx context.Context, limit time.Duration) (context.Context, func()) {
-	ctx, end := context.WithCancelCause(ctx)
-	release := func() {}
-	if limit > 0 {
-		ctx, release = context.WithTimeoutCause(ctx, limit, errWatchEnded)
-	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		select {
-		case <-signals:
-			end(errInterrupted)
-		case <-ctx.Done():
-		}
-		signal.Stop(signals) // a second one ends the process
-	}()
-	return ctx, func() {
-		release()
-		end(nil)
-	}
-}
 
 // endStates are the states of a task in which nothing happens any more without an operator, and
 // whether the workflow did what it should.
@@ -103,14 +67,6 @@ func (c *client) awaitEnd(ctx context.Context, id string, each func(t document))
 			return t, c.watchError(ctx, id, ctx.Err())
 		}
 	}
-}
-
-func signalTo(c chan<- struct{}) error {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-	return nil
 }
 
 // watchError returns the error for a wait that ended before the task did.
@@ -421,69 +377,6 @@ func (p *process) transitions(ctx context.Context, o *options, c *client, path s
 	}))
 }
 
-// attemptEnds says how an attempt ended that left its step in a state that steps only pass through.
-var attemptEnds = map[string]string{
-	"enqueued_for_orchestration": "succeeded", "enqueued_as_error_for_orchestration": "failed",
-}
-
-var auditColumns = []column{
-	ageOf("AGE", "recorded_at"), of("FROM", "from_state"), {head: "TO", show: func(t *table, d document) string {
-		to := d.text("to_state")
-		return t.state(printable(cmp.Or(attemptEnds[to], to)))
-	}},
-	{head: "SUCCESS", show: func(_ *table, d document) string { return d.text("success") }},
-	{head: "TOOK", show: func(_ *table, d document) string {
-		ms, err := strconv.Atoi(d.text("execution_time_ms"))
-		if err != nil {
-			return ""
-		}
-		return shortDuration(time.Duration(ms) * time.Millisecond)
-	}},
-	{head: "RESULT", show: func(_ *table, d document) string {
-		return cmp.Or(clipText(printable(d.text("result.error.message")), 60), clipText(string(d.at("result.result").raw), 60))
-	}},
-	of("BY", "acted_by"), of("REASON", "action_reason"),
-	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),
-}
-
-func (p *process) stepAudit(o *options) runner {
-	return p.ofStep(o, "/audit", func(d document) error {
-		return p.print(o, listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns))
-	})
-}
-
-// watchList prints a list again whenever something changes, in its place on a terminal.
-func (p *process) watchList(ctx context.Context, o *options, c *client, show func() (output, error)) error {
-	ctx, stop := interruptible(ctx, 0)
-	defer stop()
-	changed := make(chan struct{}, 1)
-	var following sync.WaitGroup
-	following.Go(func() {
-		c.follow(ctx, url.Values{}, "", func(document) error { return signalTo(changed) })
-	})
-	defer following.Wait()
-	s := p.styleOf(p.stdout)
-	for {
-		out, err := show()
-		if err != nil {
-			return err
-		}
-		if s.terminal != nil {
-			io.WriteString(p.stdout, "\x1b[H\x1b[2J")
-		}
-		if err := p.print(o, out); err != nil {
-			return err
-		}
-		select {
-		case <-changed:
-			time.Sleep(redrawEvery) // others follow
-		case <-time.After(tickEvery):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // A picture shows the steps of a task in the order of their dependencies.
 
 // shape is the dependency graph of a template, by the names of its steps, in their order.
@@ -608,132 +501,4 @@ func (t *table) waits(step document) string {
 		return n + " of " + m + " parents done"
 	}
 	return ""
-}
-
-// Watching the files of templates.
-
-// watchEvery is the interval between looks at the files, in real time.
-const watchEvery = 500 * time.Millisecond
-
-// templateWatch reads the templates again when their files have changed. It replaces all of them
-// at once, or none if any file has a problem.
-type templateWatch struct {
-	cfg      *Config
-	log      *slog.Logger
-	handlers *handlerSet // which callables are checked against
-	files    *atomic.Pointer[registry]
-	read     string // the stamp of the files that were read last
-	seen     string // at the latest look
-}
-
-// newTemplateWatch notes the files as they are. They are read after it.
-func newTemplateWatch(cfg *Config, log *slog.Logger) *templateWatch {
-	stamp := stampTemplates(cfg.Templates.Dirs)
-	return &templateWatch{cfg: cfg, log: log, files: new(atomic.Pointer[registry]), read: stamp, seen: stamp}
-}
-
-// begin takes the templates that were read.
-func (w *templateWatch) begin(r *registry, getenv func(string) string) (err error) {
-	w.files.Store(r)
-	w.handlers, err = newHandlerSet(&w.cfg.Worker, version, getenv)
-	return err
-}
-
-// start watches until ctx ends or the result is called, which waits for the end.
-func (w *templateWatch) start(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() {
-		for closedWithin(ctx, nil, watchEvery) == errTooLong {
-			w.look()
-		}
-	})
-	return func() { cancel(); running.Wait() }
-}
-
-// look reads the files if they have changed, but not since the look before: a file that is being
-// written would have problems.
-func (w *templateWatch) look() {
-	now := stampTemplates(w.cfg.Templates.Dirs)
-	settled := now == w.seen
-	if w.seen = now; settled && now != w.read {
-		w.read = now
-		w.reload()
-	}
-}
-
-func (w *templateWatch) reload() {
-	r, warnings, err := w.handlers.load(w.cfg)
-	for _, text := range warnings {
-		w.log.Warn(text)
-	}
-	if problems, ok := errors.AsType[inputProblems](err); ok {
-		for _, p := range problems {
-			if p.Source == "" {
-				continue // the hint
-			}
-			w.log.Error("the changed templates are refused; those from before stay", "problem", p.String())
-		}
-		return
-	}
-	before := w.files.Load()
-	var all, changed []*template
-	names := map[string][]string{}
-	for _, t := range r.all() {
-		old, known := before.get(t.namespace, t.name, t.version)
-		if known && old.hash == t.hash {
-			all = append(all, old)
-			continue
-		}
-		kind := pick(known, "changed", "added")
-		all, changed, names[kind] = append(all, t), append(changed, t), append(names[kind], t.fullName())
-	}
-	for _, t := range before.all() {
-		if _, kept := r.get(t.namespace, t.name, t.version); !kept {
-			names["removed"] = append(names["removed"], t.fullName())
-		}
-	}
-	warnOfHandlers(changed, w.handlers, w.log)
-	w.files.Store(newRegistry(all))
-	w.log.Info("the templates were read again; tasks keep the definitions they were created with",
-		"added", names["added"], "changed", names["changed"], "removed", names["removed"])
-}
-
-// stampTemplates returns a text that changes with the files of templates.
-func stampTemplates(dirs []string) string {
-	var b strings.Builder
-	for _, dir := range dirs {
-		stampTemplate(&b, dir)
-	}
-	return b.String()
-}
-
-// stampTemplate adds a file, or the files of a directory and of those below it that are no links.
-func stampTemplate(b *strings.Builder, name string) {
-	info, err := os.Stat(name)
-	if err != nil || !info.IsDir() {
-		stampFile(b, name, info, err)
-		return
-	}
-	entries, err := os.ReadDir(name)
-	fmt.Fprintln(b, name, err)
-	for _, e := range entries {
-		below := filepath.Join(name, e.Name())
-		switch {
-		case strings.HasPrefix(e.Name(), "."):
-		case e.IsDir():
-			stampTemplate(b, below)
-		case templateFormat(below) != "":
-			info, err := os.Stat(below)
-			stampFile(b, below, info, err)
-		}
-	}
-}
-
-func stampFile(b *strings.Builder, name string, info os.FileInfo, err error) {
-	if err != nil {
-		fmt.Fprintln(b, name, err)
-		return
-	}
-	fmt.Fprintln(b, name, info.Size(), info.ModTime().UnixNano(), info.Sys().(*syscall.Stat_t).Ino)
 }

@@ -441,218 +441,6 @@ func nearestConfigName(name string, known []string) string {
 	return ""
 }
 
-// quotedCharacter matches a single character in quotes, as the decoder writes it.
-var quotedCharacter = compiled(`'\\?[^']'|"\\?[^"]"|'\\x[0-9a-f]{2}'|'\\u[0-9a-f]{4}'`)
-
-// tomlSyntaxProblem returns the decoder's message, unless that may repeat a value,
-// which may be secret.
-func tomlSyntaxProblem(err error) string {
-	e, ok := errors.AsType[toml.ParseError](err)
-	if !ok {
-		return "not TOML"
-	}
-	quotes := strings.ContainsAny(quotedCharacter().ReplaceAllString(e.Message, ""), `'"`)
-	if quotes && !strings.HasPrefix(e.Message, "Key '") || strings.Contains(e.Message, "out of range") {
-		return "not TOML: not a value (text must be in quotes)"
-	}
-	return "not TOML: " + e.Message
-}
-
-// Places of keys: the decoder has no positions for the elements of arrays and for
-// repeated tables.
-
-// tomlKey is the place of a key in a text. The zero value is none.
-type tomlKey struct {
-	line   int // from 1
-	offset int // in bytes, from 0
-}
-
-// tomlKeys holds the place of each key of a TOML text by its path; the path of an array
-// element ends in "[0]".
-type tomlKeys map[string]tomlKey
-
-// tomlToken matches a string, a comment, a line break, a bare word or a mark.
-var tomlToken = compiled(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
-	`#[^\n]*|\n|[^\s"'#\[\]{},=.]+|\S`)
-
-// tomlKeyFinder reads the tokens of a TOML text and records where keys are.
-type tomlKeyFinder struct {
-	keys   tomlKeys
-	join   func(path, key string) string
-	tables map[string]int // how often [[path]] occurred
-	text   string
-	tokens [][]int // start and end of each token of the rest of the text
-	line   int     // of the first of them
-}
-
-// findTOMLKeys finds the keys of a text that was decoded before. For any other text
-// they may be wrong or missing. join makes the path of a key in a table.
-func findTOMLKeys(text string, join func(path, key string) string) tomlKeys {
-	if rest, mark := strings.CutPrefix(text, "\ufeff"); mark {
-		text = "   " + rest // as many bytes
-	}
-	f := &tomlKeyFinder{keys: tomlKeys{}, join: join, tables: map[string]int{}, text: text, line: 1}
-	f.tokens = tomlToken().FindAllStringIndex(text, -1)
-	table := ""
-	for f.peek() != "" {
-		if f.accept("[") {
-			table = f.header()
-		} else {
-			f.member(table)
-		}
-	}
-	return f.keys
-}
-
-// peek returns the next token after line breaks and comments, "" at the end.
-func (f *tomlKeyFinder) peek() string {
-	for t := f.token(); t != "" && (t == "\n" || t[0] == '#'); t = f.token() {
-		f.take()
-	}
-	return f.token()
-}
-
-// token returns the next token, "" at the end.
-func (f *tomlKeyFinder) token() string {
-	if len(f.tokens) == 0 {
-		return ""
-	}
-	return f.text[f.tokens[0][0]:f.tokens[0][1]]
-}
-
-func (f *tomlKeyFinder) take() {
-	f.line += strings.Count(f.token(), "\n")
-	f.tokens = f.tokens[1:]
-}
-
-// accept takes the next token if it is the one wanted.
-func (f *tomlKeyFinder) accept(token string) bool {
-	ok := f.peek() == token
-	if ok {
-		f.take()
-	}
-	return ok
-}
-
-// header reads [key] or [[key]] after the first bracket and returns the table's path.
-func (f *tomlKeyFinder) header() (path string) {
-	list := f.accept("[")
-	for more := true; more; {
-		at := f.place()
-		var part string
-		part, more = f.part("]")
-		path = f.record(f.join(path, part), at)
-		if list && !more {
-			f.tables[path]++
-		}
-		if n := f.tables[path]; n > 0 {
-			path = f.record(fmt.Sprintf("%s[%d]", path, n-1), at)
-		}
-	}
-	if list {
-		f.accept("]")
-	}
-	return path
-}
-
-// member reads "key = value" in the table at a path.
-func (f *tomlKeyFinder) member(path string) {
-	for more := true; more; {
-		at := f.place()
-		var part string
-		part, more = f.part("=")
-		path = f.record(f.join(path, part), at)
-	}
-	f.value(path)
-}
-
-// part reads a part of a key and the dot after it, or else the token that ends the key.
-func (f *tomlKeyFinder) part(end string) (part string, more bool) {
-	if t := f.peek(); t != "" && t != end {
-		part = unquoteTOML(t)
-		f.take()
-	}
-	more = f.accept(".")
-	if !more {
-		f.accept(end)
-	}
-	return part, more
-}
-
-// value reads the value at a path.
-func (f *tomlKeyFinder) value(path string) {
-	switch {
-	case f.accept("["):
-		for i := 0; !f.accept("]") && f.peek() != ""; i++ {
-			f.value(f.record(fmt.Sprintf("%s[%d]", path, i), f.place()))
-			f.accept(",")
-		}
-	case f.accept("{"):
-		for !f.accept("}") && f.peek() != "" {
-			f.member(path)
-			f.accept(",")
-		}
-	default: // one or more tokens of a line
-		for more := f.peek() != ""; more; more = len(f.tokens) > 0 && !strings.Contains("\n,]}", f.token()) {
-			f.take()
-		}
-	}
-}
-
-// place returns the place of the next token.
-func (f *tomlKeyFinder) place() tomlKey {
-	if f.peek() == "" {
-		return tomlKey{f.line, len(f.text)}
-	}
-	return tomlKey{f.line, f.tokens[0][0]}
-}
-
-// record keeps the first place of a path, which it returns.
-func (f *tomlKeyFinder) record(path string, at tomlKey) string {
-	if _, ok := f.keys[path]; !ok {
-		f.keys[path] = at
-	}
-	return path
-}
-
-// unquoteTOML returns a part of a key without its quotes.
-func unquoteTOML(quoted string) string {
-	if !strings.ContainsAny(quoted[:1], `"'`) {
-		return quoted
-	}
-	var v struct{ Key string }
-	if _, err := toml.Decode("key = "+quoted, &v); err != nil {
-		return quoted
-	}
-	return v.Key
-}
-
-// publicKeyVariable is a variable that sets the public key of both roles.
-type publicKeyVariable struct{ name, key string }
-
-var publicKeyVariables = []publicKeyVariable{
-	{"STEPWELL_JWT_PUBLIC_KEY", "jwt_public_key"},
-	{"STEPWELL_JWT_PUBLIC_KEY_PATH", "jwt_public_key_path"},
-}
-
-// loadPublicKeys reads the variables of the public key. If one is set, it replaces
-// both forms of the key.
-func (l *configLoader) loadPublicKeys(getenv func(string) string) {
-	first := slices.IndexFunc(publicKeyVariables, func(v publicKeyVariable) bool { return getenv(v.name) != "" })
-	if first < 0 {
-		return
-	}
-	for _, role := range authRoles {
-		for _, v := range publicKeyVariables {
-			k := configKeyAt(authKeyPath(role, v.key))
-			l.clear(k, configSource{kind: fromEnv, name: publicKeyVariables[first].name})
-			if text := getenv(v.name); text != "" {
-				l.loadText(k, text, configSource{kind: fromEnv, name: v.name})
-			}
-		}
-	}
-}
-
 // inherit gives keys that no source set the values of the keys they inherit from.
 func (l *configLoader) inherit() {
 	for i := range configKeys {
@@ -684,36 +472,24 @@ func (s configSource) sameLayer(o configSource) bool {
 	return s.kind == o.kind && (s.kind == fromEnv || s.name == o.name)
 }
 
-// checkAuth checks every section that is used, without reading key files. It omits
-// problems that follow from ones reported before, and those that the mount point's
-// section inherited.
-func (l *configLoader) checkAuth() {
-	roles := authRoles
-	if l.config.Mount.Path != "" && l.config.Role != "worker" && !l.config.mountSharesAuth() {
-		roles = append(slices.Clone(authRoles), "mount")
-	}
-	for _, role := range roles {
-		setup, before := newAuthSetup(l.config.authConfig(role), role), l.problems
-		setup.check()
-		for _, p := range setup.problems {
-			source := l.origin.near(p.Field)
-			inherited := role == "mount" && slices.ContainsFunc(before, func(b inputProblem) bool {
-				return b.Source == source.String() && b.Message == p.Message
-			})
-			if !inherited && !followsFrom(before, p) {
-				l.report(source, p.Field, p.Message)
-			}
-		}
-	}
-}
-
-// followsFrom reports whether the key of a problem, or any key that it switches on,
-// has a known problem.
-func followsFrom(known inputProblems, p inputProblem) bool {
-	key, _, _ := strings.Cut(p.Field, "[")
-	key = strings.TrimRight(strings.TrimSuffix(key, "enabled"), "._")
-	return slices.ContainsFunc(known, func(k inputProblem) bool { return strings.HasPrefix(k.Field, key) })
-}
-
 // near returns the source of a path, or of the innermost thing around it.
 func (p *provenance) near(path string) configSource { return nearest(p.sources, path) }
+
+// applyFixture makes fixture mode keep its state in memory, unless it is given a
+// directory and allowed to use it, and makes retry delays exact, unless jitter was
+// switched on.
+func (l *configLoader) applyFixture() {
+	c := l.config
+	if !c.Fixture.Enabled {
+		return
+	}
+	given := l.origin.of("store.path").kind != fromDefault
+	if !c.Store.Memory && !(c.Fixture.AllowData && given) {
+		c.Store.Memory = true
+		l.origin.sources["store.memory"] = l.origin.of("fixture.enabled")
+	}
+	if l.origin.of("engine.jitter").kind == fromDefault {
+		c.Engine.Jitter = false
+		l.origin.sources["engine.jitter"] = l.origin.of("fixture.enabled")
+	}
+}

@@ -9,18 +9,79 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
-	"net/textproto"
-	"net/url"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/BurntSushi/toml"
 )
+
+// Subscribers of domain events.
+
+// subscribers converts a list of subscribers, whose names must differ.
+func (c *configConverter) subscribers(raw any) []subscriberConfig {
+	list := []subscriberConfig{}
+	for i, entry := range c.tables(raw) {
+		s := c.subscriber(fmt.Sprintf("%s[%d]", c.path, i), entry)
+		for n := range list {
+			if s.Name != "" && list[n].Name == s.Name {
+				c.complain(fmt.Sprintf("%s[%d].name", c.path, i), "duplicates that of subscribers[%d]", n)
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// subscriber converts an entry.
+func (c *configConverter) subscriber(path string, raw any) subscriberConfig {
+	s := subscriberConfig{Events: []string{}, MaxAttempts: 8, TimeoutSeconds: 15}
+	table, ok := raw.(map[string]any)
+	if !ok {
+		c.mismatch(path, "a table", raw)
+		return s
+	}
+	members := []configKey{
+		{path: "name", check: checkSubscriberName}, {path: "url", secret: maskURLs, check: checkSubscriberURL},
+		{path: "secret", secret: secretValue, check: checkSigningSecret},
+		{path: "events", def: []string(nil), check: checkEventPattern},
+		{path: "max_attempts", def: int64(0), min: 1, max: 50}, {path: "timeout_seconds", def: int64(0), min: 1, max: 300},
+	}
+	texts := map[string]*string{"name": &s.Name, "url": &s.URL, "secret": &s.Secret}
+	numbers := map[string]*int{"max_attempts": &s.MaxAttempts, "timeout_seconds": &s.TimeoutSeconds}
+	var known []string
+	for _, k := range members {
+		name := k.path
+		known = append(known, name)
+		value, given := table[name]
+		k.path = path + "." + name
+		m := configConverter{configKey: &k}
+		switch {
+		case !given && texts[name] != nil:
+			m.complain(k.path, "it is missing")
+		case !given:
+		case name == "events":
+			s.Events = m.list(value)
+		case texts[name] != nil:
+			*texts[name] = m.text(k.path, value)
+		default:
+			if f, ok := value.(float64); ok && f == math.Trunc(f) { // from JSON
+				value = int64(f)
+			}
+			n, _ := m.scalar(value).(int64)
+			*numbers[name] = int(n)
+		}
+		c.faults = append(c.faults, m.faults...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if !slices.Contains(known, name) {
+			c.complain(joinConfigPath(path, name), "%s", unknownConfigName("key", name, known))
+		}
+	}
+	return s
+}
 
 // convert converts a decoded TOML value to the key's type and returns all problems.
 // The value is nil if it has any.
@@ -202,35 +263,6 @@ func parseConfigJSON(text string, kind byte) (v any, err error) {
 	return v, err
 }
 
-// tomlTypeName names the type of a decoded value or of a key's default.
-func tomlTypeName(v any) string {
-	switch v.(type) {
-	case string:
-		return "a string"
-	case bool:
-		return "a boolean"
-	case int64:
-		return "an integer"
-	case float64:
-		return "a float"
-	case time.Time:
-		return "a date or time"
-	case []string:
-		return "an array of strings"
-	case []any:
-		return "an array"
-	case []map[string]any, []apiKeyConfig, []subscriberConfig:
-		return "an array of tables"
-	case map[string]string:
-		return "a table of strings"
-	case headerTables:
-		return "a table of strings and of tables of strings"
-	case map[string]any:
-		return "a table"
-	}
-	return "null" // only JSON has it
-}
-
 // textTypeName is tomlTypeName for variables and flags.
 func textTypeName(def any) string {
 	switch def.(type) {
@@ -253,455 +285,6 @@ func joinConfigPath(path, part string) string {
 		return part
 	}
 	return path + "." + part
-}
-
-// tomlLiteral returns a value of a key as TOML.
-func tomlLiteral(v any) string {
-	switch v := v.(type) {
-	case string:
-		return quoteTOML(v)
-	case []string:
-		items := make([]string, len(v))
-		for i, s := range v {
-			items[i] = quoteTOML(s)
-		}
-		return "[" + strings.Join(items, ", ") + "]"
-	case map[string]string:
-		return tomlTable(v)
-	case map[string]any:
-		return tomlTable(v)
-	case headerTables:
-		return tomlTable(v.nested())
-	case []apiKeyConfig:
-		return apiKeysLiteral(v)
-	case []subscriberConfig:
-		return subscribersLiteral(v)
-	}
-	return fmt.Sprint(v)
-}
-
-func tomlTable[V any](table map[string]V) string {
-	items := make([]string, 0, len(table))
-	for _, name := range slices.Sorted(maps.Keys(table)) {
-		items = append(items, joinConfigPath("", name)+" = "+tomlLiteral(table[name]))
-	}
-	return "{" + strings.Join(items, ", ") + "}"
-}
-
-// quoteTOML returns a basic string on one line. It escapes whatever could control a
-// terminal.
-func quoteTOML(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case !strconv.IsPrint(r):
-			fmt.Fprintf(&b, `\U%08X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}
-
-// Checks of values. Their errors continue a sentence about the value, as in "is not
-// an address", and never repeat it.
-
-var (
-	environmentName = compiled(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	listenHostName  = compiled(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
-	httpHeaderName  = compiled("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-)
-
-// fixedHTTPHeaders are the headers of a handler request that nobody may replace.
-var fixedHTTPHeaders = []string{
-	"Connection", "Content-Length", "Content-Type", "Host", "Idempotency-Key",
-	"Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-}
-
-// orEmptyValue returns a check that also allows the empty string.
-func orEmptyValue(check func(string) error) func(string) error {
-	return func(s string) error {
-		if s == "" {
-			return nil
-		}
-		return check(s)
-	}
-}
-
-func checkTextValue(s string) error {
-	if strings.ContainsRune(s, 0) {
-		return errors.New("contains a NUL character")
-	}
-	return nil
-}
-
-func checkPathValue(s string) error {
-	if s == "" {
-		return errors.New("is not a path")
-	}
-	return checkTextValue(s)
-}
-
-// checkEnvironmentValue checks a name that becomes part of a file name.
-func checkEnvironmentValue(s string) error {
-	if !environmentName().MatchString(s) {
-		return errors.New(`is not a name of up to 64 letters, digits, ".", "_" and "-"`)
-	}
-	return nil
-}
-
-func checkListenValue(s string) error {
-	if _, err := parseListen(s); err != nil {
-		return fmt.Errorf("is not an address like 127.0.0.1:8080: %w", err)
-	}
-	return nil
-}
-
-// listenAddress is a parsed listen address.
-type listenAddress struct {
-	host string     // lower case; "" for every address
-	ip   netip.Addr // of the host, also of localhost; invalid for other names
-	port uint16
-}
-
-// parseListen reads "host:port". Its errors do not repeat the text.
-func parseListen(s string) (a listenAddress, err error) {
-	colon := strings.LastIndexByte(s, ':')
-	if colon < 0 {
-		return a, errors.New("the port is missing")
-	}
-	port, err := strconv.ParseUint(s[colon+1:], 10, 16)
-	if err != nil {
-		return a, errors.New("the port is not a number from 0 to 65535")
-	}
-	a.port, a.host = uint16(port), strings.ToLower(s[:colon])
-	inner, bracketed := strings.CutPrefix(a.host, "[")
-	inner, closed := strings.CutSuffix(inner, "]")
-	if bracketed != closed || !bracketed && strings.ContainsRune(a.host, ':') {
-		return a, errors.New("an IPv6 address must be in brackets")
-	}
-	a.host = inner
-	a.ip, err = netip.ParseAddr(a.host)
-	switch {
-	case err == nil && a.ip.Is4() != bracketed, a.host == "" && !bracketed:
-		return a, nil
-	case a.host == "localhost" && !bracketed:
-		a.ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		return a, nil
-	case bracketed || !listenHostName().MatchString(a.host):
-		return a, errors.New("the host is neither a name nor an IP address")
-	}
-	return a, nil
-}
-
-// overlaps reports whether it is impossible to listen on both addresses.
-func (a listenAddress) overlaps(b listenAddress) bool {
-	if a.port != b.port || a.port == 0 {
-		return false
-	}
-	return a.host == b.host || a.ip.IsValid() && a.ip == b.ip || a.covers(b) || b.covers(a)
-}
-
-// covers reports whether a is a wildcard address that includes b.
-func (a listenAddress) covers(b listenAddress) bool {
-	if a.host == "" || a.ip == netip.IPv6Unspecified() {
-		return true
-	}
-	return a.ip == netip.IPv4Unspecified() && b.ip.Is4()
-}
-
-// checkTargetValue checks the form of a handler; checkConfigCallables does the rest.
-func checkTargetValue(s string) error {
-	if name, ok := strings.CutPrefix(s, "builtin:"); ok && name != "" {
-		return nil
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return errors.New("is not builtin:…, http://… or https://…")
-	}
-	return nil
-}
-
-// checkCallableName checks a name in worker.handlers.
-func checkCallableName(s string) error {
-	star := strings.IndexByte(s, '*')
-	switch {
-	case s == "" || len(s) > 500:
-		return errors.New("is not a name of 1 to 500 bytes")
-	case star >= 0 && star < len(s)-1:
-		return errors.New(`may have a "*" at its end only`)
-	}
-	return nil
-}
-
-// checkProxyValue allows nothing but the address, because redaction would not recognize
-// a password anywhere else.
-func checkProxyValue(s string) error {
-	u, err := url.Parse(s)
-	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" {
-		return errors.New("is not a URL like http://user:password@proxy:3128")
-	}
-	if strings.Trim(u.Path, "/") != "" || strings.ContainsAny(s, "?#") {
-		return errors.New("has more than the address of a proxy")
-	}
-	return nil
-}
-
-// checkSwaggerValue checks a URL that every visitor of the page sees.
-func checkSwaggerValue(s string) error {
-	if !isWebURL(s) {
-		return checkPathValue(s)
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Hostname() == "" || u.User != nil || strings.ContainsAny(s, "?#;,'\" ") {
-		return errors.New("is not a URL like https://cdn.example.com/swagger-ui-dist@5, without user and query")
-	}
-	return nil
-}
-
-// isWebURL reports whether s begins like a lower-case HTTP URL.
-func isWebURL(s string) bool {
-	return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://")
-}
-
-// checkVariableName keeps the settings of this service, which may be secret, from programs.
-func checkVariableName(s string) error {
-	switch {
-	case s == "" || strings.ContainsAny(s, "=\x00"):
-		return errors.New("is not the name of an environment variable")
-	case strings.HasPrefix(strings.ToUpper(s), configEnvPrefix):
-		return errors.New("is a variable of stepwell itself and never passed on")
-	}
-	return nil
-}
-
-func checkHeaderName(s string) error {
-	switch {
-	case !httpHeaderName().MatchString(s):
-		return errors.New("is not the name of a header")
-	case slices.Contains(fixedHTTPHeaders, canonicalHeaderName(s)):
-		return errors.New("is a header that stepwell sets itself")
-	}
-	return nil
-}
-
-func checkHeaderValue(s string) error {
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-		return errors.New("contains a control character")
-	}
-	return nil
-}
-
-// headerScope returns the canonical name of a table of headers: an origin, or the name
-// of a callable.
-func headerScope(s string) (string, error) {
-	if !strings.Contains(s, "://") {
-		return s, checkCallableName(s)
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
-		strings.Trim(u.Path, "/") != "" || strings.ContainsAny(s, "?#*") {
-		return s, errors.New("is neither an origin like https://api.example.com:8443 nor the name of a callable")
-	}
-	return originOf(u), nil
-}
-
-// originOf returns scheme, host and port of a URL, in lower case and without the
-// scheme's own port.
-func originOf(u *url.URL) string {
-	host := strings.ToLower(u.Host)
-	switch u.Scheme {
-	case "http":
-		host = strings.TrimSuffix(host, ":80")
-	case "https":
-		host = strings.TrimSuffix(host, ":443")
-	}
-	return u.Scheme + "://" + strings.TrimSuffix(host, ":")
-}
-
-func canonicalHeaderName(s string) string { return textproto.CanonicalMIMEHeaderKey(s) }
-
-// configRule is a rule about several keys. It is not checked if one of them has a
-// problem itself.
-type configRule struct {
-	paths []string // of the keys that may be at fault
-	given string   // another key that it depends on; "" for none
-	check func(*Config, *provenance) error
-}
-
-var configRules = []configRule{
-	{[]string{"orchestration.web.listen", "worker.web.listen"}, "role", checkListeners},
-	{[]string{"store.path", "store.memory"}, "", checkMemory},
-	{[]string{"fixture.enabled", "role"}, "", checkFixtureRole},
-	{[]string{"fixture.enabled", "orchestration.web.listen", "worker.web.listen"}, "role", checkFixtureListeners},
-	{[]string{"fixture.enabled", "store.path"}, "", checkFixtureData},
-	{[]string{"fixture.deterministic_ids", "fixture.enabled"}, "", checkDeterministicIDs},
-}
-
-func checkListeners(c *Config, _ *provenance) error {
-	if c.Role != "all" {
-		return nil
-	}
-	a, errA := parseListen(c.Orchestration.Web.Listen)
-	b, errB := parseListen(c.Worker.Web.Listen)
-	if errA != nil || errB != nil || !a.overlaps(b) {
-		return nil
-	}
-	return fmt.Errorf("orchestration.web.listen, %q, and worker.web.listen, %q, need two addresses",
-		c.Orchestration.Web.Listen, c.Worker.Web.Listen)
-}
-
-// checkMemory refuses a directory named on the command line that would stay empty.
-func checkMemory(c *Config, p *provenance) error {
-	if !c.Store.Memory || p.of("store.path").kind != fromFlag {
-		return nil
-	}
-	return fmt.Errorf("store.memory (%v) would keep nothing in the directory of --data; "+
-		"omit one of them, or set --memory=false", p.of("store.memory"))
-}
-
-// checkPortRange reads "low-high".
-func checkPortRange(s string) error {
-	low, high, ok := strings.Cut(s, "-")
-	a, errA := strconv.ParseUint(low, 10, 16)
-	b, errB := strconv.ParseUint(high, 10, 16)
-	if !ok || errA != nil || errB != nil || a == 0 || a > b {
-		return errors.New("is not a range of ports like 9000-9099")
-	}
-	return nil
-}
-
-func checkFixtureRole(c *Config, _ *provenance) error {
-	if c.Fixture.Enabled && c.Role == "worker" {
-		return errors.New("fixture.enabled needs the orchestration role, which serves the control API")
-	}
-	return nil
-}
-
-// checkFixtureListeners keeps the control API local to this machine.
-func checkFixtureListeners(c *Config, _ *provenance) error {
-	if !c.Fixture.Enabled || c.Fixture.AllowRemote {
-		return nil
-	}
-	listens := map[string]string{"orchestration.web.listen": c.Orchestration.Web.Listen}
-	if c.Role == "all" {
-		listens["worker.web.listen"] = c.Worker.Web.Listen
-	}
-	for _, path := range []string{"orchestration.web.listen", "worker.web.listen"} {
-		a, err := parseListen(listens[path])
-		if listens[path] != "" && err == nil && !a.ip.IsLoopback() {
-			return fmt.Errorf("fixture mode would be open to others on %s, %q; fixture.allow_remote allows it",
-				path, listens[path])
-		}
-	}
-	return nil
-}
-
-// checkFixtureData protects a data directory from a reset.
-func checkFixtureData(c *Config, p *provenance) error {
-	if c.Fixture.Enabled && !c.Fixture.AllowData && p.of("store.path").kind == fromFlag {
-		return errors.New("fixture mode keeps state in memory; set fixture.allow_data to let it use and empty the directory of --data")
-	}
-	return nil
-}
-
-// checkDeterministicIDs keeps predictable ids and a frozen clock out of real work.
-func checkDeterministicIDs(c *Config, _ *provenance) error {
-	if c.Fixture.DeterministicIDs != "" && !c.Fixture.Enabled {
-		return errors.New("fixture.deterministic_ids (--deterministic-ids) needs fixture mode: --fixture")
-	}
-	return nil
-}
-
-// applyFixture makes fixture mode keep its state in memory, unless it is given a
-// directory and allowed to use it, and makes retry delays exact, unless jitter was
-// switched on.
-func (l *configLoader) applyFixture() {
-	c := l.config
-	if !c.Fixture.Enabled {
-		return
-	}
-	given := l.origin.of("store.path").kind != fromDefault
-	if !c.Store.Memory && !(c.Fixture.AllowData && given) {
-		c.Store.Memory = true
-		l.origin.sources["store.memory"] = l.origin.of("fixture.enabled")
-	}
-	if l.origin.of("engine.jitter").kind == fromDefault {
-		c.Engine.Jitter = false
-		l.origin.sources["engine.jitter"] = l.origin.of("fixture.enabled")
-	}
-}
-
-// hostName returns a host in lower case, without port, brackets and final dot.
-func hostName(host string) string {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	return strings.TrimSuffix(strings.ToLower(host), ".")
-}
-
-// isLoopbackName reports whether a host name, as hostName returns it, means this
-// machine.
-func isLoopbackName(name string) bool {
-	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(name)
-	return err == nil && ip.Unmap().IsLoopback()
-}
-
-func checkHostValue(s string) error {
-	if ip, err := netip.ParseAddr(s); err == nil && ip.Zone() == "" {
-		return nil
-	}
-	if !listenHostName().MatchString(s) {
-		return errors.New("is neither a host name nor an IP address, without a port")
-	}
-	return nil
-}
-
-func checkOriginValue(s string) error {
-	if s == "*" {
-		return nil
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host {
-		return errors.New("is neither an origin like https://app.example.com:8443 nor *")
-	}
-	return nil
-}
-
-// mountPathForm matches a path that needs no escaping in patterns, links and headers.
-var mountPathForm = compiled(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
-
-// reservedMounts are the first parts of the orchestration API's paths.
-var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "console", "_stepwell"}
-
-// checkMountPath checks mount.path.
-func checkMountPath(s string) error {
-	switch {
-	case s == "":
-		return nil
-	case s[0] != '/':
-		return errors.New("does not begin with a slash")
-	case strings.HasSuffix(s, "/"):
-		return errors.New("ends with a slash")
-	case len(s) > 200 || !mountPathForm().MatchString(s):
-		return errors.New(`is not a path like /stepwell: up to 8 parts of letters, digits, "_", "-", "~" and "."`)
-	}
-	first, _, _ := strings.Cut(s[1:], "/")
-	for _, reserved := range reservedMounts {
-		if first == reserved {
-			return errors.New("is at or below /" + reserved + ", which the orchestration API uses")
-		}
-	}
-	return nil
 }
 
 // apiKeys converts a list of API keys from TOML, of either type that the decoder uses, or

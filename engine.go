@@ -4,12 +4,19 @@ package main
 // that it appends change the tasks. It knows the store, tasks and handlers; it
 // knows neither what a client may ask for nor HTTP interfaces.
 //
-//	engine.go          start and stop, the queues of ready steps, slots, idleness, and the hooks for others
-//	engine_attempt.go  attempts: their start, their outcome, retries, and how a restart resumes them
-//	engine_claim.go    steps for outside actors: claims, their index, leases
-//	engine_explain.go  why a task makes no progress, for the API and for the log
+//	engine.go         start and stop, what is idle, hooks for others
+//	engine_queue.go   the queues of ready steps, slots, the gate of batches
+//	engine_attempt.go attempts: their start, their end
+//	engine_retry.go   retries, backoff
+//	engine_resume.go  resuming after a start, lost attempts
+//	engine_claim.go   claims of steps by outside actors, their index
+//	engine_lease.go   leases of claimed steps
+//	engine_explain.go why a task makes no progress: explanations
+//	engine_log.go     the log of causes
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,6 +25,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // inlineBudget is how many builtin steps the goroutine that made them ready
@@ -445,87 +453,12 @@ func (e *engine) staleReasonLocked(t *task) dlqReason {
 	return dlqWorkerUnavailable
 }
 
-// The queues of ready steps.
-
-// rank is the place of a ready step among others, whoever is to run it.
-type rank struct {
-	priority int
-	created  uint64 // the task's place in the order of creation
-	seq      uint64 // order of becoming ready
-}
-
-// before orders the highest priority first, then the oldest task, then the step
-// that became ready first.
-func (r rank) before(o rank) bool {
-	switch {
-	case r.priority != o.priority:
-		return r.priority > o.priority
-	case r.created != o.created:
-		return r.created < o.created
-	}
-	return r.seq < o.seq
-}
-
-// place returns the place of a step in the order of creation: that of its task, or if it has
-// yielded, behind all tasks that existed then, so that it does not keep them waiting.
-func (t *task) place(i int) uint64 {
-	if s := &t.steps[i]; s.redeliver && s.checkpoint != nil {
-		return s.checkpoint.seq
-	}
-	return t.seq
-}
-
-// readyStep is a step that waits for a slot.
-type readyStep struct {
-	rank
-	task *task
-	step int
-	pool *slotPool
-}
-
-// slotPool holds the slots for handlers of a kind, and the steps that wait for one.
-type slotPool struct {
-	what  string // what runs in the slots, for messages
-	size  int    // all slots
-	free  int
-	ready priorityQueue[readyStep]
-
-	loggedShort bool // the log last said that steps wait for slots
-	loggedAt    instant
-}
-
-func newSlotPool(what string, size int) slotPool {
-	before := func(a, b readyStep) bool { return a.before(b.rank) }
-	return slotPool{what: what, size: size, free: size, ready: priorityQueue[readyStep]{before: before}}
-}
-
-// startable reports whether a step is ready for a slot that is free.
-func (p *slotPool) startable() bool { return len(p.ready.items) > 0 && p.free > 0 }
-
 // pool returns the slots for handlers of a kind.
 func (e *engine) pool(kind handlerKind) *slotPool {
 	if kind == httpHandler {
 		return &e.web
 	}
 	return &e.local
-}
-
-// enqueueLocked queues an enqueued step for its kind of slot, or for outside actors.
-func (e *engine) enqueueLocked(t *task, i int) {
-	if !e.admitLocked(t, i) {
-		return
-	}
-	g := e.targetLocked(t, i)
-	if g.kind == outsideActor && (e.substitute == nil || !e.substitute.mayPlay(t, i)) {
-		e.offerLocked(t, i)
-		e.causes.awaitsActor(t, i)
-		return
-	}
-	if t.steps[i].queued {
-		return
-	}
-	e.readied++
-	e.requeueLocked(readyStep{rank{t.by.priority, t.place(i), e.readied}, t, i, e.pool(g.kind)})
 }
 
 // requeueLocked puts a step into its queue, in its place.
@@ -547,14 +480,6 @@ func (e *engine) nextLocked() (readyStep, bool) {
 
 // queuedLocked returns how many steps wait for a slot.
 func (e *engine) queuedLocked() int { return len(e.local.ready.items) + len(e.web.ready.items) }
-
-// Batches: how many instances of a batch worker run at once.
-
-// batchGate lets instances of one batch worker of a task into the queues.
-type batchGate struct {
-	admitted map[int]bool // instances that are queued, offered or in progress
-	waiting  bitset       // enqueued ones, by step
-}
 
 // admitLocked reports whether a step may be queued. An instance beyond the parallelism of
 // its batch worker waits until another one leaves.
@@ -658,7 +583,8 @@ type schemaGuard struct {
 	contexts, results atomic.Uint64 // those that did not fit
 }
 
-func (g *schemaGuard) on() bool      { return g.mode == "warn" || g.mode == "reject" }
+func (g *schemaGuard) on() bool { return g.mode == "warn" || g.mode == "reject" }
+
 func (g *schemaGuard) rejects() bool { return g.mode == "reject" }
 
 // misfits returns what is wrong with a value, if schemas are enforced. One of a definition from
@@ -697,4 +623,613 @@ func (e *engine) fitted(def *stepTemplate, o outcome) outcome {
 	}
 	e.schemas.results.Add(1)
 	return o
+}
+
+// Retries.
+
+// ending returns what an outcome means for the step, and when it is tried again,
+// if at all. A success whose result or decision the template does not allow is a failure.
+func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
+	o = o.fitting()
+	end := e.plainEnding(t, i, o, now, began)
+	if failed, wrong := t.misdecided(i, end); wrong {
+		o = failed
+		end = e.plainEnding(t, i, o, now, began)
+	}
+	e.withhold(t, i, end, o.unfit)
+	if b := t.def(i).batch; b != nil && !end.success && end.retryAt == 0 {
+		end.aside, _ = parseWord[failureAside](b.failureStrategy, failureAsideWords[:])
+	}
+	return end
+}
+
+// withhold notes the events that must not be published after an attempt, because the payload
+// does not fit their schema; see (stepTemplate).unfit. The outcome counts all the same.
+func (e *engine) withhold(t *task, i int, end *ending, unfit []string) {
+	def := t.def(i)
+	if def.publishes == nil {
+		return
+	}
+	if unfit == nil {
+		unfit = def.unfit(end.payload())
+	}
+	withheld := map[string]string{}
+	for n := range def.publishes {
+		if p := &def.publishes[n]; unfit[n] != "" && p.follows(end.success, end.retryAt != 0) {
+			withheld[p.name] = clipText(unfit[n], maxWithheldText)
+			e.causes.print(slog.LevelWarn, "an event is not published: its payload does not fit its schema",
+				"event", p.name, "task_uuid", t.id, "step", def.name)
+		}
+	}
+	if len(withheld) > 0 {
+		o := jsonWriter{}
+		o.value(withheld)
+		end.withheld = o.b
+	}
+}
+
+// plainEnding is ending for an outcome whose decision does not count.
+func (e *engine) plainEnding(t *task, i int, o outcome, now, began instant) *ending {
+	end := &ending{success: o.success, result: o.result, metadata: o.metadata, took: max(now.sub(began), 0)}
+	if o.success {
+		return end
+	}
+	end.err = o.err.appendJSON(nil)
+	policy := &t.def(i).retry
+	s := &t.steps[i]
+	attempts := s.attempts
+	if s.state == stepEnqueued && !s.redeliver { // it starts and ends in one record
+		attempts++
+	}
+	if o.err.retryable && policy.Retryable && attempts < s.maxAttempts {
+		end.retryAt = max(now.add(e.backoff(policy, attempts, o.retryAfter, t.stepID(i))), 1)
+	}
+	return end
+}
+
+// backoff returns the wait before the next attempt of a step, after n attempts.
+func (e *engine) backoff(p *retryPolicy, n int, retryAfter time.Duration, step uuid) time.Duration {
+	if retryAfter > 0 {
+		return min(retryAfter, time.Hour)
+	}
+	limit := float64(p.MaxMS)
+	ms := min(backoffFactor(p.Backoff, n)*float64(p.BaseMS), limit)
+	if e.jitter {
+		ms = min(ms*(0.9+0.2*e.ids.floatOf(step, n)), limit)
+	}
+	return time.Duration(ms * float64(time.Millisecond))
+}
+
+// due makes a step ready whose back-off is over: the one before the retry that was due at
+// an instant.
+func (e *engine) due(id uuid, i int, retryAt instant) {
+	_, err := e.store.update(func(c *change) error {
+		t, err := c.task(id)
+		if err != nil {
+			return err
+		}
+		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt != retryAt {
+			return nil // cancelled or completed by an operator, or waiting once more
+		}
+		return c.append(t, &record{kind: recDue, step: i})
+	})
+	if refusedForNow(err) {
+		if e.ctx.Err() == nil {
+			e.store.locked(func() { e.laterLocked(func() { e.due(id, i, retryAt) }) })
+		}
+		return
+	}
+	if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
+		e.log.Error("a retry could not be made ready", "task_uuid", id, "step", i, "error", err)
+	}
+	e.wakeUp()
+}
+
+// armRetry sets the timer of a step that waits for its retry.
+func (e *engine) armRetry(t *task, i int, when instant) {
+	id, retryAt := t.id, t.steps[i].retryAt
+	e.retries[runKey{t.id, i}] = e.clock.schedule(when, func() { e.due(id, i, retryAt) })
+}
+
+// disarmRetryLocked cancels the timer of a step that waits no longer.
+func (e *engine) disarmRetryLocked(t *task, i int) {
+	key := runKey{t.id, i}
+	if timer := e.retries[key]; timer != nil {
+		timer.cancel()
+		delete(e.retries, key)
+	}
+}
+
+// Resuming after a restart: timers, ready steps, and the attempts that the end of the
+// previous process cut off.
+
+// resumeAll resumes the unfinished tasks. Those in error, with steps left running
+// or waiting for a retry, are among them: an operator may get such a task going again.
+func (e *engine) resumeAll() (err error) {
+	e.store.locked(func() {
+		var lost []runKey
+		resume := func(t *task) { lost = e.resumeLocked(t, lost) }
+		e.store.eachLiveLocked(resume)
+		if err = e.store.eachUnsettledErrorLocked(resume); err == nil {
+			err = e.recordLostLocked(lost)
+		}
+	})
+	return err
+}
+
+// resumeLocked resumes the timers and ready steps of one task, and appends its
+// attempts that were cut off to lost.
+func (e *engine) resumeLocked(t *task, lost []runKey) []runKey {
+	for i := range t.steps {
+		switch s := &t.steps[i]; s.state {
+		case stepEnqueued:
+			e.enqueueLocked(t, i)
+		case stepWaitingForRetry:
+			e.armRetry(t, i, t.stillDue(s.retryAt, e.clock.now()))
+		case stepInProgress:
+			if s.lease != nil { // its worker is outside this process
+				e.watchLeaseLocked(t, i, t.stillDue(s.lease.until, e.clock.now()))
+				continue
+			}
+			lost = append(lost, runKey{t.id, i})
+		}
+	}
+	return lost
+}
+
+// recordLostLocked records that attempts were lost. While the store has no room the
+// rest waits: a service with a full disk can still be read from.
+func (e *engine) recordLostLocked(lost []runKey) error {
+	for n, l := range lost {
+		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
+		if refusedForNow(err) {
+			e.laterLocked(func() { e.recordLost(lost[n:]) })
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *engine) recordLost(lost []runKey) {
+	e.store.locked(func() {
+		if e.stopping {
+			return
+		}
+		if err := e.recordLostLocked(lost); err != nil {
+			e.log.Error("attempts that were cut off could not be resumed", "error", err)
+		}
+		e.wakeUp()
+	})
+}
+
+// loseLocked records that an attempt was lost, unless its step moved on meanwhile.
+func (e *engine) loseLocked(c *change, l runKey) error {
+	t, err := c.task(l.task)
+	if kindOf(err) == taskMissing {
+		return nil // dropped meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	if t.steps[l.step].state != stepInProgress || e.running[runKey{t.id, l.step}] != nil {
+		return nil
+	}
+	return c.append(t, e.lostRecord(t, l.step))
+}
+
+// claim gives an outside actor steps, after waiting for the first one as long as
+// the request says.
+func (e *engine) claim(ctx context.Context, q *claimRequest) claimResult {
+	c, served := &claimer{request: q, given: make(chan claimResult, 1)}, false
+	err := e.inTurn(ctx, func() error {
+		e.feedLocked() // those who came before
+		if served = e.stopping || e.serveLocked(c); !served {
+			e.outside.claimers = append(e.outside.claimers, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return claimResult{err: err}
+	}
+	if q.tried != nil {
+		q.tried()
+	}
+	if !served && q.wait > 0 {
+		wait, cancel := context.WithTimeout(ctx, q.wait)
+		defer cancel()
+		select {
+		case got := <-c.given:
+			return got
+		case <-wait.Done():
+		}
+	}
+	return e.leave(c)
+}
+
+// leave ends the claimer's wait and returns what it was given.
+func (e *engine) leave(c *claimer) claimResult {
+	e.store.locked(func() {
+		if i := slices.Index(e.outside.claimers, c); i >= 0 {
+			e.outside.claimers = slices.Delete(e.outside.claimers, i, i+1)
+		}
+	})
+	select {
+	case got := <-c.given:
+		return got
+	default:
+		return claimResult{}
+	}
+}
+
+// offerLocked offers an enqueued step to outside actors.
+func (e *engine) offerLocked(t *task, i int) {
+	w := &e.outside
+	w.waiting.insert(t, i)
+	if len(w.claimers) == 0 {
+		return
+	}
+	w.fresh[t.claimKey(i)] = true
+	e.wakeFeeder()
+}
+
+// withdrawLocked stops offering the steps of a task that ends before they
+// do. They come back when the task goes on.
+func (e *engine) withdrawLocked(t *task) {
+	for i := range t.steps {
+		if t.steps[i].state == stepEnqueued {
+			e.outside.waiting.remove(runKey{t.id, i})
+		}
+	}
+}
+
+// wakeFeeder tells the feeder to look at the claimers.
+func (e *engine) wakeFeeder() { offerToken(e.outside.kick) }
+
+// feed gives claimers what they wait for, until the engine stops.
+func (e *engine) feed() {
+	for range e.outside.kick {
+		stopping := false
+		e.store.locked(func() {
+			if stopping = e.stopping; stopping || e.pacer == nil { // a pacer has its own time for claimers
+				e.feedLocked()
+			}
+		})
+		if stopping {
+			return
+		}
+	}
+}
+
+// feedLocked gives out what became ready to those who wait, oldest first. When
+// the engine stops it releases them all.
+func (e *engine) feedLocked() {
+	w := &e.outside
+	if len(w.fresh) == 0 && !e.stopping {
+		return
+	}
+	w.claimers = slices.DeleteFunc(w.claimers, func(c *claimer) bool {
+		if e.stopping {
+			c.given <- claimResult{}
+			return true
+		}
+		for key := range w.fresh {
+			if c.request.matches(key) {
+				return e.serveLocked(c)
+			}
+		}
+		return false
+	})
+	clear(w.fresh)
+}
+
+// serveLocked gives the claimer the steps that are ready for it, or the error that
+// prevents that. It reports whether it did either.
+func (e *engine) serveLocked(c *claimer) bool {
+	picked := e.claimableLocked(c.request.matches, c.request.limit)
+	if len(picked) == 0 {
+		return false
+	}
+	got := claimResult{}
+	got.err = e.store.updateLocked(func(ch *change) error {
+		for _, k := range picked {
+			given, err := e.claimLocked(ch, k, c.request)
+			if err != nil {
+				return err
+			}
+			got.steps = append(got.steps, given)
+		}
+		return nil
+	})
+	got.seq = e.store.seqLocked()
+	c.given <- got
+	return true
+}
+
+// claimableLocked returns the first steps that match and can be claimed, in order.
+// It drops the steps of stopped tasks from the index: they come back when their
+// task goes on.
+func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
+	var idle []runKey
+	e.outside.waiting.walk(matches, func(o *claimEntry) bool {
+		if t := e.store.liveLocked(o.task); t != nil && t.runnable(o.step) {
+			found = append(found, o.runKey)
+		} else {
+			idle = append(idle, o.runKey)
+		}
+		return len(found) < limit
+	})
+	for _, k := range idle {
+		e.outside.waiting.remove(k)
+	}
+	return found
+}
+
+// claimLocked starts an attempt by an outside actor.
+func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claimedStep, error) {
+	t := e.store.liveLocked(k.task)
+	token := leaseToken(t.id, e.ids.secretOf(t.stepID(k.step), e.store.seqLocked()))
+	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
+	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
+	if err != nil {
+		return claimedStep{}, err
+	}
+	e.outside.claims++
+	a := e.attemptLocked(t, k.step, t.steps[k.step].attempts, true)
+	e.watchLeaseLocked(t, k.step, l.until)
+	return claimedStep{k, t.def(k.step).shown, a, token, l}, nil
+}
+
+// unclaim gives back steps whose claim nobody learned of: they are delivered again
+// under the same attempt numbers.
+func (e *engine) unclaim(given []claimedStep) {
+	_, err := e.store.update(func(c *change) error {
+		for _, g := range given {
+			t, err := c.task(g.key.task)
+			if kindOf(err) == taskMissing {
+				continue // dropped meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			if t.steps[g.key.step].lease != g.lease {
+				continue
+			}
+			if err := c.append(t, &record{kind: recRecovered, step: g.key.step}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && kindOf(err) != unavailable { // their leases will expire
+		e.log.Error("claimed steps could not be given back", "error", err)
+	}
+}
+
+// watchLeaseLocked watches the lease of a step: a new one, or the new end of one.
+func (e *engine) watchLeaseLocked(t *task, i int, until instant) {
+	q, id := &e.outside.leases, t.stepID(i)
+	if h := q.byID[id]; h != nil {
+		h.until = until
+		q.held.fix(h.place)
+	} else {
+		h := &heldStep{runKey: runKey{t.id, i}, id: id, until: until}
+		q.byID[id] = h
+		q.held.push(h)
+		e.outside.claimed.insert(t, i)
+	}
+	e.armLeasesLocked()
+}
+
+// leaveLeaseLocked forgets the lease of a step that left in_progress, if it had one.
+func (e *engine) leaveLeaseLocked(t *task, i int) {
+	q := &e.outside.leases
+	if q.first() == nil {
+		return
+	}
+	if h := q.byID[t.stepID(i)]; h != nil {
+		e.forgetLeaseLocked(h)
+	}
+}
+
+// forgetLeaseLocked forgets a lease.
+func (e *engine) forgetLeaseLocked(h *heldStep) {
+	delete(e.outside.leases.byID, h.id)
+	e.outside.leases.held.remove(h.place)
+	e.outside.claimed.remove(h.runKey)
+	if e.outside.leases.armed != 0 { // expireLeasesLocked arms it after its batch
+		e.armLeasesLocked()
+	}
+}
+
+// armLeasesLocked sets the timer for the end of the first lease, and cancels one for
+// another end: a virtual clock would move for it.
+func (e *engine) armLeasesLocked() {
+	q, until := &e.outside.leases, instant(0)
+	if first := q.first(); first != nil {
+		until = first.until
+	}
+	if q.armed == until {
+		return
+	}
+	if q.armed != 0 {
+		q.timer.cancel()
+	}
+	if q.armed = until; until != 0 {
+		q.timer = e.clock.schedule(until, func() { e.expireLeases(until) })
+	}
+}
+
+// expireLeases ends the attempts whose leases are over. It is called by the timer
+// that was set for an instant.
+func (e *engine) expireLeases(timer instant) {
+	e.store.locked(func() { e.expireLeasesLocked(timer) })
+}
+
+func (e *engine) expireLeasesLocked(timer instant) {
+	q := &e.outside.leases
+	if q.armed == timer {
+		q.armed = 0
+	}
+	for range leaseBatch {
+		h := q.first()
+		if e.stopping || h == nil || h.until > e.clock.now() {
+			break
+		}
+		err := e.store.updateLocked(func(c *change) error { return e.expireLocked(c, h) })
+		if refusedForNow(err) {
+			e.laterLocked(func() { e.expireLeases(timer) })
+			return
+		}
+		if err != nil {
+			e.log.Error("an expired lease could not be ended", "task_uuid", h.task, "step_uuid", h.id, "error", err)
+			return
+		}
+	}
+	if !e.stopping {
+		e.armLeasesLocked()
+	}
+	e.wakeUp()
+}
+
+// expireLocked ends an attempt as lost.
+func (e *engine) expireLocked(c *change, h *heldStep) error {
+	t, err := c.task(h.task)
+	if kindOf(err) == taskMissing { // stale and in error, it was dropped with its steps in progress
+		e.forgetLeaseLocked(h)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s := &t.steps[h.step]
+	o := typedFailure(workerLostType, "the lease of %s expired", s.lease.worker)
+	end := e.ending(t, h.step, o, c.now, s.attempted)
+	end.worker = s.lease.worker
+	e.outside.expired++
+	return c.append(t, &record{kind: recEnded, step: h.step, end: end})
+}
+
+// answerLocked takes the answer if the step is under its lease; it returns nil if
+// not.
+func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep, error) {
+	h := e.outside.leases.byID[stepID]
+	if h == nil {
+		return nil, nil
+	}
+	t, err := c.task(h.task)
+	if err != nil {
+		return nil, err
+	}
+	s := &t.steps[h.step]
+	switch {
+	case !s.lease.is(q.hash):
+		return nil, nil
+	case h.until <= c.now: // its timer is about to fire
+		return nil, e.expireLocked(c, h)
+	case q.seen.refusal(t) != nil:
+		return nil, q.seen.refusal(t)
+	case q.verb == extendVerb:
+		err := e.extendLocked(c, t, h, c.now.add(q.lease))
+		q.until = h.until
+		return h, err
+	case q.verb == yieldVerb:
+		r, err := e.yieldLocked(t, h.step, q.outcome.checkpoint)
+		if err != nil {
+			return nil, err
+		}
+		r.checkpoint.worker, r.subject = s.lease.worker, q.subject
+		return h, c.append(t, r)
+	}
+	end := e.ending(t, h.step, q.outcome, c.now, s.attempted)
+	end.worker = s.lease.worker
+	return h, c.append(t, &record{kind: recEnded, step: h.step, end: end, subject: q.subject})
+}
+
+// extendLocked moves the end of a lease, never to an earlier time.
+func (e *engine) extendLocked(c *change, t *task, h *heldStep, until instant) error {
+	if until <= h.until {
+		return nil
+	}
+	if s := &t.steps[h.step]; until > s.lease.until {
+		known := until.add(leaseSlack(c.now.sub(s.attempted)))
+		if err := c.append(t, &record{kind: recExtended, step: h.step, lease: &lease{until: known}}); err != nil {
+			return err
+		}
+	}
+	e.watchLeaseLocked(t, h.step, until)
+	return nil
+}
+
+// heldLocked returns the instances of batch workers that wait for others, each with how many
+// of these are admitted. t may be nil.
+func (e *engine) heldLocked(t *task) map[int]int {
+	held := map[int]int{}
+	if t == nil || t.plan == nil || len(e.gates) == 0 {
+		return held
+	}
+	for d := range t.tpl.steps {
+		g := e.gates[runKey{t.id, d}]
+		if g == nil {
+			continue
+		}
+		for i, ok := g.waiting.next(0); ok; i, ok = g.waiting.next(i + 1) {
+			held[int(i)] = len(g.admitted)
+		}
+	}
+	return held
+}
+
+// workTimer is a time that a step, or an event that it published, waits for, in this process.
+type workTimer struct {
+	DueAt     zonedTime `json:"due_at"`
+	Kind      string    `json:"kind"` // "retry"; "attempt", the end of one that the service itself delays; "lease"; "delivery"
+	TaskUUID  uuid      `json:"task_uuid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	StepName  string    `json:"step_name"`
+	Attempt   int       `json:"attempt"` // the latest
+
+	Subscriber string `json:"subscriber,omitempty"` // of a delivery
+
+	step int
+}
+
+// workTimers returns the timers of steps that fire first, at most so many, and how many there are.
+func (e *engine) workTimers(most int) (first []workTimer, total int) {
+	all := []workTimer{}
+	add := func(kind string, key runKey, when instant) {
+		all = append(all, workTimer{Kind: kind, TaskUUID: key.task, step: key.step, DueAt: zonedTime(when)})
+	}
+	e.store.locked(func() {
+		for key, timer := range e.retries {
+			add("retry", key, timer.when)
+		}
+		for key, k := range e.running {
+			if k.timer != nil && !k.gone {
+				add("attempt", key, k.timer.when)
+			}
+		}
+		for _, h := range e.outside.leases.held.items {
+			add("lease", h.runKey, h.until)
+		}
+	})
+	slices.SortFunc(all, func(a, b workTimer) int {
+		return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]), a.step-b.step)
+	})
+	first = all[:min(most, len(all))]
+	e.store.locked(func() {
+		first = slices.DeleteFunc(first, func(w workTimer) bool { return e.store.liveLocked(w.TaskUUID) == nil })
+		for i := range first {
+			first[i].describe(e.store.liveLocked(first[i].TaskUUID))
+		}
+	})
+	return first, len(all)
+}
+
+func (w *workTimer) describe(t *task) {
+	w.Namespace, w.Name = t.tpl.namespace, t.tpl.name
+	w.StepName, w.Attempt = t.def(w.step).name, t.steps[w.step].attempts
 }

@@ -6,9 +6,9 @@ package main
 // keeps a service from being idle.
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -150,554 +150,154 @@ func (c *virtualClock) firedNow() uint64 {
 	return c.fired
 }
 
-// The timekeeper moves the virtual clock of one service by the rules of its mode.
-// Time never moves while something runs: the clock is set under the store's lock,
-// at the moment when the engine is found idle.
+// The clock.
 
-// timekeeper fires the timers of a virtual clock and moves it.
-type timekeeper struct {
-	clock     *virtualClock
-	engine    *engine
-	store     *store // the engine's
-	publisher *publisher
-	lockstep  *lockstep // nil unless ids are deterministic
-
-	patience time.Duration // of changes that wait for their turn, in real time
-
-	turn   chan struct{} // holds a token unless somebody moves the clock or fires its timers
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+// clockView shows a virtual clock.
+type clockView struct {
+	Now       zonedTime  `json:"now"`
+	Mode      clockMode  `json:"mode"`
+	Fired     uint64     `json:"fired"`      // work timers: by this request, or ever for one that moves nothing
+	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
 }
 
-// turnPatience is how long a change waits for a deterministic service to rest.
-const turnPatience = 10 * time.Second
-
-// newTimekeeper takes over the clock of an engine that runs.
-func newTimekeeper(c *virtualClock, s *service, l *lockstep) *timekeeper {
-	k := &timekeeper{
-		clock: c, engine: s.engine, store: s.store, publisher: s.publisher, lockstep: l, patience: turnPatience,
-		turn: make(chan struct{}, 1),
+func (a *controlAPI) clockView(fired uint64) clockView {
+	c := a.fixture.clock
+	v := clockView{Now: zonedTime(c.now()), Mode: c.modeNow(), Fired: fired}
+	if next, ok := c.work.next(); ok {
+		v.NextTimer = (*zonedTime)(&next)
 	}
-	k.ctx, k.cancel = context.WithCancel(context.Background())
-	k.turn <- struct{}{}
-	if l != nil {
-		k.store.locked(func() { l.keeper = k })
-	}
-	k.wg.Go(k.run)
-	return k
+	return v
 }
 
-// stop stops moving the clock and releases everyone who waits for it.
-func (k *timekeeper) stop() {
-	k.cancel()
-	k.wg.Wait()
+func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.clockView(a.fixture.clock.firedNow()), nil
 }
 
-// run fires what is due, and in mode auto moves the clock on.
-func (k *timekeeper) run() {
-	for k.ctx.Err() == nil {
-		stirred := k.clock.stirred.next()
-		if k.take(k.ctx) != nil {
-			return
-		}
-		k.fireDue(k.ctx)
-		for k.clock.modeNow() == clockAuto && k.ctx.Err() == nil && k.jump() {
-			k.fireDue(k.ctx)
-		}
-		k.turn <- struct{}{}
-		k.sleep(stirred)
-	}
+// timersView shows the work timers that fire next.
+type timersView struct {
+	Timers []workTimer `json:"timers"` // the earliest first
+	Total  int         `json:"total"`  // with those that are not shown
 }
 
-// sleep returns when something is new, or in mode real a timer is due.
-func (k *timekeeper) sleep(stirred <-chan struct{}) {
-	var alarm <-chan time.Time
-	if next, ok := k.clock.next(); ok && k.clock.modeNow() == clockReal {
-		t := time.NewTimer(next.sub(k.clock.now()))
-		defer t.Stop()
-		alarm = t.C
-	}
-	select {
-	case <-stirred:
-	case <-alarm:
-	case <-k.ctx.Done():
-	}
+const shownTimers = 20
+
+func (a *controlAPI) listTimers(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	timers, total := a.svc.engine.workTimers(shownTimers)
+	rests := a.fixture.sendingTimers()
+	timers = append(timers, rests...)
+	slices.SortStableFunc(timers, func(a, b workTimer) int { return cmp.Compare(a.DueAt, b.DueAt) })
+	return timersView{timers[:min(len(timers), shownTimers)], total + len(rests)}, nil
 }
 
-// take waits for the right to move the clock.
-func (k *timekeeper) take(ctx context.Context) error { return k.await(ctx, k.turn) }
-
-// await receives from a channel.
-func (k *timekeeper) await(ctx context.Context, c <-chan struct{}) error {
-	select {
-	case <-c:
-		return nil
-	case <-ctx.Done():
-	case <-k.ctx.Done():
+func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := &clockRequest{timeout: controlTimeout}
+	if err := (bodyRules{}).fields(r, "the clock stays as it is", q.readChange); err != nil {
+		return nil, err
 	}
-	return k.interrupted()
+	return a.doClock(w, r, q)
 }
 
-// fireDue fires every due timer, one after the other. An engine in lockstep continues
-// once nothing is due.
-func (k *timekeeper) fireDue(ctx context.Context) {
-	fired := false
-	for ctx.Err() == nil && k.ctx.Err() == nil {
-		f := k.takeDue()
-		if f == nil {
-			break
-		}
-		k.clock.call(f)
-		fired = true
-	}
-	if fired && k.lockstep != nil {
-		k.engine.wakeUp()
-	}
-}
-
-// takeDue takes the function of a due timer; in lockstep between batches alone.
-func (k *timekeeper) takeDue() (f func()) {
-	if k.lockstep == nil {
-		return k.clock.take()
-	}
-	k.store.locked(func() {
-		if !k.lockstep.open {
-			f = k.clock.take()
-		}
+func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := &clockRequest{timeout: controlTimeout}
+	err := bodyRules{optional: true}.fields(r, "the request is refused", func(f *fieldReader, body []byte) {
+		f.members("", body, []string{"timeout"}, func(key, _ string, value []byte) {
+			q.timeout = f.boundedDuration(key, value, maxControlTimeout)
+		})
 	})
-	return f
+	if err != nil {
+		return nil, err
+	}
+	return a.doClock(w, r, q)
 }
 
-// moved is the result of an attempt to move the clock.
-type moved uint8
+// doClock does what a request asks for, waits until the result is durable, and shows
+// the clock.
+func (a *controlAPI) doClock(w http.ResponseWriter, r *http.Request, q *clockRequest) (any, error) {
+	extendWriting(w, q.timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), q.timeout)
+	defer cancel()
+	fired, err := q.do(ctx, a.fixture.keeper)
+	if err == nil {
+		err = a.svc.store.waitAll(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.clockView(fired), nil
+}
+
+// clockRequest asks for one change of a clock, or to wait until the service is idle.
+type clockRequest struct {
+	action  string // the member that asks for the change; "" for a wait
+	by      time.Duration
+	to      instant
+	timeout time.Duration // in real time
+}
 
 const (
-	movedNot  moved = iota // something runs or is due
-	movedOn                // to an instant at which a timer is due
-	movedFull              // to the end; nothing is due before it
+	controlTimeout    = 30 * time.Second // when a request names none
+	maxControlTimeout = time.Hour
 )
 
-// move moves the clock to the next instant at which a timer is due, at most to end.
-func (k *timekeeper) move(end instant) (m moved) {
-	k.store.locked(func() { m = k.moveLocked(end) })
-	return m
-}
-
-func (k *timekeeper) moveLocked(end instant) moved {
-	c := k.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !k.engine.idleLocked() || !c.restLocked() {
-		return movedNot
-	}
-	next, ok := c.next()
-	if ok && next <= end {
-		c.setLocked(max(next, c.nowLocked()))
-		return movedOn
-	}
-	c.setLocked(max(end, c.nowLocked()))
-	return movedFull
-}
-
-// jump moves the clock towards the next work timer, if nothing runs. It stops at the
-// instants of housekeeping before that. It reports whether the clock moved.
-func (k *timekeeper) jump() bool {
-	next, ok := k.clock.work.next()
-	return ok && k.move(next) == movedOn
-}
-
-// advance freezes the clock and moves it to one instant after another, firing what is
-// due on the way. It returns once the service is idle at the last one; if ctx ends
-// first, with what keeps the service busy. Each instant is computed when the clock
-// is at the one before.
-func (k *timekeeper) advance(ctx context.Context, to ...func(now instant) (instant, error)) (fired uint64, err error) {
-	if err := k.take(ctx); err != nil {
-		return 0, err
-	}
-	defer func() { k.turn <- struct{}{} }()
-	k.clock.setMode(clockFrozen)
-	before := k.clock.firedNow()
-	for _, next := range to {
-		end, err := next(k.clock.now())
-		if err == nil {
-			err = k.moveAll(ctx, end)
-		}
-		if err != nil {
-			return k.clock.firedNow() - before, err
-		}
-	}
-	return k.clock.firedNow() - before, nil
-}
-
-func (k *timekeeper) moveAll(ctx context.Context, end instant) error {
-	for {
-		stirred := k.clock.stirred.next()
-		k.fireDue(ctx)
-		if ctx.Err() == nil && k.ctx.Err() == nil {
-			switch k.move(end) {
-			case movedOn:
-				continue
-			case movedFull:
-				return nil
-			}
-		}
-		if err := k.await(ctx, stirred); err != nil {
-			return err
-		}
-	}
-}
-
-// here returns the present.
-func here(now instant) (instant, error) { return now, nil }
-
-// nextWork returns when the next work timer is due; now without one.
-func (k *timekeeper) nextWork(now instant) (instant, error) {
-	if next, ok := k.clock.work.next(); ok {
-		return max(next, now), nil
-	}
-	return now, nil
-}
-
-// setMode changes the mode, once nobody moves the clock.
-func (k *timekeeper) setMode(ctx context.Context, m clockMode) error {
-	if err := k.take(ctx); err != nil {
-		return err
-	}
-	k.clock.setMode(m)
-	k.turn <- struct{}{}
-	return nil
-}
-
-// awaitIdle returns when nothing runs, no step can start and no work timer is due; in
-// mode auto, where time jumps to the next work timer, when none is left.
-func (k *timekeeper) awaitIdle(ctx context.Context) error {
-	for {
-		stirred := k.clock.stirred.next()
-		if k.idle() {
-			return nil
-		}
-		if err := k.await(ctx, stirred); err != nil {
-			return err
-		}
-	}
-}
-
-func (k *timekeeper) idle() (idle bool) {
-	k.store.locked(func() { idle = k.quietLocked() })
-	return idle
-}
-
-// inTurn calls f under the store's lock, once nothing runs, can start or is due, and
-// nobody moves the clock; in mode auto once no work timer is left.
-func (k *timekeeper) inTurn(ctx context.Context, f func() error) error {
-	limited, cancel := context.WithTimeout(ctx, k.patience)
-	defer cancel()
-	for {
-		stirred := k.clock.stirred.next()
-		done, err := k.tryTurn(limited, f)
-		if done {
-			return err
-		}
-		select {
-		case <-stirred:
-			continue
-		case <-limited.Done():
-		case <-k.ctx.Done():
-		}
-		return k.noTurn(ctx)
-	}
-}
-
-// tryTurn calls f if it is its turn.
-func (k *timekeeper) tryTurn(ctx context.Context, f func() error) (done bool, err error) {
-	if k.take(ctx) != nil {
-		return false, nil
-	}
-	defer func() { k.turn <- struct{}{} }()
-	k.store.locked(func() {
-		if done = k.quietLocked(); done {
-			err = f()
+// readChange reads the body of a change.
+func (q *clockRequest) readChange(f *fieldReader, body []byte) {
+	known := []string{"freeze", "advance", "advance_to_next", "set", "auto", "resume", "timeout"}
+	f.members("", body, known, func(key, _ string, value []byte) {
+		switch {
+		case key == "timeout":
+			q.timeout = f.boundedDuration(key, value, maxControlTimeout)
+		case q.action != "":
+			f.complain(key, "cannot be combined with %s", q.action)
+		default:
+			q.action = key
+			q.readAction(f, value)
 		}
 	})
-	return done, err
+	if q.action == "" && len(f.problems) == 0 {
+		f.complain("advance", "or freeze, advance_to_next, set, auto or resume is required")
+	}
 }
 
-// quietLocked reports whether nothing runs, the clock rests, in lockstep from
-// housekeeping too, and in mode auto no work timer is left.
-func (k *timekeeper) quietLocked() bool {
-	c := k.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, waits := c.work.next()
-	return k.engine.idleLocked() && !(waits && c.mode == clockAuto) &&
-		c.restLocked() && (k.lockstep == nil || c.settledLocked())
-}
-
-// noTurn returns why a change did not get its turn.
-func (k *timekeeper) noTurn(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if k.ctx.Err() != nil {
-		return errReplaced()
-	}
-	f := failf(unavailable, "with deterministic ids a change waits for what runs at its instant, and that took longer than %v",
-		k.patience)
-	f.retryAfter = outcomeRetryEvery
-	return f
-}
-
-// interrupted returns why a wait ended early.
-func (k *timekeeper) interrupted() error {
-	if k.ctx.Err() != nil {
-		return errReplaced()
-	}
-	blocking := k.blockers()
-	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
-		blocking = append(blocking, blocker{Reason: "timer", Since: zonedTime(next)})
-	}
-	f := failf(notIdle, "the service was not idle in time; what kept it busy stands in blocking")
-	if len(blocking) > 0 {
-		f.extra = errorMember{"blocking", blocking}
-	}
-	return f
-}
-
-func errReplaced() error { return failf(unavailable, "the service ended or was reset meanwhile") }
-
-// Lockstep: how an engine runs steps when the same script must give the same
-// records, however fast handlers are. Whatever is ready at one virtual instant
-// starts as one batch; the outcomes of its members are held until all have ended,
-// then recorded in the order of tasks and steps. Timers fire, and changes from
-// outside are taken, between batches alone.
-
-// lockstep paces an engine. All of it is guarded by the store's lock, except what
-// is set before the engine runs.
-type lockstep struct {
-	fixture *fixture
-	engine  *engine
-	clock   *virtualClock
-	keeper  *timekeeper // nil until the engine runs
-
-	open    bool   // a batch has begun and not all of it is recorded
-	waiting int    // members that have not ended, and one more while the batch is filled
-	done    []*run // members that have
-}
-
-// busy reports work of this instant that the engine's queues do not show.
-func (l *lockstep) busy() bool { return l.open || len(l.engine.outside.fresh) > 0 }
-
-// pump runs one batch after the other, until handlers of one are in flight, a
-// timer comes first or nothing is ready. Then outside actors get theirs.
-func (l *lockstep) pump() {
-	e := l.engine
-	for !e.stopping && !l.open && l.clock.settled() {
-		if !e.startableLocked() {
-			e.feedLocked()
-			break
+func (q *clockRequest) readAction(f *fieldReader, raw []byte) {
+	switch q.action {
+	case "advance":
+		q.by = f.duration(q.action, raw, 0)
+	case "set":
+		if q.to = f.instant(q.action, raw); jsonKind(raw) == '"' && !zonedForm(raw) {
+			f.complain(q.action, "must have a zone, as in 2026-01-31T12:00:00Z")
 		}
-		l.open, l.waiting = true, 1
-		filled := l.fill()
-		l.waiting--
-		l.close()
-		if !filled {
-			break
+	default:
+		if jsonKind(raw) != 't' {
+			f.complain(q.action, "must be true")
 		}
 	}
 }
 
-// fill starts every ready step for which a slot is free. It reports whether the
-// store took them all.
-func (l *lockstep) fill() bool {
-	for !l.engine.stopping {
-		it, ok := l.engine.nextLocked()
-		if !ok {
-			break
-		}
-		if !l.engine.tryLaunchLocked(it) {
-			return false
-		}
+// do does what is asked for and returns how many work timers the view is to show.
+func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err error) {
+	switch q.action {
+	case "advance":
+		return k.advance(ctx, func(now instant) (instant, error) { return inTime(now.add(q.by), now) })
+	case "advance_to_next":
+		return k.advance(ctx, here, k.nextWork)
+	case "set":
+		return k.advance(ctx, func(now instant) (instant, error) { return inTime(q.to, now) })
+	case "freeze":
+		return 0, k.setMode(ctx, clockFrozen)
+	case "auto":
+		return 0, k.setMode(ctx, clockAuto)
+	case "resume":
+		return 0, k.setMode(ctx, clockReal)
 	}
-	return true
+	err = k.awaitIdle(ctx)
+	return k.clock.firedNow(), err
 }
 
-// join makes an attempt that has started a member of the batch.
-func (l *lockstep) join(k *run) {
-	deliveryOf(k).member = true
-	l.waiting++
-}
-
-// runBuiltin computes a builtin as a member of the batch, without the lock. One
-// that asks for a delay leaves the batch: its end is a timer.
-func (l *lockstep) runBuiltin(t *task, i int, g target) error {
-	e := l.engine
-	k, err := e.startRunLocked(t, i, g)
-	if err != nil {
-		return err
+// inTime refuses an instant that is past, or too late to be written.
+func inTime(to, now instant) (instant, error) {
+	if to < now || to > lastInstant { // years have four digits
+		return 0, failf(badRequest, "the clock stands at %s and goes on to %s at most, not to %s",
+			now.zoned(), instant(lastInstant).zoned(), to.time())
 	}
-	a := e.attemptLocked(t, i, k.number, g.builtin.needsInputs)
-	e.observeLocked(t, k)
-	k.cancel = cannotCancel
-	t.steps[i].queued = false
-	e.joinLocked(k)
-	o, delay := e.computeLocked(func() (outcome, time.Duration) { return g.builtin.run(a) })
-	if delay > 0 && !k.gone {
-		becomeDelay(e, k)
-		l.waiting--
-		e.delayLocked(k, o, delay, a.timeout)
-		return nil
-	}
-	l.endedLocked(k, &o)
-	return nil
-}
-
-// ended holds the outcome of a member of the batch until all have ended.
-func (l *lockstep) ended(k *run, o *outcome) bool {
-	if !deliveryOf(k).member {
-		return false
-	}
-	l.engine.store.locked(func() {
-		l.endedLocked(k, o)
-		l.close()
-	})
-	return true
-}
-
-func (l *lockstep) endedLocked(k *run, o *outcome) {
-	deliveryOf(k).outcome = o
-	l.done = append(l.done, k)
-	l.waiting--
-}
-
-// close records the batch once all of it have ended. What the store cannot take
-// now is offered again.
-func (l *lockstep) close() {
-	if l.waiting > 0 || !l.open {
-		return
-	}
-	slices.SortFunc(l.done, func(a, b *run) int {
-		return cmp.Or(cmp.Compare(deliveryOf(a).created, deliveryOf(b).created), cmp.Compare(a.key.step, b.key.step),
-			cmp.Compare(deliveryOf(a).order, deliveryOf(b).order))
-	})
-	empty := len(l.done) == 0
-	for len(l.done) > 0 {
-		if !l.record(l.done[0]) {
-			afterReal(outcomeRetryEvery, func() { l.engine.store.locked(l.close) })
-			return
-		}
-		l.done = l.done[1:]
-	}
-	l.done, l.open = nil, false
-	l.clock.stirred.notify() // for the timers that had to wait
-	l.engine.checkIdleLocked()
-	if !empty { // or a store that takes nothing would be asked again at once
-		l.engine.wakeUp()
-	}
-}
-
-// record records the outcome of a member and gives its slot back. It reports false
-// when the store cannot take the outcome now. One that goes wrong becomes a delay.
-func (l *lockstep) record(k *run) bool {
-	e, d := l.engine, deliveryOf(k)
-	if d.goesWrong != nil && d.outcome != nil && !k.gone && !wasCancelled(*d.outcome) {
-		l.fixture.parkLocked(d.goesWrong, *d.outcome)
-		return true
-	}
-	if o := d.outcome; o != nil && !(e.ctx.Err() != nil && wasCancelled(*o)) {
-		err := e.store.updateLocked(func(c *change) error { return e.endLocked(c, k, *o) })
-		if e.offeredAgain(k, err) {
-			return false
-		}
-	}
-	e.releaseLocked(k)
-	return true
-}
-
-// inTurn calls f under the store's lock, once nothing moves.
-func (l *lockstep) inTurn(ctx context.Context, f func() error) (err error) {
-	if l.keeper != nil {
-		return l.keeper.inTurn(ctx, f)
-	}
-	l.engine.store.locked(func() { err = f() })
-	return err
-}
-
-// What keeps a service from being idle.
-
-// blocker keeps an engine from being idle.
-type blocker struct {
-	Reason     string    `json:"reason"` // running, computing, ready, unrecorded, sending or timer
-	TaskUUID   uuid      `json:"task_uuid,omitzero"`
-	StepUUID   uuid      `json:"step_uuid,omitzero"`
-	StepName   string    `json:"step_name,omitempty"`
-	Handler    string    `json:"handler,omitempty"`    // the callable
-	Subscriber string    `json:"subscriber,omitempty"` // that an event of the step is sent to
-	Attempt    int       `json:"attempt,omitempty"`
-	Since      zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
-}
-
-// maxBlockers bounds how many blockers of each kind are listed.
-const maxBlockers = 100
-
-// blockers returns what keeps the engine from being idle.
-func (k *timekeeper) blockers() (all []blocker) {
-	k.store.locked(func() {
-		all = append(k.busyAttemptsLocked(), k.startableStepsLocked()...)
-		if k.engine.computing > 0 {
-			all = append(all, blocker{Reason: "computing"})
-		}
-		if k.engine.owed > 0 {
-			all = append(all, blocker{Reason: "unrecorded"})
-		}
-		if s, e := k.publisher.nextLocked(); s != nil {
-			all = append(all, blocker{Reason: "sending", TaskUUID: e.task, StepUUID: e.step, StepName: e.stepName, Subscriber: s.Name})
-		}
-	})
-	return all
-}
-
-func (k *timekeeper) busyAttemptsLocked() []blocker {
-	all := []blocker{}
-	for r := range k.engine.inFlight {
-		if len(all) == maxBlockers {
-			break
-		}
-		ended := deliveryOf(r).outcome != nil
-		if ended && k.lockstep.waiting > 0 {
-			continue // it waits for others of its batch
-		}
-		b := blocker{Reason: "running", Attempt: r.number, Since: zonedTime(r.started)}
-		if r.cancel == nil || ended {
-			b.Reason = "unrecorded"
-		}
-		all = append(all, b.of(k.store, r.key))
-	}
-	slices.SortFunc(all, func(a, b blocker) int {
-		return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]),
-			bytes.Compare(a.StepUUID[:], b.StepUUID[:]))
-	})
-	return all
-}
-
-func (k *timekeeper) startableStepsLocked() (all []blocker) {
-	e := k.engine
-	for _, p := range []*slotPool{&e.local, &e.web} {
-		for _, it := range p.ready.items[:min(len(p.ready.items), max(p.free, 0), maxBlockers)] {
-			all = append(all, blocker{Reason: "ready"}.of(k.store, runKey{it.task.id, it.step}))
-		}
-	}
-	return all
-}
-
-// of adds the step to a blocker.
-func (b blocker) of(s *store, key runKey) blocker {
-	b.TaskUUID = key.task
-	t := s.liveLocked(key.task)
-	if t == nil { // it ended without the step
-		return b
-	}
-	def := t.def(key.step)
-	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.shown
-	return b
+	return to, nil
 }

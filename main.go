@@ -6,17 +6,31 @@
 // The process family starts the service and implements the command line. It may
 // use everything.
 //
-//	main.go       the process, its commands and exit codes; config, store, healthcheck and openapi
-//	cli.go        the table of commands: parsing, help, completion and the page docs/cli.md; printing tables, JSON, colours
-//	cli_client.go the HTTP client of the commands: credentials, errors, names of tasks and steps; auth: keys, tokens, permissions
-//	cli_serve.go  serve: opening the service, announcing it and shutting it down; run, a workflow without a server
-//	cli_task.go   task and step; bench, load on a service and what came of it
-//	cli_verbs.go  dlq, template, analytics, health and fixture
-//	cli_watch.go  following a task, as a picture of its steps on a terminal or as lines
+//	main.go           the process, its commands, exit codes
+//	cli.go            the command line: parsing, help, options
+//	cli_output.go     printing output: tables, JSON documents, styles
+//	cli_completion.go completion
+//	cli_client.go     the client of a service: calls, refusals, names of tasks
+//	cli_auth.go       auth: keys, tokens, permissions
+//	cli_config.go     config, and the flags of keys
+//	cli_store.go      store: check, compact, export, import, repair
+//	cli_serve.go      serve
+//	cli_signals.go    signals, lifetime
+//	cli_reload.go     watching templates to reload them
+//	cli_run.go        run: a workflow without a server
+//	cli_task.go       task
+//	cli_step.go       step
+//	cli_watch.go      watching a task, as a picture or lines
+//	cli_dlq.go        dlq
+//	cli_template.go   template
+//	cli_analytics.go  analytics: performance, bottlenecks
+//	cli_health.go     health, healthcheck
+//	cli_bench.go      bench
+//	cli_fixture.go    fixture
+//	cli_openapi.go    openapi
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,11 +38,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
-	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -219,133 +230,6 @@ func builtCommit(info *debug.BuildInfo) string {
 	return name
 }
 
-// serveArgs is the command line of serve.
-type serveArgs struct {
-	configArgs
-	seed       string // --seed; "" for none
-	readyFile  string // --ready-file; "" for none
-	printReady bool
-	readOnly   bool
-	dev        bool
-
-	exitWithParent bool
-	maxLifetime    time.Duration // 0 for no end
-}
-
-// serveFlags defines the flags of serve: those of the table of keys, and others.
-func serveFlags(o *options, a *serveArgs) {
-	configFileFlag(o, &a.configArgs)
-	for i := range configKeys {
-		keyFlag(o, &configKeys[i], &a.configArgs)
-	}
-	handlerFlag(o, &a.configArgs)
-	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
-	o.BoolVar(&a.readOnly, "read-only", false,
-		"show what is sound of the store in the data directory; change no file and run no step")
-	o.BoolVar(&a.dev, "dev", false, "for development: --watch, and a log of text unless log.format is set by a flag")
-	o.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
-	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE`, as JSON, once requests are served")
-	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")
-	o.BoolVar(&a.exitWithParent, "exit-with-parent", false,
-		"exit when standard input, a pipe from the parent process, is closed")
-	o.Func("max-lifetime", "exit after `DURATION`, like 30m", func(text string) error {
-		d, err := time.ParseDuration(text)
-		if err == nil && d <= 0 {
-			err = errors.New("must be more than 0")
-		}
-		a.maxLifetime = d
-		return err
-	})
-}
-
-// checkReadOnly refuses --read-only where there are no files that can be read alone.
-func (a *serveArgs) checkReadOnly(c *Config) error {
-	with := ""
-	switch {
-	case !a.readOnly:
-	case a.seed != "":
-		with = "--seed"
-	case c.Store.Memory:
-		with = "--memory"
-	case c.Fixture.Enabled:
-		with = "--fixture"
-	case c.Role == "worker":
-		with = "the worker role alone"
-	}
-	if with != "" {
-		return usagef("serve: --read-only cannot be combined with %s", with)
-	}
-	return nil
-}
-
-func configFileFlag(o *options, a *configArgs) {
-	o.Func("config", "read `FILE` (repeatable; default $STEPWELL_CONFIG, then ./stepwell.toml)",
-		func(name string) error {
-			if name == "" {
-				return errors.New("missing file name")
-			}
-			a.files = append(a.files, name)
-			return nil
-		})
-}
-
-// handlerFlag defines --handler, which sets worker.handlers.
-func handlerFlag(o *options, a *configArgs) {
-	handlers := map[string]string{}
-	o.Func("handler", "let a handler run a callable: `CALLABLE=URL` or CALLABLE=exec:PROGRAM (repeatable; in place of [worker.handlers])",
-		func(text string) error {
-			callable, handler, ok := strings.Cut(text, "=")
-			if !ok || callable == "" || handler == "" {
-				return errors.New("want CALLABLE=URL or CALLABLE=exec:PROGRAM")
-			}
-			handlers[callable] = handler
-			table, _ := json.Marshal(handlers) // strings
-			if a.flags == nil {
-				a.flags = make(map[string]string)
-			}
-			a.flags["worker.handlers"] = string(table)
-			return new(handlerSet).check(handler)
-		})
-}
-
-// keyFlag defines the flag of a key, if it has one.
-func keyFlag(o *options, k *configKey, a *configArgs) {
-	if k.flag == "" {
-		return
-	}
-	_, isList := k.def.([]string)
-	set := func(text string) error {
-		if a.flags == nil {
-			a.flags = make(map[string]string)
-		}
-		if earlier, ok := a.flags[k.path]; ok && isList {
-			text = earlier + "," + text
-		}
-		a.flags[k.path] = text
-		return nil
-	}
-	if _, ok := k.def.(bool); ok {
-		o.BoolFunc(k.flag, k.help, set)
-		return
-	}
-	help := k.help
-	if def := tomlLiteral(k.def); def != `""` && def != "[]" {
-		help += " (default " + def + ")"
-	}
-	o.keyOperands[k.flag] = k.operand
-	o.Func(k.flag, help, set)
-}
-
-// loadConfig loads the configuration and checks the handlers that it names. Keys
-// are set by the variables in environ.
-func (p *process) loadConfig(args configArgs, environ []string) (*Config, *provenance, error) {
-	c, origin, err := loadConfig(args, p.getenv, environ, os.ReadFile)
-	if err == nil {
-		err = checkConfigCallables(c, origin, new(handlerSet).check)
-	}
-	return c, origin, err
-}
-
 func (p *process) configCommands() command {
 	return command{name: "config", help: "show the effective configuration, or check files", commands: []command{
 		{
@@ -386,35 +270,6 @@ func (p *process) showConfig(o *options, a *serveArgs) error {
 			t.row(path, tomlLiteral(r.Value), r.Source)
 		}
 	}})
-}
-
-// configRow is one line of "config show": a key, or an entry of a table.
-type configRow struct {
-	Key    string `json:"key"` // or the path of a table in its value
-	Entry  string `json:"entry,omitempty"`
-	Value  any    `json:"value"` // without secrets
-	Source string `json:"source"`
-}
-
-// configRows lists the values in the order of the table of keys, a table entry
-// by entry, because each may come from another place.
-func configRows(c *Config, origin *provenance) []configRow {
-	var rows []configRow
-	for i := range configKeys {
-		k := &configKeys[i]
-		value, before := k.get(c), len(rows)
-		tables := k.tables(value)
-		for _, path := range slices.Sorted(maps.Keys(tables)) {
-			for _, name := range slices.Sorted(maps.Keys(tables[path])) {
-				source := origin.of(joinConfigPath(path, name)).String()
-				rows = append(rows, configRow{path, redactName(name), k.shownText(tables[path][name]), source})
-			}
-		}
-		if len(rows) == before {
-			rows = append(rows, configRow{k.path, "", k.shown(value), origin.of(k.path).String()})
-		}
-	}
-	return rows
 }
 
 // configValidate checks files, alone and together. It ignores variables that set
@@ -468,32 +323,10 @@ func (p *process) storeCommands() command {
 // dataFlag adds the flag for the data directory.
 func dataFlag(o *options) *string { return o.String("data", "./stepwell-data", "the data `DIR`") }
 
-// toolJournal returns the options to open a directory, which must exist.
-func (p *process) toolJournal(dir string) (journalOptions, error) {
-	_, err := os.Stat(dir)
-	return journalOptions{dir: dir, log: slog.New(slog.NewTextHandler(p.stderr, nil)), now: p.now}, err
-}
-
 // storeCheck reads every line and applies every record.
 func (p *process) storeCheck(o *options) runner {
 	dir := dataFlag(o)
 	return func(context.Context, []string) error { return p.checkStore(*dir) }
-}
-
-func (p *process) checkStore(dir string) error {
-	s := newStore(nil, slog.New(slog.DiscardHandler))
-	if err := checkStoreFiles(dir, &restorer{s: s}, p.stdout); err != nil {
-		return err
-	}
-	states := []string{}
-	for i, n := range s.counts().tasks {
-		if n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, taskState(i)))
-		}
-	}
-	tasks, _ := s.size()
-	fmt.Fprintf(p.stdout, "every record applies: %s (%s)\n", counted(tasks, "task", "tasks"), cmp.Or(strings.Join(states, ", "), "none"))
-	return nil
 }
 
 // storeCompact writes a snapshot and empties the journal.
@@ -502,72 +335,10 @@ func (p *process) storeCompact(o *options) runner {
 	return func(context.Context, []string) error { return p.compactStore(*dir) }
 }
 
-func (p *process) compactStore(dir string) error {
-	o, err := p.toolJournal(dir)
-	if err != nil {
-		return fmt.Errorf("compact store: %w", err)
-	}
-	s, err := openStore(o, defaultKeptEvents, new(realClock), o.log)
-	if err != nil {
-		return err
-	}
-	before := s.status()
-	err = s.compact()
-	after := s.status()
-	if err = errors.Join(err, s.close()); err != nil {
-		return fmt.Errorf("compact store: %w", err)
-	}
-	tasks, _ := s.size()
-	fmt.Fprintf(p.stdout, "%s: %s; journal %d bytes before, %d now; snapshot %d bytes before, %d now\n",
-		dir, counted(tasks, "task", "tasks"), before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
-	return nil
-}
-
 // storeExport writes the state to a file or standard output. It takes no lock.
 func (p *process) storeExport(o *options) runner {
 	dir := dataFlag(o)
 	return func(_ context.Context, files []string) error { return p.exportStore(*dir, files) }
-}
-
-func (p *process) exportStore(dir string, files []string) error {
-	o, err := p.toolJournal(dir)
-	if err != nil {
-		return fmt.Errorf("export store: %w", err)
-	}
-	s, err := readStore(dir, o.log)
-	if err != nil {
-		return fmt.Errorf("export store %s: %w", dir, err)
-	}
-	if len(files) == 0 || files[0] == "-" {
-		return s.exportState(p.stdout, s.cutState(o.now()))
-	}
-	err = replaceFile(files[0], func(f *os.File) error {
-		return errors.Join(s.exportState(f, s.cutState(o.now())), f.Sync())
-	})
-	if err != nil {
-		return fmt.Errorf("export store: %w", err)
-	}
-	return nil
-}
-
-// replaceFile writes a regular file completely or not at all: beside its place first.
-func replaceFile(path string, write func(f *os.File) error) error {
-	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
-	if err := checkRegular("replace", path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	removeRegular(temp) // of a process that had this pid and crashed
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	if err = errors.Join(write(f), f.Close()); err == nil {
-		err = renameRegular(temp, path)
-	}
-	if err != nil {
-		os.Remove(temp)
-	}
-	return err
 }
 
 // storeImport fills an empty directory from an exported state.
@@ -576,64 +347,10 @@ func (p *process) storeImport(o *options) runner {
 	return func(_ context.Context, files []string) error { return p.importStore(*dir, files) }
 }
 
-func (p *process) importStore(dir string, files []string) error {
-	from := p.stdin
-	if files[0] != "-" {
-		f, err := os.Open(files[0])
-		if err != nil {
-			return fmt.Errorf("import store: %w", err)
-		}
-		defer f.Close()
-		from = f
-	}
-	o, err := p.toolJournal(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("import store: %w", err)
-	}
-	s, err := importStore(o, &stateSource{document: from}, o.log)
-	if err != nil {
-		return fmt.Errorf("import store: %w", err)
-	}
-	tasks, last := s.size()
-	fmt.Fprintf(p.stdout, "%s: %s, sequence 1 to %d\n", dir, counted(tasks, "task", "tasks"), last)
-	return nil
-}
-
 // storeRepair writes what is sound of a store as a new one beside it.
 func (p *process) storeRepair(o *options) runner {
 	dir := dataFlag(o)
 	return func(_ context.Context, to []string) error { return p.repairStore(*dir, to) }
-}
-
-func (p *process) repairStore(dir string, to []string) error {
-	o, err := p.toolJournal(dir)
-	if err != nil {
-		return fmt.Errorf("repair store: %w", err)
-	}
-	if o.dir = strings.TrimRight(dir, "/") + ".repaired"; len(to) > 0 {
-		o.dir = to[0]
-	}
-	v, err := salvageStore(osDisk{}, dir, o.log)
-	if err != nil {
-		return fmt.Errorf("repair store %s: %w", dir, err)
-	}
-	if err := v.write(o); err != nil {
-		return fmt.Errorf("repair store %s: %w", dir, err)
-	}
-	for _, loss := range v.losses {
-		fmt.Fprintln(p.stdout, loss)
-	}
-	if v.torn != "" {
-		fmt.Fprintln(p.stdout, v.torn)
-	}
-	lost := "the above is lost"
-	if len(v.losses) == 0 {
-		lost = "nothing is lost"
-	}
-	tasks, last := v.s.size()
-	fmt.Fprintf(p.stdout, "%s is as it was; %s holds what is sound: %s, up to sequence %d; %s\n",
-		dir, o.dir, counted(tasks, "task", "tasks"), last, lost)
-	return nil
 }
 
 // healthcheck asks a running service whether it is alive or ready.

@@ -4,306 +4,39 @@ package main
 // whose answers it writes and whose figures it reports; it does not know which
 // routes exist or what they mean.
 //
-//	server.go          listeners, route tables, how a request passes through a surface, and who may send it
-//	server_request.go  reading requests, and what their caller knows of a task already
-//	server_answer.go   writing answers, at once or in pieces, and errors; the memory that answers may take
-//	server_metrics.go  GET /metrics and the health routes of the roles
-//	server_pages.go    the OpenAPI documents, their page and the console's files; which pages of others may ask
+//	server.go             surfaces: routes, and how a request is answered
+//	server_connections.go listeners, connections
+//	server_auth.go        admitting callers to a route: credentials, refusals
+//	server_request.go     reading the body of a request
+//	server_query.go       reading a query, a path
+//	server_submit.go      submitting a task, awaiting it
+//	server_conditions.go  entity tags, and versions of tasks that the caller has seen
+//	server_answer.go      writing answers: the response writer
+//	server_gzip.go        answers in gzip
+//	server_errors.go      errors as responses
+//	server_room.go        the room that answers may take
+//	server_metrics.go     GET /metrics
+//	server_health.go      the health routes of a role
+//	server_openapi.go     OpenAPI documents
+//	server_pages.go       web pages: the docs
+//	server_origins.go     origins of pages, the host guard, preflight (CORS)
 
 import (
 	"cmp"
-	"container/list"
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"html"
+	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/textproto"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
 )
-
-// Listeners.
-
-// Limits on slow clients.
-const (
-	headerTimeout  = 10 * time.Second
-	requestTimeout = 60 * time.Second
-	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 64 << 10
-)
-
-// listenTCP opens a listener. The system holds little for readers that take nothing.
-func listenTCP(address string) (net.Listener, error) {
-	c := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
-		return limitUnsent(conn, 2*jsonPiece)
-	}}
-	c.SetMultipathTCP(false) // or connections do not take over the limit
-	return c.Listen(context.Background(), "tcp", address)
-}
-
-// httpServer serves a handler on an open listener.
-type httpServer struct {
-	listener net.Listener
-	server   *http.Server
-}
-
-func newHTTPServer(l net.Listener, h http.Handler, all *connections, logger *slog.Logger) *httpServer {
-	return &httpServer{&boundedListener{l, all}, &http.Server{
-		Handler:           h,
-		BaseContext:       ofListener,
-		ConnContext:       withConnection,
-		ConnState:         all.note,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      2 * requestTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(debugWriter{logger}, "", 0),
-
-		DisableGeneralOptionsHandler: true, // so that "OPTIONS *" is answered in the surface's form
-	}}
-}
-
-// serve serves until the server is shut down.
-func (h *httpServer) serve() error { return h.server.Serve(h.listener) }
-
-// debugWriter logs net/http's messages about clients at the level debug.
-type debugWriter struct{ log *slog.Logger }
-
-func (d debugWriter) Write(p []byte) (int, error) {
-	d.log.Debug("http server", "message", strings.TrimSpace(string(p)))
-	return len(p), nil
-}
-
-// Connections: the listeners of a process hold so many. At the limit, and when the process runs
-// out of file descriptors, one that waits for its client is closed: for a request, or the rest of
-// its header or body.
-
-// connections are the open connections of a process.
-type connections struct {
-	quotas *quotas // more connections than the quota may be open for a moment, while all are busy
-	log    *slog.Logger
-
-	// line holds the connections in the order in which they are closed, from its end to known: after
-	// strangers those that wait and were of no use yet, after known the others that wait, before it
-	// those that are busy. Within each part the longest waiting is first. Guarded by mu, as all below.
-	mu               sync.Mutex
-	line             list.List
-	known, strangers *list.Element // marks in line
-	warned           time.Time     // of the lack of file descriptors
-}
-
-// connection is one of them.
-type connection struct {
-	net.Conn
-	all    *connections
-	place  *list.Element // in all.line
-	excess bool          // it was accepted while all others were busy
-
-	// For the goroutine that serves it:
-	known     bool  // a request on it was admitted and served
-	inRequest bool  // the header was read
-	read      int64 // bytes of the header
-
-	header    atomic.Int64 // bytes that the header takes from the quota
-	body      atomic.Int64 // bytes that the body takes from the quota
-	bodySince atomic.Int64 // when it asked for them, an instant
-}
-
-func newConnections(q *quotas, log *slog.Logger) *connections {
-	all := &connections{quotas: q, log: log}
-	all.known, all.strangers = all.line.PushBack(nil), all.line.PushBack(nil)
-	return all
-}
-
-// boundedListener accepts connections within the limit.
-type boundedListener struct {
-	net.Listener
-	all *connections
-}
-
-func (l *boundedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			l.all.warnOfFiles(err)
-			l.all.closeWaiting(anyConnection)
-		}
-		return nil, err // net/http tries again, after a pause
-	}
-	return l.all.admit(c), nil
-}
-
-// filesWarnedEvery is the least time between two warnings of the lack of file descriptors.
-const filesWarnedEvery = time.Hour
-
-func (all *connections) warnOfFiles(err error) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if now := time.Now(); all.warned.IsZero() || now.Sub(all.warned) > filesWarnedEvery {
-		all.warned = now
-		all.log.Warn("out of file descriptors: connections that wait for their clients are closed to accept others; "+
-			"allow more files (ulimit -n) or fewer connections (web.max_connections)", "error", err)
-	}
-}
-
-// admit takes up a new connection.
-func (all *connections) admit(c net.Conn) *connection {
-	n := &connection{Conn: c, all: all}
-	q := &all.quotas.connections
-	n.excess = q.used.Add(1) > q.most && !all.closeWaiting(anyConnection)
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	n.place = all.line.PushBack(n)
-	return n
-}
-
-// closeWaiting closes the first connection that waits for its client and fits. It reports
-// whether there was one.
-func (all *connections) closeWaiting(fits func(*connection) bool) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return all.closeLocked(all.strangers.Next(), fits) || all.closeLocked(all.known.Next(), fits)
-}
-
-// closeLocked closes the first connection that fits, from a place to the next mark.
-func (all *connections) closeLocked(e *list.Element, fits func(*connection) bool) bool {
-	for ; e != nil && e.Value != nil; e = e.Next() {
-		if c := e.Value.(*connection); fits(c) {
-			all.leaveLocked(c)
-			c.Close()
-			return true
-		}
-	}
-	return false
-}
-
-func anyConnection(*connection) bool { return true }
-
-// leaveLocked drops a connection, unless that was done before.
-func (all *connections) leaveLocked(c *connection) {
-	before := all.line.Len()
-	if all.line.Remove(c.place); all.line.Len() < before {
-		all.quotas.connections.give(1)
-	}
-}
-
-// note follows the state of a connection.
-func (all *connections) note(c net.Conn, state http.ConnState) {
-	n := c.(*connection)
-	switch state {
-	case http.StateActive:
-		n.inRequest = true
-		n.waits(false)
-	case http.StateIdle:
-		n.inRequest, n.read = false, 0
-		n.freeHeader()
-		n.waits(true)
-	case http.StateClosed:
-		n.freeHeader()
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		all.leaveLocked(n)
-	}
-}
-
-// waits notes whether the connection waits for its client.
-func (c *connection) waits(client bool) {
-	c.all.mu.Lock()
-	defer c.all.mu.Unlock()
-	switch {
-	case !client:
-		c.all.line.MoveBefore(c.place, c.all.known)
-	case c.known:
-		c.all.line.MoveBefore(c.place, c.all.strangers)
-	default:
-		c.all.line.MoveToBack(c.place)
-	}
-}
-
-// headerFirst is how much of a header does not count, in bytes.
-const headerFirst = 4 << 10
-
-// Read takes memory for large headers, if need be that of connections that wait for the rest of
-// theirs: they are closed.
-func (c *connection) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if c.inRequest {
-		return n, err
-	}
-	q := &c.all.quotas.headers
-	if c.read += int64(n); c.read <= headerFirst {
-		return n, err
-	}
-	for !q.take(int64(n)) {
-		if !c.all.closeWaiting(func(o *connection) bool { return o != c && q.regain(&o.header) }) {
-			q.refused.Add(1)
-			return 0, io.EOF // which closes the connection
-		}
-	}
-	c.header.Add(int64(n))
-	return n, err
-}
-
-// freeHeader gives the memory for a header back.
-func (c *connection) freeHeader() { c.all.quotas.headers.regain(&c.header) }
-
-// CloseWrite is for net/http: a client that still sends can then read the answer.
-func (c *connection) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return nil
-}
-
-// refusal returns why its requests are refused except for public routes, or nil.
-func (c *connection) refusal() error {
-	q := &c.all.quotas.connections
-	if !c.excess || q.used.Load() <= q.most {
-		return nil
-	}
-	f := q.refuse("all %d connections that web.max_connections allows are busy", q.most)
-	f.kind = overloaded
-	return f
-}
-
-// connectionKey is the key of its connection in the context of a request.
-type connectionKey struct{}
-
-func withConnection(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, c)
-}
-
-// connectionOf returns the connection of a request, or for a request without one, as
-// tests make them, a connection alone.
-func connectionOf(r *http.Request) *connection {
-	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
-		return c
-	}
-	return newConnections(&quotas{connections: quota{most: 1}}, nil).admit(nil)
-}
-
-// url returns a URL that reaches the server from this machine.
-func (h *httpServer) url() string { return reachableURL(h.listener.Addr().String()) }
-
-// reachableURL returns a URL that reaches a listen address from this machine. For
-// an address of all interfaces it uses loopback.
-func reachableURL(address string) string {
-	host, port, err := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-		host = "127.0.0.1"
-	}
-	return "http://" + net.JoinHostPort(host, port)
-}
 
 // gate is the handler of a listener. It passes requests to the current surface, which
 // a reset replaces.
@@ -693,64 +426,6 @@ func (n rowNumber) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec.surface.answer(rec, r, rec.surface.rows[n])
 }
 
-// Admission: after a request matches a route and before its body is read, the
-// surface finds out who sent it and refuses callers without permission.
-
-// admit returns the request with the caller's security context, or an error if the
-// caller may not use the route. Public routes ignore credentials.
-func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute) (*http.Request, error) {
-	if len(row.permissions) == 0 {
-		return r, nil
-	}
-	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
-	switch {
-	case f != nil:
-	case len(row.permissions) == len(everything):
-		f = s.auth.authorizeAll(sc)
-	default:
-		f = s.auth.authorize(sc, row.permissions...)
-	}
-	w.(*recorder).caller = sc
-	s.logAdmission(w, r, sc, f)
-	if f != nil {
-		return r, f
-	}
-	return r.WithContext(withSecurity(r.Context(), sc)), nil
-}
-
-// callerOf returns what identifies the sender of a request.
-func callerOf(r *http.Request) caller {
-	return caller{textproto.MIMEHeader(r.Header), r.Method, r.URL, r.Host, r.RemoteAddr, r.TLS != nil}
-}
-
-// setRefusalHeaders tells a client why its credentials were refused.
-func setRefusalHeaders(h http.Header, f *failure) {
-	if f.refusal == nil || f.refusal.reason == "" {
-		return
-	}
-	h.Set("X-Auth-Failure-Reason", f.refusal.reason)
-	h.Set("X-Auth-Failure-Severity", f.refusal.severity)
-	challenge := `Bearer error="invalid_token"` // as in RFC 6750
-	switch {
-	case f.refusal.reason == reasonMissing:
-		challenge = `Bearer realm="stepwell"`
-	case f.kind == forbidden:
-		challenge = `Bearer error="insufficient_scope"`
-	}
-	h.Set("WWW-Authenticate", challenge)
-}
-
-// credentialTime returns the time at which credentials must be valid: real time,
-// unless fixture mode is configured to use the virtual clock. Routes that control
-// the service use real time, so that they work whatever the virtual time is.
-func (s *surface) credentialTime(row servedRoute) instant {
-	f := &s.svc.cfg.Fixture
-	if f.Enabled && f.VirtualCredentials && !row.controls && s.auth.forward == nil {
-		return s.svc.clock.now()
-	}
-	return s.auth.clock.now()
-}
-
 // leaveBody closes the connection after the answer if the request has a body. To
 // keep the connection, net/http would first read much of the unwanted body, as
 // slowly as the client sends it. Under load, a new connection costs more than a
@@ -762,46 +437,135 @@ func leaveBody(w http.ResponseWriter, r *http.Request, refusal error) {
 	}
 }
 
-// logAdmission logs who was admitted or refused, and why, without credentials.
-func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *failure) {
-	level, message := slog.LevelDebug, "a request was admitted"
-	switch {
-	case f == nil && sc.method == authByNothing:
-		return
-	case f == nil:
-	case f.refusal.severity == severityLow:
-		level, message = slog.LevelInfo, "a request was refused"
-	default:
-		level, message = slog.LevelWarn, "a request was refused"
-	}
-	dropped, ok := 0, s.log.Enabled(r.Context(), level)
-	if ok && f != nil {
-		dropped, ok = s.auth.logRate.allow(realNow())
-	}
-	if !ok {
-		return
-	}
-	attrs := []slog.Attr{
-		slog.String("route", r.Pattern), slog.String("request_id", w.(*recorder).requestID),
-	}
-	if sc != nil {
-		attrs = append(attrs, slog.String("subject", sc.subject), slog.String("method", sc.method))
-	} else {
-		attrs = append(attrs, slog.String("method", f.refusal.method))
-	}
-	if f != nil {
-		attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
-			slog.String("severity", f.refusal.severity), slog.String("detail", f.refusal.detail))
-	}
-	if dropped > 0 {
-		attrs = append(attrs, slog.Int("not_logged", dropped)) // before this one
-	}
-	s.log.LogAttrs(r.Context(), level, message, attrs...)
+// isChange reports whether a request may change something.
+func isChange(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead
 }
 
-// mayReadContexts reports whether the caller may see the contexts of tasks.
-func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
+// overload returns a refusal while requests come faster than they can be answered. Those
+// that control the service are not refused.
+func (s *surface) overload(r *http.Request, row servedRoute) error {
+	if row.controls {
+		return nil
+	}
+	return s.svc.load.refusal(isChange(r))
+}
 
-// mayReadResults reports whether the caller may see the results of steps and what handlers
-// say about failures.
-func mayReadResults(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
+// docsFile answers with a file of the Swagger UI distribution.
+func (s *surface) docsFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	name := r.PathValue("file")
+	if name == "" || name == "index.html" && s.docs.swagger != "" {
+		return s.docsPage(w, r)
+	}
+	f, info, err := s.docs.open(name)
+	if err != nil {
+		return nil, failf(notFound, "no such path: %s", r.URL.Path)
+	}
+	defer f.Close()
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'"+closedPolicy) // of a file opened on its own
+	tag := fmt.Sprintf(`"%x-%x"`, info.ModTime().UnixMicro(), info.Size())
+	if withTag(w, r, tag, written{}) == (notModified{}) {
+		return notModified{}, nil
+	}
+	http.ServeContent(w, r, info.Name(), info.ModTime(), f)
+	return written{}, nil
+}
+
+// open opens a regular file in the directory of the distribution.
+func (d *docsSite) open(name string) (*os.File, fs.FileInfo, error) {
+	if d.swagger == "" || isWebURL(d.swagger) {
+		return nil, nil, fs.ErrNotExist
+	}
+	root, err := os.OpenRoot(d.swagger)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	info, err := root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrInvalid // opening a pipe might block forever
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := root.Open(name)
+	return f, info, err
+}
+
+// swaggerHTML is a page that loads a Swagger UI distribution from FILES.
+const swaggerHTML = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Stepwell API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="FILES/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="FILES/swagger-ui-bundle.js"></script>
+<script>` + swaggerStart + `</script>
+</body>
+</html>
+`
+
+// swaggerStart runs once the bundle is loaded. It derives the document's path from
+// the page's own, up to /api-docs, so that any prefix is kept.
+const swaggerStart = `window.onload = () => SwaggerUIBundle({
+  url: location.pathname.replace(/\/api-docs(\/.*)?$/, "") + "/api-docs/openapi.json",
+  dom_id: "#swagger-ui", deepLinking: true, validatorUrl: null
+});`
+
+// swaggerPage makes the page for a distribution and a request path.
+func swaggerPage(distribution, path string) webPage {
+	files, origin := swaggerFiles(path), ""
+	if isWebURL(distribution) {
+		files, origin = strings.TrimRight(distribution, "/"), " "+webOrigin(distribution)
+	}
+	page := strings.ReplaceAll(swaggerHTML, "FILES", html.EscapeString(files))
+	return newWebPage([]byte(page), "default-src 'none'; script-src 'self' "+contentHash([]byte(swaggerStart))+
+		origin+"; style-src 'self' 'unsafe-inline'"+origin+"; img-src 'self' data:"+origin+
+		"; font-src 'self' data:"+origin+"; connect-src 'self'")
+}
+
+// webOrigin returns scheme and host of a URL that checkSwaggerValue accepted.
+func webOrigin(s string) string {
+	scheme, rest, _ := strings.Cut(s, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	return scheme + "://" + host
+}
+
+// swaggerFiles returns the directory /api-docs/ui relative to the page's path.
+func swaggerFiles(path string) string {
+	path = path[max(strings.LastIndex(path, "/api-docs"), 0):] // without the prefix of a mount point
+	switch {
+	case strings.HasPrefix(path, "/api-docs/ui/"):
+		return "."
+	case path == "/api-docs/ui":
+		return "./ui"
+	}
+	return "./api-docs/ui"
+}
+
+// checkSwaggerFiles checks that docs.swagger_ui, if it is a directory, has the
+// files that the page loads.
+func checkSwaggerFiles(c *docsConfig) error {
+	if c.SwaggerUI == "" || isWebURL(c.SwaggerUI) {
+		return nil
+	}
+	for _, name := range []string{"swagger-ui.css", "swagger-ui-bundle.js"} {
+		info, err := os.Stat(filepath.Join(c.SwaggerUI, name))
+		if err == nil && !info.Mode().IsRegular() {
+			err = errors.New("not a regular file")
+		}
+		if p, ok := errors.AsType[*fs.PathError](err); ok {
+			err = p.Err
+		}
+		if err != nil {
+			return fmt.Errorf("docs.swagger_ui: %s in %s: %w", name, c.SwaggerUI, err)
+		}
+	}
+	return nil
+}

@@ -6,23 +6,46 @@ package main
 // its methods. A change goes through update: decide under the lock, append to
 // the journal, apply. Callers get copies, or lines that never change.
 //
-//	store.go            the store, its lock, changes, and what others ask of it
-//	store_index.go      tasks by state, template, label and time, and pages of them
-//	store_lines.go      the lines of ended tasks in memory; dead letters by reason and status; waiting for a task
-//	store_publish.go    domain events, and which of them each subscriber has
-//	store_events.go     the newest transitions for event streams, and whom they wake
-//	store_retention.go  which finished tasks and request keys are kept; packing after drops, and positions by id
-//	store_journal.go    the journal: records in memory, then on disk, many with one sync
-//	store_format.go     the lines of the files, store check, and what is sound of a damaged store
-//	store_recover.go    reading the files at a start
-//	store_snapshot.go   writing a snapshot beside the running service; reading lines ahead at a start
+//	store.go            the store: its lock, changes, and the waits of others
+//	store_view.go       copies of tasks, their logs and their lists
+//	store_index.go      the index of tasks by label and other values
+//	store_list.go       pages of tasks in order
+//	store_positions.go  the table of tasks by position, and packing
+//	store_walk.go       walks over all tasks in batches
+//	store_lines.go      the short lines of ended tasks
+//	store_letters.go    dead letters in their queue, and figures
+//	store_waiters.go    waiters for a task
+//	store_requests.go   repeated requests: the tasks of Idempotency-Keys
+//	store_retention.go  retention: which finished tasks are kept
+//	store_events.go     the newest events, their followers
+//	store_relay.go      the relay that tells event streams
+//	store_publish.go    domain events, subscriptions
+//	store_deliveries.go deliveries of domain events
+//	store_journal.go    the journal: its newest file, its status
+//	store_commit.go     group commit: the flusher writes the records of many with one sync
+//	store_files.go      the names in the directory (storeDir)
+//	store_space.go      space for the journal
+//	store_hang.go       the watch over a disk that hangs
+//	store_lock.go       the lock of the directory, and its place
+//	store_disk.go       the operations on files: open, rename, sync
+//	store_format.go     the format of the lines
+//	store_snapshot.go   writing a snapshot beside the running service
+//	store_recover.go    reading the files at a start: recovery, torn ends
+//	store_restore.go    restoring tasks from their lines
 //	store_state.go      the state document: export and import
-//	store_disk.go       the file operations, space for the journal, and the lock of the directory; waiting for the disk
+//	store_check.go      store check
+//	store_repair.go     store repair: salvage
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	"maps"
+	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -63,15 +86,6 @@ type store struct {
 
 	templatesMu sync.RWMutex
 	templates   map[string]*template // by hash, all that tasks refer to
-}
-
-// slot is the place of one task: live until it is over, then its line. It has
-// neither after the task was dropped.
-type slot struct {
-	live     *task
-	line     shortLine
-	in       *postings // its entry in the index
-	finished instant   // when the task finished, for retention; 0 before
 }
 
 // newStore returns an empty store without a journal.
@@ -393,115 +407,12 @@ func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
 	return uuid{}, false
 }
 
-// view returns a copy of a task that nobody changes.
-func (s *store) view(id uuid) (*task, error) {
-	s.mu.Lock()
-	kept, err := s.findLocked(id)
-	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	return s.taskIn(kept)
-}
-
-// holder is asked before about n bytes are taken for a copy of a large task. After
-// an error they are not taken. A nil holder is not asked.
-type holder interface{ hold(n int) error }
-
-// times asks a holder for n times the memory of the task, which is what a view of it
-// takes besides.
-type times struct {
-	by holder
-	n  int
-}
-
-func (t times) hold(n int) error {
-	if t.by == nil {
-		return nil
-	}
-	return t.by.hold(t.n * n)
-}
-
-const (
-	stepMemory = 512      // what a step of a copy takes, about
-	smallCopy  = 16 << 10 // nobody is asked for less
-	smallLine  = 1 << 10  // the line of a task with few steps
-)
-
-// askFor asks for the memory of a copy with this many steps.
-func askFor(steps int, h holder) error {
-	if n := steps * stepMemory; n > smallCopy && h != nil {
-		return h.hold(n)
-	}
-	return nil
-}
-
-// askForLine asks for the memory of the task in a line, if there is one.
-func askForLine(line shortLine, h holder) error {
-	if len(line) <= smallLine {
-		return nil
-	}
-	head, err := readTaskHead(line.text())
-	if err != nil {
-		return err
-	}
-	return askFor(stepTotal(&head.counts), h)
-}
-
-// ask asks for the memory of the task.
-func (l *taskLog) ask(h holder) error {
-	if l.line != nil {
-		return askForLine(l.line, h)
-	}
-	return askFor(l.steps, h)
-}
-
-// askForTask asks for the memory of a copy of a task.
-func (s *store) askForTask(id uuid, h holder) error {
-	l, err := s.logOf(id)
-	if err != nil {
-		return err
-	}
-	return l.ask(h)
-}
-
-// viewWithin is view; it asks for the memory.
-func (s *store) viewWithin(id uuid, h holder) (*task, error) {
-	s.mu.Lock()
-	pos, ok := s.byID.find(id)
-	if !ok {
-		s.mu.Unlock()
-		return nil, taskNotFound(id)
-	}
-	kept := s.slots[pos]
-	if t := kept.live; t != nil && len(t.steps)*stepMemory > smallCopy {
-		s.mu.Unlock()
-		if err := askFor(len(t.steps), h); err != nil {
-			return nil, err
-		}
-		return s.view(id)
-	}
-	kept = s.copyLocked(pos)
-	s.mu.Unlock()
-	return s.taskWithin(kept, h)
-}
-
 // taskWithin is taskIn; it asks for the memory.
 func (s *store) taskWithin(sl slot, h holder) (*task, error) {
 	if err := askForLine(sl.line, h); err != nil {
 		return nil, err
 	}
 	return s.taskIn(sl)
-}
-
-// viewObserved is view; an observer is told every record and transition of the
-// task.
-func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
-	l, err := s.logOf(id)
-	if err != nil {
-		return nil, err
-	}
-	return s.replayLog(l, obs, h)
 }
 
 // findLocked returns a copy of the slot of a task.
@@ -531,44 +442,6 @@ func (s *store) copyLocked(pos uint32) slot {
 		sl.live = s.decoded.find(pos, sl.line)
 	}
 	return sl
-}
-
-// listedTask is a task as it was when it was listed: a copy without its steps, or the
-// line of one that was over.
-type listedTask struct {
-	slot
-	at    instant
-	ready int // steps of a live one
-}
-
-// taskList is a page of tasks as they were when they were listed.
-type taskList struct {
-	tasks         []listedTask
-	total, before int        // tasks that match, and those of them up to the place that the query names
-	last          taskPlace  // of the last task of the page
-	counts        stateCount // by state, if the query asks for it
-	seq           uint64     // everything in the page is durable with it
-}
-
-// list returns one page of the matching tasks.
-func (s *store) list(q *taskQuery) (l taskList) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.index.list(q)
-	l = taskList{tasks: make([]listedTask, len(r.positions)), total: r.total, before: r.before, counts: r.counts}
-	now := s.clock.now()
-	for i, pos := range r.positions {
-		l.tasks[i] = listedTask{slot: s.slots[pos], at: now}
-		if t := l.tasks[i].live; t != nil {
-			l.tasks[i].live, l.tasks[i].ready = t.withoutSteps(), t.readySteps(now)
-		}
-		l.seq = max(l.seq, s.lastSeqLocked(pos))
-	}
-	if n := len(r.positions); n > 0 {
-		last := r.positions[n-1]
-		l.last = taskPlace{s.index.rank(q.order, last), s.seqAt(last)}
-	}
-	return l
 }
 
 // listed returns a listed task, perhaps without its steps, and how many of these are
@@ -631,16 +504,6 @@ func (s *store) close() error {
 	return s.journal.close()
 }
 
-// taskLog is what a task can be replayed from without a lock.
-type taskLog struct {
-	line shortLine // of a task that is over
-	id   uuid      // of a live task, like tpl, log and steps
-	tpl  *template
-	log  []byte
-
-	steps int
-}
-
 // logLocked returns the log of a task as it is now.
 func (s *store) logLocked(pos uint32) taskLog {
 	if t := s.slots[pos].live; t != nil {
@@ -660,15 +523,6 @@ func (s *store) replayLog(l taskLog, obs replayer, by holder) (*task, error) {
 	}
 	return replayRecords(l.id, l.tpl, l.log, obs)
 }
-
-// watchedStates are the states in which a task can become stale.
-var watchedStates = [...]taskState{
-	taskStepsInProcess, taskWaitingForDependencies, taskWaitingForRetry, taskBlockedByFailures,
-}
-
-// stalenessBatch is how many tasks a search looks at under the lock at a time.
-// A task counts once more for every 64 of its steps.
-const stalenessBatch = 256
 
 // eachWatchedLocked calls f for one batch of the tasks in watched states, in
 // the order of creation, from a position on. It returns the position to go on
@@ -692,14 +546,6 @@ func (s *store) eachWatchedLocked(from uint32, f func(t *task) error) (next uint
 	return from, true, nil
 }
 
-// watchedWalk walks the tasks in watched states by position. Tasks that it has
-// passed may change.
-type watchedWalk struct {
-	sets [len(watchedStates)]*bitset
-	next [len(watchedStates)]uint32
-	left [len(watchedStates)]bool
-}
-
 func (s *store) watchFrom(from uint32) *watchedWalk {
 	w := &watchedWalk{}
 	for i, state := range watchedStates {
@@ -707,21 +553,6 @@ func (s *store) watchFrom(from uint32) *watchedWalk {
 		w.next[i], w.left[i] = w.sets[i].next(from)
 	}
 	return w
-}
-
-func (w *watchedWalk) take() (uint32, bool) {
-	best := -1
-	for i := range w.sets {
-		if w.left[i] && (best < 0 || w.next[i] < w.next[best]) {
-			best = i
-		}
-	}
-	if best < 0 {
-		return 0, false
-	}
-	pos := w.next[best]
-	w.next[best], w.left[best] = w.sets[best].next(pos + 1)
-	return pos, true
 }
 
 // What others ask of the store.
@@ -825,42 +656,6 @@ func (c *change) awaitEnd(t *task) *waiter { return c.s.waiters.join(t.id, termi
 // letter finds a dead letter by its id.
 func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.find(id) }
 
-// logOf returns the log of a task.
-func (s *store) logOf(id uuid) (taskLog, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pos, ok := s.byID.find(id)
-	if !ok {
-		return taskLog{}, taskNotFound(id)
-	}
-	return s.logLocked(pos), nil
-}
-
-// maxStepsLooked is about how many steps a walk looks at under the lock at a time.
-const maxStepsLooked = 4096
-
-// eachInError calls f for every task that may have a step in error: for live ones
-// under the lock, which it takes for some tasks at a time.
-func (s *store) eachInError(f func(t *task)) error {
-	from := uint32(0)
-	for more := true; more; {
-		var lines []shortLine
-		lines, from, more = s.inErrorBatch(from, f)
-		for _, line := range lines {
-			text := line.text()
-			if h, err := readTaskHeader(text); err == nil && h.counts[stepInError] == 0 {
-				continue
-			}
-			t, err := s.readTaskLine(text)
-			if err != nil {
-				return fmt.Errorf("looking at failed steps: %w", err)
-			}
-			f(t)
-		}
-	}
-	return nil
-}
-
 // inErrorBatch calls f for the live ones of some tasks from a position on. It
 // returns the lines of the ended ones, and the position to go on from.
 func (s *store) inErrorBatch(from uint32, f func(t *task)) (lines []shortLine, next uint32, more bool) {
@@ -882,4 +677,995 @@ func (s *store) inErrorBatch(from uint32, f func(t *task)) (lines []shortLine, n
 		f(t)
 	}
 	return lines, from, true
+}
+
+// Waiting for the disk: an answer that tells of tasks, be it a success, a refusal or a
+// view, is given when what it tells is durable.
+
+// wait returns once everything up to a sequence is durable.
+func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
+
+// outwait is wait for those who also wait while the disk hangs.
+func (s *store) outwait(ctx context.Context, seq uint64) error {
+	return s.journal.await(ctx, seq, true)
+}
+
+// waitAll returns once every change made so far is durable.
+func (s *store) waitAll(ctx context.Context) error {
+	s.mu.Lock()
+	seq := s.seq
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// waitTask returns once every change of a task is durable. If there is no such task,
+// that includes the record that may have dropped it.
+func (s *store) waitTask(ctx context.Context, id uuid) error {
+	s.mu.Lock()
+	seq := s.seq
+	if pos, ok := s.byID.find(id); ok {
+		seq = s.lastSeqLocked(pos)
+	}
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// lastSeqLocked returns the sequence of the newest record of the task at a position, or 0
+// if everything is durable.
+func (s *store) lastSeqLocked(pos uint32) uint64 {
+	if s.journal.durable() >= s.seq {
+		return 0
+	}
+	if t := s.slots[pos].live; t != nil {
+		return t.lastSeq
+	}
+	return s.slots[pos].line.number(`,"last":`)
+}
+
+// refuse returns a refusal once everything that it may tell of is durable.
+func (s *store) refuse(ctx context.Context, refusal error) error {
+	if refusedForNow(refusal) {
+		return refusal // it tells of no task
+	}
+	return cmp.Or(s.waitAll(ctx), refusal)
+}
+
+// viewAfter returns a view of a task that was just changed, by the record with a
+// sequence, once that and everything in the view are durable. A task dropped since, which
+// happens if very few are kept, is returned as it was at its end.
+func (s *store) viewAfter(ctx context.Context, t *task, seq uint64) (*task, error) {
+	if err := s.wait(ctx, seq); err != nil {
+		return nil, err
+	}
+	v, err := s.view(t.id)
+	if kindOf(err) == taskMissing {
+		s.locked(func() { v, err = t.clone(), nil })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v, s.wait(ctx, v.lastSeq)
+}
+
+// follow returns a follower from a sequence on; from 0 it begins with the
+// oldest move held. If the log does not reach back to the sequence, or the
+// sequence is of another store, it begins with the oldest and has missed moves.
+func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.byID.find(filter.task); !ok && !filter.task.isZero() {
+		return nil, taskNotFound(filter.task)
+	}
+	if filter.kind == domainKind {
+		return s.followDomainLocked(filter, after), nil
+	}
+	log := &s.events
+	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
+	if after < log.lost || after > s.seq {
+		f.missed, f.after = after != 0, log.lost
+	}
+	f.next = log.after(f.after)
+	return f, nil
+}
+
+// followNow returns a follower from the newest durable record on, and the
+// sequence of that.
+func (s *store) followNow(filter eventFilter) (*follower, uint64, error) {
+	now := s.journal.published.Load()
+	f, err := s.follow(filter, now)
+	if err != nil {
+		return nil, 0, err
+	}
+	f.missed = false // in an empty store "now" is before everything
+	return f, now, nil
+}
+
+func (s *store) streamFigures() streamFigures {
+	l := &s.events
+	return streamFigures{l.relay.streams.Load(), l.delivered.Load(), l.cut.Load()}
+}
+
+// relayEvents tells followers of what is durable until it is stopped.
+func (s *store) relayEvents(stop <-chan struct{}) {
+	r := &s.events.relay
+	for {
+		news := s.journal.publishing.next()
+		r.tell(s)
+		select {
+		case <-stop:
+			return
+		case <-news:
+		}
+		pause := min(time.Duration(r.streams.Load()-1)*relayShare, relayPause)
+		if pause >= time.Millisecond && closedWithin(context.Background(), stop, pause) == nil {
+			return
+		}
+	}
+}
+
+// marksSince returns the marks of the durable moves from a number on, and the number of the next. If
+// there are too many, or some are gone, these are all marks.
+func (s *store) marksSince(from uint64) (marks eventMarks, end uint64) {
+	limit := s.journal.published.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := &s.events
+	end = log.show(limit)
+	if from >= log.first && end-from <= keptSpans*spanMoves {
+		log.addMarks(&marks, from, end)
+		return marks, end
+	}
+	for i := range marks {
+		marks[i] = math.MaxUint64
+	}
+	return marks, end
+}
+
+func (s *store) createdAt(pos uint32) instant { return s.slots[pos].created() }
+
+func (s *store) seqAt(pos uint32) uint64 {
+	if t := s.slots[pos].live; t != nil {
+		return t.seq
+	}
+	return s.slots[pos].line.number(`,"seq":`)
+}
+
+func (s *store) correlatedAt(id uuid) (uint32, bool) {
+	for _, tpl := range s.allTemplates() {
+		n := len(tpl.steps) + 1
+		pos, ok := s.byID.find(id.plus(-n))
+		if ok && len(s.slots[pos].in.key.tpl.steps)+1 == n {
+			by := s.labelsOf(pos, s.slots[pos])
+			return pos, by == nil || by.correlation.isZero()
+		}
+	}
+	return 0, false
+}
+
+// labelsOf returns the creation of the task that is indexed at a position, in this slot,
+// or nil if it has no label.
+func (s *store) labelsOf(pos uint32, sl slot) *creation {
+	if !s.index.labels.holders.has(pos) {
+		return nil
+	}
+	_, by, err := sl.origin()
+	if err != nil {
+		s.log.Error("a task's line cannot be read", "position", pos, "error", err)
+	}
+	return by
+}
+
+func (s *store) countsLocked() stateCounts {
+	c := stateCounts{steps: s.index.steps}
+	for i := range c.tasks {
+		c.tasks[i] = s.index.states[i].count()
+	}
+	return c
+}
+
+// lineOf returns the line of a task that is over.
+func (s *store) lineOf(t *task) shortLine {
+	line := t.appendTaskLine(s.room[:0])
+	s.room = s.order.shorten(line, line)
+	short := s.room[len(line):]
+	if len(line) > maxShortened {
+		s.room = nil
+	}
+	return append(make(shortLine, 0, len(short)), short...)
+}
+
+// deadLetters returns one page of the letters that match, newest first, and for each
+// the log of its task.
+func (s *store) deadLetters(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	page = s.dead.page(f, skip, limit)
+	logs = make([]taskLog, len(page))
+	for i, r := range page {
+		pos, _ := s.byID.find(r.task)
+		logs[i] = s.logLocked(pos)
+	}
+	return page, logs
+}
+
+// letterQueue returns the pending letters with the highest priority, highest
+// first; of one reason alone unless that is nil.
+func (s *store) letterQueue(only *dlqReason, now instant, limit int) ([]queuedLetter, error) {
+	s.mu.Lock()
+	rows := s.dead.queue(only, now, limit)
+	queue := make([]queuedLetter, len(rows))
+	ended := make([]shortLine, len(rows)) // lines of tasks that ended
+	for i, r := range rows {
+		queue[i].dlqRow = r
+		pos, _ := s.byID.find(r.task)
+		sl := &s.slots[pos]
+		if t := sl.live; t != nil {
+			queue[i].tpl, queue[i].state, queue[i].since = t.tpl, t.state, t.since
+		} else {
+			ended[i] = sl.line
+		}
+	}
+	s.mu.Unlock()
+	for i, line := range ended {
+		if line == nil {
+			continue
+		}
+		h, err := readTaskHeader(line.text())
+		if err != nil {
+			return nil, err
+		}
+		queue[i].tpl, queue[i].state, queue[i].since = s.template(h.template), h.state, h.completed
+	}
+	return queue, nil
+}
+
+// dlqFigures returns the statistics of the dead letter queue.
+func (s *store) dlqFigures() []dlqFigures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead.figures()
+}
+
+// await begins a wait for a task to enter one of the states. It is over at once
+// if the task is in one or can never be.
+func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pos, ok := s.byID.find(id)
+	if !ok {
+		return nil, taskNotFound(id)
+	}
+	state, err := s.stateLocked(pos)
+	if err != nil {
+		return nil, err
+	}
+	end, over := waitReached, wants.has(state)
+	if !over && state.final() {
+		end, over = waitEnded, true
+	}
+	if over {
+		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
+		n.finish(end, s.copyLocked(pos))
+		return n, nil
+	}
+	return s.waiters.join(id, wants, state), nil
+}
+
+// stateLocked returns the state of the task at a position.
+func (s *store) stateLocked(pos uint32) (taskState, error) {
+	if live := s.slots[pos].live; live != nil {
+		return live.state, nil
+	}
+	h, err := readTaskHeader(s.slots[pos].line.text())
+	return h.state, err
+}
+
+// stopWaiting ends a wait at its limit, with the task as it is, unless it has
+// ended.
+func (s *store) stopWaiting(n *waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found slot
+	if pos, ok := s.byID.find(n.task); ok && !n.finished() {
+		found = s.copyLocked(pos)
+	}
+	s.waiters.withdraw(n, waitTimedOut, found)
+}
+
+// notifyWaiters tells the waiters of a task which states it entered.
+func (s *store) notifyWaiters(t *task) {
+	if !s.waiters.hasNews(t.id) {
+		return
+	}
+	now := s.copyLocked(t.pos)
+	if now.live == nil && len(t.steps)*stepMemory <= smallCopy {
+		now.live = t.clone() // in less time than they would need to decode its line
+	}
+	s.waiters.notify(t.id, now)
+}
+
+// publish appends what a move of a step publishes. A start finds no fast events again.
+func (s *store) publish(t *task, i int, from, to stepState, at instant) {
+	end := t.published(i, from, to)
+	if end == nil {
+		return
+	}
+	l, starting := &s.events.domain, s.journal == nil
+	t.eachPublished(i, from, to, at, s.events.maker.seq, func(e domainEvent) {
+		if starting && e.fast() {
+			return
+		}
+		if l.append(e); !starting {
+			l.published[slices.Index(deliveryModeNames[:], e.mode)]++
+			if l.observer != nil {
+				l.observer(&e)
+			}
+		}
+	})
+	if !starting && end.withheld != nil {
+		eachMember(end.withheld, func(string, []byte) bool { l.withheld++; return true })
+	}
+}
+
+// followDomainLocked is follow for domain events.
+func (s *store) followDomainLocked(filter eventFilter, after uint64) *follower {
+	log := &s.events.domain
+	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
+	if after < log.gone || after > s.seq {
+		f.missed, f.after = after != 0, log.lost
+	}
+	f.next = log.after(f.after)
+	return f
+}
+
+// subscribe sets which events a subscriber gets; of a new one, those of later records.
+func (s *store) subscribe(name string, wants func(e *domainEvent) bool) error {
+	_, err := s.update(func(c *change) error {
+		if s.events.domain.subscription(name) == nil {
+			c.deliver(&subscriberMark{subscriber: name, from: max(s.seq, 1)})
+		}
+		sub := s.events.domain.subscription(name)
+		sub.wants, sub.next = wants, s.events.domain.after(sub.done)
+		sub.listed, sub.listDead = nil, 0
+		for i := range s.events.domain.held {
+			sub.list(&s.events.domain.held[i], s.events.domain.first+uint64(i))
+		}
+		return nil
+	})
+	return err
+}
+
+// nextFor returns the event that a subscriber gets next, once it is on disk.
+func (s *store) nextFor(name string) (e domainEvent, ok bool) {
+	limit := s.journal.published.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &s.events.domain
+	next := l.skip(l.subscription(name))
+	if next == nil || next.seq > limit {
+		return e, false
+	}
+	return *next, true
+}
+
+// settleLocked notes that a subscriber has an event, or that the event was given up. If the store
+// cannot take that, a restart sends the event again.
+func (s *store) settleLocked(name string, e *domainEvent, dead *deadNotice) error {
+	return s.updateLocked(func(c *change) error {
+		l := &s.events.domain
+		sub := l.subscription(name)
+		for _, lost := range sub.overtaken {
+			if lost.at = c.now; lost.seq != e.seq || lost.n != e.n { // that one was on its way
+				c.deliver(&subscriberMark{subscriber: name, dead: &lost})
+			}
+		}
+		sub.overtaken = nil
+		if sub.next < l.end() && sub.next >= l.first && l.held[sub.next-l.first].seq == e.seq {
+			sub.next++
+		}
+		d := &subscriberMark{subscriber: name, dead: dead}
+		if !l.goesOn(sub, e.seq) {
+			d.done = e.seq
+		}
+		if dead != nil || d.done > 0 && !e.fast() {
+			c.deliver(d)
+		}
+		return nil
+	})
+}
+
+// resent notes that a subscriber got an event that had been given up.
+func (s *store) resent(name string, x *deadNotice) error {
+	_, err := s.update(func(c *change) error {
+		c.deliver(&subscriberMark{subscriber: name, resent: x})
+		return nil
+	})
+	return err
+}
+
+// observeEvents has f called, under the store's lock, with each event that is published.
+func (s *store) observeEvents(f func(e *domainEvent)) { s.events.domain.observer = f }
+
+// news returns a channel that is closed when more is durable.
+func (s *store) news() <-chan struct{} { return s.journal.publishing.next() }
+
+// awaitedLocked returns the event that a subscriber waits for; nil for none.
+func (s *store) awaitedLocked(name string) *domainEvent {
+	sub := s.events.domain.subscription(name)
+	if sub == nil || sub.wants == nil {
+		return nil
+	}
+	return s.events.domain.skip(sub)
+}
+
+// waitingLocked counts the events that a subscriber waits for, and those given up.
+func (s *store) waitingLocked(name string) (waiting, dead int) {
+	l := &s.events.domain
+	sub := l.subscription(name)
+	if sub == nil || sub.wants == nil {
+		return 0, 0
+	}
+	if l.skip(sub) != nil {
+		for i := sub.next - l.first; i < uint64(len(l.held)); i++ {
+			waiting += boolCount(sub.wants(&l.held[i]))
+		}
+	}
+	return waiting, len(sub.dead)
+}
+
+// publishedLocked counts the events since the start by mode, and those withheld.
+func (s *store) publishedLocked() (published [deliveryModes]uint64, withheld uint64) {
+	return s.events.domain.published, s.events.domain.withheld
+}
+
+// deliveriesLocked returns some of the deliveries, the newest event first, and how many there
+// are. Fast events are none. It passes over those before the offset, and looks at no others.
+func (s *store) deliveriesLocked(f deliveryFilter, offset, limit int) (rows []deliveryRow, total int) {
+	var walks []*deliveryWalk
+	for _, sub := range s.events.domain.subscriptions {
+		if sub.wants != nil && (f.subscriber == "" || f.subscriber == sub.name) {
+			w := s.events.domain.walk(sub, f.status)
+			walks, total = append(walks, w), total+w.total
+		}
+	}
+	for n := 0; n < min(offset+limit, total); n++ {
+		var first *deliveryWalk
+		for _, w := range walks {
+			if w.next() && (first == nil || w.newer(first)) {
+				first = w
+			}
+		}
+		if first == nil {
+			break
+		}
+		if n >= offset {
+			rows = append(rows, first.row())
+		}
+		first.take()
+	}
+	return rows, total
+}
+
+// deliveryOf returns the delivery of an event to a subscriber, and the event.
+func (s *store) deliveryOf(name string, seq uint64, n int) (*deliveryRow, *domainEvent, error) {
+	var row deliveryRow
+	var e *domainEvent
+	s.locked(func() {
+		l := &s.events.domain
+		sub := l.subscription(name)
+		if x := sub.deadNotice(seq, n); x != nil {
+			row = deliveryRow{name, deliveryDead, false, *x}
+		}
+		for number := l.after(seq - 1); number < l.end() && l.held[number-l.first].seq == seq; number++ {
+			if r, ok := l.row(sub, number); ok && r.notice.n == n {
+				row, e = r, new(l.held[number-l.first])
+			}
+		}
+	})
+	if row.status == "" {
+		return nil, nil, failf(notFound, "there is no delivery %d-%d-%s", seq, n, name)
+	}
+	if e != nil {
+		return &row, e, nil
+	}
+	find := &eventFinder{seq: seq, n: n}
+	if _, err := s.viewObserved(row.notice.task, find, nil); err != nil {
+		return nil, nil, err
+	}
+	if find.event == nil {
+		return nil, nil, failf(notFound, "task %s has not published event %d of record %d", row.notice.task, n, seq)
+	}
+	return &row, find.event, nil
+}
+
+// droppedLine returns that line without its closing brace; nil if nothing was
+// dropped.
+func (s *store) droppedLine() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retain.dropped == 0 {
+		return nil
+	}
+	c := memberCoder{b: []byte{'{'}}
+	s.droppedMembers(&c, &s.lastID)
+	return c.b
+}
+
+func (s *store) droppedMembers(c *memberCoder, lastID *uuid) {
+	nonzero(c, "dropped", &s.retain.dropped)
+	c.id("last_id", lastID)
+}
+
+// droppedEarly counts a task that the limits would keep.
+func (s *store) droppedEarly(now instant) {
+	r := &s.retain
+	r.early++
+	if r.warned == 0 || now.sub(r.warned) >= earlyWarnedEvery {
+		r.warned = now
+		s.log.Warn("tasks take nearly all the memory that store.max_memory_mb allows: "+
+			"finished ones are dropped earlier than retention says", "limit_bytes", r.memory.most, "dropped_early", r.early)
+	}
+}
+
+// nextDrop returns the position of the task to drop next, if any, and whether only the
+// lack of memory requires that.
+func (s *store) nextDrop(now instant) (pos uint32, early, ok bool) {
+	r := &s.retain
+	for {
+		f, ok := r.queue.first()
+		early := ok && !r.over(f, now)
+		if !ok || early && !r.crowded() {
+			return 0, false, false
+		}
+		pos, ok := s.byID.find(f.id)
+		ok = ok && s.slots[pos].finished == f.at
+		if ok && (r.keeps(pos) || !early && s.awaited(pos)) {
+			return 0, false, false
+		}
+		r.queue.pop()
+		if ok {
+			return pos, early, true
+		}
+	}
+}
+
+// awaited reports whether a subscriber waits for what the task at a position published.
+func (s *store) awaited(pos uint32) bool {
+	if len(s.events.domain.subscriptions) == 0 {
+		return false
+	}
+	h, err := readTaskHead(s.slots[pos].line.text())
+	return err == nil && s.events.domain.awaited(s.template(h.template), h.lastSeq)
+}
+
+// retainUpTo sets the limits of a store that was just opened. The quotas, for tasks and
+// for what arrives, are shared with others.
+func (s *store) retainUpTo(l limits, memory, arriving *quota) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retain.limits, s.retain.memory, s.retain.arriving = l, memory, arriving
+	memory.used.Add(s.retain.bytes)
+	s.retain.queue = s.finishedInOrder()
+}
+
+// dropDue drops one batch of the tasks beyond the limits. It returns when to
+// call it again; 0 means never.
+func (s *store) dropDue(now instant) (next instant, err error) {
+	more, err := s.dropSome()
+	switch {
+	case err != nil:
+		return now.add(dropRetry), err
+	case more:
+		return now, nil
+	}
+	return s.nextDue(now), nil
+}
+
+// dropSome drops one batch of tasks, and reports whether there may be more to
+// drop.
+func (s *store) dropSome() (more bool, err error) {
+	_, err = s.update(func(c *change) error {
+		more = c.dropFinished(dropBatch)
+		return nil
+	})
+	return more, err
+}
+
+// finishedInOrder returns the finished tasks, the first to finish first.
+func (s *store) finishedInOrder() (q finishedQueue) {
+	q.items = make([]finishedTask, 0, s.retain.finished)
+	for pos := range s.slots {
+		if at := s.slots[pos].finished; at != 0 {
+			q.push(finishedTask{s.idLocked(uint32(pos)), at})
+		}
+	}
+	slices.SortStableFunc(q.items, func(a, b finishedTask) int { return cmp.Compare(a.at, b.at) })
+	return q
+}
+
+// nextDue returns when the task that finished first will be too old; without
+// any, when one that finishes now will be; 0 without a limit on age.
+func (s *store) nextDue(now instant) instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retain.age == 0 {
+		return 0
+	}
+	due := now.add(s.retain.age)
+	if f, ok := s.retain.queue.first(); ok {
+		due = min(due, f.at.add(s.retain.age))
+	}
+	return max(due, now+1)
+}
+
+// holdLocked keeps every task, at its position, until eachLine has passed it or until
+// release.
+func (s *store) holdLocked() {
+	s.retain.held++
+	s.retain.passed = 0
+	s.packing.walks++
+}
+
+// release undoes holdLocked, and drops the tasks that had to wait for it.
+func (s *store) release() {
+	s.mu.Lock()
+	s.retain.held--
+	s.retain.passed = 0
+	s.packing.walks--
+	s.mu.Unlock()
+	for more, err := true, error(nil); more && err == nil; {
+		more, err = s.dropSome()
+	}
+}
+
+// pack moves up to n tasks, if there are more than twice as many gaps as tasks,
+// or a pass is running.
+func (s *store) pack(n int) {
+	p := &s.packing
+	if p.walks > 0 {
+		return
+	}
+	if !p.on {
+		if p.holes <= p.floor+2*s.byID.count {
+			return
+		}
+		p.on, p.from, p.to = true, 0, 0
+	}
+	for work := 0; work < n*packLook; work++ {
+		switch {
+		case int(p.from) == len(s.slots):
+			s.endPacking()
+			return
+		case s.slots[p.from].vacant():
+		case p.from == p.to:
+			p.to++
+		default:
+			s.relocate(p.from, p.to)
+			p.to++
+			work += packLook - 1
+		}
+		p.from++
+	}
+}
+
+// endPacking gives up the positions above the highest task.
+func (s *store) endPacking() {
+	p := &s.packing
+	p.holes -= len(s.slots) - int(p.to)
+	p.on = false
+	s.slots = s.slots[:p.to]
+	if cap(s.slots) > 4*len(s.slots)+p.floor {
+		s.slots = slices.Clone(s.slots)
+	}
+	s.index.trim()
+}
+
+// relocate moves a task to a lower position, with no task between the two.
+func (s *store) relocate(from, to uint32) {
+	sl := s.slots[from]
+	s.slots[to], s.slots[from] = sl, slot{}
+	if sl.live != nil {
+		sl.live.pos = to
+	}
+	s.byID.move(s.idLocked(to), from, to)
+	s.index.relocate(from, to, sl.in, s.labelsOf(from, sl))
+}
+
+// idTable finds the position of a task by its id. It holds hashes instead of ids: only a position whose
+// task has the hash is looked at. It grows a part at a time, so that no insertion takes long.
+type idTable struct {
+	parts [256]idPart // by the upper bits of the hash
+	count int
+	idAt  func(pos uint32) uuid
+}
+
+// idPart is a hash table with linear probing. A cell has the lower half of a hash, then the position plus one;
+// zero is an empty cell.
+type idPart struct {
+	cells []uint64
+	count int
+}
+
+var idSeed = maphash.MakeSeed()
+
+// part returns the part of an id, and the upper half of its cell. Ids that differ only in the bits of
+// idsNear, such as those of tasks created one after the other, get neighbouring cells: a start finds these in the
+// same cache lines.
+func (t *idTable) part(id uuid) (p *idPart, hash uint64) {
+	last := uint64(id[15]) | uint64(id[14])<<8&idsNear
+	id[14], id[15] = id[14]&^(idsNear>>8), 0
+	h := maphash.Bytes(idSeed, id[:])&^idsNear | last
+	return &t.parts[h>>56], h << 32
+}
+
+const idsNear = 1<<9 - 1 // masks the bits of an id that the hash keeps as they are
+
+// seek returns the index of a cell with a hash and a position for which f returns true, or else that of the
+// empty cell in its place.
+func (p *idPart) seek(hash uint64, f func(pos uint32) bool) (i int, found bool) {
+	for i = int(hash>>32) & (len(p.cells) - 1); p.cells[i] != 0; i = (i + 1) & (len(p.cells) - 1) {
+		if c := p.cells[i]; c>>32 == hash>>32 && f(uint32(c)-1) {
+			return i, true
+		}
+	}
+	return i, false
+}
+
+// find returns the position of the task with an id.
+func (t *idTable) find(id uuid) (pos uint32, ok bool) {
+	p, hash := t.part(id)
+	if p.count == 0 {
+		return 0, false
+	}
+	i, ok := p.seek(hash, func(pos uint32) bool { return t.idAt(pos) == id })
+	if !ok {
+		return 0, false
+	}
+	return uint32(p.cells[i]) - 1, true
+}
+
+// add adds an id that the table does not have.
+func (t *idTable) add(id uuid, pos uint32) {
+	p, hash := t.part(id)
+	p.reserve(p.count + 1)
+	p.put(hash | uint64(pos+1))
+	p.count++
+	t.count++
+}
+
+func (p *idPart) put(cell uint64) {
+	i, _ := p.seek(cell, func(uint32) bool { return false })
+	p.cells[i] = cell
+}
+
+// reserve makes room for so many ids.
+func (t *idTable) reserve(ids int) {
+	for i := range t.parts {
+		t.parts[i].reserve(ids / len(t.parts))
+	}
+}
+
+func (p *idPart) reserve(ids int) {
+	if n := len(p.cells); ids <= n/4*3 {
+		return
+	}
+	old := p.cells
+	p.cells = make([]uint64, max(8, 1<<bits.Len(uint(ids+ids/3))))
+	clear(p.cells) // writes every page now: one that was only read would fault again at its first write
+	for _, c := range old {
+		if c != 0 {
+			p.put(c)
+		}
+	}
+}
+
+// move notes that the task with an id has moved.
+func (t *idTable) move(id uuid, from, to uint32) {
+	p, hash := t.part(id)
+	i, _ := p.seek(hash, func(pos uint32) bool { return pos == from })
+	p.cells[i] = hash | uint64(to+1)
+}
+
+// remove removes an id. Cells after it move to where they are found.
+func (t *idTable) remove(id uuid) {
+	p, hash := t.part(id)
+	if p.count == 0 {
+		return
+	}
+	i, ok := p.seek(hash, func(pos uint32) bool { return t.idAt(pos) == id })
+	if !ok {
+		return
+	}
+	last := len(p.cells) - 1
+	for j := (i + 1) & last; p.cells[j] != 0; j = (j + 1) & last {
+		if home := int(p.cells[j]>>32) & last; (j-home)&last >= (j-i)&last {
+			p.cells[i], i = p.cells[j], j
+		}
+	}
+	p.cells[i] = 0
+	p.count--
+	t.count--
+}
+
+// keepRequests sets how long the requests of a store that was just opened are kept.
+func (s *store) keepRequests(l requestLimits) {
+	s.locked(func() { s.requests.limit(l, s.clock.now()) })
+}
+
+// beginRequest marks a request as being answered, until endRequest is called
+// with the flight. If an earlier request with the key was answered, it returns
+// the task which that created instead, or why it cannot.
+func (s *store) beginRequest(m requestMark) (earlier uuid, flight *requestMark, err error) {
+	if m == (requestMark{}) {
+		return earlier, nil, nil
+	}
+	s.mu.Lock()
+	x, now := s.requests, s.clock.now()
+	x.forget(now)
+	other, gone := x.flights[m.key], x.dropped[m.key]
+	id, done := x.tasks[m.key]
+	var kept slot
+	switch {
+	case other != nil:
+	case done:
+		pos, _ := s.byID.find(id)
+		kept = s.slots[pos] // a task's creation never changes
+	case gone != nil && !x.expired(gone.at, now):
+	default:
+		flight = &m
+		x.flights[m.key] = flight
+	}
+	s.mu.Unlock()
+	switch {
+	case flight != nil:
+	case other != nil && *other != m, other == nil && !done && gone.requestMark != m:
+		err = otherBody()
+	case other != nil:
+		err = &failure{kind: conflict, retryAfter: flightRetryTime,
+			message: "the first request with this Idempotency-Key is still being answered"}
+	case done:
+		earlier, err = kept.madeBy(m)
+	default:
+		err = droppedTask(gone.task)
+	}
+	return earlier, flight, err
+}
+
+// endRequest lets later requests with the key find this one's task. After a
+// reset a flight may be unknown; it is ignored then.
+func (s *store) endRequest(flight *requestMark) {
+	if flight == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.requests.flights[flight.key] == flight {
+		delete(s.requests.flights, flight.key)
+	}
+}
+
+// writeRequests passes the lines of those of the dropped requests that are still kept to
+// add, without their closing braces.
+func (s *store) writeRequests(dropped []*droppedRequest, add func(line []byte) error) error {
+	var buf []byte
+	for batch := range slices.Chunk(dropped, snapshotBatch) {
+		s.locked(func() {
+			batch = slices.DeleteFunc(slices.Clone(batch), func(d *droppedRequest) bool { return !s.requests.holds(d) })
+		})
+		for _, d := range batch {
+			c := memberCoder{b: append(buf[:0], '{')}
+			d.members(&c)
+			if err := add(c.b); err != nil {
+				return err
+			}
+			buf = c.b
+		}
+	}
+	return nil
+}
+
+// writeTemplates passes every template's line to add, without its closing
+// brace.
+func (s *store) writeTemplates(add func(line []byte) error) error {
+	var buf []byte
+	for _, tpl := range s.allTemplates() {
+		buf = append(append(buf[:0], `{"hash":"`...), tpl.hash...)
+		buf = append(append(buf, `","definition":`...), tpl.json...)
+		if err := add(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allTemplates returns all templates that tasks refer to, sorted by hash.
+func (s *store) allTemplates() []*template {
+	s.templatesMu.RLock()
+	defer s.templatesMu.RUnlock()
+	all := make([]*template, 0, len(s.templates))
+	for _, t := range s.templates {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *template) int { return cmp.Compare(a.hash, b.hash) })
+	return all
+}
+
+// lineBatch appends the lines of the tasks at positions from up to to, under the
+// lock, or of the first of these. It returns the position to go on from.
+func (s *store) lineBatch(lines []shortLine, from, to int) ([]shortLine, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retain.passed = from
+	for took := 0; from < to && took < lineBatchBytes; from++ {
+		line := s.slots[from].line
+		if live := s.slots[from].live; live != nil {
+			line = live.appendTaskLine(nil)
+		}
+		if line != nil {
+			lines = append(lines, line)
+			took += len(line)
+		}
+	}
+	return lines, from
+}
+
+// keepTasks adds the tasks at positions from up to to, under the lock, and returns to.
+func (s *store) keepTasks(cut *stateCut, from, to int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pos := from; pos < to; pos++ {
+		switch sl := &s.slots[pos]; {
+		case sl.live != nil:
+			l := s.logLocked(uint32(pos))
+			cut.tasks = append(cut.tasks, keptTask{live: &l})
+		case sl.line != nil:
+			cut.tasks = append(cut.tasks, keptTask{line: sl.line})
+		}
+	}
+	return to
+}
+
+// writeTasks passes every task as it was at the cut to add.
+func (s *store) writeTasks(cut *stateCut, add func(line []byte) error) error {
+	for i := range cut.tasks {
+		line, err := s.lineAt(&cut.tasks[i], cut.seq)
+		if err != nil {
+			return err
+		}
+		cut.tasks[i] = keptTask{}
+		if err := add(line[:len(line)-1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lineAt returns the line of a task without the records after a sequence. The task was
+// created by then.
+func (s *store) lineAt(k *keptTask, seq uint64) ([]byte, error) {
+	l := k.live
+	if l == nil {
+		line := k.line.text()
+		h, err := readTaskHead(line)
+		if err != nil || h.lastSeq <= seq {
+			return line, err
+		}
+		l = &taskLog{id: h.id, tpl: s.template(h.template), log: h.log[1 : len(h.log)-1]}
+	}
+	log, err := logUpTo(l.log, seq)
+	if err != nil {
+		return nil, err
+	}
+	t, err := replayRecords(l.id, l.tpl, log, unobserved{})
+	if err != nil {
+		return nil, err
+	}
+	return t.appendTaskLine(nil), nil
+}
+
+// keptTemplates returns the templates of the tasks, by hash.
+func (s *store) keptTemplates() map[string]*template {
+	s.templatesMu.RLock()
+	defer s.templatesMu.RUnlock()
+	return maps.Clone(s.templates)
 }

@@ -6,15 +6,12 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // move is one transition with everything that is reported about it, because its
@@ -455,39 +452,6 @@ type follower struct {
 	waits  *eventNews // asked for before it last read
 }
 
-// follow returns a follower from a sequence on; from 0 it begins with the
-// oldest move held. If the log does not reach back to the sequence, or the
-// sequence is of another store, it begins with the oldest and has missed moves.
-func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.byID.find(filter.task); !ok && !filter.task.isZero() {
-		return nil, taskNotFound(filter.task)
-	}
-	if filter.kind == domainKind {
-		return s.followDomainLocked(filter, after), nil
-	}
-	log := &s.events
-	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
-	if after < log.lost || after > s.seq {
-		f.missed, f.after = after != 0, log.lost
-	}
-	f.next = log.after(f.after)
-	return f, nil
-}
-
-// followNow returns a follower from the newest durable record on, and the
-// sequence of that.
-func (s *store) followNow(filter eventFilter) (*follower, uint64, error) {
-	now := s.journal.published.Load()
-	f, err := s.follow(filter, now)
-	if err != nil {
-		return nil, 0, err
-	}
-	f.missed = false // in an empty store "now" is before everything
-	return f, now, nil
-}
-
 // ended returns a channel that is closed when the service ends.
 func (f *follower) ended() <-chan struct{} { return f.store.events.closed }
 
@@ -503,18 +467,14 @@ func (f *follower) others() int64 { return f.store.events.relay.streams.Load() -
 
 // sent counts moves written to a stream, cutOff a stream ended for being slow.
 func (f *follower) sent(moves int) { f.store.events.delivered.Add(uint64(moves)) }
-func (f *follower) cutOff()        { f.store.events.cut.Add(1) }
+
+func (f *follower) cutOff() { f.store.events.cut.Add(1) }
 
 // streamFigures counts what the event streams did.
 type streamFigures struct {
 	open      int64
 	delivered uint64 // moves written
 	cut       uint64 // streams that were too slow
-}
-
-func (s *store) streamFigures() streamFigures {
-	l := &s.events
-	return streamFigures{l.relay.streams.Load(), l.delivered.Load(), l.cut.Load()}
 }
 
 // eventChunk holds the events that a follower took from the log.
@@ -657,222 +617,4 @@ func (m *move) states() (from, to string) {
 		from = f.String()
 	}
 	return from, stepState(m.to).String()
-}
-
-// Waiting for news of the event log. A relay looks at each transition once and wakes only the followers
-// whose filter may select it. Filters and transitions are compared by marks: a namespace and a task have
-// one each, which others may have too.
-
-// allMarks is how many marks there are.
-const allMarks = 1024
-
-// everyMark is the mark of a filter that selects transitions of every task.
-const everyMark = -1
-
-// eventMarks is a set of marks.
-type eventMarks [allMarks / 64]uint64
-
-func (m *eventMarks) add(mark int)      { m[mark/64] |= 1 << (mark % 64) }
-func (m *eventMarks) has(mark int) bool { return m[mark/64]>>(mark%64)&1 != 0 }
-
-func taskMark(id uuid) int { return (int(id[14])<<8 | int(id[15])) % allMarks }
-
-func namespaceMark(name string) int {
-	mark := uint32(2166136261) // FNV-1a
-	for i := range len(name) {
-		mark = (mark ^ uint32(name[i])) * 16777619
-	}
-	return int(mark % allMarks)
-}
-
-// mark returns a mark of all that the filter selects.
-func (f *eventFilter) mark() int {
-	switch {
-	case !f.task.isZero():
-		return taskMark(f.task)
-	case f.namespace != "":
-		return namespaceMark(f.namespace)
-	}
-	return everyMark
-}
-
-// addMarks adds the marks of the moves from a number up to another.
-func (l *eventLog) addMarks(marks *eventMarks, from, to uint64) {
-	var task uuid
-	for ; from < to; from++ {
-		if m := l.move(from); m.task != task {
-			task = m.task
-			marks.add(taskMark(task))
-			marks.add(namespaceMark(l.maker.templates[m.template].namespace))
-		}
-	}
-}
-
-// eventSpan holds the marks of spanMoves moves in a row, so that followers need not look at each.
-type eventSpan struct {
-	end   uint64 // number of the move after them; 0 for none
-	marks eventMarks
-}
-
-const (
-	spanMoves = 64
-	keptSpans = 256
-)
-
-// spanAt returns the span that begins with a move. All of its moves are held.
-func (l *eventLog) spanAt(number uint64) *eventSpan {
-	span := &l.spans[number/spanMoves%keptSpans]
-	if span.end != number+spanMoves {
-		*span = eventSpan{end: number + spanMoves}
-		l.addMarks(&span.marks, number, span.end)
-	}
-	return span
-}
-
-// show returns the number of the first move that followers may not see yet, when they may see those of
-// the records up to a sequence.
-func (l *eventLog) show(seq uint64) uint64 {
-	l.shown = max(l.shown, l.first)
-	for end := l.end(); l.shown < end && l.move(l.shown).seq <= seq; {
-		l.shown++
-	}
-	return l.shown
-}
-
-// eventRelay tells followers that there may be something for them. It runs while streams are open.
-type eventRelay struct {
-	streams atomic.Int64 // open now; changed under mu
-
-	mu      sync.Mutex         // taken before the store's; it guards all news too
-	stop    chan struct{}      // closed when the last stream is
-	waiting map[int]*eventNews // not told, by mark
-	told    uint64             // number of the first move that it has not told of
-}
-
-// eventNews wakes the followers with the same mark.
-type eventNews struct {
-	done chan struct{} // closed when there may be something for them
-	from uint64        // number of the first move that may be, once it is closed
-}
-
-// open counts a stream, and starts the relay for the first.
-func (r *eventRelay) open(s *store) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.streams.Add(1) == 1 {
-		r.stop = make(chan struct{})
-		go s.relayEvents(r.stop)
-	}
-}
-
-// close counts a stream no more, and stops the relay after the last.
-func (r *eventRelay) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.streams.Add(-1) == 0 {
-		close(r.stop)
-	}
-}
-
-// relayShare is how long the relay lets moves collect for each stream besides the first, at most
-// relayPause, so that one look serves many.
-const (
-	relayShare = 10 * time.Microsecond
-	relayPause = 10 * time.Millisecond
-)
-
-// relayEvents tells followers of what is durable until it is stopped.
-func (s *store) relayEvents(stop <-chan struct{}) {
-	r := &s.events.relay
-	for {
-		news := s.journal.publishing.next()
-		r.tell(s)
-		select {
-		case <-stop:
-			return
-		case <-news:
-		}
-		pause := min(time.Duration(r.streams.Load()-1)*relayShare, relayPause)
-		if pause >= time.Millisecond && closedWithin(context.Background(), stop, pause) == nil {
-			return
-		}
-	}
-}
-
-// tell wakes the followers for whom there may be something among the durable moves.
-func (r *eventRelay) tell(s *store) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	marks, end := s.marksSince(r.told)
-	for mark, n := range r.waiting {
-		if mark == everyMark || marks.has(mark) {
-			n.from = r.told
-			close(n.done)
-			delete(r.waiting, mark)
-		}
-	}
-	r.told = end
-}
-
-// marksSince returns the marks of the durable moves from a number on, and the number of the next. If
-// there are too many, or some are gone, these are all marks.
-func (s *store) marksSince(from uint64) (marks eventMarks, end uint64) {
-	limit := s.journal.published.Load()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	log := &s.events
-	end = log.show(limit)
-	if from >= log.first && end-from <= keptSpans*spanMoves {
-		log.addMarks(&marks, from, end)
-		return marks, end
-	}
-	for i := range marks {
-		marks[i] = math.MaxUint64
-	}
-	return marks, end
-}
-
-// news returns a channel that is closed when more for the follower is durable, perhaps also at other
-// times. The follower asks for it before it reads, and calls skip before it reads again.
-func (f *follower) news() <-chan struct{} {
-	r := &f.store.events.relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	mark := f.filter.mark()
-	n := r.waiting[mark]
-	if n == nil {
-		n = &eventNews{done: make(chan struct{})}
-		if r.waiting == nil {
-			r.waiting = map[int]*eventNews{}
-		}
-		r.waiting[mark] = n
-	}
-	f.waits = n
-	return n.done
-}
-
-// skip passes over moves that the filter excludes, as the relay knows, after the follower has read all
-// that there were.
-func (f *follower) skip() {
-	if f.filter.kind == domainKind {
-		return
-	}
-	r := &f.store.events.relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	from := f.waits.from
-	if r.waiting[f.filter.mark()] == f.waits { // not told
-		from = r.told
-	}
-	f.next = max(f.next, from)
-}
-
-// releaseWaiters ends every wait and the event streams, because the service ends. Later
-// waits end at once, for the reason that was given first.
-func (s *store) releaseWaiters(why waitEnd) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiters.closed = cmp.Or(s.waiters.closed, why)
-	s.events.close()
-	s.waiters.releaseAll(why)
 }

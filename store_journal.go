@@ -15,11 +15,160 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
+
+// opened opens a file to write it, which is no sign of a copy.
+func (j *journal) opened(name string, open func(string) (diskFile, error)) (diskFile, error) {
+	f, err := open(j.path(name))
+	if err == nil && j.copies.reads != nil {
+		if j.copies.look(); j.copies.open[name] > 0 {
+			j.copies.open[name]--
+		}
+	}
+	return f, err
+}
+
+// vanish calls do, which takes a name away, as soon as no copy goes on.
+func (j *journal) vanish(name string, do func() error) error {
+	if err := j.awaitCopies(); err != nil {
+		return err
+	}
+	return j.vanishNow(name, do)
+}
+
+// vanishNow calls do, which takes a name away. The caller has just seen that no copy goes on. A copy opens
+// every name that it has listed: if one began just before do, it finds an empty file of that name, which stays
+// for the next snapshot and means nothing.
+func (j *journal) vanishNow(name string, do func() error) error {
+	err := do()
+	if err == nil && j.copied() {
+		if f, err := j.opened(name, j.o.fs.create); err == nil {
+			f.Close()
+		}
+	}
+	return err
+}
+
+// whole reports whether a copy has every file.
+func (c *copyWatch) whole(disk diskFS, dir string) bool {
+	for _, name := range append(storeFiles[:], snapshotTemp) {
+		if _, _, err := disk.identify(filepath.Join(dir, name)); err == nil && !c.taken[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// dropFile closes a temporary file, and removes it unless its name leads to another file. Beside a
+// copy, or if that fails, it leaves the file for the next snapshot or start.
+func (j *journal) dropFile(f diskFile, name string) {
+	mine, idErr := f.id()
+	copied := j.copied()
+	if copied {
+		f.truncate(0)
+	}
+	f.Close()
+	now, _, err := j.o.fs.identify(j.path(name))
+	if err == nil && idErr == nil && now == mine && !copied {
+		err = j.vanish(name, func() error { return j.o.fs.remove(j.path(name)) })
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		j.o.log.Warn("a temporary file stays until the next start", "file", j.path(name), "error", err)
+	}
+}
+
+// copied reports whether a copy goes on for which the journal's files stay as they are. The
+// journal must not outgrow its snapshot without end.
+func (j *journal) copied() bool {
+	return j.fileBytes.Load()+j.oldBytes.Load() < copyGrowth*j.snapshotThreshold() && j.copies.underWay(j.o.fs, j.o.dir)
+}
+
+// awaitSwitch returns when names may come to lead to other files: the directory is still that of this
+// store, and nobody copies it, not even since the flusher was asked, which may take as long as a sync.
+func (j *journal) awaitSwitch() error {
+	for {
+		if err := j.awaitCopies(); err != nil {
+			return err
+		}
+		if err := j.ask(func() error { return j.checkPlace(true) }); err != nil || !j.copied() {
+			return err
+		}
+	}
+}
+
+// awaitCopies returns when no copy goes on or nothing can be written any more, or an error if the journal is
+// closed first.
+func (j *journal) awaitCopies() error {
+	for !j.halted.Load() && j.copied() {
+		if closedWithin(context.Background(), j.copies.leave, copyRecheck) == nil {
+			return errors.New("the service ends while its files are copied")
+		}
+	}
+	return nil
+}
+
+// behind returns a refusal of new work, or nil while the disk keeps up.
+func (j *journal) behind() error {
+	if n := j.backlog.Load(); n >= j.most {
+		return fellBehind(n)
+	}
+	return nil
+}
+
+func fellBehind(n int64) error {
+	return &failure{kind: backpressure, retryAfter: backlogRetryAfter,
+		message: fmt.Sprintf("the disk does not keep up: %d bytes wait for it; nothing was changed", n)}
+}
+
+// noteLate notes that an operation of the disk hangs, or that one goes on. Who waits is
+// answered at the first.
+func (j *journal) noteLate(late bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case late && j.late == 0:
+		close(j.hung)
+		j.o.log.Warn("the disk hangs: changes are refused until it goes on", "dir", j.o.dir, "after", j.o.slow.String())
+	case !late && j.late == 1:
+		j.hung = make(chan struct{})
+		j.o.log.Info("the disk goes on: changes are taken again", "dir", j.o.dir)
+	}
+	if late {
+		j.late++
+	} else {
+		j.late--
+	}
+	j.hangs.Store(j.late > 0)
+}
+
+// hangError says that the disk hangs.
+func (j *journal) hangError() error {
+	return fmt.Errorf("the disk has not answered for more than %s (store.slow_seconds)", j.o.slow)
+}
+
+// extendSoon extends the space, and goes on without it if the disk takes long.
+func (j *journal) extendSoon() {
+	if !j.extending.CompareAndSwap(false, true) {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.watchSpace.during(j.space.extend)
+		j.extending.Store(false)
+	}()
+	receiveWithin(done, spacePatience)
+}
+
+// noteWhere notes the place of a store that was just opened.
+func (j *journal) noteWhere() {
+	j.place.dir, _, _ = j.o.fs.identify(j.o.dir) // a disk in memory has neither
+	j.place.lock, _, _ = j.o.fs.identify(j.path(lockName))
+}
 
 // syncMode is when records count as durable.
 type syncMode uint8
@@ -61,14 +210,6 @@ type journalOptions struct {
 	now      func() instant  // for times in the status and in headers
 	until    context.Context // reading the files fails when it ends; nil for never
 	shows    *readProgress   // of reading the files; nil for nobody
-}
-
-// commitGroup is a set of records that go to disk together, and the callers
-// that wait for them.
-type commitGroup struct {
-	done    chan struct{} // closed when err is final
-	err     error
-	waiters int
 }
 
 // journal is the append-only file of a store. Any goroutine may call reserve,
@@ -453,56 +594,6 @@ func (j *journal) skipTo(seq uint64) {
 	j.publish(seq)
 }
 
-// wait returns once the records up to seq are as durable as the mode promises:
-// synced in mode syncAlways, at once in the others. After a failed write it
-// returns a *failure of kind unavailable: the records may be on disk or not. So it
-// does while the disk hangs. If ctx ends first it returns ctx's error, and the
-// records still go to disk.
-func (j *journal) wait(ctx context.Context, seq uint64) error { return j.await(ctx, seq, false) }
-
-// await is wait. A patient caller also waits while the disk hangs, and may flush itself; ctx does not end that.
-func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
-	if j.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.halted.Load() {
-		return nil
-	}
-	if patient && !j.crowded.Load() {
-		if j.flushHere(); ctx.Err() != nil {
-			return fmt.Errorf("wait for the journal: %w", ctx.Err())
-		}
-	}
-	g, hung, err := j.join(seq)
-	if g == nil {
-		return err
-	}
-	if patient {
-		hung = nil
-	}
-	select {
-	case <-g.done:
-		return g.err
-	case <-hung:
-		f := unknownOutcome(nil)
-		f.message += fmt.Sprintf(": %v", j.hangError())
-		f.retryAfter = retryAfterFull
-		return f
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the journal: %w", ctx.Err())
-	}
-}
-
-// flushHere flushes in the caller's goroutine if nobody writes. A caller who waits alone saves two
-// switches between goroutines.
-func (j *journal) flushHere() {
-	select {
-	case j.turn <- struct{}{}:
-		if !j.halted.Load() {
-			j.watch.during(func() error { return j.flush(true) })
-		}
-		<-j.turn
-	default:
-	}
-}
-
 // join returns the group that seq goes to disk with, or nil if the answer, err,
 // is already known; and the channel that is closed when the disk hangs.
 func (j *journal) join(seq uint64) (g *commitGroup, hung chan struct{}, err error) {
@@ -522,22 +613,6 @@ func (j *journal) join(seq uint64) (g *commitGroup, hung chan struct{}, err erro
 		offerToken(j.wake)
 	}
 	return joinGroup(&j.collecting), j.hung, nil
-}
-
-func joinGroup(g **commitGroup) *commitGroup {
-	if *g == nil {
-		*g = &commitGroup{done: make(chan struct{})}
-	}
-	(*g).waiters++
-	return *g
-}
-
-// unknownOutcome is the error for callers whose records may be on disk or not.
-func unknownOutcome(cause error) *failure {
-	f := failf(unavailable, "outcome unknown: the change may have been stored or not")
-	f.cause = cause
-	f.retryAfter = retryAfterBroken
-	return f
 }
 
 // publish lets followers see the records up to seq.
@@ -596,147 +671,6 @@ func (j *journal) close() error {
 		j.closeErr = errors.Join(j.closeErr, j.lock.Close())
 	})
 	return j.closeErr
-}
-
-// flusherAsk is work for the flusher between two groups.
-type flusherAsk struct {
-	do    func() error
-	reply chan error // holds one
-}
-
-// flusherTimers are the flusher's timers, in real time.
-type flusherTimers struct {
-	lazy    *time.Timer // the next flush of records that nobody waits for
-	sync    *time.Timer // the next sync in mode syncInterval
-	retry   *time.Timer // the next try on a full disk
-	syncing bool        // sync is running
-}
-
-// stoppedTimer returns a timer that runs only after a Reset.
-func stoppedTimer() *time.Timer {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}
-
-// run is the flusher. Errors of a flush go to the callers that wait, by fail.
-func (j *journal) run() {
-	defer close(j.done)
-	t := flusherTimers{lazy: stoppedTimer(), sync: stoppedTimer(), retry: stoppedTimer()}
-	defer t.lazy.Stop()
-	defer t.sync.Stop()
-	defer t.retry.Stop()
-	place := time.NewTicker(placeRecheck)
-	defer place.Stop()
-	for {
-		select {
-		case <-place.C:
-			j.during(func() error { return j.checkPlace(true) })
-		case <-j.wake:
-			if j.crowded.Load() {
-				runtime.Gosched() // callers answered just now come back with more: one sync fewer
-			}
-			j.flushWatched(true)
-			t.lazy.Reset(lazyFlush) // what came meanwhile is new
-		case <-j.dirty:
-			t.lazy.Reset(lazyFlush)
-		case <-t.lazy.C:
-			if j.flushLazy() {
-				t.lazy.Reset(lazyFlush)
-			}
-		case <-t.sync.C:
-			t.syncing = false
-			j.flushWatched(true)
-		case <-j.space.short:
-			t.retry.Reset(spaceRetry)
-		case <-t.retry.C:
-			j.during(j.space.extend)
-		case a := <-j.asks:
-			a.reply <- j.during(a.do)
-		case <-j.quit:
-			j.during(j.finish)
-			return
-		}
-		if j.o.sync == syncInterval && j.unsynced && !t.syncing {
-			t.syncing = true
-			t.sync.Reset(j.o.interval)
-		}
-	}
-}
-
-// ask has the flusher call do, and returns its error.
-func (j *journal) ask(do func() error) error {
-	a := flusherAsk{do, make(chan error, 1)}
-	select {
-	case j.asks <- a:
-		return <-a.reply
-	case <-j.done:
-		return errors.New("the store is closed")
-	}
-}
-
-// gather keeps the records of several changes for one sync until end is called, unless somebody
-// waits for some of them before. Until end nothing may be waited for but the changes.
-func (s *store) gather() (end func()) {
-	s.journal.gathering.Add(1)
-	return func() { s.journal.gathering.Add(-1) }
-}
-
-// flushLazy flushes what came since the last look, unless more belongs to it, and reports
-// whether to look again. If not, the next record starts the timer.
-func (j *journal) flushLazy() bool {
-	if j.gathering.Load() > 0 {
-		return true
-	}
-	j.mu.Lock()
-	j.lazyOn = len(j.buf) > 0
-	on := j.lazyOn
-	j.mu.Unlock()
-	if on {
-		j.flushWatched(j.o.sync == syncAlways)
-	}
-	return on
-}
-
-func (j *journal) flushWatched(sync bool) { j.during(func() error { return j.flush(sync) }) }
-
-// during does an operation of the flusher when nobody else writes.
-func (j *journal) during(op func() error) error {
-	j.turn <- struct{}{}
-	defer func() { <-j.turn }()
-	return j.watch.during(op)
-}
-
-// flush writes everything appended so far, optionally syncs it, and answers the
-// callers that wait for it.
-func (j *journal) flush(sync bool) error {
-	buf, last, err := j.takeGroup()
-	if err != nil {
-		return err
-	}
-	j.space.extend() // an error refuses later changes; these records have their space
-	if err := j.writeGroup(buf); err != nil {
-		return j.fail(err)
-	}
-	j.written = last
-	if cap(buf) <= keepBuffer {
-		j.spare = buf[:0]
-	}
-	if sync {
-		if err := j.syncFile(); err != nil {
-			return j.fail(err)
-		}
-	}
-	if err := j.checkPlace(false); err != nil {
-		return err
-	}
-	if sync {
-		j.settle(last)
-	} else if j.o.sync == syncNever {
-		j.publish(last)
-	}
-	j.backlog.Add(-int64(len(buf)))
-	return nil
 }
 
 // takeGroup takes the collected records.
@@ -813,26 +747,6 @@ func (j *journal) settle(last uint64) {
 	}
 }
 
-// fail ends all writing. After a failed write or sync the contents of the disk
-// are unknown until the file is read again.
-func (j *journal) fail(err error) error {
-	j.o.log.Error("the store is read-only until a restart", "file", j.path(journalName), "error", err)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.broken = err
-	j.halted.Store(true)
-	j.space.shut()
-	j.buf = nil
-	for _, g := range []*commitGroup{j.flying, j.collecting} {
-		if g != nil {
-			g.err = unknownOutcome(err)
-			close(g.done)
-		}
-	}
-	j.flying, j.collecting = nil, nil
-	return err
-}
-
 // rotate makes next the journal's file. After an error either nothing has changed or the
 // journal has failed.
 func (j *journal) rotate(next diskFile, linked bool) error {
@@ -897,4 +811,136 @@ func (j *journal) finish() error {
 		j.closeErr = err
 	}
 	return j.closeErr
+}
+
+func (j *journal) claimSnapshot() bool {
+	j.snapshotMu.Lock()
+	defer j.snapshotMu.Unlock()
+	claimed := !j.snapshotting
+	j.snapshotting = true
+	return claimed
+}
+
+// swapNames renames both journals, the old one first unless it has both names. A
+// failed sync of the directory fails the journal, because it is unknown then
+// which file a start would read.
+func (j *journal) swapNames(linked bool) error {
+	disk, current, old := j.o.fs, j.path(journalName), j.path(journalOldName)
+	if !linked {
+		if err := disk.rename(current, old); err != nil {
+			return j.undoNames(err)
+		}
+		if err := j.lock.syncDir(); err != nil {
+			return j.fail(err)
+		}
+	}
+	become := func() error { return disk.rename(j.path(journalTempName), current) }
+	if err := j.vanishNow(journalTempName, become); err != nil {
+		return j.undoNames(err)
+	}
+	if err := j.lock.syncDir(); err != nil {
+		return j.fail(err)
+	}
+	return nil
+}
+
+// undoNames renames the journal back after a rename that failed but may have
+// happened, so that the journal goes on in its file.
+func (j *journal) undoNames(cause error) error {
+	err := j.o.fs.rename(j.path(journalOldName), j.path(journalName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return cause
+	}
+	if err != nil || j.lock.syncDir() != nil {
+		return j.fail(cause)
+	}
+	return cause
+}
+
+// errCopied is the error of a rotation while the directory is copied.
+var errCopied = errors.New("the directory is being copied")
+
+// linkOld gives the journal's file the name journal.old.jsonl, which no needed file has, as its
+// second one. It reports whether the file system could.
+func (j *journal) linkOld() bool {
+	remove := func() error { return j.o.fs.remove(j.path(journalOldName)) }
+	if err := j.vanish(journalOldName, remove); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return j.o.fs.link(j.path(journalName), j.path(journalOldName)) == nil && j.lock.syncDir() == nil
+}
+
+// replaceFile calls do, which takes a file's name away, and makes that durable.
+// The nameless file is then freed in the background.
+func (j *journal) replaceFile(name string, do func() error) error {
+	f, openErr := j.opened(name, j.o.fs.edit)
+	err := do()
+	if err == nil {
+		err = j.lock.syncDir()
+	}
+	if openErr != nil {
+		return err
+	}
+	if err != nil { // the name may come back with a crash
+		f.Close()
+		return err
+	}
+	j.freeing.Go(func() { j.shrinkAway(f) })
+	return nil
+}
+
+// shrinkAway closes a file without a name, step by step: a file system that
+// frees a gigabyte at once delays syncs of other files. It waits until nobody
+// else has the file open, who would find it cut short. Errors do not matter:
+// closing frees the rest.
+func (j *journal) shrinkAway(f diskFile) {
+	defer f.Close()
+	size, err := f.size()
+	for err == nil && size > shrinkStep {
+		pause := time.Duration(0)
+		if err = f.unused(); errors.Is(err, syscall.EAGAIN) {
+			pause, err = readerRecheck, nil
+		} else if err == nil {
+			size -= shrinkStep
+			if err = f.truncate(size); err == nil {
+				err = f.sync()
+			}
+		}
+		if closedWithin(context.Background(), j.quit, pause) == nil {
+			return
+		}
+	}
+}
+
+// noteSnapshot keeps the outcome of a snapshot. After a failure none is due for
+// a while; only the first failure in a row is logged.
+func (j *journal) noteSnapshot(err error) {
+	j.snapshotMu.Lock()
+	defer j.snapshotMu.Unlock()
+	if err == nil {
+		j.snapshotAfter, j.snapshotWarned = time.Time{}, false
+		return
+	}
+	j.snapshotAfter = time.Now().Add(snapshotPause)
+	if !j.snapshotWarned {
+		j.snapshotWarned = true
+		j.o.log.Warn("a snapshot was given up, the journal goes on", "dir", j.o.dir, "error", err)
+	}
+}
+
+// holdsNothing refuses a directory with the files of a store.
+func (j *journal) holdsNothing() error {
+	for _, name := range []string{journalName, journalOldName, snapshotName} {
+		f, err := j.o.fs.open(j.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			f.Close()
+			err = fmt.Errorf("data directory %s holds a store already (%s): a state can only be imported into an empty one",
+				j.o.dir, name)
+		}
+		return err
+	}
+	return nil
 }

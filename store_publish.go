@@ -180,40 +180,6 @@ func (l *domainLog) oldest() uint64 {
 // snapshot written now.
 func (l *domainLog) missing() uint64 { return max(l.gone, l.dropped) }
 
-// publish appends what a move of a step publishes. A start finds no fast events again.
-func (s *store) publish(t *task, i int, from, to stepState, at instant) {
-	end := t.published(i, from, to)
-	if end == nil {
-		return
-	}
-	l, starting := &s.events.domain, s.journal == nil
-	t.eachPublished(i, from, to, at, s.events.maker.seq, func(e domainEvent) {
-		if starting && e.fast() {
-			return
-		}
-		if l.append(e); !starting {
-			l.published[slices.Index(deliveryModeNames[:], e.mode)]++
-			if l.observer != nil {
-				l.observer(&e)
-			}
-		}
-	})
-	if !starting && end.withheld != nil {
-		eachMember(end.withheld, func(string, []byte) bool { l.withheld++; return true })
-	}
-}
-
-// followDomainLocked is follow for domain events.
-func (s *store) followDomainLocked(filter eventFilter, after uint64) *follower {
-	log := &s.events.domain
-	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
-	if after < log.gone || after > s.seq {
-		f.missed, f.after = after != 0, log.lost
-	}
-	f.next = log.after(f.after)
-	return f
-}
-
 // takeDomain is take for the stream of domain events.
 func (f *follower) takeDomain(text []byte) eventChunk {
 	limit := f.store.journal.published.Load()
@@ -387,23 +353,6 @@ func (e *domainEvent) given(at instant, attempts int, problem string) deadNotice
 	return deadNotice{e.task, e.seq, e.n, e.name, at, attempts, problem}
 }
 
-// subscribe sets which events a subscriber gets; of a new one, those of later records.
-func (s *store) subscribe(name string, wants func(e *domainEvent) bool) error {
-	_, err := s.update(func(c *change) error {
-		if s.events.domain.subscription(name) == nil {
-			c.deliver(&subscriberMark{subscriber: name, from: max(s.seq, 1)})
-		}
-		sub := s.events.domain.subscription(name)
-		sub.wants, sub.next = wants, s.events.domain.after(sub.done)
-		sub.listed, sub.listDead = nil, 0
-		for i := range s.events.domain.held {
-			sub.list(&s.events.domain.held[i], s.events.domain.first+uint64(i))
-		}
-		return nil
-	})
-	return err
-}
-
 // deliver journals what happened to a subscriber, and applies it. In memory there is nothing
 // to journal: nothing would be found again.
 func (c *change) deliver(d *subscriberMark) {
@@ -423,45 +372,6 @@ func (l *domainLog) skip(s *subscription) *domainEvent {
 	return nil
 }
 
-// nextFor returns the event that a subscriber gets next, once it is on disk.
-func (s *store) nextFor(name string) (e domainEvent, ok bool) {
-	limit := s.journal.published.Load()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := &s.events.domain
-	next := l.skip(l.subscription(name))
-	if next == nil || next.seq > limit {
-		return e, false
-	}
-	return *next, true
-}
-
-// settleLocked notes that a subscriber has an event, or that the event was given up. If the store
-// cannot take that, a restart sends the event again.
-func (s *store) settleLocked(name string, e *domainEvent, dead *deadNotice) error {
-	return s.updateLocked(func(c *change) error {
-		l := &s.events.domain
-		sub := l.subscription(name)
-		for _, lost := range sub.overtaken {
-			if lost.at = c.now; lost.seq != e.seq || lost.n != e.n { // that one was on its way
-				c.deliver(&subscriberMark{subscriber: name, dead: &lost})
-			}
-		}
-		sub.overtaken = nil
-		if sub.next < l.end() && sub.next >= l.first && l.held[sub.next-l.first].seq == e.seq {
-			sub.next++
-		}
-		d := &subscriberMark{subscriber: name, dead: dead}
-		if !l.goesOn(sub, e.seq) {
-			d.done = e.seq
-		}
-		if dead != nil || d.done > 0 && !e.fast() {
-			c.deliver(d)
-		}
-		return nil
-	})
-}
-
 // goesOn reports whether a record published more for a subscriber that a restart finds again.
 func (l *domainLog) goesOn(s *subscription, seq uint64) bool {
 	for i := max(s.next, l.first); i < l.end() && l.held[i-l.first].seq == seq; i++ {
@@ -473,15 +383,6 @@ func (l *domainLog) goesOn(s *subscription, seq uint64) bool {
 }
 
 func (l *domainLog) end() uint64 { return l.first + uint64(len(l.held)) }
-
-// resent notes that a subscriber got an event that had been given up.
-func (s *store) resent(name string, x *deadNotice) error {
-	_, err := s.update(func(c *change) error {
-		c.deliver(&subscriberMark{subscriber: name, resent: x})
-		return nil
-	})
-	return err
-}
 
 // awaited reports whether a subscriber still waits for what a task published. Without the
 // task, a restart would not find that again.
@@ -498,264 +399,66 @@ func (l *domainLog) awaited(tpl *template, lastSeq uint64) bool {
 	})
 }
 
-// observeEvents has f called, under the store's lock, with each event that is published.
-func (s *store) observeEvents(f func(e *domainEvent)) { s.events.domain.observer = f }
+// subscriberHead is the start of the snapshot's line about a subscriber:
+//
+//	{"subscriber":"billing","from":12,"done":40,"dead":[{"about":"…","seq":31,"n":1,…}]}
+const subscriberHead = `{"subscriber":`
 
-// news returns a channel that is closed when more is durable.
-func (s *store) news() <-chan struct{} { return s.journal.publishing.next() }
-
-// awaitedLocked returns the event that a subscriber waits for; nil for none.
-func (s *store) awaitedLocked(name string) *domainEvent {
-	sub := s.events.domain.subscription(name)
-	if sub == nil || sub.wants == nil {
-		return nil
+// linesLocked returns those lines, without their closing brace.
+func (l *domainLog) linesLocked() (lines [][]byte) {
+	for _, s := range l.subscriptions {
+		c := memberCoder{b: []byte{'{'}}
+		kept := *s
+		kept.done = max(s.done, l.lost) // what the log dropped is settled: the subscriber cannot get it
+		kept.members(&c)
+		lines = append(lines, c.b)
 	}
-	return s.events.domain.skip(sub)
+	return lines
 }
 
-// waitingLocked counts the events that a subscriber waits for, and those given up.
-func (s *store) waitingLocked(name string) (waiting, dead int) {
-	l := &s.events.domain
-	sub := l.subscription(name)
-	if sub == nil || sub.wants == nil {
-		return 0, 0
-	}
-	if l.skip(sub) != nil {
-		for i := sub.next - l.first; i < uint64(len(l.held)); i++ {
-			waiting += boolCount(sub.wants(&l.held[i]))
-		}
-	}
-	return waiting, len(sub.dead)
-}
-
-// publishedLocked counts the events since the start by mode, and those withheld.
-func (s *store) publishedLocked() (published [deliveryModes]uint64, withheld uint64) {
-	return s.events.domain.published, s.events.domain.withheld
-}
-
-// The statuses of a delivery.
-const (
-	deliveryPending   = "pending"
-	deliveryDelivered = "delivered"
-	deliveryDead      = "dead"
-)
-
-// deliveryRow describes the delivery of one event to one subscriber.
-type deliveryRow struct {
-	subscriber, status string
-	first              bool // of those pending, the one that comes next
-	notice             deadNotice
-}
-
-// deliveryFilter selects deliveries; empty members select all.
-type deliveryFilter struct{ subscriber, status string }
-
-// deliveriesLocked returns some of the deliveries, the newest event first, and how many there
-// are. Fast events are none. It passes over those before the offset, and looks at no others.
-func (s *store) deliveriesLocked(f deliveryFilter, offset, limit int) (rows []deliveryRow, total int) {
-	var walks []*deliveryWalk
-	for _, sub := range s.events.domain.subscriptions {
-		if sub.wants != nil && (f.subscriber == "" || f.subscriber == sub.name) {
-			w := s.events.domain.walk(sub, f.status)
-			walks, total = append(walks, w), total+w.total
-		}
-	}
-	for n := 0; n < min(offset+limit, total); n++ {
-		var first *deliveryWalk
-		for _, w := range walks {
-			if w.next() && (first == nil || w.newer(first)) {
-				first = w
+func (s *subscription) members(c *memberCoder) {
+	c.text("subscriber", &s.name)
+	nonzero(c, "from", &s.from)
+	nonzero(c, "done", &s.done)
+	if c.reading {
+		s.dead = nil
+		c.eachElement("dead", func(raw []byte) {
+			var x deadNotice
+			var in memberCoder
+			for in.again(raw) {
+				x.members(&in)
 			}
-		}
-		if first == nil {
-			break
-		}
-		if n >= offset {
-			rows = append(rows, first.row())
-		}
-		first.take()
-	}
-	return rows, total
-}
-
-// deliveryWalk goes through the deliveries to one subscriber, the newest event first: those of
-// held events, and in between those given up.
-type deliveryWalk struct {
-	log     *domainLog
-	sub     *subscription
-	status  string // the only one; "" for all
-	pending int    // the place of the first pending one among those listed
-	listed  int    // how many listed ones are left
-	dead    int    // how many of those given up are left
-	total   int
-}
-
-// walk returns the walk through the deliveries with a status, "" for all.
-func (l *domainLog) walk(sub *subscription, status string) *deliveryWalk {
-	l.skip(sub)
-	w := &deliveryWalk{log: l, sub: sub, status: status, pending: sub.place(sub.next)}
-	listed, again := len(sub.listed), 0 // given up before a crash, and tried again
-	for i := w.pending; i < listed && l.seqOf(sub, i) == l.seqOf(sub, w.pending); i++ {
-		again += boolCount(sub.listed[i].dead)
-	}
-	pending, dead := listed-w.pending, len(sub.dead)-again
-	delivered := w.pending - (sub.listDead - again)
-	w.listed, w.dead = listed, len(sub.dead)
-	w.total = pending + dead + delivered
-	switch status {
-	case deliveryPending:
-		w.total, w.dead = pending, 0
-	case deliveryDelivered:
-		w.total, w.listed, w.dead = delivered, w.pending, 0
-	case deliveryDead:
-		w.total, w.listed = dead, 0
-	}
-	return w
-}
-
-// seqOf returns the record of a listed event.
-func (l *domainLog) seqOf(s *subscription, i int) uint64 {
-	return l.held[s.listed[i].number-l.first].seq
-}
-
-// next reports whether a delivery is left, and skips what is none.
-func (w *deliveryWalk) next() bool {
-	if w.status == deliveryPending && w.listed <= w.pending {
-		w.listed = 0
-	}
-	for w.listed > 0 && w.listed <= w.pending && w.sub.listed[w.listed-1].dead {
-		w.listed-- // it is among those given up
-	}
-	for w.dead > 0 && w.triedAgain(&w.sub.dead[w.dead-1]) {
-		w.dead--
-	}
-	return w.listed > 0 || w.dead > 0
-}
-
-// triedAgain reports whether an event that was given up is pending since a restart.
-func (w *deliveryWalk) triedAgain(x *deadNotice) bool {
-	if x.seq <= w.log.lost || w.pending == len(w.sub.listed) {
-		return false
-	}
-	number, held := w.log.number(x.seq, x.n)
-	return held && number >= w.sub.listed[w.pending].number
-}
-
-func (w *deliveryWalk) event() *domainEvent {
-	return &w.log.held[w.sub.listed[w.listed-1].number-w.log.first]
-}
-
-// place returns the record and the place in it of the next delivery, and whether it was given up.
-func (w *deliveryWalk) place() (seq uint64, n int, dead bool) {
-	if w.dead > 0 {
-		x := &w.sub.dead[w.dead-1]
-		seq, n, dead = x.seq, x.n, true
-	}
-	if w.listed > 0 {
-		if e := w.event(); !dead || cmp.Or(cmp.Compare(e.seq, seq), cmp.Compare(e.n, n)) > 0 {
-			return e.seq, e.n, false
-		}
-	}
-	return seq, n, dead
-}
-
-// newer reports whether the event of the next delivery is newer than that of another walk.
-func (w *deliveryWalk) newer(other *deliveryWalk) bool {
-	seq, n, _ := w.place()
-	otherSeq, otherN, _ := other.place()
-	return cmp.Or(cmp.Compare(seq, otherSeq), cmp.Compare(n, otherN)) > 0
-}
-
-func (w *deliveryWalk) row() deliveryRow {
-	if _, _, dead := w.place(); dead {
-		return deliveryRow{w.sub.name, deliveryDead, false, w.sub.dead[w.dead-1]}
-	}
-	r, _ := w.log.row(w.sub, w.sub.listed[w.listed-1].number)
-	return r
-}
-
-func (w *deliveryWalk) take() {
-	if _, _, dead := w.place(); dead {
-		w.dead--
-	} else {
-		w.listed--
-	}
-}
-
-// row returns the delivery of the event with a number to a subscriber.
-func (l *domainLog) row(sub *subscription, number uint64) (r deliveryRow, ok bool) {
-	e := &l.held[number-l.first]
-	i := sub.place(number)
-	if i == len(sub.listed) || sub.listed[i].number != number {
-		return r, false
-	}
-	r = deliveryRow{subscriber: sub.name, status: deliveryDelivered, notice: e.given(e.at, 0, "")}
-	if number >= sub.next {
-		r.status, r.first = deliveryPending, l.skip(sub) == e
-		return r, true
-	}
-	if x := sub.deadNotice(e.seq, e.n); x != nil {
-		r.status, r.notice = deliveryDead, *x
-	}
-	return r, true
-}
-
-// deadNotice returns the notice of an event that was given up, or nil.
-func (s *subscription) deadNotice(seq uint64, n int) *deadNotice {
-	if i, ok := s.find(seq, n); ok {
-		return &s.dead[i]
-	}
-	return nil
-}
-
-// deliveryOf returns the delivery of an event to a subscriber, and the event.
-func (s *store) deliveryOf(name string, seq uint64, n int) (*deliveryRow, *domainEvent, error) {
-	var row deliveryRow
-	var e *domainEvent
-	s.locked(func() {
-		l := &s.events.domain
-		sub := l.subscription(name)
-		if x := sub.deadNotice(seq, n); x != nil {
-			row = deliveryRow{name, deliveryDead, false, *x}
-		}
-		for number := l.after(seq - 1); number < l.end() && l.held[number-l.first].seq == seq; number++ {
-			if r, ok := l.row(sub, number); ok && r.notice.n == n {
-				row, e = r, new(l.held[number-l.first])
-			}
-		}
-	})
-	if row.status == "" {
-		return nil, nil, failf(notFound, "there is no delivery %d-%d-%s", seq, n, name)
-	}
-	if e != nil {
-		return &row, e, nil
-	}
-	find := &eventFinder{seq: seq, n: n}
-	if _, err := s.viewObserved(row.notice.task, find, nil); err != nil {
-		return nil, nil, err
-	}
-	if find.event == nil {
-		return nil, nil, failf(notFound, "task %s has not published event %d of record %d", row.notice.task, n, seq)
-	}
-	return &row, find.event, nil
-}
-
-// eventFinder finds an event while its task is replayed.
-type eventFinder struct {
-	unobserved
-	seq, now uint64
-	n        int
-	event    *domainEvent
-}
-
-func (f *eventFinder) startRecord(_ *task, r *record) { f.now = r.seq }
-
-func (f *eventFinder) stepMoved(t *task, i int, from, to stepState, at instant) {
-	if f.now == f.seq {
-		t.eachPublished(i, from, to, at, f.seq, func(e domainEvent) {
-			if e.n == f.n {
-				f.event = &e
-			}
+			c.err = cmp.Or(c.err, in.err)
+			s.dead = append(s.dead, x)
 		})
+		return
 	}
+	if len(s.dead) == 0 {
+		return
+	}
+	c.b = append(appendName(c.b, "dead"), '[')
+	for i := range s.dead {
+		in := memberCoder{b: append(c.b, '{')}
+		s.dead[i].members(&in)
+		c.b = append(in.b, "},"...)
+	}
+	c.b[len(c.b)-1] = ']'
+}
+
+// subscriberLine loads such a line.
+func (l *restorer) subscriberLine(line []byte) error {
+	s := &subscription{}
+	var c memberCoder
+	for c.again(line) {
+		s.members(&c)
+	}
+	if c.err == nil && (s.name == "" || l.s.events.domain.subscription(s.name) != nil) {
+		c.fail("subscriber", "missing, or of a second line")
+	}
+	order := func(a, b deadNotice) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n)) }
+	if c.err == nil && !slices.IsSortedFunc(s.dead, order) {
+		c.fail("dead", "not in the order of the events")
+	}
+	l.s.events.domain.subscriptions = append(l.s.events.domain.subscriptions, s)
+	return c.err
 }

@@ -52,10 +52,10 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"log/slog"
-	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 )
 
@@ -552,326 +552,255 @@ func (r *recovery) renew(to diskFile) error {
 	return nil
 }
 
-// Rebuilding the store from its snapshot and journal, by the same apply that
-// changed it the first time.
+// Reading a snapshot at a start.
 
-// restorer loads a store that nobody uses yet.
-type restorer struct {
-	s      *store
-	ahead  map[uuid]uint64 // newest records of tasks whose line has more than the snapshot's sequence
-	last   uint64          // the newest of these
-	events moveCollector
-	admit  func(t *template) error // refuses templates; nil refuses none
-	slab   lineSlab                // of the lines that were not decoded ahead
-}
-
-// expect makes room for as many tasks.
-func (l *restorer) expect(tasks int) {
-	l.s.slots = slices.Grow(l.s.slots, tasks)
-	l.s.byID.reserve(tasks)
-}
-
-// snapshotLine loads one line of the snapshot: a template, figures, events,
-// dropped tasks, or a task.
-func (l *restorer) snapshotLine(line *checkedLine) error {
-	if line.task != nil {
-		return l.task(line.task)
+func (r *recovery) readSnapshot() error {
+	s, f, err := r.scan(snapshotName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return l.line(cutSum(bytes.Clone(line.text)))
-}
-
-// line loads such a line, which it may keep.
-func (l *restorer) line(line []byte) error {
-	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
-		return l.templateLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(figuresHead)) {
-		return l.figuresLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(droppedHead)) {
-		return l.droppedLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(requestHead)) {
-		return l.requestLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(eventsHead)) {
-		return l.eventsLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(subscriberHead)) {
-		return l.subscriberLine(line)
-	}
-	t := readStoredTask(line, &l.slab)
-	return l.task(&t)
-}
-
-// task loads a task.
-func (l *restorer) task(t *storedTask) error {
-	if t.err != nil {
-		return t.err
-	}
-	h := &t.taskHeader
-	tpl := l.s.template(h.template)
-	if tpl == nil {
-		return fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)
-	}
-	if _, twice := l.s.byID.find(h.id); twice {
-		return fmt.Errorf("duplicate task %s", h.id)
-	}
-	if l.s.analytics.covered == 0 && h.dead == nil {
-		if err := t.addLetters(tpl, &l.slab); err != nil {
-			return err
-		}
-	}
-	l.s.seq = max(l.s.seq, h.lastSeq)
-	l.noteAhead(h)
-	pos := l.s.insert(h.id, slot{line: t.line}, tpl, t.by, h.created)
-	l.s.requests.insert(t.by.request, h.id, h.created)
-	l.s.noteID(h.lastID)
-	l.s.index.move(pos, taskPending, h.state, l.s.slots[pos].in)
-	l.s.index.touch(pos, h.updated, h.completed)
-	for s, n := range h.counts {
-		l.s.index.steps[s] += n
-	}
-	for _, row := range appendDLQRows(nil, h.id, h.dead) {
-		l.s.dead.insert(row)
-	}
-	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
-	live, err := l.replayed(h, tpl)
 	if err != nil {
 		return err
 	}
-	if !h.state.ended() {
-		live.pos, live.indexed, live.weight = pos, live.state, live.weigh()
-		l.s.slots[pos].live, l.s.slots[pos].line = live, nil
+	defer f.Close()
+	h, err := readHeader(snapshotName, s)
+	if err != nil {
+		return err
 	}
-	l.s.retain.resize(l.s.slots[pos].bytes())
+	if h.Snapshot == "" {
+		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
+	}
+	r.id = h.Store
+	r.loader.expect(int(min(h.Count, uint64(max(s.left, 0)/leastLine))) + r.recordedTasks())
+	lines := readAhead(s, (*lineBlock).stored)
+	defer lines.stop()
+	if err := r.readSnapshotLines(lines, &h); err != nil {
+		return err
+	}
+	r.hasSnapshot, r.covered, r.last, r.snapshotBytes = true, h.Seq, h.Seq, lines.end
 	return nil
 }
 
-// addLetters adds the dead letters of a task. The first version, which kept no figures
-// either, had none.
-func (t *storedTask) addLetters(tpl *template, slab *lineSlab) error {
-	again, err := t.replay(tpl, unobserved{})
-	if err != nil || len(again.dead) == 0 {
-		return err
+func (r *recovery) readSnapshotLines(s *lineReader, h *storeHeader) error {
+	var sums lineSums
+	for n := uint64(0); ; n++ {
+		line, err := s.next()
+		if err == io.EOF && n >= h.Count && h.Format == 1 {
+			return nil
+		}
+		if err == io.EOF {
+			return &damage{snapshotName, s.number, fmt.Sprintf("the file ends after %d of %d lines", n, h.Count)}
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", snapshotName, err)
+		}
+		if n == h.Count && h.Format > 1 {
+			return r.readSnapshotEnd(s, line, sums.appendEnd(nil, n))
+		}
+		if reason := line.faultUnless(n < h.Count); reason != "" {
+			return &damage{snapshotName, s.number, reason}
+		}
+		sums.add(line.text[len(line.text)-len(sumTail):])
+		if err := r.loader.snapshotLine(line); err != nil {
+			return fmt.Errorf("%s, line %d: %w", snapshotName, s.number, err)
+		}
 	}
-	*t = readStoredTask(again.appendTaskLine(nil), slab)
-	return t.err
 }
 
-// noteAhead notes a line that has records which the journal repeats.
-func (l *restorer) noteAhead(h *taskHeader) {
-	if h.lastSeq <= l.s.analytics.covered {
+// readSnapshotEnd checks the last line, which depends on all others.
+func (r *recovery) readSnapshotEnd(s *lineReader, line *checkedLine, want []byte) error {
+	reason := line.faultUnless(true)
+	switch {
+	case reason == "" && !bytes.HasPrefix(line.text, []byte(endHead)):
+		reason = "there are more lines than the header says"
+	case reason == "" && !bytes.Equal(line.text, want[:len(want)-1]):
+		reason = "the lines before it are not those that were written, or not in their order"
+	}
+	if reason != "" {
+		return &damage{snapshotName, s.number, reason}
+	}
+	if _, err := s.next(); err == nil {
+		return &damage{snapshotName, s.number, "there are more lines than the header says"}
+	} else if err != io.EOF {
+		return fmt.Errorf("read %s: %w", snapshotName, err)
+	}
+	return nil
+}
+
+// faultUnless returns what is wrong with the line, or "".
+func (l *checkedLine) faultUnless(expected bool) string {
+	switch {
+	case !l.whole:
+		return "the line is incomplete"
+	case !expected:
+		return "there are more lines than the header says"
+	}
+	return l.fault
+}
+
+// recordedTasks returns how many tasks there may be in the journals, about.
+func (r *recovery) recordedTasks() int {
+	return int((r.sizeOf(journalName) + r.sizeOf(journalOldName)) / 2 / leastLine)
+}
+
+// lineReader reads the lines of a file: one goroutine reads blocks of them, and others check and
+// decode the lines, while the start loads those before them.
+type lineReader struct {
+	decode func(b *lineBlock, l *checkedLine)
+	blocks chan *lineBlock // in the order of the file
+	unused chan *lineBlock // whose memory can be used again
+	quit   chan struct{}
+	zeros  bool // as of a journalScanner
+	done   sync.WaitGroup
+
+	block  *lineBlock // that next takes lines from
+	at     int
+	number int   // of the line returned last, from 1
+	end    int64 // the offset after it
+}
+
+// lineBlock is some lines that follow one another.
+type lineBlock struct {
+	text    []byte
+	lines   []checkedLine
+	tasks   []storedTask // of a snapshot
+	records []record     // of a journal, like logs
+	logs    []byte
+	slab    *lineSlab
+	err     error         // of reading on after them
+	decoded chan struct{} // closed once lines is complete
+}
+
+// checkedLine is a line of a file, as far as it can be understood without the others.
+type checkedLine struct {
+	text   []byte // without its newline
+	whole  bool   // it has its newline
+	fault  string // what is wrong with it, or ""
+	task   *storedTask
+	seq    uint64 // of a record, like what follows
+	record *record
+	log    []byte // what the log of its task has of it
+	err    error  // why it cannot be decoded
+}
+
+// leastLine is the least length of the line of a task.
+const leastLine = 256
+
+// lineBlockSize is about how many bytes of lines are decoded at a time.
+const lineBlockSize = 512 << 10
+
+// readAhead begins to read the lines after those that the scanner has returned.
+func readAhead(s *journalScanner, decode func(b *lineBlock, l *checkedLine)) *lineReader {
+	r := &lineReader{
+		decode: decode,
+		blocks: make(chan *lineBlock, runtime.GOMAXPROCS(0)), unused: make(chan *lineBlock, 2+runtime.GOMAXPROCS(0)),
+		quit: make(chan struct{}), zeros: s.zeros, block: &lineBlock{}, number: s.number, end: s.end,
+	}
+	r.done.Go(func() { r.read(s.src, s.chunk[s.at:]) })
+	return r
+}
+
+// stop ends the reading, before the file is closed.
+func (r *lineReader) stop() {
+	close(r.quit)
+	r.done.Wait()
+}
+
+// read reads all blocks. What was read before them is rest.
+func (r *lineReader) read(src io.Reader, rest []byte) {
+	for b := (&lineBlock{}); b.err == nil; {
+		select {
+		case b = <-r.unused:
+		default:
+			b = &lineBlock{text: make([]byte, 0, lineBlockSize)}
+		}
+		rest = b.read(src, rest)
+		if end := bytes.LastIndexByte(b.text, '\n') + 1; b.err == io.EOF && r.zeros && len(trimZeros(b.text[end:])) == 0 {
+			b.text = b.text[:end]
+		}
+		b.decoded = make(chan struct{})
+		go b.decode(r.decode)
+		select {
+		case r.blocks <- b:
+		case <-r.quit:
+			return
+		}
+	}
+}
+
+// read reads whole lines, at least one, after the rest of the block before. It returns its own rest.
+func (b *lineBlock) read(src io.Reader, rest []byte) []byte {
+	b.text = append(b.text[:0], rest...)
+	for {
+		b.text = slices.Grow(b.text, lineBlockSize/2)
+		n, err := io.ReadFull(src, b.text[len(b.text):cap(b.text)])
+		b.text = b.text[:len(b.text)+n]
+		if err == io.ErrUnexpectedEOF {
+			err = io.EOF
+		}
+		if b.err = err; err == io.EOF {
+			return nil
+		}
+		if end := bytes.LastIndexByte(b.text, '\n') + 1; end > 0 || err != nil {
+			rest = append(rest[:0], b.text[end:]...)
+			b.text = b.text[:end]
+			return rest
+		}
+	}
+}
+
+// decode checks and decodes the lines.
+func (b *lineBlock) decode(line func(b *lineBlock, l *checkedLine)) {
+	defer close(b.decoded)
+	b.lines, b.tasks, b.records, b.logs, b.slab = b.lines[:0], b.tasks[:0], b.records[:0], b.logs[:0], new(lineSlab)
+	for rest := b.text; len(rest) > 0; {
+		l := checkedLine{}
+		l.text, rest, l.whole = bytes.Cut(rest, []byte("\n"))
+		line(b, &l)
+		b.lines = append(b.lines, l)
+	}
+}
+
+// stored checks and decodes a line of a snapshot.
+func (b *lineBlock) stored(l *checkedLine) {
+	l.fault = lineFault(l.text)
+	if l.fault == "" && bytes.HasPrefix(l.text, []byte(taskHead)) {
+		b.tasks = append(b.tasks, readStoredTask(cutSum(l.text), b.slab))
+		l.task = &b.tasks[len(b.tasks)-1]
+	}
+}
+
+// recorded checks and decodes a line of a journal.
+func (b *lineBlock) recorded(l *checkedLine) {
+	if l.seq, l.fault = recordSeq(l.text); l.fault != "" {
 		return
 	}
-	if l.ahead == nil {
-		l.ahead = map[uuid]uint64{}
+	b.records = append(b.records, record{})
+	l.record = &b.records[len(b.records)-1]
+	if l.err = l.record.read(l.text); l.err == nil {
+		n := len(b.logs) + 1
+		b.logs = appendRecordMembers(append(b.logs, '{'), l.record) // after a brace there is no comma
+		l.log = b.logs[n:]
 	}
-	l.ahead[h.id] = h.lastSeq
-	l.last = max(l.last, h.lastSeq)
 }
 
-// repeats reports whether the snapshot's line of the record's task has the record. It looks
-// at the sequence and the task's id alone, so a record that cannot be decoded is no fault if it is repeated.
-func (l *restorer) repeats(seq uint64, line []byte) bool {
-	const task = `"task":"`
-	i := bytes.IndexByte(line, ',') + 1
-	if seq > l.last || len(line) < i+taskMember || string(line[i:i+len(task)]) != task {
-		return false
-	}
-	id, ok := parseUUID(line[i+len(task) : i+taskMember-1])
-	return ok && seq <= l.ahead[id]
-}
-
-// replayed returns the task of a line, or nil if nobody needs it: the task is
-// over, the figures count all of it, and the event log holds nothing of it. It
-// also counts the records that the figures do not count yet, those later than
-// the snapshot's sequence; those are skipped in the journal.
-func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
-	var obs replayer = unobserved{}
-	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq) || l.events.wantsDomain(tpl, h.lastSeq)
-	if uncounted {
-		obs = l.s.analytics
-	}
-	if recent {
-		obs = &lineReplay{figures: obs, keeper: &l.events, maker: &l.s.events.maker}
-	}
-	if h.state.ended() && !uncounted && !recent {
-		return nil, nil
-	}
-	h.log = bytes.Clone(h.log) // the task or the event log keeps parts of it
-	return h.replay(tpl, obs)
-}
-
-// eventsLine loads the line about the event log, which comes before the tasks.
-func (l *restorer) eventsLine(line []byte) error {
-	if len(l.s.slots) > 0 {
-		return fmt.Errorf("the line about the event log comes after a task")
-	}
-	return l.events.line(line)
-}
-
-// figuresLine loads figures. They come before the tasks, and are as of the
-// sequence that the snapshot covers.
-func (l *restorer) figuresLine(line []byte) error {
-	if len(l.s.slots) > 0 {
-		return fmt.Errorf("figures come after a task")
-	}
-	return l.s.analytics.load(line)
-}
-
-// templateLine loads {"hash":"…","definition":{…}}.
-func (l *restorer) templateLine(line []byte) error {
-	var r record
-	var c memberCoder
-	for c.again(line) {
-		c.text("hash", &r.hash)
-		c.raw("definition", &r.definition)
-	}
-	if c.err != nil {
-		return c.err
-	}
-	return l.template(&r)
-}
-
-func (l *restorer) template(r *record) error {
-	tpl, err := templateFromNormalized(r.definition)
-	if err != nil {
-		return fmt.Errorf("template %s: %w", r.hash, err)
-	}
-	if tpl.hash != r.hash {
-		return fmt.Errorf("template %s has the hash %s", r.hash, tpl.hash)
-	}
-	if l.admit != nil {
-		if err := l.admit(tpl); err != nil {
-			return err
+// next returns the next line, which is valid until the one after it. The error is io.EOF after the last.
+func (r *lineReader) next() (*checkedLine, error) {
+	for r.at == len(r.block.lines) {
+		if r.block.err != nil {
+			return nil, r.block.err
 		}
-	}
-	l.s.keepTemplate(tpl)
-	return nil
-}
-
-// record loads one line of the journal.
-func (l *restorer) record(line *checkedLine) (err error) {
-	s, r := l.s, line.record
-	s.seq = max(s.seq, line.seq)
-	l.events.appendTo(&s.events, line.seq-1)
-	if l.repeats(line.seq, line.text) {
-		l.events.skip(&s.events, line.seq)
-		return nil
-	}
-	if line.err != nil {
-		return line.err
-	}
-	switch r.kind {
-	case recTemplate:
-		return l.template(r)
-	case recCreated:
-		return l.created(line)
-	case recDropped:
-		return l.dropped(r)
-	case recDelivered:
-		s.events.domain.apply(r.mark)
-		return nil
-	}
-	pos, ok := s.byID.find(r.task)
-	if !ok {
-		return fmt.Errorf("it is about task %s, which was never created", r.task)
-	}
-	t := s.slots[pos].live
-	if t == nil {
-		if t, err = s.taskAt(pos); err != nil {
-			return err
+		if r.block.text != nil {
+			r.unused <- r.block // has room for all
 		}
+		r.block, r.at = <-r.blocks, 0
+		<-r.block.decoded
 	}
-	return l.apply(t, line)
-}
-
-func (l *restorer) created(line *checkedLine) error {
-	s, r := l.s, line.record
-	if _, twice := s.byID.find(r.task); twice {
-		return fmt.Errorf("duplicate task %s", r.task)
+	l := &r.block.lines[r.at]
+	r.at++
+	r.number++
+	if r.end += int64(len(l.text)); l.whole {
+		r.end++
 	}
-	tpl := s.template(r.created.template)
-	if tpl == nil {
-		return fmt.Errorf("its template %s was never recorded", r.created.template)
-	}
-	t := newTask(r, tpl)
-	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created, r.at)
-	s.requests.insert(r.created.request, t.id, r.at)
-	return l.apply(t, line)
-}
-
-// dropped drops a task as it was dropped before.
-func (l *restorer) dropped(r *record) error {
-	pos, ok := l.s.byID.find(r.task)
-	if !ok || l.s.slots[pos].finished == 0 {
-		return fmt.Errorf("it drops task %s, which is not there or not finished", r.task)
-	}
-	return l.s.remove(pos)
-}
-
-func (l *restorer) apply(t *task, line *checkedLine) error {
-	l.s.scratch = append(l.s.scratch[:0], line.log...)
-	if err := l.s.apply(t, line.record); err != nil {
-		return err
-	}
-	l.s.reindex(t)
-	return nil
-}
-
-// readStore reads the files of a directory into a store that must not be
-// changed. It takes no lock and changes no file.
-func readStore(dir string, log *slog.Logger) (*store, error) {
-	disk, err := pinStore(osDisk{}, dir)
-	if err != nil {
-		return nil, err
-	}
-	defer disk.close()
-	s := newStore(nil, log)
-	s.events.domain.keep = math.MaxInt // whatever the service keeps
-	r := &recovery{disk: disk, dir: dir, loader: &restorer{s: s}}
-	if err := r.read(); err != nil {
-		return nil, err
-	}
-	if len(r.files) == 0 {
-		return nil, errors.New("there is no store in this directory")
-	}
-	s.seq, s.journal = max(s.seq, r.last), closedJournal()
-	return s, nil
-}
-
-// droppedHead is the start of the line about dropped tasks:
-//
-//	{"dropped":12,"last_id":"…"}
-//
-// The id is the greatest that a task ever took, even of a dropped one.
-const droppedHead = `{"dropped":`
-
-// droppedLine returns that line without its closing brace; nil if nothing was
-// dropped.
-func (s *store) droppedLine() []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.retain.dropped == 0 {
-		return nil
-	}
-	c := memberCoder{b: []byte{'{'}}
-	s.droppedMembers(&c, &s.lastID)
-	return c.b
-}
-
-func (s *store) droppedMembers(c *memberCoder, lastID *uuid) {
-	nonzero(c, "dropped", &s.retain.dropped)
-	c.id("last_id", lastID)
-}
-
-func (l *restorer) droppedLine(line []byte) error {
-	var lastID uuid
-	var c memberCoder
-	for c.again(line) {
-		l.s.droppedMembers(&c, &lastID)
-	}
-	l.s.noteID(lastID)
-	return c.err
+	return l, nil
 }

@@ -25,9 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"maps"
 	"math"
 	"os"
 	"slices"
@@ -84,22 +82,6 @@ func (s *store) cutState(at instant) *stateCut {
 		from = s.keepTasks(cut, from, min(from+snapshotBatch, count))
 	}
 	return cut
-}
-
-// keepTasks adds the tasks at positions from up to to, under the lock, and returns to.
-func (s *store) keepTasks(cut *stateCut, from, to int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for pos := from; pos < to; pos++ {
-		switch sl := &s.slots[pos]; {
-		case sl.live != nil:
-			l := s.logLocked(uint32(pos))
-			cut.tasks = append(cut.tasks, keptTask{live: &l})
-		case sl.line != nil:
-			cut.tasks = append(cut.tasks, keptTask{line: sl.line})
-		}
-	}
-	return to
 }
 
 // exportState writes the state as of one sequence, beside the running service.
@@ -184,44 +166,6 @@ func (e *stateWriter) element(line []byte) error {
 	return e.err
 }
 
-// writeTasks passes every task as it was at the cut to add.
-func (s *store) writeTasks(cut *stateCut, add func(line []byte) error) error {
-	for i := range cut.tasks {
-		line, err := s.lineAt(&cut.tasks[i], cut.seq)
-		if err != nil {
-			return err
-		}
-		cut.tasks[i] = keptTask{}
-		if err := add(line[:len(line)-1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// lineAt returns the line of a task without the records after a sequence. The task was
-// created by then.
-func (s *store) lineAt(k *keptTask, seq uint64) ([]byte, error) {
-	l := k.live
-	if l == nil {
-		line := k.line.text()
-		h, err := readTaskHead(line)
-		if err != nil || h.lastSeq <= seq {
-			return line, err
-		}
-		l = &taskLog{id: h.id, tpl: s.template(h.template), log: h.log[1 : len(h.log)-1]}
-	}
-	log, err := logUpTo(l.log, seq)
-	if err != nil {
-		return nil, err
-	}
-	t, err := replayRecords(l.id, l.tpl, log, unobserved{})
-	if err != nil {
-		return nil, err
-	}
-	return t.appendTaskLine(nil), nil
-}
-
 // logUpTo returns a log, whose records are separated by commas, up to a sequence.
 func logUpTo(log []byte, seq uint64) ([]byte, error) {
 	for from, kept := 0, 0; ; {
@@ -241,13 +185,6 @@ func logUpTo(log []byte, seq uint64) ([]byte, error) {
 type stateSource struct {
 	document io.Reader
 	admit    func(t *template) error // refuses templates of it; nil refuses none
-}
-
-// keptTemplates returns the templates of the tasks, by hash.
-func (s *store) keptTemplates() map[string]*template {
-	s.templatesMu.RLock()
-	defer s.templatesMu.RUnlock()
-	return maps.Clone(s.templates)
 }
 
 // readState reads a document into a new store that nobody uses yet. The error
@@ -597,23 +534,6 @@ func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 	s := newStore(nil, log)
 	s.journal, s.events.domain.keep = closedJournal(), math.MaxInt
 	return s, s.readState(state)
-}
-
-// holdsNothing refuses a directory with the files of a store.
-func (j *journal) holdsNothing() error {
-	for _, name := range []string{journalName, journalOldName, snapshotName} {
-		f, err := j.o.fs.open(j.path(name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			f.Close()
-			err = fmt.Errorf("data directory %s holds a store already (%s): a state can only be imported into an empty one",
-				j.o.dir, name)
-		}
-		return err
-	}
-	return nil
 }
 
 // writeFiles writes the store as a snapshot and an empty journal after it.

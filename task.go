@@ -5,10 +5,14 @@ package main
 // knows no clock, no files and no engine. It may use templates and the
 // handlers' outcomes.
 //
-//	task.go         a task, and apply: how a record changes it; dead letters and adjustments
-//	task_state.go   the states of tasks and steps, the tables of their transitions; a whole task as one line of JSON
-//	task_record.go  records: what they hold, and their JSON, both ways
-//	task_plan.go    the steps of a task: which exist, and how decisions and batches create more
+//	task.go         a task, and how to apply a record, adjustments
+//	task_state.go   the states of tasks and steps, and the tables of their transitions
+//	task_letters.go dead letters, investigations
+//	task_record.go  records and their kinds, creation
+//	task_coder.go   the coder that writes or reads members
+//	task_line.go    a whole task as one line of JSON, and its replay
+//	task_plan.go    the plan: which steps exist, and their growth
+//	task_branch.go  branching: what decisions and batches name
 
 import (
 	"fmt"
@@ -528,240 +532,6 @@ func (t *task) resultsFor(i int) []namedResult {
 	return results
 }
 
-// dlqReason is why a task is in the dead letter queue.
-type dlqReason uint8
-
-const (
-	dlqStalenessTimeout dlqReason = iota
-	dlqMaxRetriesExceeded
-	dlqDependencyCycle // nothing makes it
-	dlqWorkerUnavailable
-	dlqManual // nothing makes it
-	dlqReasons
-	noDLQReason = dlqReason(255)
-)
-
-// The names are for the API, the words for the journal and for summaries;
-// requests may use either.
-var (
-	dlqReasonNames = [dlqReasons]string{
-		"StalenessTimeout", "MaxRetriesExceeded", "DependencyCycleDetected", "WorkerUnavailable", "ManualDlq",
-	}
-	dlqReasonWords = [dlqReasons]string{
-		"staleness_timeout", "max_retries_exceeded", "dependency_cycle_detected", "worker_unavailable",
-		"manual_dlq",
-	}
-)
-
-func (r dlqReason) String() string { return dlqReasonNames[r] }
-
-func (r dlqReason) word() string { return dlqReasonWords[r] }
-
-// dlqStatus is the state of an entry's investigation.
-type dlqStatus uint8
-
-const (
-	dlqPending dlqStatus = iota
-	dlqManuallyResolved
-	dlqPermanentlyFailed
-	dlqCancelled
-	dlqStatuses
-	noDLQStatus = dlqStatus(255)
-)
-
-var (
-	dlqStatusNames = [dlqStatuses]string{"Pending", "ManuallyResolved", "PermanentlyFailed", "Cancelled"}
-	dlqStatusWords = [dlqStatuses]string{"pending", "manually_resolved", "permanently_failed", "cancelled"}
-)
-
-func (s dlqStatus) String() string { return dlqStatusNames[s] }
-
-func (s dlqStatus) word() string { return dlqStatusWords[s] }
-
-func parseDLQReason(s string) (dlqReason, bool) {
-	return parseWord[dlqReason](s, dlqReasonNames[:], dlqReasonWords[:])
-}
-
-func parseDLQStatus(s string) (dlqStatus, bool) {
-	return parseWord[dlqStatus](s, dlqStatusNames[:], dlqStatusWords[:])
-}
-
-// letterHeader is the part of an entry that the header of a task's line holds:
-// enough to index it.
-type letterHeader struct {
-	seq          uint64  // of the record that made the entry
-	at, resolved instant // when it was made, and left Pending; resolved is 0 while pending
-	reason       dlqReason
-	state        taskState // of the task when the entry was made; of a stale task, before it moved
-	status       dlqStatus
-}
-
-// deadLetter is one entry of a task in the dead letter queue.
-type deadLetter struct {
-	letterHeader
-	updated  instant
-	notes    *string // nil until given, like by and metadata
-	by       *string
-	metadata []byte // a JSON object
-}
-
-// dlqEntryID returns the id of the entry that a record made.
-func dlqEntryID(id uuid, at instant, seq uint64) uuid {
-	return recordID(&task{id: id}, &record{at: at, seq: seq}, 3)
-}
-
-// staleMark is the content of a stale record: the limit in minutes that the
-// task exceeded, and the reason of its entry, or noDLQReason for no entry.
-type staleMark struct {
-	limit  int
-	reason dlqReason
-}
-
-// investigation is an update of an entry. Members that were not given are nil
-// or noDLQStatus.
-type investigation struct {
-	entry    uint64 // the seq of the entry
-	status   dlqStatus
-	notes    *string
-	by       *string
-	metadata []byte
-}
-
-// addDeadLetter adds an entry, unless one is pending.
-func (a *applier) addDeadLetter(reason dlqReason) {
-	t := a.t
-	if t.pendingLetter() != nil {
-		return
-	}
-	h := letterHeader{seq: a.r.seq, at: a.r.at, reason: reason, state: t.state, status: dlqPending}
-	t.dead = append(t.dead, deadLetter{letterHeader: h, updated: a.r.at})
-}
-
-// expire moves a stale task to error.
-func (a *applier) expire() {
-	if a.r.stale.reason != noDLQReason {
-		a.addDeadLetter(a.r.stale.reason)
-	}
-	a.moveTask(taskStale)
-}
-
-// investigate updates an entry.
-func (a *applier) investigate() {
-	q := a.r.investigation
-	d := a.t.letter(q.entry)
-	if d == nil {
-		a.err = fmt.Errorf("it has no dead letter of record %d", q.entry)
-		return
-	}
-	d.updated = a.r.at
-	if q.status != noDLQStatus {
-		switch {
-		case q.status == dlqPending:
-			d.resolved = 0
-		case d.status == dlqPending:
-			d.resolved = a.r.at
-		}
-		d.status = q.status
-	}
-	if q.notes != nil {
-		d.notes = q.notes
-	}
-	if q.by != nil {
-		d.by = q.by
-	}
-	if q.metadata != nil {
-		d.metadata = q.metadata
-	}
-}
-
-// letter returns the entry that a record made, or nil.
-func (t *task) letter(seq uint64) *deadLetter {
-	i := slices.IndexFunc(t.dead, func(d deadLetter) bool { return d.seq == seq })
-	if i < 0 {
-		return nil
-	}
-	return &t.dead[i]
-}
-
-// pendingLetter returns the task's pending entry, or nil. A task has at most
-// one.
-func (t *task) pendingLetter() *deadLetter {
-	for i := range t.dead {
-		if t.dead[i].status == dlqPending {
-			return &t.dead[i]
-		}
-	}
-	return nil
-}
-
-// currentLetter returns the pending entry, else the newest; nil without
-// entries.
-func (t *task) currentLetter() *deadLetter {
-	if d := t.pendingLetter(); d != nil || len(t.dead) == 0 {
-		return d
-	}
-	return &t.dead[len(t.dead)-1]
-}
-
-func (t *task) letterHeaders() []letterHeader {
-	list := make([]letterHeader, len(t.dead))
-	for i := range t.dead {
-		list[i] = t.dead[i].letterHeader
-	}
-	return list
-}
-
-// subscriberMark is how far one subscriber got.
-type subscriberMark struct {
-	subscriber string
-	from       uint64      // the subscriber is new: it gets what later records publish; 0 otherwise
-	done       uint64      // everything that records up to this one published is settled
-	dead       *deadNotice // a notice given up; nil for none
-	resent     *deadNotice // one that was given up and then got through after all; nil for none
-}
-
-// deadNotice is an event that a subscriber did not get.
-type deadNotice struct {
-	task     uuid
-	seq      uint64 // of the record that published it
-	n        int    // which event of the step, from 1
-	event    string // its name
-	at       instant
-	attempts int
-	problem  string
-}
-
-func (d *subscriberMark) members(c *memberCoder) {
-	c.text("subscriber", &d.subscriber)
-	nonzero(c, "from", &d.from)
-	nonzero(c, "done", &d.done)
-	d.dead = d.dead.inObject(c, "dead")
-	d.resent = d.resent.inObject(c, "resent")
-}
-
-// inObject reads or writes a notice as a member.
-func (x *deadNotice) inObject(c *memberCoder, name string) *deadNotice {
-	var in memberCoder
-	if c.enter(name, x != nil, &in) {
-		if c.reading {
-			x = new(deadNotice)
-		}
-		x.members(&in)
-		c.leave(&in)
-	}
-	return x
-}
-
-func (x *deadNotice) members(c *memberCoder) {
-	c.id("about", &x.task)
-	number(c, "seq", &x.seq)
-	number(c, "n", &x.n)
-	c.text("event", &x.event)
-	nonzero(c, "at", &x.at)
-	nonzero(c, "attempts", &x.attempts)
-	c.text("problem", &x.problem)
-}
-
 // extend applies the extension of a lease.
 func (a *applier) extend() {
 	s := &a.t.steps[a.r.step]
@@ -887,4 +657,73 @@ func (v taskVersions) refusal(t *task) error {
 		return nil
 	}
 	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is its present one", t.id)
+}
+
+// namesBatches reports whether the batch_id of each cursor can be in the name of its instance,
+// and any differs from the number: no two steps may have the same name.
+func (t *task) namesBatches(b branching) (differs bool) {
+	taken := map[string]bool{}
+	for n, cursor := range b.cursors {
+		worker := t.tpl.steps[b.workers[0]].name
+		name := batchName(worker, cursor)
+		if _, declared := t.tpl.flow.index[name]; name == "" || declared || taken[name] {
+			return false
+		}
+		taken[name] = true
+		differs = differs || name != instanceName(worker, t.plan.declared[b.workers[0]].instances+n+1)
+	}
+	return differs && !slices.ContainsFunc(t.plan.steps, func(s planStep) bool { return taken[s.def.name] })
+}
+
+// checkNames refuses instances that would have the name of another step.
+func (t *task) checkNames(b branching) error {
+	if len(b.cursors) == 0 || b.named {
+		return nil
+	}
+	declared := &t.plan.declared[b.workers[0]]
+	taken := map[string]bool{}
+	for _, i := range declared.steps {
+		taken[t.def(i).name] = t.plan.steps[i].named
+	}
+	for n := range b.cursors {
+		name := instanceName(t.tpl.steps[b.workers[0]].name, declared.instances+n+1)
+		if _, isDeclared := t.tpl.flow.index[name]; isDeclared || taken[name] {
+			return fmt.Errorf("%s: an instance would have the name of the step %q", batchMember, name)
+		}
+	}
+	return nil
+}
+
+// dependenciesOf returns how many dependencies the instances will have.
+func (t *task) dependenciesOf(b branching) int {
+	if len(b.cursors) == 0 {
+		return 0
+	}
+	n, f := 0, t.tpl.flow
+	for _, p := range f.parents[b.workers[0]] {
+		n += len(t.plan.declared[p].steps)
+	}
+	for _, c := range f.children[b.workers[0]] {
+		n += max(len(t.plan.declared[c].steps), 1)
+	}
+	return n * len(b.cursors)
+}
+
+// checkIndirect refuses steps that a decision names and that depend on it only
+// through steps which it does not create.
+func (t *task) checkIndirect(i int, b branching) error {
+	d := t.declared(i)
+	indirect := slices.DeleteFunc(slices.Clone(b.steps), func(s int) bool { return t.tpl.branchOf(s, d) })
+	if len(indirect) == 0 {
+		return nil
+	}
+	c := t.clone()
+	(&applier{t: c, r: &record{}, obs: unobserved{}}).branch(i, b)
+	for _, s := range indirect {
+		if len(c.plan.declared[s].steps) == 0 {
+			return fmt.Errorf("%s.step_names: step %q depends on the decision only through steps that it does not create",
+				decisionMember, t.tpl.steps[s].name)
+		}
+	}
+	return nil
 }

@@ -7,6 +7,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"math/big"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -876,4 +878,253 @@ func (y *yamlReader) flowNode(n, start int) (node *yamlNode, enclosed bool) {
 // flowColon reports whether a colon is at i. After a key in quotes or brackets, nothing needs to follow it.
 func (y *yamlReader) flowColon(enclosed bool) bool {
 	return y.at(0) == ':' && (enclosed || yamlSpace(y.at(1)) || yamlFlowMark(y.at(1)))
+}
+
+// YAML: the values of scalars.
+
+// yamlForms are the forms of plain scalars that are not texts, by their tags; others are texts.
+var yamlForms = map[string]func() *regexp.Regexp{
+	"null": compiled(`^(?:null|Null|NULL|~|)$`),
+	"bool": compiled(`^(?:true|True|TRUE|false|False|FALSE)$`),
+	"int":  compiled(`^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`),
+	"float": compiled(`^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|` +
+		`[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$`),
+}
+
+// resolve gives a scalar its value.
+func (y *yamlReader) resolve(node *yamlNode, p yamlProperties) {
+	tag := p.tag
+	if tag == "" && node.plain {
+		tag = plainTag(node.text)
+	}
+	node.plain = node.plain && p.tag == ""
+	if form := yamlForms[tag]; form != nil && !form().MatchString(node.text) || tag == "map" || tag == "seq" {
+		y.fail(p.offset, "%s is not a value of the tag !!%s", clippedText(strconv.Quote(node.text)), tag)
+	}
+	switch tag {
+	case "null":
+		node.json = templateNullJSON
+	case "bool":
+		node.json = []byte(strings.ToLower(node.text))
+	case "int", "float":
+		node.json = y.number(node)
+	default:
+		if i := strings.IndexByte(node.text, 0); i >= 0 {
+			y.fail(node.offset, "a text with U+0000")
+		}
+		node.json = appendJSONString(nil, node.text)
+	}
+}
+
+// plainTag returns the tag of a plain scalar in the core schema.
+func plainTag(text string) string {
+	if text != "" && strings.IndexByte("+-.0123456789~nNtTfF", text[0]) < 0 {
+		return "str"
+	}
+	for _, tag := range []string{"null", "bool", "int", "float"} {
+		if yamlForms[tag]().MatchString(text) {
+			return tag
+		}
+	}
+	return "str"
+}
+
+// number returns a number as JSON.
+func (y *yamlReader) number(node *yamlNode) []byte {
+	text := strings.TrimPrefix(node.text, "+")
+	if strings.ContainsAny(text, "iInN") {
+		y.fail(node.offset, "%s, which JSON cannot express", text)
+	}
+	if len(text) > 1 && strings.IndexByte("ox", text[1]) >= 0 && len(text) < 1000 {
+		n, _ := new(big.Int).SetString(text, 0)
+		text = n.String()
+	}
+	number := decimalJSON(text)
+	if checkJSON(number) != nil {
+		y.fail(node.offset, "the number %s is too large", clippedText(text))
+	}
+	return number
+}
+
+// decimalJSON returns a decimal number as JSON: with one digit before the point at least, without
+// zeros before that, with a digit after the point.
+func decimalJSON(text string) []byte {
+	text, negative := strings.CutPrefix(text, "-")
+	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(text)
+	}
+	whole, rest := strings.TrimLeft(text[:end], "0"), text[end:]
+	if whole == "" {
+		whole = "0"
+	}
+	if len(rest) > 0 && rest[0] == '.' && (len(rest) == 1 || rest[1] < '0' || rest[1] > '9') {
+		rest = ".0" + rest[1:]
+	}
+	if negative {
+		whole = "-" + whole
+	}
+	return []byte(whole + rest)
+}
+
+// YAML: scalars that are not blocks.
+
+// plain reads a scalar without quotes.
+func (y *yamlReader) plain(n int, flow bool) string {
+	if c := y.at(0); c == 0 || strings.IndexByte("\n#,[]{}&*!|>'\"%@`", c) >= 0 ||
+		strings.IndexByte("-?:", c) >= 0 && (yamlSpace(y.at(1)) || flow && yamlFlowMark(y.at(1))) {
+		y.failUnexpected()
+	}
+	text := y.plainLine(nil, flow)
+	for y.plainGoesOn(n, flow) {
+		text = y.plainLine(y.lineBreaks(text, n), flow)
+	}
+	return string(text)
+}
+
+// failUnexpected fails at what cannot begin a value.
+func (y *yamlReader) failUnexpected() {
+	switch r, _ := utf8.DecodeRune(y.data[y.i:]); {
+	case y.i == len(y.data):
+		y.fail(y.i, "unexpected end")
+	case r == '\n':
+		y.fail(y.i, "unexpected end of the line")
+	default:
+		y.fail(y.i, "unexpected %q", r)
+	}
+}
+
+// plainLine appends the text of one line.
+func (y *yamlReader) plainLine(text []byte, flow bool) []byte {
+	start, end := y.i, y.i
+	for ; !y.endsPlain(flow); y.i++ {
+		if !yamlBlank(y.at(0)) {
+			end = y.i + 1
+		}
+	}
+	y.i = end
+	return append(text, y.data[start:end]...)
+}
+
+// endsPlain reports whether a plain scalar ends before i.
+func (y *yamlReader) endsPlain(flow bool) bool {
+	switch c := y.at(0); c {
+	case 0, '\n':
+		return true
+	case ':':
+		return yamlSpace(y.at(1)) || flow && yamlFlowMark(y.at(1))
+	case '#':
+		return y.i == y.line || yamlBlank(y.data[y.i-1])
+	default:
+		return flow && yamlFlowMark(c)
+	}
+}
+
+// plainGoesOn reports whether the next line with text belongs to the plain scalar before i.
+func (y *yamlReader) plainGoesOn(n int, flow bool) bool {
+	before := *y
+	defer func() { *y = before }()
+	if y.blanks(); y.at(0) != '\n' {
+		return false
+	}
+	for y.at(0) == '\n' {
+		y.i++
+		y.atLine()
+		y.blanks()
+	}
+	return y.indent > n && !y.border() && !y.endsPlain(flow)
+}
+
+// lineBreaks reads line breaks, and the white space around them, inside a scalar. A single one
+// becomes a space.
+func (y *yamlReader) lineBreaks(text []byte, n int) []byte {
+	breaks := 0
+	for y.blanks(); y.at(0) == '\n'; y.blanks() {
+		y.i++
+		y.atLine()
+		breaks++
+	}
+	switch {
+	case y.border():
+		y.fail(y.line, "the document ends inside a scalar")
+	case y.indent <= n && y.at(0) != 0:
+		y.fail(y.i, "a line of a scalar, indented by %d spaces; want more than %d", y.indent, n)
+	case breaks == 1:
+		return append(text, ' ')
+	}
+	return append(text, bytes.Repeat([]byte("\n"), breaks-1)...)
+}
+
+// single reads a scalar in single quotes.
+func (y *yamlReader) single(n int) string {
+	var text []byte
+	start := y.i
+	for y.i++; ; {
+		switch c := y.at(0); {
+		case c == 0:
+			y.fail(start, "no closing quote")
+		case c == '\'' && y.at(1) != '\'':
+			y.i++
+			return string(text)
+		case c == '\n':
+			text = y.lineBreaks(bytes.TrimRight(text, " \t"), n)
+		case c == '\'':
+			y.i++
+			fallthrough
+		default:
+			text = append(text, c)
+			y.i++
+		}
+	}
+}
+
+// double reads a scalar in double quotes.
+func (y *yamlReader) double(n int) string {
+	var text []byte
+	start, kept := y.i, 0 // white space after kept is dropped before a line break
+	for y.i++; ; {
+		switch c := y.at(0); {
+		case c == 0:
+			y.fail(start, "no closing quote")
+		case c == '"':
+			y.i++
+			return string(text)
+		case c == '\n':
+			text = append(text[:kept], bytes.TrimRight(text[kept:], " \t")...)
+			text = y.lineBreaks(text, n)
+			kept = len(text)
+		case c == '\\' && y.at(1) == '\n':
+			y.i++
+			text = bytes.TrimSuffix(y.lineBreaks(text, n), []byte(" "))
+			kept = len(text)
+		case c == '\\':
+			text = y.escape(text)
+			kept = len(text)
+		default:
+			text = append(text, c)
+			y.i++
+		}
+	}
+}
+
+// yamlEscapes maps the character after a backslash to what both stand for.
+var yamlEscapes = map[byte]rune{
+	'0': 0, 'a': '\a', 'b': '\b', 't': '\t', '\t': '\t', 'n': '\n', 'v': '\v', 'f': '\f', 'r': '\r', 'e': 0x1b,
+	' ': ' ', '"': '"', '/': '/', '\\': '\\', 'N': 0x85, '_': 0xa0, 'L': 0x2028, 'P': 0x2029,
+}
+
+// escape appends the character that an escape stands for.
+func (y *yamlReader) escape(text []byte) []byte {
+	if r, ok := yamlEscapes[y.at(1)]; ok {
+		y.i += 2
+		return utf8.AppendRune(text, r)
+	}
+	digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[y.at(1)]
+	hex := string(y.data[min(y.i+2, len(y.data)):min(y.i+2+digits, len(y.data))])
+	r, err := strconv.ParseUint(hex, 16, 32)
+	if err != nil || len(hex) < digits || digits == 0 || r > utf8.MaxRune || !utf8.ValidRune(rune(r)) {
+		y.fail(y.i, "not an escape of YAML")
+	}
+	y.i += 2 + digits
+	return utf8.AppendRune(text, rune(r))
 }

@@ -1,0 +1,358 @@
+package main
+
+// Where the figures are kept: every template, and every step of one, has a row
+// over all time and a row for each of the last hours in which something was
+// counted. A reader gets all of it as of one moment without a copy: rows are
+// shared until they change, see freeze.
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Where the figures are kept: every template, and every step of one, has a row
+// over all time and a row for each of the last hours in which something was
+// counted. A reader gets all of it as of one moment without a copy: rows are
+// shared until they change, see freeze.
+
+// keptHours is how many full hours are kept beside the current one, so that the
+// last 720 hours are covered at any minute. Older hours are only in the row
+// over all time.
+const keptHours = 720
+
+const hourMicros = int64(time.Hour / time.Microsecond)
+
+// hourOf returns the hour of an instant, counted from the Unix epoch.
+func hourOf(at instant) int64 {
+	h := int64(at) / hourMicros
+	if int64(at)%hourMicros < 0 {
+		h--
+	}
+	return h
+}
+
+// hourStart returns the instant at which an hour begins.
+func hourStart(hour int64) instant { return instant(hour * hourMicros) }
+
+// figure is one of the counts in a row.
+type figure uint8
+
+const (
+	tasksCreated figure = iota
+	tasksCompleted
+	tasksFailed // entered blocked_by_failures or error
+	tasksCancelled
+	stepsCreated
+	stepsCompleted
+	stepsFailed // for good
+	stepsCancelled
+	stepsResolved
+	attemptsEnded    // successfully or not
+	attemptsFailed   // of these
+	attemptsMeasured // of these, with a known duration
+	attemptMicros    // the sum of those durations
+	retriesEnded     // attempts after the first of their step
+	retriesSucceeded // of these
+	dependencyWaits  // steps with dependencies that became ready for the first time
+	dependencyMicros // the sum of the times from their task's creation
+	figureCount      // how many there are
+)
+
+// figureNames are the names of the counts in the snapshot.
+var figureNames = [figureCount]string{
+	"tasks_created", "tasks_completed", "tasks_failed", "tasks_cancelled",
+	"steps_created", "steps_completed", "steps_failed", "steps_cancelled", "steps_resolved",
+	"attempts_ended", "attempts_failed", "attempts_measured", "attempt_micros",
+	"retries_ended", "retries_succeeded", "dependency_waits", "dependency_micros",
+}
+
+// figureRow holds the figures of one span of time.
+type figureRow struct {
+	gen    uint64 // the generation that may change it; see freeze
+	hour   int64  // 0 in a row over all time
+	counts [figureCount]uint64
+	times  latencyHistogram // of a template: creation to completion; of a step: attempts
+	types  []typeCount      // failed attempts by error type, ascending
+	last   instant          // when a task last completed or failed; an attempt last ended
+}
+
+// typeCount counts an error type by its index in handlerErrorTypes; the index
+// after the last stands for all others.
+type typeCount struct {
+	kind  uint8
+	count uint64
+}
+
+// clone returns a copy for another generation.
+func (r *figureRow) clone(gen uint64) *figureRow {
+	c := *r
+	c.gen = gen
+	c.times = r.times.clone()
+	c.types = slices.Clone(r.types)
+	return &c
+}
+
+// merge counts everything that another row has.
+func (r *figureRow) merge(o *figureRow) {
+	for f, n := range o.counts {
+		r.counts[f] += n
+	}
+	r.times.merge(&o.times)
+	for _, t := range o.types {
+		r.addType(t.kind, t.count)
+	}
+	r.last = max(r.last, o.last)
+}
+
+func (r *figureRow) addType(kind uint8, n uint64) {
+	i, found := slices.BinarySearchFunc(r.types, kind, func(t typeCount, kind uint8) int {
+		return cmp.Compare(t.kind, kind)
+	})
+	if !found {
+		r.types = slices.Insert(r.types, i, typeCount{kind: kind})
+	}
+	r.types[i].count += n
+}
+
+// figureSeries is the rows of one template, or of one step.
+type figureSeries struct {
+	gen  uint64
+	all  *figureRow
+	now  *figureRow   // the newest hour; nil before the first
+	past []*figureRow // earlier hours in which something was counted, ascending
+}
+
+// templateFigures is everything that is kept about one template. Definitions
+// with the same namespace, name and version share it.
+type templateFigures struct {
+	gen    uint64
+	name   templateID
+	own    *figureSeries
+	names  []string        // of the steps; only ever appended to
+	steps  []*figureSeries // by the same index; nil until something is counted
+	byName map[string]int  // index of a step; not for readers of frozen figures
+}
+
+// templateID names one version of a template.
+type templateID struct{ namespace, name, version string }
+
+// figureBook holds every row. The store's mutex guards it.
+type figureBook struct {
+	gen       uint64
+	newest    int64         // the newest hour in which something was counted
+	whole     *figureSeries // the sum of the templates' own series; nil before the first
+	templates []*templateFigures
+	byName    map[templateID]int // index of a template
+	lost      figureRow          // takes what belongs to an hour that is no longer kept
+}
+
+// frozenFigures is the book as it was at one moment. It never changes.
+type frozenFigures struct {
+	first     instant // when the first task was created; 0 if that is unknown
+	newest    int64
+	whole     *figureSeries
+	templates []*templateFigures
+}
+
+// freeze returns the book as it is, and ends a generation. Whoever changes a
+// series or row of an older generation changes a copy and puts that in its
+// place. Shared slices are appended to, but never written within their length.
+func (b *figureBook) freeze() *frozenFigures {
+	b.gen++
+	return &frozenFigures{0, b.newest, b.whole, slices.Clone(b.templates)}
+}
+
+// began returns when the first task was created, or else the start of the first kept hour.
+func (f *frozenFigures) began() instant {
+	switch {
+	case f.first != 0 || f.whole == nil || f.whole.now == nil:
+		return f.first
+	case len(f.whole.past) > 0:
+		return hourStart(f.whole.past[0].hour)
+	}
+	return hourStart(f.whole.now.hour)
+}
+
+// template returns the figures at an index of the book, to be changed.
+func (b *figureBook) template(at int) *templateFigures {
+	f := b.templates[at]
+	if f.gen != b.gen {
+		c := *f
+		c.gen = b.gen
+		c.steps = slices.Clone(f.steps)
+		f = &c
+		b.templates[at] = f
+	}
+	return f
+}
+
+// figureRows are the rows in which one event counts.
+type figureRows []*figureRow
+
+func (rows figureRows) count(f figure, n uint64) {
+	for _, r := range rows {
+		r.counts[f] += n
+	}
+}
+
+func (rows figureRows) observe(us int64) {
+	for _, r := range rows {
+		r.times.observe(us)
+	}
+}
+
+func (rows figureRows) addType(kind uint8) {
+	for _, r := range rows {
+		r.addType(kind, 1)
+	}
+}
+
+func (rows figureRows) seen(at instant) {
+	for _, r := range rows {
+		r.last = max(r.last, at)
+	}
+}
+
+// addToWhole adds a template's series from a snapshot to the whole.
+func (b *figureBook) addToWhole(s *figureSeries) {
+	whole := b.series(&b.whole)
+	whole.all.merge(s.all)
+	for _, r := range s.past {
+		b.hour(whole, r.hour).merge(r)
+	}
+	if s.now != nil {
+		b.hour(whole, s.now.hour).merge(s.now)
+	}
+}
+
+// rows returns the rows of the series at p, over all time and for an hour, to be
+// changed.
+func (b *figureBook) rows(p **figureSeries, hour int64) (all, of *figureRow) {
+	s := b.series(p)
+	return s.all, b.hour(s, hour)
+}
+
+// series returns the series at p with its row over all time, to be changed.
+func (b *figureBook) series(p **figureSeries) *figureSeries {
+	s := *p
+	if s == nil {
+		s = &figureSeries{gen: b.gen, all: &figureRow{gen: b.gen}}
+		*p = s
+	}
+	if s.gen != b.gen {
+		c := *s
+		c.gen, c.all = b.gen, s.all.clone(b.gen)
+		s = &c
+		*p = s
+	}
+	return s
+}
+
+// hour returns the row for an hour of a series that may be changed, to be
+// changed.
+func (b *figureBook) hour(s *figureSeries, hour int64) *figureRow {
+	if s.now == nil || s.now.hour != hour {
+		return b.otherHour(s, hour)
+	}
+	if s.now.gen != b.gen {
+		s.now = s.now.clone(b.gen)
+	}
+	return s.now
+}
+
+// otherHour returns the row for an hour that is not the newest of the series: a
+// new row, or an older one if the clock was set back or a start reads records
+// in another order than they happened.
+func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
+	b.newest = max(b.newest, hour)
+	if hour < b.newest-keptHours {
+		return &b.lost
+	}
+	if s.now == nil || hour > s.now.hour {
+		if s.now != nil {
+			s.past = append(s.past, s.now)
+		}
+		s.now = &figureRow{gen: b.gen, hour: hour}
+		s.past = s.past[firstHour(s.past, b.newest-keptHours):]
+		return s.now
+	}
+	i := firstHour(s.past, hour)
+	found := i < len(s.past) && s.past[i].hour == hour
+	if found && s.past[i].gen == b.gen {
+		return s.past[i]
+	}
+	s.past = slices.Clone(s.past)
+	if found {
+		s.past[i] = s.past[i].clone(b.gen)
+	} else {
+		s.past = slices.Insert(s.past, i, &figureRow{gen: b.gen, hour: hour})
+	}
+	return s.past[i]
+}
+
+// firstHour returns the index of the first row that is not before an hour.
+func firstHour(rows []*figureRow, hour int64) int {
+	i, _ := slices.BinarySearchFunc(rows, hour, func(r *figureRow, hour int64) int {
+		return cmp.Compare(r.hour, hour)
+	})
+	return i
+}
+
+// allTime, as the hour to begin with, stands for the row over all time.
+const allTime = math.MinInt64
+
+// since adds to sum what was counted from an hour on, and reports whether
+// anything was.
+func (s *figureSeries) since(hour int64, sum *figureRow) bool {
+	if s == nil {
+		return false
+	}
+	if hour == allTime {
+		sum.merge(s.all)
+		return true
+	}
+	rows := s.hours(hour)
+	for _, r := range rows {
+		sum.merge(r)
+	}
+	return len(rows) > 0
+}
+
+// hours returns the rows from an hour on, the oldest first.
+func (s *figureSeries) hours(from int64) []*figureRow {
+	if s == nil {
+		return nil
+	}
+	rows := s.past[firstHour(s.past, from):]
+	if s.now == nil || s.now.hour < from {
+		return rows
+	}
+	return append(slices.Clip(rows), s.now)
+}
+
+// findOrAdd returns the index of a template in the book, and adds the template
+// if needed.
+func (b *figureBook) findOrAdd(name templateID) int {
+	at, ok := b.byName[name]
+	if !ok {
+		at = len(b.templates)
+		b.byName[name] = at
+		b.templates = append(b.templates, &templateFigures{gen: b.gen, name: name, byName: map[string]int{}})
+	}
+	return at
+}
+
+// findOrAdd returns the index of a step of a template, and adds the step if
+// needed.
+func (f *templateFigures) findOrAdd(name string) int {
+	at, ok := f.byName[name]
+	if !ok {
+		at = len(f.names)
+		f.byName[name] = at
+		f.names = append(f.names, name)
+		f.steps = append(f.steps, nil)
+	}
+	return at
+}

@@ -1,0 +1,166 @@
+package main
+
+// Histograms of durations: with fixed buckets for /metrics, and with eight bins for each power
+// of two for quantiles.
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// promHistogram counts durations in fixed buckets, for the text format of
+// /metrics.
+type promHistogram struct {
+	counts [len(promBounds) + 1]uint64 // the last for longer durations
+	sum    time.Duration
+}
+
+var promBounds = [...]time.Duration{
+	time.Millisecond / 2, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute,
+}
+
+// observe counts a duration and returns its bucket.
+func (h *promHistogram) observe(d time.Duration) int {
+	h.sum += d
+	bucket := 0
+	for bucket < len(promBounds) && d > promBounds[bucket] {
+		bucket++
+	}
+	h.counts[bucket]++
+	return bucket
+}
+
+// A histogram with logarithmic bins: percentiles from little memory.
+
+// binsPerOctave is how many bins divide each power of two. With 8, the middle
+// of a bin is at most 1/17, 5.9 %, away from the durations in it.
+const binsPerOctave = 8
+
+// latencyHistogram counts durations in microseconds. The zero value is empty.
+// Only bins that counted something take memory, 8 bytes each. Count, sum and
+// max are exact.
+type latencyHistogram struct {
+	bins  []latencyBin // ascending
+	count uint64
+	sum   int64
+	max   int64
+}
+
+// latencyBin is a bin's number in the upper 16 bits and its count in the lower
+// 48.
+type latencyBin uint64
+
+const binCountBits = 48
+
+func makeBin(number int, count uint64) latencyBin {
+	return latencyBin(uint64(number)<<binCountBits | count)
+}
+
+func (b latencyBin) number() int { return int(b >> binCountBits) }
+
+func (b latencyBin) count() uint64 { return uint64(b) & (1<<binCountBits - 1) }
+
+// binOf returns the number of the bin for a duration. Below 16 µs each
+// microsecond has its own bin, without an error.
+func binOf(us int64) int {
+	v := uint64(max(us, 0))
+	if v < 2*binsPerOctave {
+		return int(v)
+	}
+	shift := bits.Len64(v) - 4 // leaves four bits: 8 to 15
+	return shift*binsPerOctave + int(v>>shift)
+}
+
+// binRange returns the durations that a bin counts: from lo up to, but not
+// including, hi.
+func binRange(number int) (lo, hi float64) {
+	if number < 2*binsPerOctave {
+		return float64(number), float64(number + 1)
+	}
+	shift := number/binsPerOctave - 1
+	top := number%binsPerOctave + binsPerOctave
+	return math.Ldexp(float64(top), shift), math.Ldexp(float64(top+1), shift)
+}
+
+// binMiddle returns the duration that stands for a bin: as far, in proportion,
+// from its lower as from its upper end.
+func binMiddle(number int) float64 {
+	if number < 2*binsPerOctave {
+		return float64(number)
+	}
+	lo, hi := binRange(number)
+	return 2 * lo * hi / (lo + hi)
+}
+
+// observe counts one duration; a negative one, from a clock that was set back,
+// as 0.
+func (h *latencyHistogram) observe(us int64) {
+	us = max(us, 0)
+	h.count++
+	h.sum += us
+	h.max = max(h.max, us)
+	h.add(makeBin(binOf(us), 1))
+}
+
+// add counts what a bin has.
+func (h *latencyHistogram) add(b latencyBin) {
+	i, _ := slices.BinarySearch(h.bins, makeBin(b.number(), 0)) // bins are in the order of their numbers
+	if i == len(h.bins) || h.bins[i].number() != b.number() {
+		h.bins = slices.Insert(h.bins, i, makeBin(b.number(), 0))
+	}
+	h.bins[i] += latencyBin(b.count())
+}
+
+// merge counts everything that another histogram has.
+func (h *latencyHistogram) merge(o *latencyHistogram) {
+	h.count += o.count
+	h.sum += o.sum
+	h.max = max(h.max, o.max)
+	for _, b := range o.bins {
+		h.add(b)
+	}
+}
+
+// clone returns a copy that later observations do not change.
+func (h *latencyHistogram) clone() latencyHistogram {
+	c := *h
+	c.bins = slices.Clone(h.bins)
+	return c
+}
+
+// quantile returns the duration in microseconds that the share q of all does
+// not exceed, by nearest rank and at most 6 % off; 0 if the histogram is empty.
+func (h *latencyHistogram) quantile(q float64) float64 {
+	if h.count == 0 {
+		return 0
+	}
+	rank := uint64(max(math.Ceil(q*float64(h.count)), 1))
+	var seen uint64
+	for _, b := range h.bins {
+		if seen += b.count(); seen >= rank {
+			return min(binMiddle(b.number()), float64(h.max))
+		}
+	}
+	return float64(h.max)
+}
+
+// mean returns the exact average in microseconds; 0 if the histogram is empty.
+func (h *latencyHistogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
+
+// distribution counts the durations between edges, in microseconds and
+// ascending: one count below each edge, and one from the last edge on. A bin
+// counts as a whole, by its middle.
+func (h *latencyHistogram) distribution(edges []int64) []uint64 {
+	counts := make([]uint64, len(edges)+1)
+	at := 0
+	for _, b := range h.bins {
+		for at < len(edges) && binMiddle(b.number()) >= float64(edges[at]) {
+			at++
+		}
+		counts[at] += b.count()
+	}
+	return counts
+}

@@ -1,0 +1,396 @@
+package main
+
+// Public and private keys: their algorithms, which of them are too weak, reading and writing
+// them as PEM, and installing new key files as a pair. No error contains any part of a key.
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// verificationKey is a public key and what it may be used for.
+type verificationKey struct {
+	id         string   // kid; "" for a key from a file
+	algorithms []string // of its family, or the one it was published for
+	public     crypto.PublicKey
+}
+
+// keySource finds the keys that a token's kid names, at least one. The error is a
+// *tokenError, or errKeysUnavailable.
+type keySource interface {
+	find(ctx context.Context, kid string) ([]*verificationKey, error)
+}
+
+// staticKey is the key of a service without a key set, used for every token.
+type staticKey verificationKey
+
+func newStaticKey(public crypto.PublicKey) (*staticKey, error) {
+	algorithms, err := keyAlgorithms(public)
+	if err != nil {
+		return nil, err
+	}
+	return &staticKey{algorithms: algorithms, public: public}, nil
+}
+
+func (k *staticKey) find(context.Context, string) ([]*verificationKey, error) {
+	return []*verificationKey{(*verificationKey)(k)}, nil
+}
+
+// Keys as PEM: reading them, their algorithms, and writing a new pair.
+
+const (
+	minRSABits = 2048
+	maxRSABits = 8192 // longer keys make verification slow
+	maxKeyFile = 64 << 10
+)
+
+// signingAlgorithms are the algorithms that can be allowed; "none" and the HMAC family
+// never are.
+var signingAlgorithms = []string{
+	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA",
+}
+
+// keyAlgorithms returns the algorithms of a public key's family, the one to sign with
+// first. The error says why the key cannot be used.
+func keyAlgorithms(key crypto.PublicKey) ([]string, error) {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if err := checkRSA(k); err != nil {
+			return nil, err
+		}
+		return signingAlgorithms[:6], nil
+	case *ecdsa.PublicKey:
+		switch k.Curve {
+		case elliptic.P256():
+			return []string{"ES256"}, nil
+		case elliptic.P384():
+			return []string{"ES384"}, nil
+		}
+		return nil, errCurve
+	case ed25519.PublicKey:
+		if err := checkEd25519(k); err != nil {
+			return nil, err
+		}
+		return []string{"EdDSA"}, nil
+	}
+	return nil, errKeyFamily
+}
+
+var (
+	errKeyFamily = errors.New("a key must be RSA, EC or Ed25519")
+	errCurve     = errors.New("an EC key must be on P-256 or P-384")
+	errExponent  = errors.New("an RSA key with an invalid public exponent")
+)
+
+func checkRSA(k *rsa.PublicKey) error {
+	bits := k.N.BitLen()
+	switch {
+	case bits < minRSABits || bits > maxRSABits:
+		return fmt.Errorf("an RSA key of %d bits; want %d to %d", bits, minRSABits, maxRSABits)
+	case k.N.Bit(0) == 0:
+		return errors.New("an RSA key with an even modulus")
+	case k.E < 3 || k.E%2 == 0:
+		return errExponent
+	case isROCA(k.N):
+		return errors.New("an RSA key of a chip that makes weak keys (CVE-2017-15361, ROCA)")
+	}
+	return nil
+}
+
+// rocaPrimes are the odd primes up to 167.
+var rocaPrimes = []uint64{
+	3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107,
+	109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
+}
+
+// isROCA reports whether a modulus has the fingerprint of keys from Infineon's library:
+// modulo each small prime, it is a power of 65537 (Nemec, Sys, Svenda, Klinec, Matyas:
+// "The Return of Coppersmith's Attack", 2017, and the authors' roca-detect). About one other
+// modulus in 240 million has it too.
+func isROCA(n *big.Int) bool {
+	for _, p := range rocaPrimes {
+		rest := new(big.Int).Mod(n, new(big.Int).SetUint64(p)).Uint64()
+		for power := uint64(1); power != rest; {
+			if power = power * 65537 % p; power == 1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkEd25519 refuses what is not the canonical form of a point (RFC 8032, 5.1.3), and
+// the points whose order divides 8: signatures by these can be made without a private
+// key. The x and y of a point of the curve fulfil x²·v = u with u = y² - 1 and
+// v = d·y² + 1. It has order 1 or 2 if u = 0, order 4 if y = 0, order 8 if y²·v + u = 0.
+func checkEd25519(k ed25519.PublicKey) error {
+	encoded := slices.Clone(k)
+	slices.Reverse(encoded)
+	encoded[0] &= 0x7f // without the sign of x
+	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
+	d := new(big.Int).ModInverse(big.NewInt(121666), p)
+	d.Mul(d, big.NewInt(-121665))
+	y := new(big.Int).SetBytes(encoded)
+	square := new(big.Int).Exp(y, big.NewInt(2), p)
+	u := new(big.Int).Sub(square, big.NewInt(1))
+	v := new(big.Int).Mul(square, d)
+	v.Add(v, big.NewInt(1))
+	if y.Cmp(p) >= 0 || big.Jacobi(new(big.Int).Mul(u, v), p) < 0 {
+		return errors.New("an Ed25519 key that is not a point of the curve")
+	}
+	order8 := new(big.Int).Mul(square, v)
+	order8.Add(order8, u)
+	for _, zero := range []*big.Int{y, u, order8} {
+		if zero.Mod(zero, p).Sign() == 0 {
+			return errors.New("an Ed25519 key of small order")
+		}
+	}
+	return nil
+}
+
+// parsePublicKey reads a PEM public key: PKIX, PKCS#1 or a certificate.
+func parsePublicKey(text []byte) (crypto.PublicKey, error) {
+	block, err := keyBlock(text)
+	if err != nil {
+		return nil, err
+	}
+	key, err := publicKeyOf(block)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := keyAlgorithms(key); err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
+func publicKeyOf(block *pem.Block) (key crypto.PublicKey, err error) {
+	switch block.Type {
+	case "PUBLIC KEY":
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
+	case "CERTIFICATE":
+		var c *x509.Certificate
+		if c, err = x509.ParseCertificate(block.Bytes); err == nil {
+			key = c.PublicKey
+		}
+	default:
+		if strings.Contains(block.Type, "PRIVATE KEY") {
+			return nil, errors.New("it contains a private key; want a public key")
+		}
+		return nil, errors.New("want a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
+	}
+	if err != nil {
+		return nil, errors.New("the key does not parse")
+	}
+	return key, nil
+}
+
+// parsePrivateKey reads a PEM private key: PKCS#8, PKCS#1 or SEC 1.
+func parsePrivateKey(text []byte) (crypto.Signer, error) {
+	block, err := keyBlock(text)
+	if err != nil {
+		return nil, err
+	}
+	var key any
+	switch block.Type {
+	case "PRIVATE KEY":
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	case "RSA PRIVATE KEY":
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	default:
+		return nil, errors.New("want an unencrypted PRIVATE KEY")
+	}
+	signer, ok := key.(crypto.Signer)
+	if err != nil || !ok {
+		return nil, errors.New("the key does not parse")
+	}
+	if _, err := keyAlgorithms(signer.Public()); err != nil {
+		return nil, err
+	}
+	return signer, nil
+}
+
+// keyBlock returns the PEM block of the key. In a key on one line, as variables carry
+// it, line breaks are written as \n.
+func keyBlock(text []byte) (*pem.Block, error) {
+	if !strings.Contains(string(text), "\n") {
+		text = []byte(strings.ReplaceAll(string(text), `\n`, "\n"))
+	}
+	for {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			return nil, errors.New("it is not PEM")
+		}
+		if block.Type != "EC PARAMETERS" { // openssl writes these before an EC key
+			return block, nil
+		}
+		text = rest
+	}
+}
+
+// readKeyFile reads a file of at most maxKeyFile bytes.
+func readKeyFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err == nil && len(text) > maxKeyFile {
+		err = fmt.Errorf("%s is too long for a key file", path)
+	}
+	return text, err
+}
+
+// readPublicKey reads a PEM public key from a file; the error names the file.
+func readPublicKey(path string) (crypto.PublicKey, error) {
+	return readKey(path, "public", parsePublicKey)
+}
+
+// readPrivateKey reads a PEM private key from a file; the error names the file.
+func readPrivateKey(path string) (crypto.Signer, error) {
+	return readKey(path, "private", parsePrivateKey)
+}
+
+func readKey[K any](path, kind string, parse func(text []byte) (K, error)) (key K, err error) {
+	text, err := readKeyFile(path)
+	if err != nil {
+		return key, fmt.Errorf("reading the %s key: %w", kind, err)
+	}
+	if key, err = parse(text); err != nil {
+		return key, fmt.Errorf("reading the %s key %s: %w", kind, path, err)
+	}
+	return key, nil
+}
+
+// newKeyPair generates an RSA key and returns it as PEM: PKCS#8 and PKIX.
+func newKeyPair(bits int) (private, public []byte, err error) {
+	key, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generating a key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding the private key: %w", err)
+	}
+	private = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if der, err = x509.MarshalPKIXPublicKey(key.Public()); err != nil {
+		return nil, nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
+}
+
+// keyFile is a file to install.
+type keyFile struct {
+	path string
+	data []byte
+	mode fs.FileMode
+}
+
+// installKeyFiles writes all files or leaves everything as it was. Without force, it
+// does not replace a file but fails with fs.ErrExist.
+func installKeyFiles(files []keyFile, force bool) error {
+	var backups []keyBackup
+	var failed error
+	for _, f := range files {
+		back, err := f.install(force)
+		if err != nil {
+			failed = err
+			break
+		}
+		backups = append(backups, back)
+	}
+	for _, back := range backups {
+		if failed != nil {
+			back.restore()
+		} else {
+			back.discard()
+		}
+	}
+	return failed
+}
+
+// stage writes the contents next to the file and returns the path.
+func (f keyFile) stage() (path string, err error) {
+	t, err := os.CreateTemp(filepath.Dir(f.path), ".stepwell-key-*")
+	if err != nil {
+		return "", fmt.Errorf("writing %s: %w", f.path, err)
+	}
+	_, err = t.Write(f.data)
+	err = errors.Join(err, t.Chmod(f.mode), t.Sync(), t.Close())
+	if err != nil {
+		os.Remove(t.Name())
+		return "", fmt.Errorf("writing %s: %w", f.path, err)
+	}
+	return t.Name(), nil
+}
+
+// install writes the file and returns how to undo that. A link, unlike a rename, does
+// not replace a file that was created meanwhile.
+func (f keyFile) install(force bool) (keyBackup, error) {
+	back := keyBackup{path: f.path}
+	staged, err := f.stage()
+	if err != nil {
+		return back, err
+	}
+	defer os.Remove(staged)
+	if !force {
+		if err := os.Link(staged, f.path); err != nil {
+			return back, fmt.Errorf("writing %s: %w", f.path, err)
+		}
+		return back, nil
+	}
+	err = checkRegular("replace", f.path)
+	if err == nil {
+		back.old = staged + ".old"
+		err = os.Link(f.path, back.old)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return back, fmt.Errorf("keeping the old %s: %w", f.path, err)
+	}
+	if err := renameRegular(staged, f.path); err != nil {
+		back.discard()
+		return back, fmt.Errorf("writing %s: %w", f.path, err)
+	}
+	return back, nil
+}
+
+// keyBackup restores what an installed file replaced.
+type keyBackup struct {
+	path string
+	old  string // another name of the old file; "" when there was none
+}
+
+func (b keyBackup) restore() {
+	if b.old == "" {
+		os.Remove(b.path)
+		return
+	}
+	os.Rename(b.old, b.path)
+}
+
+func (b keyBackup) discard() {
+	if b.old != "" {
+		os.Remove(b.old)
+	}
+}

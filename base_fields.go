@@ -1,0 +1,181 @@
+package main
+
+// Reading the fields of a request body. A method that reads a field records a
+// problem when the value is wrong.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Reading the fields of a request body. A method that reads a field records a
+// problem when the value is wrong.
+
+// Limits of the fields of a request, in characters.
+const (
+	maxNameLength   = 255
+	maxReasonLength = 500
+	maxTags         = 100
+	priorityLimit   = 100 // priorities beyond ±this are clamped
+)
+
+// fieldReader reads the fields of a request body and collects their problems.
+type fieldReader struct {
+	problems inputProblems
+}
+
+func (f *fieldReader) complain(field, format string, args ...any) {
+	f.problems = append(f.problems, inputProblem{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// complainedOf reports whether a field has a problem already.
+func (f *fieldReader) complainedOf(field string) bool {
+	return slices.ContainsFunc(f.problems, func(p inputProblem) bool { return p.Field == field })
+}
+
+// failure returns the failure of a body with problems, or nil when it has none.
+func (f *fieldReader) failure(what string) error {
+	if len(f.problems) == 0 {
+		return nil
+	}
+	names := make([]string, len(f.problems))
+	for i, p := range f.problems {
+		names[i] = p.Field + " " + p.Message
+	}
+	return &failure{kind: invalidFields, message: what + ": " + strings.Join(names, "; "), details: f.problems}
+}
+
+// text reads a string of lo to hi characters.
+func (f *fieldReader) text(key string, raw []byte, lo, hi int) string {
+	s, ok := jsonString(raw)
+	if !ok {
+		f.complain(key, "must be a string")
+		return ""
+	}
+	if n := utf8.RuneCountInString(s); n < lo || n > hi {
+		f.complain(key, "must have %d to %d characters, not %d", lo, hi, n)
+	}
+	return s
+}
+
+// texts reads an array of names, at most maxTags.
+func (f *fieldReader) texts(key string, raw []byte) []string {
+	texts := []string{}
+	ok := eachElement(raw, func(e []byte) bool {
+		if jsonKind(e) != '"' {
+			f.complain(fmt.Sprintf("%s[%d]", key, len(texts)), "must be a string")
+			return false
+		}
+		texts = append(texts, f.text(fmt.Sprintf("%s[%d]", key, len(texts)), e, 1, maxNameLength))
+		return len(texts) <= maxTags
+	})
+	if !ok {
+		f.complain(key, "must be an array of strings")
+	}
+	if len(texts) > maxTags {
+		f.complain(key, "must have at most %d elements", maxTags)
+	}
+	return texts
+}
+
+// word reads a string that must be one of the words.
+func (f *fieldReader) word(path string, raw []byte, words ...string) string {
+	s, _ := jsonString(raw)
+	if !slices.Contains(words, s) {
+		f.complain(path, "must be one of %q", words)
+	}
+	return s
+}
+
+// flag reads true or false.
+func (f *fieldReader) flag(path string, raw []byte) bool {
+	kind := jsonKind(raw)
+	if kind != 't' && kind != 'f' {
+		f.complain(path, "must be true or false")
+	}
+	return kind == 't'
+}
+
+// object reads a JSON object and returns it without white space.
+func (f *fieldReader) object(key string, raw []byte) []byte {
+	if jsonKind(raw) != '{' {
+		f.complain(key, "must be an object")
+		return nil
+	}
+	return compactJSON(make([]byte, 0, len(raw)), raw)
+}
+
+// count reads an integer from lo to hi.
+func (f *fieldReader) count(key string, raw []byte, lo, hi int64) int {
+	n, ok := jsonInt(raw)
+	if !ok || n < lo || n > hi {
+		f.complain(key, "must be an integer from %d to %d", lo, hi)
+	}
+	return int(n)
+}
+
+// clamped reads an integer and limits it to ±limit.
+func (f *fieldReader) clamped(key string, raw []byte, limit int64) int {
+	n, _, ok := nearestInt(raw)
+	if !ok {
+		f.complain(key, "must be an integer")
+	}
+	return int(min(max(n, -limit), limit))
+}
+
+// id reads a UUID.
+func (f *fieldReader) id(key string, raw []byte) uuid {
+	s, ok := jsonString(raw)
+	if !ok {
+		f.complain(key, "must be a UUID string")
+		return uuid{}
+	}
+	id, ok := parseUUID(s)
+	if !ok {
+		f.complain(key, "%.60q is not a UUID", s)
+	}
+	return id
+}
+
+// instant reads a timestamp.
+func (f *fieldReader) instant(key string, raw []byte) instant {
+	s, ok := jsonString(raw)
+	if !ok {
+		f.complain(key, "must be a timestamp string")
+		return 0
+	}
+	at, err := parseInstant(s)
+	if err != nil {
+		f.complain(key, "%.60q is not a timestamp like 2026-01-31T12:00:00Z", s)
+	}
+	return at
+}
+
+// zonedForm reports whether a JSON string ends as a timestamp with a zone does.
+func zonedForm(raw []byte) bool {
+	s, _ := jsonString(raw)
+	at := strings.LastIndexAny(s, "Zz+-")
+	return at > strings.IndexByte(s, 'T')
+}
+
+// duration reads a string like 90s or 1h30m, at least least.
+func (f *fieldReader) duration(key string, raw []byte, least time.Duration) time.Duration {
+	s, _ := jsonString(raw)
+	d, err := time.ParseDuration(s)
+	if err != nil || d < least {
+		f.complain(key, "must be a string like 90s or 1h30m, not less than %s", least)
+	}
+	return d
+}
+
+// boundedDuration reads a duration from 0 to most.
+func (f *fieldReader) boundedDuration(path string, raw []byte, most time.Duration) time.Duration {
+	d := f.duration(path, raw, 0)
+	if d > most {
+		f.complain(path, "must be %s at most", most)
+	}
+	return d
+}

@@ -1,0 +1,385 @@
+package main
+
+// Writing JSON: strings with minimal escaping, and answers in pieces, so that a long list is
+// never in memory as a whole.
+
+import (
+	"bytes"
+	"cmp"
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// appendJSONString appends s as a JSON string and escapes only what it must: quote,
+// backslash and control characters. Invalid UTF-8 becomes U+FFFD.
+func appendJSONString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	done := 0 // s[:done] is in dst
+	for i := 0; i < len(s); {
+		if jsonPlain[s[i]] {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if n == 1 {
+			dst = appendJSONRune(append(dst, s[done:i]...), r)
+			done = i + 1
+		}
+		i += n
+	}
+	return append(append(dst, s[done:]...), '"')
+}
+
+// appendJSONRune appends r, escaped if necessary.
+func appendJSONRune(dst []byte, r rune) []byte {
+	switch r {
+	case '"', '\\':
+		return append(dst, '\\', byte(r))
+	case '\b':
+		return append(dst, `\b`...)
+	case '\f':
+		return append(dst, `\f`...)
+	case '\n':
+		return append(dst, `\n`...)
+	case '\r':
+		return append(dst, `\r`...)
+	case '\t':
+		return append(dst, `\t`...)
+	}
+	if r < ' ' {
+		const digits = "0123456789abcdef"
+		return append(dst, '\\', 'u', '0', '0', digits[r>>4], digits[r&15])
+	}
+	return utf8.AppendRune(dst, r)
+}
+
+// jsonPlain marks the bytes that need no escape in a string: ASCII except control
+// characters, quote and backslash.
+var jsonPlain = func() (plain [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
+
+// Writing JSON: member by member for frequent answers, others by reflection. A long
+// text is passed on in pieces, so that no more than one is in memory.
+
+// jsonPiece is about how long a piece is.
+const jsonPiece = 64 << 10
+
+// jsonStream is a value that writes itself.
+type jsonStream interface{ writeJSON(o *jsonWriter) }
+
+// jsonSink takes a text in pieces.
+type jsonSink interface {
+	pass(piece []byte) error // which it does not keep
+	hold(n int) error        // asked before about n bytes are taken to write the next part
+}
+
+// jsonWriter writes a JSON text.
+type jsonWriter struct {
+	b   []byte        // what was not passed on; the caller may append to it
+	to  jsonSink      // nil: all of the text stays in b
+	err error         // the first; from then on the text is incomplete
+	enc *json.Encoder // appends to b; nil until it is needed
+}
+
+// flush passes on what was written.
+func (o *jsonWriter) flush() {
+	o.fail(o.to.pass(o.b))
+	o.b = o.b[:0]
+}
+
+// fail ends the text, unless err is nil.
+func (o *jsonWriter) fail(err error) {
+	if o.err == nil {
+		o.err = err
+	}
+}
+
+// hold asks for n bytes that writing the next part takes. Without them the text ends.
+func (o *jsonWriter) hold(n int) error {
+	if o.to != nil && o.err == nil {
+		o.fail(o.to.hold(n))
+	}
+	return o.err
+}
+
+// holdElement is hold for an element of n bytes that is written as a whole.
+func (o *jsonWriter) holdElement(n int) error {
+	if n < jsonPiece {
+		return o.err
+	}
+	return o.hold(2 * n)
+}
+
+// long ends a part of the text after which a piece may end.
+func (o *jsonWriter) long() {
+	if o.to != nil && len(o.b) >= jsonPiece {
+		o.flush()
+	}
+}
+
+// whole writes a JSON text as it is, and a long one without copying it.
+func (o *jsonWriter) whole(text []byte) {
+	if o.to == nil || len(o.b)+len(text) < jsonPiece {
+		o.b = append(o.b, text...)
+		return
+	}
+	o.flush()
+	if o.err == nil {
+		o.fail(o.to.pass(text))
+	}
+}
+
+// list writes an array of n elements.
+func (o *jsonWriter) list(n int, element func(i int)) {
+	o.b = append(o.b, '[')
+	for i := 0; i < n && o.err == nil; i++ {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		element(i)
+		o.long()
+	}
+	o.b = append(o.b, ']')
+}
+
+// jsonList is an array whose elements are made when they are written.
+type jsonList struct {
+	n       int
+	element func(o *jsonWriter, i int)
+}
+
+func (l jsonList) writeJSON(o *jsonWriter) { o.list(l.n, func(i int) { l.element(o, i) }) }
+
+// jsonListOf returns an array of what view returns for 0 to n-1.
+func jsonListOf[V any](n int, view func(i int) V) jsonList {
+	return jsonList{n, func(o *jsonWriter, i int) { o.value(view(i)) }}
+}
+
+// value writes a value as encoding/json does, without escaping <, > and &.
+func (o *jsonWriter) value(v any) {
+	if s, ok := v.(jsonStream); ok {
+		s.writeJSON(o)
+		return
+	}
+	o.reflected(reflect.ValueOf(v))
+}
+
+// reflected writes lists element by element, and what holds no list at once.
+func (o *jsonWriter) reflected(v reflect.Value) {
+	if !v.IsValid() || !hasJSONLists(v.Type()) {
+		o.plain(v)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface, reflect.Slice:
+		if v.IsNil() {
+			o.b = append(o.b, "null"...)
+			return
+		}
+	}
+	switch x := v.Interface().(type) {
+	case jsonStream:
+		x.writeJSON(o)
+		return
+	case json.RawMessage:
+		o.whole(x)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		o.b = append(o.b, '{')
+		o.members(v)
+		o.b = append(o.b, '}')
+	case reflect.Slice:
+		o.list(v.Len(), func(i int) { o.reflected(v.Index(i)) })
+	default:
+		o.reflected(v.Elem())
+	}
+}
+
+// members writes the members of a struct into an opened object.
+func (o *jsonWriter) members(v reflect.Value) {
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" || !f.IsExported() || name == "-" {
+			continue // the members of an embedded struct are visible, too
+		}
+		member, err := v.FieldByIndexErr(f.Index)
+		if err != nil || option == "omitempty" && emptyJSON(member) {
+			continue
+		}
+		o.name(cmp.Or(name, f.Name))
+		o.reflected(member)
+	}
+}
+
+// emptyJSON reports whether omitempty leaves a value out.
+func emptyJSON(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map, reflect.String:
+		return v.Len() == 0
+	case reflect.Struct, reflect.Array:
+		return false
+	}
+	return v.IsZero()
+}
+
+// plain writes a value at once.
+func (o *jsonWriter) plain(v reflect.Value) {
+	var shown any
+	if v.IsValid() {
+		shown = v.Interface()
+	}
+	if text, ok := shown.(string); ok {
+		o.b = appendJSONString(o.b, text)
+		return
+	}
+	if o.enc == nil {
+		o.enc = json.NewEncoder(o)
+		o.enc.SetEscapeHTML(false)
+	}
+	o.fail(o.enc.Encode(shown))
+	o.b = bytes.TrimSuffix(o.b, []byte{'\n'})
+}
+
+// Write is for the encoder.
+func (o *jsonWriter) Write(p []byte) (int, error) {
+	o.b = append(o.b, p...)
+	return len(p), nil
+}
+
+// encodeJSON appends v and a newline. It does not escape <, > and &.
+func encodeJSON(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+var (
+	jsonStreamType = reflect.TypeFor[jsonStream]()
+	jsonOwnTypes   = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()}
+	jsonListTypes  sync.Map // reflect.Type to whether it holds lists
+)
+
+// hasJSONLists reports whether values of a type can be lists or have some, or other
+// parts that may be long.
+func hasJSONLists(t reflect.Type) bool {
+	if known, ok := jsonListTypes.Load(t); ok {
+		return known.(bool)
+	}
+	has := findJSONLists(t)
+	jsonListTypes.Store(t, has)
+	return has
+}
+
+func findJSONLists(t reflect.Type) bool {
+	switch {
+	case t.Implements(jsonStreamType) || t == reflect.TypeFor[json.RawMessage]():
+		return true
+	case slices.ContainsFunc(jsonOwnTypes, t.Implements):
+		return false
+	}
+	switch t.Kind() {
+	case reflect.Slice:
+		return t.Elem().Kind() != reflect.Uint8
+	case reflect.Interface:
+		return true
+	case reflect.Pointer:
+		return hasJSONLists(t.Elem())
+	case reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			if f.IsExported() && hasJSONLists(f.Type) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// name writes a member's name, which needs no escaping; its value comes next.
+func (o *jsonWriter) name(name string) {
+	if n := len(o.b); n == 0 || o.b[n-1] != '{' { // no piece ends after a brace
+		o.b = append(o.b, ',')
+	}
+	o.b = append(o.b, '"')
+	o.b = append(o.b, name...)
+	o.b = append(o.b, '"', ':')
+}
+
+func (o *jsonWriter) text(name, value string) {
+	o.name(name)
+	o.b = appendJSONString(o.b, value)
+}
+
+// textOrNull adds a string, or null for an empty one.
+func (o *jsonWriter) textOrNull(name, value string) {
+	if value == "" {
+		o.raw(name, nil)
+		return
+	}
+	o.text(name, value)
+}
+
+func (o *jsonWriter) texts(name string, values []string) {
+	o.name(name)
+	o.list(len(values), func(i int) { o.b = appendJSONString(o.b, values[i]) })
+}
+
+func (o *jsonWriter) number(name string, n int) {
+	o.name(name)
+	o.b = strconv.AppendInt(o.b, int64(n), 10)
+}
+
+func (o *jsonWriter) fraction(name string, f float64) {
+	o.name(name)
+	o.b = strconv.AppendFloat(o.b, f, 'f', -1, 64)
+}
+
+func (o *jsonWriter) flag(name string, v bool) {
+	o.name(name)
+	o.b = strconv.AppendBool(o.b, v)
+}
+
+// id appends an identifier, null for none.
+func (o *jsonWriter) id(name string, id uuid) {
+	o.name(name)
+	if id.isZero() {
+		o.b = append(o.b, "null"...)
+		return
+	}
+	o.b = append(id.appendText(append(o.b, '"')), '"')
+}
+
+// raw writes a JSON text as it is, null for none.
+func (o *jsonWriter) raw(name string, text []byte) {
+	o.name(name)
+	if text == nil {
+		text = []byte("null")
+	}
+	o.whole(text)
+}
+
+// zoned appends a time with its zone, null for none.
+func (o *jsonWriter) zoned(name string, at instant) { o.time(name, at, instant.appendZoned) }
+
+// naive appends a time without a zone, null for none.
+func (o *jsonWriter) naive(name string, at instant) { o.time(name, at, instant.appendNaive) }
+
+func (o *jsonWriter) time(name string, at instant, form func(instant, []byte) []byte) {
+	o.name(name)
+	if at == 0 {
+		o.b = append(o.b, "null"...)
+		return
+	}
+	o.b = append(form(at, append(o.b, '"')), '"')
+}

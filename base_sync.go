@@ -1,0 +1,275 @@
+package main
+
+// What several goroutines share: notifications, quotas, rates of log messages, and a cache of
+// answers. The priority queue is here for its users, the timers and the queues of steps.
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Small structures.
+
+// notifier wakes every waiter at each notification. The zero value is ready.
+type notifier struct {
+	mu sync.Mutex
+	c  chan struct{} // closed by the next notification; nil while nobody waits
+}
+
+// next returns a channel that the next notification closes. A waiter takes it
+// before it looks at the state it waits for, so that it misses no change.
+func (n *notifier) next() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.c == nil {
+		n.c = make(chan struct{})
+	}
+	return n.c
+}
+
+func (n *notifier) notify() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.c != nil {
+		close(n.c)
+		n.c = nil
+	}
+}
+
+// quota bounds something that callers cost together. It is safe for concurrent use.
+type quota struct {
+	most    int64
+	used    atomic.Int64
+	refused atomic.Uint64 // how often there was not enough left
+}
+
+// take reserves n and reports whether that much was left.
+func (q *quota) take(n int64) bool {
+	if q.used.Add(n) <= q.most {
+		return true
+	}
+	q.give(n)
+	return false
+}
+
+// give returns n that was taken.
+func (q *quota) give(n int64) { q.used.Add(-n) }
+
+// regain gives what a counter holds, and reports whether that was anything.
+func (q *quota) regain(held *atomic.Int64) bool {
+	n := held.Swap(0)
+	q.give(n)
+	return n > 0
+}
+
+// refuse counts a refusal and returns it; full says what there is too much of.
+func (q *quota) refuse(full string, args ...any) *failure {
+	q.refused.Add(1)
+	return &failure{kind: backpressure, retryAfter: time.Second, message: fmt.Sprintf(full, args...)}
+}
+
+// logRate lets through a number of messages a second, so that callers cannot fill the log.
+type logRate struct {
+	most int
+
+	mu      sync.Mutex
+	second  instant // when the present second began; guarded by mu, as all below
+	count   int     // messages in it
+	dropped int     // messages since the last one that was let through
+}
+
+// allow reports whether to log a message, and how many were not logged before it.
+func (l *logRate) allow(now instant) (dropped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if since := now.sub(l.second); since >= time.Second || since < 0 {
+		l.second, l.count = now, 0
+	}
+	if l.count == l.most {
+		l.dropped++
+		return 0, false
+	}
+	l.count++
+	dropped, l.dropped = l.dropped, 0
+	return dropped, true
+}
+
+// offerToken puts a token into a channel of capacity 1, unless it holds one.
+func offerToken(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// priorityQueue is a binary heap: pop removes the element that orders before all
+// others. For queues whose elements move or leave from the middle, placed is called
+// whenever an element changes its place. It is not safe for concurrent use.
+type priorityQueue[E any] struct {
+	items  []E
+	before func(a, b E) bool
+	placed func(e E, place int) // nil when nobody needs places
+}
+
+// push adds an element.
+func (q *priorityQueue[E]) push(e E) {
+	q.items = append(q.items, e)
+	q.up(len(q.items) - 1)
+}
+
+// pop removes the first element of a queue that is not empty.
+func (q *priorityQueue[E]) pop() E { return q.remove(0) }
+
+// remove removes and returns the element at a place.
+func (q *priorityQueue[E]) remove(place int) E {
+	e, last := q.items[place], len(q.items)-1
+	moved := q.items[last]
+	clear(q.items[last:])
+	q.items = q.items[:last]
+	if place < last {
+		q.put(place, moved)
+		q.fix(place)
+	}
+	return e
+}
+
+// fix restores the order after the element at a place has changed.
+func (q *priorityQueue[E]) fix(place int) {
+	if q.up(place) == place {
+		q.down(place)
+	}
+}
+
+func (q *priorityQueue[E]) put(place int, e E) {
+	q.items[place] = e
+	if q.placed != nil {
+		q.placed(e, place)
+	}
+}
+
+// up moves an element towards the front and returns its new place.
+func (q *priorityQueue[E]) up(place int) int {
+	e := q.items[place]
+	for place > 0 {
+		parent := (place - 1) / 2
+		if !q.before(e, q.items[parent]) {
+			break
+		}
+		q.put(place, q.items[parent])
+		place = parent
+	}
+	q.put(place, e)
+	return place
+}
+
+func (q *priorityQueue[E]) down(place int) {
+	e := q.items[place]
+	for {
+		child := 2*place + 1
+		if child >= len(q.items) {
+			break
+		}
+		if right := child + 1; right < len(q.items) && q.before(q.items[right], q.items[child]) {
+			child = right
+		}
+		if !q.before(q.items[child], e) {
+			break
+		}
+		q.put(place, q.items[child])
+		place = child
+	}
+	q.put(place, e)
+}
+
+// answerCache caches the answers to the last few questions for a fixed time. Those
+// who ask the same question at the same time share one computation. The zero value
+// is empty.
+type answerCache[K comparable, V any] struct {
+	mu      sync.Mutex
+	entries map[K]*cachedAnswer[V] // guarded by mu
+}
+
+// cachedAnswer is an answer, or the computation of one.
+type cachedAnswer[V any] struct {
+	made  instant       // when the question was first asked
+	ready chan struct{} // closed once value and err are set
+	value V
+	err   error
+}
+
+// maxCachedAnswers is how many questions a cache holds; a new one replaces the oldest.
+const maxCachedAnswers = 64
+
+// get returns the answer to a question: a cached one younger than ttl (a hit), or
+// one computed now or already being computed. Errors are shared but not cached.
+func (c *answerCache[K, V]) get(key K, clk clock, ttl time.Duration, compute func() (V, error)) (v V, hit bool, err error) {
+	e, mine := c.enter(key, clk.now(), ttl)
+	if mine {
+		c.fill(key, e, compute)
+		return e.value, false, e.err
+	}
+	select {
+	case <-e.ready:
+		return e.value, true, e.err
+	default:
+		<-e.ready
+		return e.value, false, e.err
+	}
+}
+
+// enter returns the entry for a question. When there is none, it is too old, or the
+// clock went back behind it, mine is true and the caller must fill the new entry.
+func (c *answerCache[K, V]) enter(key K, now instant, ttl time.Duration) (e *cachedAnswer[V], mine bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[key]; e != nil && e.made <= now && now < e.made.add(ttl) {
+		return e, false
+	}
+	if c.entries == nil {
+		c.entries = map[K]*cachedAnswer[V]{}
+	}
+	delete(c.entries, key)
+	if len(c.entries) >= maxCachedAnswers {
+		c.dropOldestLocked()
+	}
+	e = &cachedAnswer[V]{made: now, ready: make(chan struct{})}
+	c.entries[key] = e
+	return e, true
+}
+
+func (c *answerCache[K, V]) dropOldestLocked() {
+	var oldest K
+	var found *cachedAnswer[V]
+	for key, e := range c.entries {
+		if found == nil || e.made < found.made {
+			oldest, found = key, e
+		}
+	}
+	delete(c.entries, oldest)
+}
+
+// fill computes the answer and releases the waiters; a panic leaves them an error.
+func (c *answerCache[K, V]) fill(key K, e *cachedAnswer[V], compute func() (V, error)) {
+	e.err = errAnswerLost
+	defer func() {
+		if e.err != nil {
+			c.drop(key, e)
+		}
+		close(e.ready)
+	}()
+	e.value, e.err = compute()
+}
+
+// errAnswerLost is for the waiters of a computation that panicked.
+var errAnswerLost = failf(internalFailure, "the answer could not be computed")
+
+// drop removes an entry, unless another has replaced it.
+func (c *answerCache[K, V]) drop(key K, e *cachedAnswer[V]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries[key] == e {
+		delete(c.entries, key)
+	}
+}

@@ -1,0 +1,340 @@
+package main
+
+// The command auth: making keys and tokens, validating tokens, and showing permissions.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// authSettings returns a lookup of variables that falls back on the configuration
+// files, so that tokens fit the service that reads the same files. The files are
+// read when a key is needed that the environment does not set.
+func (p *process) authSettings() func(name string) string {
+	configured := sync.OnceValue(func() *Config {
+		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
+		if err != nil {
+			fmt.Fprintf(p.stderr, "warning: using the environment alone: %v\n", err)
+		}
+		return c
+	})
+	return func(name string) string {
+		i := slices.IndexFunc(configKeys, func(k configKey) bool { return k.envName() == name })
+		if v := p.getenv(name); v != "" || i < 0 || configured() == nil {
+			return v
+		}
+		return fmt.Sprint(configKeys[i].get(configured()))
+	}
+}
+
+func (c *authCLI) generateKeys(f *options) runner {
+	f.withOutput()
+	dir := f.String("output-dir", keysDir, "write to `DIR`, created if missing")
+	bits := f.Int("key-size", minRSABits, "make an RSA key of `BITS`, 2048 to 8192")
+	force := f.Bool("force", false, "replace existing keys")
+	return func(context.Context, []string) error { return c.makeKeys(f, *dir, *bits, *force) }
+}
+
+func (c *authCLI) makeKeys(f *options, dir string, bits int, force bool) error {
+	if bits < minRSABits || bits > maxRSABits || bits%8 != 0 {
+		return f.misuse("--key-size must be %d to %d, a multiple of 8", minRSABits, maxRSABits)
+	}
+	private, public := filepath.Join(dir, privateKeyName), filepath.Join(dir, publicKeyName)
+	if err := writeNewKeys(private, public, bits, force); err != nil {
+		return fmt.Errorf("auth generate-keys: %w", err)
+	}
+	result := map[string]string{"private_key": private, "public_key": public}
+	return c.print(f, output{result, member("private_key"), func(t *table) {
+		t.row("private key", private, "keep it secret: its owner can make any token")
+		t.row("public key", public, "give it to the service as jwt_public_key_path")
+	}})
+}
+
+// writeNewKeys makes a pair and writes both files or neither.
+func writeNewKeys(private, public string, bits int, force bool) error {
+	for _, path := range []string{private, public} {
+		// Before the key is made, which takes a while.
+		if _, err := os.Lstat(path); err == nil && !force {
+			return keyExistsError(path)
+		}
+	}
+	privatePEM, publicPEM, err := newKeyPair(bits)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(private), 0o700); err != nil {
+		return fmt.Errorf("making the directory: %w", err)
+	}
+	err = installKeyFiles([]keyFile{{private, privatePEM, 0o600}, {public, publicPEM, 0o644}}, force)
+	if errors.Is(err, fs.ErrExist) {
+		return keyExistsError(filepath.Dir(private))
+	}
+	return err
+}
+
+func keyExistsError(path string) error {
+	return fmt.Errorf("%s already contains a key; --force replaces it and invalidates its tokens", path)
+}
+
+func (c *authCLI) showPermissions(f *options) runner {
+	f.withOutput()
+	return func(context.Context, []string) error { return c.listPermissions(f) }
+}
+
+func (c *authCLI) listPermissions(f *options) error {
+	type shown struct {
+		Permission string   `json:"permission"`
+		Resource   string   `json:"resource"`
+		Routes     []string `json:"routes"`
+	}
+	result := struct {
+		Permissions []shown             `json:"permissions"`
+		Wildcards   []string            `json:"wildcards"`
+		Roles       map[string][]string `json:"roles"`
+	}{Wildcards: allWildcards(), Roles: map[string][]string{}}
+	for p, routes := range askedBy() {
+		name, resource := permission(p).String(), permission(p).resource()
+		result.Permissions = append(result.Permissions, shown{name, resource, append([]string{}, routes...)})
+	}
+	for _, r := range rolePatterns {
+		result.Roles[r.name] = r.permissions
+	}
+	name := func(d document) string {
+		var names []string
+		for _, p := range d.at("permissions").list() {
+			names = append(names, p.text("permission"))
+		}
+		return strings.Join(names, "\n")
+	}
+	return c.print(f, output{result, name, printPermissions})
+}
+
+// printPermissions is the table of show-permissions.
+func printPermissions(t *table) {
+	resource := ""
+	asked := askedBy()
+	for p := range permissionCount {
+		if p.resource() != resource {
+			resource = p.resource()
+			t.row(fmt.Sprintf("%s (all: %s:*)", resource, resource))
+		}
+		name := "  " + p.String()
+		if len(asked[p]) == 0 {
+			t.row(name, "no route requires it yet")
+		}
+		for _, route := range asked[p] {
+			t.row(name, route)
+			name = ""
+		}
+	}
+	t.line("\nroles (auth generate-token --role …)")
+	for _, r := range rolePatterns {
+		t.row("  "+r.name, strings.Join(r.permissions, ", "))
+	}
+}
+
+func (c *authCLI) generateToken(f *options) runner {
+	f.withOutput()
+	permissions := f.String("permissions", "", "`PERMISSIONS`, separated by commas")
+	roles := f.String("role", "", "`ROLES`, separated by commas: "+strings.Join(roleNames(), ", "))
+	subject := f.String("subject", "stepwell-cli", "`SUBJECT` of the token")
+	keyPath := f.String("private-key", c.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName),
+		"`FILE` with the private key")
+	hours := f.Int("expiry-hours", c.defaultHours(), "the token is valid for `HOURS`")
+	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "`ISSUER` that the service expects")
+	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "`AUDIENCE` that the service expects")
+	allowUnknown := f.Bool("allow-unknown", false, "allow permissions that this service does not know")
+	return func(context.Context, []string) error {
+		list, err := c.tokenPermissions(f, *permissions, *roles, *allowUnknown)
+		if err != nil {
+			return err
+		}
+		switch {
+		case *hours < 1 || *hours > maxExpiryHours:
+			return f.misuse("--expiry-hours must be 1 to %d", maxExpiryHours)
+		case *issuer == "" || *audience == "" || *subject == "":
+			return f.misuse("--issuer, --audience and --subject must not be empty")
+		case *hours > 24:
+			fmt.Fprintln(c.stderr, "warning: a token for more than 24 hours can be revoked only by replacing the key")
+		}
+		life := time.Duration(*hours) * time.Hour
+		return c.printNewToken(f, *keyPath, tokenSpec{*subject, *issuer, *audience, list, c.now(), life})
+	}
+}
+
+// tokenPermissions returns the permissions that the flags name, in order, without repeats.
+func (c *authCLI) tokenPermissions(f *options, permissions, roles string, allowUnknown bool) ([]string, error) {
+	var list []string
+	for _, name := range splitList(roles) {
+		role, ok := rolePermissions(name)
+		if !ok {
+			return nil, f.misuse("unknown role %q; want one of %s", name, strings.Join(roleNames(), ", "))
+		}
+		list = append(list, role...)
+	}
+	list = append(list, splitList(permissions)...)
+	if len(list) == 0 {
+		return nil, f.misuse("--permissions or --role is needed")
+	}
+	list = authOnce(list)
+	_, unknown := parsePermissions(list)
+	names := strings.Join(unknown, ", ")
+	switch {
+	case len(unknown) > 0 && !allowUnknown:
+		return nil, f.misuse("unknown permissions: %s (see auth show-permissions, or --allow-unknown)", names)
+	case len(unknown) > 0:
+		fmt.Fprintf(c.stderr, "warning: unknown permissions: %s; strict validation refuses the token\n", names)
+	}
+	return list, nil
+}
+
+func (c *authCLI) printNewToken(f *options, keyPath string, spec tokenSpec) error {
+	var token string
+	key, err := readPrivateKey(keyPath)
+	if err == nil {
+		token, err = signToken(spec, key)
+	}
+	if err != nil {
+		return fmt.Errorf("auth generate-token: %w", err)
+	}
+	result := struct {
+		Token       string   `json:"token"`
+		Subject     string   `json:"subject"`
+		ExpiresAt   string   `json:"expires_at"`
+		Permissions []string `json:"permissions"`
+	}{token, spec.subject, spec.issued.add(spec.life).zoned(), spec.permissions}
+	return c.print(f, output{result, member("token"), func(t *table) { t.row(token) }})
+}
+
+func (c *authCLI) validateToken(f *options) runner {
+	f.withOutput()
+	token := f.String("token", "", "`TOKEN`; by default STEPWELL_AUTH_TOKEN")
+	keyPath := f.String("public-key", c.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
+		"`FILE` with the public key")
+	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "`ISSUER` to expect")
+	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "`AUDIENCE` to expect")
+	claim := f.String("permissions-claim", "permissions", "`CLAIM` with the permissions")
+	allowUnknown := f.Bool("allow-unknown", false, "accept unknown permissions")
+	return func(context.Context, []string) error {
+		if *token == "" {
+			*token = c.settings("STEPWELL_AUTH_TOKEN")
+		}
+		if *token == "" || *issuer == "" || *audience == "" {
+			return f.misuse("--token is needed; --issuer and --audience must not be empty")
+		}
+		rules := tokenRules{issuer: *issuer, audience: *audience, leeway: defaultLeeway, permissionsClaim: *claim}
+		claims, err := c.verifiedClaims(*keyPath, strings.TrimSpace(*token), rules)
+		if err != nil {
+			return fmt.Errorf("auth validate-token: %w", err)
+		}
+		_, unknown := parsePermissions(claims.permissions)
+		if len(unknown) > 0 && !*allowUnknown {
+			return fmt.Errorf("auth validate-token: unknown permissions: %s; strict validation refuses the token",
+				strings.Join(printables(unknown), ", "))
+		}
+		return c.printClaims(f, claims)
+	}
+}
+
+// verifiedClaims verifies a token by the key in a file, with any algorithm of the key's
+// family.
+func (c *authCLI) verifiedClaims(keyPath, token string, rules tokenRules) (*tokenClaims, error) {
+	public, err := readPublicKey(keyPath)
+	if err != nil {
+		return nil, err
+	}
+	key, err := newStaticKey(public)
+	if err != nil {
+		return nil, err
+	}
+	rules.algorithms = key.algorithms
+	claims, err := (&tokenVerifier{rules, key}).verify(context.Background(), token, c.now())
+	if refused, ok := errors.AsType[*tokenError](err); ok {
+		return nil, fmt.Errorf("the token is refused (%s): %w", refused.reason, err)
+	}
+	return claims, err
+}
+
+func (c *authCLI) printClaims(f *options, claims *tokenClaims) error {
+	at := func(i instant) string {
+		if i == 0 {
+			return ""
+		}
+		return i.zoned()
+	}
+	result := struct {
+		Valid       bool     `json:"valid"`
+		Subject     string   `json:"subject"`
+		Issuer      string   `json:"issuer"`
+		Audience    []string `json:"audience"`
+		IssuedAt    string   `json:"issued_at,omitempty"`
+		NotBefore   string   `json:"not_before,omitempty"`
+		ExpiresAt   string   `json:"expires_at"`
+		Permissions []string `json:"permissions"`
+	}{
+		true, claims.subject, claims.issuer, claims.audience,
+		at(claims.issuedAt), at(claims.notBefore), at(claims.expiry), claims.permissions,
+	}
+	return c.print(f, output{result, member("subject"), func(t *table) {
+		for _, row := range [][2]string{
+			{"subject", printable(claims.subject)},
+			{"issuer", printable(claims.issuer)},
+			{"audience", strings.Join(printables(claims.audience), ", ")},
+			{"issued at", result.IssuedAt},
+			{"not before", result.NotBefore},
+			{"expires at", result.ExpiresAt},
+			{"permissions", strings.Join(printables(claims.permissions), ", ")},
+		} {
+			if row[1] != "" {
+				t.row(row[0], row[1])
+			}
+		}
+	}})
+}
+
+// setting returns a key of the orchestration role's authentication.
+func (c *authCLI) setting(key, fallback string) string {
+	return authSetting(c.settings, "orchestration", key, fallback)
+}
+
+// defaultHours returns the configured lifetime of tokens.
+func (c *authCLI) defaultHours() int {
+	if n, err := strconv.Atoi(c.setting("jwt_token_expiry_hours", "")); err == nil {
+		return n
+	}
+	return defaultExpiryHours
+}
+
+// keyPath returns the default file of a key.
+func (c *authCLI) keyPath(variable, name string) string {
+	return cmp.Or(c.settings(variable), filepath.Join(keysDir, name))
+}
+
+func roleNames() []string {
+	names := make([]string, len(rolePatterns))
+	for i, r := range rolePatterns {
+		names[i] = r.name
+	}
+	return names
+}
+
+// authOnce drops repeats.
+func authOnce(list []string) []string {
+	var once []string
+	for _, s := range list {
+		if !slices.Contains(once, s) {
+			once = append(once, s)
+		}
+	}
+	return once
+}

@@ -1,0 +1,183 @@
+package main
+
+// Completion. The script of a shell passes the words of the command line to the program, which
+// prints the words that may follow.
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Completion. The script of a shell passes the words of the command line to the program, which
+// prints the words that may follow.
+
+// completeWord is the command that the scripts call.
+const completeWord = "__complete"
+
+// completionScripts pass the words up to the cursor, and complete names of files where the program
+// prints nothing.
+var completionScripts = map[string]string{
+	"bash": `_stepwell() {
+	local IFS=$'\n'
+	COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _stepwell stepwell
+`,
+	"zsh": `#compdef stepwell
+_stepwell() {
+	local -a found
+	found=(${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+	if (( ${#found} )); then compadd -a found; else _files; fi
+}
+if [ "$funcstack[1]" = _stepwell ]; then _stepwell "$@"; else compdef _stepwell stepwell; fi
+`,
+	"fish": `function __stepwell_complete
+	set -l words (commandline -opc)
+	$words[1] __complete $words[2..-1] (commandline -ct) 2>/dev/null
+end
+complete -c stepwell -a '(__stepwell_complete)'
+`,
+}
+
+func (p *process) completionCommand() command {
+	return command{
+		name: "completion", operands: "SHELL", help: "print a script that completes command lines in bash, zsh or fish",
+		more: "Templates and recent tasks come from the running service that STEPWELL_URL names.",
+		examples: []string{
+			"completion bash > ~/.local/share/bash-completion/completions/stepwell", "completion fish | source",
+		},
+		define: func(o *options) runner {
+			return func(_ context.Context, operands []string) error {
+				script, ok := completionScripts[operands[0]]
+				if !ok {
+					return o.misuse("SHELL must be bash, zsh or fish, not %q", operands[0])
+				}
+				_, err := io.WriteString(p.stdout, script)
+				return err
+			}
+		},
+	}
+}
+
+// complete prints the words that may stand in the place of the last one, which may be empty or
+// unfinished, one a line.
+func (p *process) complete(ctx context.Context, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	c, last := p.commands(), words[len(words)-1]
+	words = words[:len(words)-1]
+	for len(words) > 0 && len(c.commands) > 0 {
+		sub, ok := c.sub(words[0])
+		if !ok {
+			return nil
+		}
+		c, words = sub, words[1:]
+	}
+	for _, word := range p.candidates(ctx, &c, words, last) {
+		if strings.HasPrefix(word, last) {
+			fmt.Fprintln(p.stdout, word)
+		}
+	}
+	return nil
+}
+
+// candidates returns the words that may follow the arguments of a command.
+func (p *process) candidates(ctx context.Context, c *command, args []string, last string) (words []string) {
+	for _, sub := range c.commands {
+		words = append(words, sub.name)
+	}
+	if len(c.commands) > 0 {
+		return words
+	}
+	o := newOptions(c)
+	c.define(o)
+	if strings.HasPrefix(last, "-") {
+		o.VisitAll(func(f *flag.Flag) { words = append(words, dashed(f.Name)) })
+		return words
+	}
+	given := o.given(args)
+	if given < 0 {
+		return nil // the value of a flag
+	}
+	operands := strings.Fields(c.operands)
+	if given >= len(operands) {
+		return nil
+	}
+	return p.namesFor(ctx, o, strings.Trim(operands[given], "[]…"), args)
+}
+
+// given returns how many operands there are among arguments, or -1 if a flag still lacks its value.
+func (o *options) given(args []string) (operands int) {
+	for i := 0; i < len(args); i++ {
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		name = strings.TrimPrefix(name, "-")
+		if !isFlag || name == "" {
+			operands++
+			continue
+		}
+		f := o.Lookup(name)
+		if f == nil || strings.Contains(name, "=") {
+			continue
+		}
+		if b, ok := f.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
+			continue
+		}
+		if i++; i == len(args) {
+			return -1
+		}
+		o.Set(name, args[i])
+	}
+	return operands
+}
+
+// completionPatience is how long the completion of a name may wait for the service.
+const completionPatience = 500 * time.Millisecond
+
+// namesFor returns what may stand for an operand: names from the running service.
+func (p *process) namesFor(ctx context.Context, o *options, operand string, args []string) (names []string) {
+	if o.url == nil && o.Name() != "run" {
+		return nil
+	}
+	if o.url == nil {
+		o.withClient()
+	}
+	c, err := p.client(o)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionPatience)
+	defer cancel()
+	switch operand {
+	case "TASK":
+		tasks, _, _ := c.tasks(ctx, url.Values{}, 20)
+		for _, t := range tasks {
+			names = append(names, t.text("task_uuid"))
+		}
+		return append(names, "latest")
+	case "STEP":
+		if len(args) == 0 {
+			return nil
+		}
+		path, _, err := c.taskPath(ctx, args[len(args)-1])
+		if err != nil {
+			return nil
+		}
+		t, _ := c.get(ctx, path, nil)
+		for _, s := range t.at("steps").list() {
+			names = append(names, s.text("name"))
+		}
+		return names
+	case "FILE|TEMPLATE", "TEMPLATE":
+		list, _ := c.get(ctx, "/v1/templates", nil)
+		for _, t := range list.at("templates").list() {
+			names = append(names, qualifiedName(t))
+		}
+	}
+	return names
+}

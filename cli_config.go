@@ -1,0 +1,109 @@
+package main
+
+// The command config, and the flags that set keys.
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+func configFileFlag(o *options, a *configArgs) {
+	o.Func("config", "read `FILE` (repeatable; default $STEPWELL_CONFIG, then ./stepwell.toml)",
+		func(name string) error {
+			if name == "" {
+				return errors.New("missing file name")
+			}
+			a.files = append(a.files, name)
+			return nil
+		})
+}
+
+// handlerFlag defines --handler, which sets worker.handlers.
+func handlerFlag(o *options, a *configArgs) {
+	handlers := map[string]string{}
+	o.Func("handler", "let a handler run a callable: `CALLABLE=URL` or CALLABLE=exec:PROGRAM (repeatable; in place of [worker.handlers])",
+		func(text string) error {
+			callable, handler, ok := strings.Cut(text, "=")
+			if !ok || callable == "" || handler == "" {
+				return errors.New("want CALLABLE=URL or CALLABLE=exec:PROGRAM")
+			}
+			handlers[callable] = handler
+			table, _ := json.Marshal(handlers) // strings
+			if a.flags == nil {
+				a.flags = make(map[string]string)
+			}
+			a.flags["worker.handlers"] = string(table)
+			return new(handlerSet).check(handler)
+		})
+}
+
+// keyFlag defines the flag of a key, if it has one.
+func keyFlag(o *options, k *configKey, a *configArgs) {
+	if k.flag == "" {
+		return
+	}
+	_, isList := k.def.([]string)
+	set := func(text string) error {
+		if a.flags == nil {
+			a.flags = make(map[string]string)
+		}
+		if earlier, ok := a.flags[k.path]; ok && isList {
+			text = earlier + "," + text
+		}
+		a.flags[k.path] = text
+		return nil
+	}
+	if _, ok := k.def.(bool); ok {
+		o.BoolFunc(k.flag, k.help, set)
+		return
+	}
+	help := k.help
+	if def := tomlLiteral(k.def); def != `""` && def != "[]" {
+		help += " (default " + def + ")"
+	}
+	o.keyOperands[k.flag] = k.operand
+	o.Func(k.flag, help, set)
+}
+
+// loadConfig loads the configuration and checks the handlers that it names. Keys
+// are set by the variables in environ.
+func (p *process) loadConfig(args configArgs, environ []string) (*Config, *provenance, error) {
+	c, origin, err := loadConfig(args, p.getenv, environ, os.ReadFile)
+	if err == nil {
+		err = checkConfigCallables(c, origin, new(handlerSet).check)
+	}
+	return c, origin, err
+}
+
+// configRow is one line of "config show": a key, or an entry of a table.
+type configRow struct {
+	Key    string `json:"key"` // or the path of a table in its value
+	Entry  string `json:"entry,omitempty"`
+	Value  any    `json:"value"` // without secrets
+	Source string `json:"source"`
+}
+
+// configRows lists the values in the order of the table of keys, a table entry
+// by entry, because each may come from another place.
+func configRows(c *Config, origin *provenance) []configRow {
+	var rows []configRow
+	for i := range configKeys {
+		k := &configKeys[i]
+		value, before := k.get(c), len(rows)
+		tables := k.tables(value)
+		for _, path := range slices.Sorted(maps.Keys(tables)) {
+			for _, name := range slices.Sorted(maps.Keys(tables[path])) {
+				source := origin.of(joinConfigPath(path, name)).String()
+				rows = append(rows, configRow{path, redactName(name), k.shownText(tables[path][name]), source})
+			}
+		}
+		if len(rows) == before {
+			rows = append(rows, configRow{k.path, "", k.shown(value), origin.of(k.path).String()})
+		}
+	}
+	return rows
+}

@@ -1,0 +1,623 @@
+package main
+
+// What commands print: tables for people, with colours and signs where the terminal shows
+// them, and JSON for programs.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// withOutput adds the flag -o, for print.
+func (o *options) withOutput() *options {
+	o.forms = []string{"table", "wide", "json", "jsonl", "name"}
+	o.output = o.String("o", "table", "print as `FORM`: "+strings.Join(o.forms, ", "))
+	o.headless = o.Bool("no-headers", false, "leave out the headings of a table")
+	return o
+}
+
+// forPeople reports whether the output is a table, and not for a program.
+func (o *options) forPeople() bool { return *o.output == "table" || *o.output == "wide" }
+
+// output is a result, and its forms other than JSON.
+type output struct {
+	result any                        // encoded as JSON; a list has an element per item
+	name   func(item document) string // what -o name prints for an item
+	table  func(t *table)
+}
+
+// print writes a result as -o says.
+func (p *process) print(o *options, out output) error {
+	switch *o.output {
+	case "table", "wide":
+		t := &table{p: p, style: p.styleOf(p.stdout), wide: *o.output == "wide", headless: *o.headless}
+		out.table(t)
+		return t.write(p.stdout)
+	case "json":
+		e := json.NewEncoder(p.stdout)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(out.result)
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(out.result); err != nil {
+		return err
+	}
+	whole := readDocument(b.Bytes())
+	items := whole.list()
+	if !whole.isList() {
+		items = []document{whole}
+	}
+	for _, item := range items {
+		text := string(item.raw)
+		if *o.output == "name" {
+			text = out.name(item)
+		}
+		fmt.Fprintln(p.stdout, text)
+	}
+	return nil
+}
+
+// qualifiedName returns the namespace and the name of a template, as commands take them.
+func qualifiedName(d document) string { return d.text("namespace") + "/" + d.text("name") }
+
+// member returns what -o name prints: a member of the items, or the name of a template.
+func member(path string) func(document) string {
+	if path == "template" {
+		return qualifiedName
+	}
+	return func(d document) string { return d.text(path) }
+}
+
+// document is a JSON value, of an answer. Its readers return nothing for what is not there.
+type document struct {
+	raw     json.RawMessage
+	members *map[string]json.RawMessage // of an object, once they were read; nil to read them each time
+}
+
+// newDocument returns a document that reads its members only once. It is for one goroutine.
+func newDocument(raw json.RawMessage) document { return document{raw, new(map[string]json.RawMessage)} }
+
+// member returns a member of an object.
+func (d document) member(name string) document {
+	members := d.members
+	if members == nil {
+		members = new(map[string]json.RawMessage)
+	}
+	if *members == nil && json.Unmarshal(d.raw, members) != nil {
+		return document{}
+	}
+	return document{raw: (*members)[name]}
+}
+
+// readDocument makes a document of JSON, without insignificant space.
+func readDocument(data []byte) document {
+	var b bytes.Buffer
+	if json.Compact(&b, data) != nil {
+		return document{}
+	}
+	return newDocument(b.Bytes())
+}
+
+func (d document) MarshalJSON() ([]byte, error) {
+	if d.raw == nil {
+		return []byte("null"), nil
+	}
+	return d.raw, nil
+}
+
+// at returns the value at a path of member names and indexes, as in "steps.0.name".
+func (d document) at(path string) document {
+	for path != "" {
+		var word string
+		word, path, _ = strings.Cut(path, ".")
+		if i, err := strconv.Atoi(word); err == nil && d.isList() {
+			if list := d.list(); i < len(list) {
+				d = list[i]
+				continue
+			}
+			return document{}
+		}
+		d = d.member(word)
+	}
+	return d
+}
+
+// text returns the value at a path as a text: a string without its quotes, nothing for null.
+func (d document) text(path string) string {
+	d = d.at(path)
+	var s string
+	switch {
+	case len(d.raw) == 0 || string(d.raw) == "null":
+		return ""
+	case d.raw[0] == '"' && json.Unmarshal(d.raw, &s) == nil:
+		return s
+	}
+	return string(d.raw)
+}
+
+func (d document) isList() bool { return len(d.raw) > 0 && d.raw[0] == '[' }
+
+// list returns the elements of an array.
+func (d document) list() (all []document) {
+	var elements []json.RawMessage
+	if d.isList() {
+		json.Unmarshal(d.raw, &elements)
+	}
+	for _, e := range elements {
+		all = append(all, newDocument(e))
+	}
+	return all
+}
+
+func (d document) number(path string) float64 {
+	f, _ := strconv.ParseFloat(d.text(path), 64)
+	return f
+}
+
+// when returns the time at a path, which is in UTC if it has no zone.
+func (d document) when(path string) (at time.Time, ok bool) {
+	text := d.text(path)
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// style describes what an output device can show.
+type style struct {
+	colour, unicode bool
+	terminal        *os.File // nil if it is none
+}
+
+// styleOf returns the style for a writer: colours on a terminal, unless NO_COLOR is set.
+func (p *process) styleOf(w io.Writer) (s style) {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := p.getenv(name); v != "" {
+			s.unicode = strings.Contains(strings.ToUpper(strings.ReplaceAll(v, "-", "")), "UTF8")
+			break
+		}
+	}
+	if f, ok := w.(*os.File); ok && isTerminal(w) && p.getenv("TERM") != "dumb" {
+		s.terminal = f
+		s.colour = p.getenv("NO_COLOR") == ""
+	}
+	return s
+}
+
+// Colours are SGR parameters (ECMA-48 §8.3.117).
+const (
+	plain  = ""
+	bold   = "1"
+	faint  = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	blue   = "34"
+)
+
+func (s style) paint(colour, text string) string {
+	if !s.colour || colour == plain || text == "" {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// look is how a state is shown.
+type look struct{ colour, sign, ascii string }
+
+var looks = map[string]look{
+	"complete": {green, "✔", "+"}, "resolved_manually": {green, "✔", "+"}, "healthy": {green, "✔", "+"},
+	"succeeded": {green, "✔", "+"}, "failed": {red, "✖", "x"},
+	"error": {red, "✖", "x"}, "blocked_by_failures": {red, "✖", "x"}, "stale": {red, "✖", "x"},
+	"cancelled": {faint, "⊘", "-"}, "in_progress": {blue, "▶", ">"}, "steps_in_process": {blue, "▶", ">"},
+	"waiting_for_retry": {yellow, "↻", "~"}, "warning": {yellow, "!", "!"},
+}
+
+// sign returns the sign of a state.
+func (s style) sign(state string) string {
+	l, ok := looks[state]
+	if !ok {
+		l = look{faint, "·", "."}
+	}
+	if !s.unicode {
+		return s.paint(l.colour, l.ascii)
+	}
+	return s.paint(l.colour, l.sign)
+}
+
+// state returns the sign and the name of a state.
+func (s style) state(state string) string {
+	if state == "" {
+		return ""
+	}
+	return s.sign(state) + " " + s.paint(looks[state].colour, state)
+}
+
+// table is a table of aligned columns.
+type table struct {
+	style
+	p              *process
+	wide, headless bool
+	rows           [][]string
+}
+
+// head adds the row of headings.
+func (t *table) head(cells ...string) {
+	if t.headless {
+		return
+	}
+	for i, cell := range cells {
+		cells[i] = t.paint(bold, cell)
+	}
+	t.rows = append(t.rows, cells)
+}
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// line adds a line that is no row; the columns after it are aligned anew.
+func (t *table) line(text string) { t.rows = append(t.rows, nil, []string{text}, nil) }
+
+// write writes the rows. A nil row ends a block of aligned columns.
+func (t *table) write(w io.Writer) error {
+	var b strings.Builder
+	for begin := 0; begin < len(t.rows); {
+		end := begin
+		for end < len(t.rows) && t.rows[end] != nil {
+			end++
+		}
+		writeAligned(&b, t.rows[begin:end])
+		begin = end + 1
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeAligned(b *strings.Builder, rows [][]string) {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], shownWidth(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell)
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]-shownWidth(cell)+2))
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+}
+
+// shownWidth returns how many columns a text takes, without its colours. Wide characters count as
+// one.
+func shownWidth(s string) int {
+	n := utf8.RuneCountInString(s)
+	for {
+		begin := strings.Index(s, "\x1b[")
+		if begin < 0 {
+			return n
+		}
+		end := begin + strings.IndexByte(s[begin:], 'm') + 1
+		n -= end - begin
+		s = s[end:]
+	}
+}
+
+// clipShown shortens a line to a number of columns, and keeps its colours whole.
+func clipShown(s string, columns int) string {
+	if shownWidth(s) <= columns {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 && columns > 1 {
+		if strings.HasPrefix(s, "\x1b[") {
+			end := strings.IndexByte(s, 'm') + 1
+			b.WriteString(s[:end])
+			s = s[end:]
+			continue
+		}
+		_, size := utf8.DecodeRuneInString(s)
+		b.WriteString(s[:size])
+		s = s[size:]
+		columns--
+	}
+	b.WriteString("…")
+	if strings.Contains(b.String(), "\x1b[") {
+		b.WriteString("\x1b[0m")
+	}
+	return b.String()
+}
+
+// column is a column of a list.
+type column struct {
+	head string
+	show func(t *table, item document) string
+	wide bool // only with -o wide
+}
+
+// of returns a column of a member's text.
+func of(head, path string) column {
+	return column{head: head, show: func(_ *table, d document) string { return printable(d.text(path)) }}
+}
+
+func stateOfColumn(head, path string) column {
+	return column{head: head, show: func(t *table, d document) string { return t.state(printable(d.text(path))) }}
+}
+
+func ageOf(head, path string) column {
+	return column{head: head, show: func(t *table, d document) string { return t.p.age(d, path) }}
+}
+
+// whenWide returns the column for -o wide alone.
+func (c column) whenWide() column {
+	c.wide = true
+	return c
+}
+
+// list adds a row per item.
+func (t *table) list(items []document, columns []column) {
+	t.listOf(items, columns, func(int) string { return "" })
+}
+
+// listOf is list with a text before the first column of each row.
+func (t *table) listOf(items []document, columns []column, before func(i int) string) {
+	var shown []column
+	var heads []string
+	for _, c := range columns {
+		if t.wide || !c.wide {
+			shown, heads = append(shown, c), append(heads, c.head)
+		}
+	}
+	t.head(heads...)
+	for i, item := range items {
+		cells := make([]string, len(shown))
+		for k, c := range shown {
+			cells[k] = c.show(t, item)
+		}
+		cells[0] = before(i) + cells[0]
+		t.row(cells...)
+	}
+}
+
+// fields adds a row per column, for one item, and leaves out those without a value.
+func (t *table) fields(item document, columns []column) {
+	for _, c := range columns {
+		if text := c.show(t, item); text != "" && (t.wide || !c.wide) {
+			t.row(t.paint(faint, c.head), text)
+		}
+	}
+}
+
+// printable quotes a text that would confuse a terminal or a reader.
+func printable(s string) string {
+	if q := strconv.Quote(s); strings.ContainsAny(s, "\x1b\n\r\t") || len(q) != len(s)+2 && !isPrintable(s) {
+		return q
+	}
+	return s
+}
+
+func isPrintable(s string) bool {
+	for _, r := range s {
+		if !strconv.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// age returns how long ago the time at a path is.
+func (p *process) age(d document, path string) string {
+	at, ok := d.when(path)
+	if !ok {
+		return ""
+	}
+	return shortDuration(p.now().time().Sub(at))
+}
+
+// shortDuration writes a duration with at most two units, as in 3m12s.
+func shortDuration(d time.Duration) string {
+	sign := ""
+	if d < 0 {
+		sign, d = "-", -d
+	}
+	day := 24 * time.Hour
+	two := func(big, small time.Duration, bigUnit, smallUnit string) string {
+		if rest := d % big / small; rest > 0 {
+			return fmt.Sprintf("%s%d%s%d%s", sign, d/big, bigUnit, rest, smallUnit)
+		}
+		return fmt.Sprintf("%s%d%s", sign, d/big, bigUnit)
+	}
+	switch {
+	case d < 10*time.Millisecond:
+		return sign + strconv.FormatFloat(math.Round(float64(d)/1e4)/100, 'f', -1, 64) + "ms"
+	case d < time.Second:
+		return fmt.Sprintf("%s%dms", sign, d.Milliseconds())
+	case d < 10*time.Second:
+		return sign + strconv.FormatFloat(math.Round(d.Seconds()*10)/10, 'f', -1, 64) + "s"
+	case d < time.Minute:
+		return fmt.Sprintf("%s%ds", sign, d/time.Second)
+	case d < time.Hour:
+		return two(time.Minute, time.Second, "m", "s")
+	case d < day:
+		return two(time.Hour, time.Minute, "h", "m")
+	}
+	return two(day, time.Hour, "d", "h")
+}
+
+func printables(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = printable(s)
+	}
+	return out
+}
+
+func minutesOf(head, path string) column {
+	return column{head: head, show: func(_ *table, d document) string {
+		if d.text(path) == "" {
+			return ""
+		}
+		return fmt.Sprintf("%.0fm", d.number(path))
+	}}
+}
+
+var taskNameColumn = column{head: "TEMPLATE", show: func(_ *table, d document) string {
+	return printable(d.text("namespace_name") + "/" + d.text("task_name"))
+}}
+
+// eachMember calls f with each member of an object, in its order.
+func (t *table) eachMember(d document, f func(name string, v document)) {
+	dec := json.NewDecoder(strings.NewReader(string(d.raw)))
+	if begin, err := dec.Token(); err != nil || begin != json.Delim('{') {
+		return
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		var v json.RawMessage
+		if err != nil || dec.Decode(&v) != nil {
+			return
+		}
+		f(fmt.Sprint(name), newDocument(v))
+	}
+}
+
+// The control API of fixture mode, which other services do not have.
+
+func (p *process) fixtureCommands() command {
+	return command{name: "fixture", help: "control a service in fixture mode: its clock, stubs and state", commands: []command{
+		{
+			name: "clock", operands: "[ACTION] [VALUE]", help: "show or move the virtual clock",
+			more:     "ACTION is freeze, advance DURATION, next (to the next timer), set TIME, auto or resume.",
+			examples: []string{"fixture clock", "fixture clock advance 24h"}, define: p.fixtureClock,
+		},
+		{
+			name: "reset", help: "drop all tasks, stubs and requests, and set the clock back",
+			examples: []string{"fixture reset", "fixture reset --url http://127.0.0.1:9000"},
+			define:   p.control("POST", "/reset", func(*options, []string) (any, error) { return nil, nil }),
+		},
+		{name: "stub", help: "script the outcomes of steps", commands: []command{
+			{
+				name: "list", help: "list the stubs in the order in which they are asked",
+				examples: []string{"fixture stub list", "fixture stub list -o json"},
+				define: p.lists(listing{path: "/_stepwell/stubs", member: "stubs", name: "id", none: "no stub", columns: []column{
+					of("STUB", "id"), of("MATCH", "match"), of("OUTCOMES", "outcomes"), of("THEN", "then"), of("USES", "uses"),
+				}}),
+			},
+			{
+				name: "add", operands: "JSON", help: "add a stub: JSON, @FILE or -",
+				examples: []string{
+					`fixture stub add '{"match":{"step":"charge"},"outcomes":[{"result":{"paid":true}}]}'`,
+					"fixture stub add @declined.json",
+				},
+				define: p.control("POST", "/stubs", p.jsonOperand),
+			},
+			{
+				name: "remove", operands: "[ID]", help: "remove a stub, or all",
+				examples: []string{"fixture stub remove stub-1", "fixture stub remove"},
+				define:   p.control("DELETE", "/stubs", func(*options, []string) (any, error) { return nil, nil }),
+			},
+		}},
+		{
+			name: "requests", help: "list the latest requests and handler calls",
+			examples: []string{"fixture requests --kind handler", "fixture requests --step charge -o json"},
+			define: p.lists(listing{path: "/_stepwell/requests", member: "entries", name: "id", none: "no entry", columns: []column{
+				of("ID", "id"), of("KIND", "kind"), ageOf("AGE", "at"), of("AT", "at").whenWide(),
+				{head: "WHAT", show: func(_ *table, d document) string {
+					if d.text("kind") == "handler" {
+						return printable(d.text("namespace") + "/" + d.text("name") + " " + d.text("step") + " attempt " + d.text("attempt"))
+					}
+					return printable(d.text("method") + " " + d.text("path") + " " + d.text("status"))
+				}},
+			}}, [2]string{"kind", "only of this `KIND`: request or handler"}, [2]string{"step", "only calls for this `STEP`"},
+				[2]string{"path", "only requests for this `PATH`"}, [2]string{"limit", "list the latest `N`"}),
+		},
+		{
+			name: "verify", operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",
+			more: "The exit code is 1 if the count is another.",
+			examples: []string{
+				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",
+			},
+			define: p.control("POST", "/verify", p.jsonOperand),
+		},
+		{name: "state", help: "save and restore the whole state", commands: []command{
+			{
+				name: "get", help: "print the state as one JSON document",
+				examples: []string{"fixture state get > state.json", "fixture state get | jq .tasks"},
+				define:   p.control("GET", "/state", func(*options, []string) (any, error) { return nil, nil }),
+			},
+			{
+				name: "put", operands: "FILE", help: "replace the state by a document; - is standard input",
+				examples: []string{"fixture state put state.json", "fixture state put -"},
+				define: p.control("PUT", "/state", func(_ *options, operands []string) (any, error) {
+					if operands[0] == "-" {
+						return p.jsonArgument("FILE", "-")
+					}
+					return p.jsonArgument("FILE", "@"+operands[0])
+				}),
+			},
+		}},
+		{name: "sandbox", help: "add, list and remove isolated copies of the service", commands: []command{
+			{
+				name: "list", help: "list the sandboxes",
+				examples: []string{"fixture sandbox list", "fixture sandbox list -o name"},
+				define: p.lists(listing{path: "/_stepwell/sandboxes", member: "sandboxes", name: "name", none: "no sandbox",
+					columns: []column{of("SANDBOX", "name"), of("ORCHESTRATION", "orchestration_url"), of("WORKER", "worker_url")}}),
+			},
+			{
+				name: "add", operands: "[NAME]", help: "add a sandbox, and print where it is",
+				examples: []string{"fixture sandbox add", "fixture sandbox add checkout-7"},
+				define: p.control("POST", "/sandboxes", func(_ *options, operands []string) (any, error) {
+					if len(operands) == 0 {
+						return map[string]any{}, nil
+					}
+					return map[string]any{"name": operands[0]}, nil
+				}),
+			},
+			{
+				name: "remove", operands: "NAME", help: "remove a sandbox",
+				examples: []string{"fixture sandbox remove checkout-7", "fixture sandbox remove sandbox-1"},
+				define:   p.control("DELETE", "/sandboxes", func(*options, []string) (any, error) { return nil, nil }),
+			},
+		}},
+	}}
+}
+
+// control returns a command that sends a request to the control API and prints the answer. The operands of
+// a DELETE belong to its path.
+func (p *process) control(method, path string, body func(o *options, operands []string) (any, error)) func(*options) runner {
+	return func(o *options) runner {
+		o.withClient()
+		return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+			content, err := body(o, operands)
+			if err != nil {
+				return err
+			}
+			at := path
+			if method == "DELETE" && len(operands) > 0 {
+				at += "/" + url.PathEscape(operands[0])
+			}
+			return c.askControl(ctx, call{method: method, path: at, body: content})
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+// Reloading templates: serve watches their files, and replaces the registry when they change.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Watching the files of templates.
+
+// watchEvery is the interval between looks at the files, in real time.
+const watchEvery = 500 * time.Millisecond
+
+// templateWatch reads the templates again when their files have changed. It replaces all of them
+// at once, or none if any file has a problem.
+type templateWatch struct {
+	cfg      *Config
+	log      *slog.Logger
+	handlers *handlerSet // which callables are checked against
+	files    *atomic.Pointer[registry]
+	read     string // the stamp of the files that were read last
+	seen     string // at the latest look
+}
+
+// newTemplateWatch notes the files as they are. They are read after it.
+func newTemplateWatch(cfg *Config, log *slog.Logger) *templateWatch {
+	stamp := stampTemplates(cfg.Templates.Dirs)
+	return &templateWatch{cfg: cfg, log: log, files: new(atomic.Pointer[registry]), read: stamp, seen: stamp}
+}
+
+// begin takes the templates that were read.
+func (w *templateWatch) begin(r *registry, getenv func(string) string) (err error) {
+	w.files.Store(r)
+	w.handlers, err = newHandlerSet(&w.cfg.Worker, version, getenv)
+	return err
+}
+
+// start watches until ctx ends or the result is called, which waits for the end.
+func (w *templateWatch) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for closedWithin(ctx, nil, watchEvery) == errTooLong {
+			w.look()
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// look reads the files if they have changed, but not since the look before: a file that is being
+// written would have problems.
+func (w *templateWatch) look() {
+	now := stampTemplates(w.cfg.Templates.Dirs)
+	settled := now == w.seen
+	if w.seen = now; settled && now != w.read {
+		w.read = now
+		w.reload()
+	}
+}
+
+func (w *templateWatch) reload() {
+	r, warnings, err := w.handlers.load(w.cfg)
+	for _, text := range warnings {
+		w.log.Warn(text)
+	}
+	if problems, ok := errors.AsType[inputProblems](err); ok {
+		for _, p := range problems {
+			if p.Source == "" {
+				continue // the hint
+			}
+			w.log.Error("the changed templates are refused; those from before stay", "problem", p.String())
+		}
+		return
+	}
+	before := w.files.Load()
+	var all, changed []*template
+	names := map[string][]string{}
+	for _, t := range r.all() {
+		old, known := before.get(t.namespace, t.name, t.version)
+		if known && old.hash == t.hash {
+			all = append(all, old)
+			continue
+		}
+		kind := pick(known, "changed", "added")
+		all, changed, names[kind] = append(all, t), append(changed, t), append(names[kind], t.fullName())
+	}
+	for _, t := range before.all() {
+		if _, kept := r.get(t.namespace, t.name, t.version); !kept {
+			names["removed"] = append(names["removed"], t.fullName())
+		}
+	}
+	warnOfHandlers(changed, w.handlers, w.log)
+	w.files.Store(newRegistry(all))
+	w.log.Info("the templates were read again; tasks keep the definitions they were created with",
+		"added", names["added"], "changed", names["changed"], "removed", names["removed"])
+}
+
+// stampTemplates returns a text that changes with the files of templates.
+func stampTemplates(dirs []string) string {
+	var b strings.Builder
+	for _, dir := range dirs {
+		stampTemplate(&b, dir)
+	}
+	return b.String()
+}
+
+// stampTemplate adds a file, or the files of a directory and of those below it that are no links.
+func stampTemplate(b *strings.Builder, name string) {
+	info, err := os.Stat(name)
+	if err != nil || !info.IsDir() {
+		stampFile(b, name, info, err)
+		return
+	}
+	entries, err := os.ReadDir(name)
+	fmt.Fprintln(b, name, err)
+	for _, e := range entries {
+		below := filepath.Join(name, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), "."):
+		case e.IsDir():
+			stampTemplate(b, below)
+		case templateFormat(below) != "":
+			info, err := os.Stat(below)
+			stampFile(b, below, info, err)
+		}
+	}
+}
+
+func stampFile(b *strings.Builder, name string, info os.FileInfo, err error) {
+	if err != nil {
+		fmt.Fprintln(b, name, err)
+		return
+	}
+	fmt.Fprintln(b, name, info.Size(), info.ModTime().UnixNano(), info.Sys().(*syscall.Stat_t).Ino)
+}

@@ -1,0 +1,128 @@
+package main
+
+// Signals: SIGTERM and SIGINT end the service, or interrupt a command that waits. A process may
+// also end with its parent.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// The lifetime of a process: until a signal, or until its parent ends, or for a time.
+
+// endOnSignal returns a context that the first signal cancels. A second one ends the
+// process at once, unless both are SIGHUP, of which a closing terminal sends several.
+func endOnSignal(ctx context.Context) (_ context.Context, ignore func()) {
+	ctx, end := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt) // even if a shell made a background job ignore SIGINT
+	if !signal.Ignored(syscall.SIGHUP) {                  // as nohup does
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	go func() {
+		first := <-signals
+		end()
+		for next := range signals {
+			if next != syscall.SIGHUP || first != syscall.SIGHUP {
+				os.Exit(exitFailed)
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(signals) }
+}
+
+// abandonedTimeout is how long running handlers, and then open requests, may take once
+// the parent is gone and nobody waits for them.
+const abandonedTimeout = 500 * time.Millisecond
+
+// errParentGone is the reason for the end of a process without a parent.
+var errParentGone = errors.New("standard input was closed: the parent is gone")
+
+// lifetime returns a context that ends with ctx, or as the command line says.
+func (p *process) lifetime(ctx context.Context, a *serveArgs, log *slog.Logger) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	endFor := func(cause error) {
+		log.Info("the service ends", "reason", cause.Error())
+		end(cause)
+	}
+	if a.exitWithParent {
+		go func() {
+			io.Copy(io.Discard, p.stdin)
+			endFor(errParentGone)
+		}()
+	}
+	if a.maxLifetime > 0 {
+		afterReal(a.maxLifetime, func() { endFor(fmt.Errorf("it has run for %s (--max-lifetime)", a.maxLifetime)) })
+	}
+	return ctx, func() { end(context.Canceled) }
+}
+
+// timeouts returns how long running handlers, and after them open requests, may take.
+func (v *serving) timeouts(ctx context.Context) (handlers, requests time.Duration) {
+	handlers = time.Duration(v.cfg.Web.ShutdownTimeoutSeconds) * time.Second
+	if context.Cause(ctx) == errParentGone {
+		return min(handlers, abandonedTimeout), abandonedTimeout
+	}
+	return handlers, closeTimeout
+}
+
+// The command run: one workflow in this process, without a server or a data directory. It opens the
+// service that fixture mode would, in memory, and asks it over pipes like any client.
+
+func (p *process) runCommand() command {
+	return command{
+		name: "run", operands: "FILE|TEMPLATE", help: "run one workflow in this process, without a server, and print its result",
+		more: "TEMPLATE is NAMESPACE/NAME of the templates that serve would load here. The exit code is 4 if the workflow " +
+			"failed or is blocked, and 5 if it has not ended in time.",
+		examples: []string{
+			"run demo/diamond",
+			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
+		},
+		define: p.runWorkflow,
+	}
+}
+
+var (
+	errInterrupted = &exitError{exitInterrupted, ""}
+	errWatchEnded  = errors.New("the time to wait is over")
+	errNoEvents    = errors.New("the service has no event stream")
+)
+
+// interruptible returns a context that the first SIGINT or SIGTERM ends, with errInterrupted, or the end of
+// a time unless it is 0, with errWatchEnded.
+func interruptible(ctx context.Context, limit time.Duration) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	release := func() {}
+	if limit > 0 {
+		ctx, release = context.WithTimeoutCause(ctx, limit, errWatchEnded)
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+			end(errInterrupted)
+		case <-ctx.Done():
+		}
+		signal.Stop(signals) // a second one ends the process
+	}()
+	return ctx, func() {
+		release()
+		end(nil)
+	}
+}
+
+func signalTo(c chan<- struct{}) error {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package main
+
+// The command step: listing and showing steps, and the actions of operators on them.
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// actionVerbs holds the verbs of the command line for the actions of the API.
+var actionVerbs = map[string]string{
+	"complete_manually": "complete", "fail": "fail", "resolve_manually": "resolve", "reset_for_retry": "reset",
+	"cancel": "cancel",
+}
+
+// stepVerbs holds, by verb, the action, the member that names who acts, and an example.
+var stepVerbs = map[string]struct{ action, actor, example string }{
+	"complete": {"complete_manually", "completed_by", `step complete latest approve --result '{"approved":true}'`},
+	"fail":     {"fail", "failed_by", `step fail latest approve --message "not approved" --final`},
+	"resolve":  {"resolve_manually", "resolved_by", `step resolve latest charge --reason "paid in cash"`},
+	"reset":    {"reset_for_retry", "reset_by", `step reset latest charge --reason "the card was replaced"`},
+	"cancel":   {"cancel", "cancelled_by", `step cancel latest deliver --reason "picked up by the customer"`},
+}
+
+// stepAction returns the command for an action on a step.
+func (p *process) stepAction(verb, help string, actor []string) command {
+	v := stepVerbs[verb]
+	return command{
+		name: verb, operands: "TASK STEP", help: help,
+		examples: []string{v.example, v.example + " --by jo"},
+		define: func(o *options) runner {
+			o.withClient().withOutput()
+			reason := o.String("reason", "by the command line", "the `TEXT` why")
+			by := o.String(actor[0], "", actor[1])
+			member := o.actionMember(verb, p)
+			return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+				body := map[string]any{
+					"action_type": v.action, "reason": *reason,
+					v.actor: cmp.Or(*by, p.getenv("USER"), "stepwell-cli"),
+				}
+				if err := member(body); err != nil {
+					return err
+				}
+				path, err := c.stepPath(ctx, operands[0], operands[1])
+				if err != nil {
+					return err
+				}
+				s, err := c.do(ctx, call{method: "PATCH", path: path, body: body})
+				if err != nil {
+					return fmt.Errorf("step %s: %w", verb, err)
+				}
+				return p.print(o, stepOutput(s))
+			})
+		},
+	}
+}
+
+// actionMember defines the flags of complete, fail and reset, and returns what sets their member of
+// the action.
+func (o *options) actionMember(verb string, p *process) func(body map[string]any) error {
+	switch verb {
+	case "complete":
+		result := o.String("result", "null", "the result: `JSON`, @FILE, or - for standard input")
+		return func(body map[string]any) error {
+			v, err := p.jsonArgument("--result", *result)
+			body["completion_data"] = map[string]any{"result": v}
+			return err
+		}
+	case "fail":
+		message := o.String("message", "failed by an operator", "the `TEXT` of the error")
+		kind := o.String("type", "", "the `TYPE` of the error")
+		final := o.Bool("final", false, "do not retry")
+		return func(body map[string]any) error {
+			e := map[string]any{"message": *message, "retryable": !*final}
+			if *kind != "" {
+				e["error_type"] = *kind
+			}
+			body["error"] = e
+			return nil
+		}
+	case "reset":
+		forget := o.Bool("clear-checkpoint", false, "begin from the start, not from the step's checkpoint")
+		return func(body map[string]any) error {
+			if *forget { // services from before checkpoints do not know it
+				body["clear_checkpoint"] = true
+			}
+			return nil
+		}
+	}
+	return func(map[string]any) error { return nil }
+}
+
+func attemptsColumn(head string) column {
+	return column{head: head, show: func(_ *table, d document) string { return d.text("attempts") + "/" + d.text("max_attempts") }}
+}
+
+func tookColumn(head string) column {
+	return column{head: head, show: func(_ *table, d document) string {
+		return took(d, "results.metadata.started_at", "completed_at")
+	}}
+}
+
+var stepColumns = []column{
+	of("STEP", "name"),
+	stateOfColumn("STATE", "current_state"),
+	attemptsColumn("ATTEMPT"),
+	tookColumn("TOOK"),
+	{head: "RESULT", show: func(_ *table, d document) string { return outcomeText(d, 60) }},
+	of("UUID", "step_uuid").whenWide(), ageOf("AGE", "created_at").whenWide(),
+	of("NEXT RETRY", "next_retry_at").whenWide(),
+}
+
+// outcomeText writes the result or the error of a step, clipped.
+func outcomeText(step document, limit int) string {
+	if message := step.text("results.error.message"); message != "" {
+		if state := step.text("current_state"); state != "error" && state != "waiting_for_retry" {
+			message = "last error: " + message
+		}
+		return clipText(printable(message), limit)
+	}
+	result := step.at("results.result")
+	if len(result.raw) == 0 {
+		return ""
+	}
+	return clipText(string(result.raw), limit)
+}
+
+func (p *process) stepList(o *options) runner {
+	o.withClient().withOutput()
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+		path, _, err := c.taskPath(ctx, operands[0])
+		if err != nil {
+			return err
+		}
+		steps, err := c.get(ctx, path+"/workflow_steps", nil)
+		if err != nil {
+			return err
+		}
+		return p.print(o, listOutput(steps.list(), "name", "the task has no step", stepColumns))
+	})
+}
+
+// ofStep is a command about a step: its flags, and a path below it.
+func (p *process) ofStep(o *options, below string, print func(document) error) runner {
+	o.withClient().withOutput()
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+		path, err := c.stepPath(ctx, operands[0], operands[1])
+		if err != nil {
+			return err
+		}
+		d, err := c.get(ctx, path+below, nil)
+		if err != nil {
+			return err
+		}
+		return print(d)
+	})
+}
+
+func (p *process) stepShow(o *options) runner {
+	return p.ofStep(o, "", func(d document) error { return p.print(o, stepOutput(d)) })
+}
+
+func stepOutput(s document) output {
+	return output{s, member("name"), func(t *table) {
+		t.fields(s, []column{
+			of("step", "name"), of("uuid", "step_uuid"), stateOfColumn("state", "current_state"),
+			attemptsColumn("attempts"), tookColumn("took"),
+			of("next retry", "next_retry_at"), of("last error", "results.error.message"),
+			of("error type", "results.error.error_type"),
+			{head: "result", show: func(_ *table, d document) string {
+				if d.text("results.error.message") != "" {
+					return ""
+				}
+				return string(d.at("results.result").raw)
+			}},
+			of("created", "created_at").whenWide(), of("completed", "completed_at").whenWide(),
+			of("metadata", "results.metadata").whenWide(),
+		})
+	}}
+}
+
+// attemptEnds says how an attempt ended that left its step in a state that steps only pass through.
+var attemptEnds = map[string]string{
+	"enqueued_for_orchestration": "succeeded", "enqueued_as_error_for_orchestration": "failed",
+}
+
+var auditColumns = []column{
+	ageOf("AGE", "recorded_at"), of("FROM", "from_state"), {head: "TO", show: func(t *table, d document) string {
+		to := d.text("to_state")
+		return t.state(printable(cmp.Or(attemptEnds[to], to)))
+	}},
+	{head: "SUCCESS", show: func(_ *table, d document) string { return d.text("success") }},
+	{head: "TOOK", show: func(_ *table, d document) string {
+		ms, err := strconv.Atoi(d.text("execution_time_ms"))
+		if err != nil {
+			return ""
+		}
+		return shortDuration(time.Duration(ms) * time.Millisecond)
+	}},
+	{head: "RESULT", show: func(_ *table, d document) string {
+		return cmp.Or(clipText(printable(d.text("result.error.message")), 60), clipText(string(d.at("result.result").raw), 60))
+	}},
+	of("BY", "acted_by"), of("REASON", "action_reason"),
+	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),
+}
+
+func (p *process) stepAudit(o *options) runner {
+	return p.ofStep(o, "/audit", func(d document) error {
+		return p.print(o, listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns))
+	})
+}
+
+// watchList prints a list again whenever something changes, in its place on a terminal.
+func (p *process) watchList(ctx context.Context, o *options, c *client, show func() (output, error)) error {
+	ctx, stop := interruptible(ctx, 0)
+	defer stop()
+	changed := make(chan struct{}, 1)
+	var following sync.WaitGroup
+	following.Go(func() {
+		c.follow(ctx, url.Values{}, "", func(document) error { return signalTo(changed) })
+	})
+	defer following.Wait()
+	s := p.styleOf(p.stdout)
+	for {
+		out, err := show()
+		if err != nil {
+			return err
+		}
+		if s.terminal != nil {
+			io.WriteString(p.stdout, "\x1b[H\x1b[2J")
+		}
+		if err := p.print(o, out); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+			time.Sleep(redrawEvery) // others follow
+		case <-time.After(tickEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package main
+
+// The command store: check, compact, export, import, repair.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// toolJournal returns the options to open a directory, which must exist.
+func (p *process) toolJournal(dir string) (journalOptions, error) {
+	_, err := os.Stat(dir)
+	return journalOptions{dir: dir, log: slog.New(slog.NewTextHandler(p.stderr, nil)), now: p.now}, err
+}
+
+func (p *process) checkStore(dir string) error {
+	s := newStore(nil, slog.New(slog.DiscardHandler))
+	if err := checkStoreFiles(dir, &restorer{s: s}, p.stdout); err != nil {
+		return err
+	}
+	states := []string{}
+	for i, n := range s.counts().tasks {
+		if n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, taskState(i)))
+		}
+	}
+	tasks, _ := s.size()
+	fmt.Fprintf(p.stdout, "every record applies: %s (%s)\n", counted(tasks, "task", "tasks"), cmp.Or(strings.Join(states, ", "), "none"))
+	return nil
+}
+
+func (p *process) compactStore(dir string) error {
+	o, err := p.toolJournal(dir)
+	if err != nil {
+		return fmt.Errorf("compact store: %w", err)
+	}
+	s, err := openStore(o, defaultKeptEvents, new(realClock), o.log)
+	if err != nil {
+		return err
+	}
+	before := s.status()
+	err = s.compact()
+	after := s.status()
+	if err = errors.Join(err, s.close()); err != nil {
+		return fmt.Errorf("compact store: %w", err)
+	}
+	tasks, _ := s.size()
+	fmt.Fprintf(p.stdout, "%s: %s; journal %d bytes before, %d now; snapshot %d bytes before, %d now\n",
+		dir, counted(tasks, "task", "tasks"), before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
+	return nil
+}
+
+func (p *process) exportStore(dir string, files []string) error {
+	o, err := p.toolJournal(dir)
+	if err != nil {
+		return fmt.Errorf("export store: %w", err)
+	}
+	s, err := readStore(dir, o.log)
+	if err != nil {
+		return fmt.Errorf("export store %s: %w", dir, err)
+	}
+	if len(files) == 0 || files[0] == "-" {
+		return s.exportState(p.stdout, s.cutState(o.now()))
+	}
+	err = replaceFile(files[0], func(f *os.File) error {
+		return errors.Join(s.exportState(f, s.cutState(o.now())), f.Sync())
+	})
+	if err != nil {
+		return fmt.Errorf("export store: %w", err)
+	}
+	return nil
+}
+
+// replaceFile writes a regular file completely or not at all: beside its place first.
+func replaceFile(path string, write func(f *os.File) error) error {
+	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
+	if err := checkRegular("replace", path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	removeRegular(temp) // of a process that had this pid and crashed
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(write(f), f.Close()); err == nil {
+		err = renameRegular(temp, path)
+	}
+	if err != nil {
+		os.Remove(temp)
+	}
+	return err
+}
+
+func (p *process) importStore(dir string, files []string) error {
+	from := p.stdin
+	if files[0] != "-" {
+		f, err := os.Open(files[0])
+		if err != nil {
+			return fmt.Errorf("import store: %w", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	o, err := p.toolJournal(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("import store: %w", err)
+	}
+	s, err := importStore(o, &stateSource{document: from}, o.log)
+	if err != nil {
+		return fmt.Errorf("import store: %w", err)
+	}
+	tasks, last := s.size()
+	fmt.Fprintf(p.stdout, "%s: %s, sequence 1 to %d\n", dir, counted(tasks, "task", "tasks"), last)
+	return nil
+}
+
+func (p *process) repairStore(dir string, to []string) error {
+	o, err := p.toolJournal(dir)
+	if err != nil {
+		return fmt.Errorf("repair store: %w", err)
+	}
+	if o.dir = strings.TrimRight(dir, "/") + ".repaired"; len(to) > 0 {
+		o.dir = to[0]
+	}
+	v, err := salvageStore(osDisk{}, dir, o.log)
+	if err != nil {
+		return fmt.Errorf("repair store %s: %w", dir, err)
+	}
+	if err := v.write(o); err != nil {
+		return fmt.Errorf("repair store %s: %w", dir, err)
+	}
+	for _, loss := range v.losses {
+		fmt.Fprintln(p.stdout, loss)
+	}
+	if v.torn != "" {
+		fmt.Fprintln(p.stdout, v.torn)
+	}
+	lost := "the above is lost"
+	if len(v.losses) == 0 {
+		lost = "nothing is lost"
+	}
+	tasks, last := v.s.size()
+	fmt.Fprintf(p.stdout, "%s is as it was; %s holds what is sound: %s, up to sequence %d; %s\n",
+		dir, o.dir, counted(tasks, "task", "tasks"), last, lost)
+	return nil
+}

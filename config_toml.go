@@ -1,0 +1,283 @@
+package main
+
+// TOML: where the keys of a file are, for messages, and values written as TOML.
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+// quotedCharacter matches a single character in quotes, as the decoder writes it.
+var quotedCharacter = compiled(`'\\?[^']'|"\\?[^"]"|'\\x[0-9a-f]{2}'|'\\u[0-9a-f]{4}'`)
+
+// tomlSyntaxProblem returns the decoder's message, unless that may repeat a value,
+// which may be secret.
+func tomlSyntaxProblem(err error) string {
+	e, ok := errors.AsType[toml.ParseError](err)
+	if !ok {
+		return "not TOML"
+	}
+	quotes := strings.ContainsAny(quotedCharacter().ReplaceAllString(e.Message, ""), `'"`)
+	if quotes && !strings.HasPrefix(e.Message, "Key '") || strings.Contains(e.Message, "out of range") {
+		return "not TOML: not a value (text must be in quotes)"
+	}
+	return "not TOML: " + e.Message
+}
+
+// Places of keys: the decoder has no positions for the elements of arrays and for
+// repeated tables.
+
+// tomlKey is the place of a key in a text. The zero value is none.
+type tomlKey struct {
+	line   int // from 1
+	offset int // in bytes, from 0
+}
+
+// tomlKeys holds the place of each key of a TOML text by its path; the path of an array
+// element ends in "[0]".
+type tomlKeys map[string]tomlKey
+
+// tomlToken matches a string, a comment, a line break, a bare word or a mark.
+var tomlToken = compiled(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
+	`#[^\n]*|\n|[^\s"'#\[\]{},=.]+|\S`)
+
+// tomlKeyFinder reads the tokens of a TOML text and records where keys are.
+type tomlKeyFinder struct {
+	keys   tomlKeys
+	join   func(path, key string) string
+	tables map[string]int // how often [[path]] occurred
+	text   string
+	tokens [][]int // start and end of each token of the rest of the text
+	line   int     // of the first of them
+}
+
+// findTOMLKeys finds the keys of a text that was decoded before. For any other text
+// they may be wrong or missing. join makes the path of a key in a table.
+func findTOMLKeys(text string, join func(path, key string) string) tomlKeys {
+	if rest, mark := strings.CutPrefix(text, "\ufeff"); mark {
+		text = "   " + rest // as many bytes
+	}
+	f := &tomlKeyFinder{keys: tomlKeys{}, join: join, tables: map[string]int{}, text: text, line: 1}
+	f.tokens = tomlToken().FindAllStringIndex(text, -1)
+	table := ""
+	for f.peek() != "" {
+		if f.accept("[") {
+			table = f.header()
+		} else {
+			f.member(table)
+		}
+	}
+	return f.keys
+}
+
+// peek returns the next token after line breaks and comments, "" at the end.
+func (f *tomlKeyFinder) peek() string {
+	for t := f.token(); t != "" && (t == "\n" || t[0] == '#'); t = f.token() {
+		f.take()
+	}
+	return f.token()
+}
+
+// token returns the next token, "" at the end.
+func (f *tomlKeyFinder) token() string {
+	if len(f.tokens) == 0 {
+		return ""
+	}
+	return f.text[f.tokens[0][0]:f.tokens[0][1]]
+}
+
+func (f *tomlKeyFinder) take() {
+	f.line += strings.Count(f.token(), "\n")
+	f.tokens = f.tokens[1:]
+}
+
+// accept takes the next token if it is the one wanted.
+func (f *tomlKeyFinder) accept(token string) bool {
+	ok := f.peek() == token
+	if ok {
+		f.take()
+	}
+	return ok
+}
+
+// header reads [key] or [[key]] after the first bracket and returns the table's path.
+func (f *tomlKeyFinder) header() (path string) {
+	list := f.accept("[")
+	for more := true; more; {
+		at := f.place()
+		var part string
+		part, more = f.part("]")
+		path = f.record(f.join(path, part), at)
+		if list && !more {
+			f.tables[path]++
+		}
+		if n := f.tables[path]; n > 0 {
+			path = f.record(fmt.Sprintf("%s[%d]", path, n-1), at)
+		}
+	}
+	if list {
+		f.accept("]")
+	}
+	return path
+}
+
+// member reads "key = value" in the table at a path.
+func (f *tomlKeyFinder) member(path string) {
+	for more := true; more; {
+		at := f.place()
+		var part string
+		part, more = f.part("=")
+		path = f.record(f.join(path, part), at)
+	}
+	f.value(path)
+}
+
+// part reads a part of a key and the dot after it, or else the token that ends the key.
+func (f *tomlKeyFinder) part(end string) (part string, more bool) {
+	if t := f.peek(); t != "" && t != end {
+		part = unquoteTOML(t)
+		f.take()
+	}
+	more = f.accept(".")
+	if !more {
+		f.accept(end)
+	}
+	return part, more
+}
+
+// value reads the value at a path.
+func (f *tomlKeyFinder) value(path string) {
+	switch {
+	case f.accept("["):
+		for i := 0; !f.accept("]") && f.peek() != ""; i++ {
+			f.value(f.record(fmt.Sprintf("%s[%d]", path, i), f.place()))
+			f.accept(",")
+		}
+	case f.accept("{"):
+		for !f.accept("}") && f.peek() != "" {
+			f.member(path)
+			f.accept(",")
+		}
+	default: // one or more tokens of a line
+		for more := f.peek() != ""; more; more = len(f.tokens) > 0 && !strings.Contains("\n,]}", f.token()) {
+			f.take()
+		}
+	}
+}
+
+// place returns the place of the next token.
+func (f *tomlKeyFinder) place() tomlKey {
+	if f.peek() == "" {
+		return tomlKey{f.line, len(f.text)}
+	}
+	return tomlKey{f.line, f.tokens[0][0]}
+}
+
+// record keeps the first place of a path, which it returns.
+func (f *tomlKeyFinder) record(path string, at tomlKey) string {
+	if _, ok := f.keys[path]; !ok {
+		f.keys[path] = at
+	}
+	return path
+}
+
+// unquoteTOML returns a part of a key without its quotes.
+func unquoteTOML(quoted string) string {
+	if !strings.ContainsAny(quoted[:1], `"'`) {
+		return quoted
+	}
+	var v struct{ Key string }
+	if _, err := toml.Decode("key = "+quoted, &v); err != nil {
+		return quoted
+	}
+	return v.Key
+}
+
+// tomlTypeName names the type of a decoded value or of a key's default.
+func tomlTypeName(v any) string {
+	switch v.(type) {
+	case string:
+		return "a string"
+	case bool:
+		return "a boolean"
+	case int64:
+		return "an integer"
+	case float64:
+		return "a float"
+	case time.Time:
+		return "a date or time"
+	case []string:
+		return "an array of strings"
+	case []any:
+		return "an array"
+	case []map[string]any, []apiKeyConfig, []subscriberConfig:
+		return "an array of tables"
+	case map[string]string:
+		return "a table of strings"
+	case headerTables:
+		return "a table of strings and of tables of strings"
+	case map[string]any:
+		return "a table"
+	}
+	return "null" // only JSON has it
+}
+
+// tomlLiteral returns a value of a key as TOML.
+func tomlLiteral(v any) string {
+	switch v := v.(type) {
+	case string:
+		return quoteTOML(v)
+	case []string:
+		items := make([]string, len(v))
+		for i, s := range v {
+			items[i] = quoteTOML(s)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	case map[string]string:
+		return tomlTable(v)
+	case map[string]any:
+		return tomlTable(v)
+	case headerTables:
+		return tomlTable(v.nested())
+	case []apiKeyConfig:
+		return apiKeysLiteral(v)
+	case []subscriberConfig:
+		return subscribersLiteral(v)
+	}
+	return fmt.Sprint(v)
+}
+
+func tomlTable[V any](table map[string]V) string {
+	items := make([]string, 0, len(table))
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		items = append(items, joinConfigPath("", name)+" = "+tomlLiteral(table[name]))
+	}
+	return "{" + strings.Join(items, ", ") + "}"
+}
+
+// quoteTOML returns a basic string on one line. It escapes whatever could control a
+// terminal.
+func quoteTOML(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case !strconv.IsPrint(r):
+			fmt.Fprintf(&b, `\U%08X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

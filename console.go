@@ -1,0 +1,115 @@
+package main
+
+// The console: its files in web/console, their content security policy, and the routes that
+// serve them.
+
+import (
+	"crypto/sha256"
+	"embed"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"html"
+	"io/fs"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// consoleRoutes returns the console's rows.
+func (a *orchestrationAPI) consoleRoutes() []route {
+	return []route{
+		{"GET /console", public, a.consolePage},
+		{"GET /console/{page...}", public, a.consolePage},
+		{"GET /console/web/{build}/{file}", public, a.consoleFile},
+	}
+}
+
+// isConsole reports whether a row belongs to the console.
+func (r route) isConsole() bool { return strings.HasPrefix(r.pattern, "GET "+consolePath) }
+
+// consolePage answers with the one page, which shows what its path names.
+func (a *orchestrationAPI) consolePage(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.console().pageAt(r.URL.EscapedPath()).reply(w, r), nil
+}
+
+// consoleFile answers with a file of the page. A browser keeps it for good, unless its path
+// names another build, as after an upgrade.
+func (a *orchestrationAPI) consoleFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	site := a.console()
+	text, ok := site.files[r.PathValue("file")]
+	if !ok {
+		return nil, failf(notFound, "no such path: %s", r.URL.Path)
+	}
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache")
+	if r.PathValue("build") == site.build {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	return textReply{"text/javascript; charset=utf-8", [][]byte{text}}, nil
+}
+
+// The console: the pages at /console, with which people watch and operate workflows in a
+// browser. They are static files in web/console, the same for everybody; all data comes from
+// the API with the credentials of the person.
+
+//go:embed web/console
+var consoleFiles embed.FS
+
+// consolePath is where the console begins.
+const consolePath = "/console"
+
+// consolePolicy returns a policy that allows only the console's own scripts, the API of the same
+// origin, and the style in the page, but no inline code.
+func consolePolicy(style []byte) string {
+	return "default-src 'none'; script-src 'self'; style-src " + contentHash(style) + "; connect-src 'self'; " +
+		"img-src 'self' data:; require-trusted-types-for 'script'" + closedPolicy
+}
+
+// consoleSite holds the files of the console. It is immutable.
+type consoleSite struct {
+	build  string            // names this set of files; part of their paths, so that browsers keep them
+	files  map[string][]byte // by name
+	page   string            // index.html with its style and the facts about the service, without paths
+	policy string            // of the page
+	tag    string            // the entity tag of page and files
+}
+
+// newConsoleSite returns the console of a service whose callers authenticate by auth.
+func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
+	s, sum := &consoleSite{files: map[string][]byte{}}, sha256.New()
+	entries, _ := fs.ReadDir(consoleFiles, "web/console") // embedded, so there is no error
+	for _, e := range entries {
+		text, _ := consoleFiles.ReadFile("web/console/" + e.Name())
+		fmt.Fprintf(sum, "%s %d\n%s", e.Name(), len(text), text)
+		s.files[e.Name()] = text
+	}
+	s.build = hex.EncodeToString(sum.Sum(nil)[:6])
+	facts := fmt.Sprintf(`<meta name="stepwell" data-version="%s" data-fixture="%t" data-auth="%t" data-key-header="%s">`,
+		html.EscapeString(version), cfg.Fixture.Enabled, auth.Enabled, html.EscapeString(auth.APIKeyHeader))
+	style := s.files["console.css"] // in the page, so that the first paint waits for no other file
+	s.page = strings.NewReplacer("<!--facts-->", facts, "<!--style-->", string(tagged("style", style))).Replace(string(s.files["index.html"]))
+	s.policy, s.tag = consolePolicy(style), contentTag([]byte(s.build+facts))
+	delete(s.files, "index.html")
+	delete(s.files, "console.css")
+	return s
+}
+
+// pageAt returns the page for a request path. Its links to files are relative, so that they
+// work behind a proxy that adds a prefix.
+func (s *consoleSite) pageAt(escapedPath string) webPage {
+	up := "console"
+	if below, ok := strings.CutPrefix(escapedPath, consolePath+"/"); ok {
+		up = strings.TrimSuffix("./"+strings.Repeat("../", strings.Count(below, "/")), "/")
+	}
+	page := strings.NewReplacer("FILES", up+"/web/"+s.build, "CONSOLE", up).Replace(s.page)
+	return webPage{[]byte(page), s.policy, contentTag([]byte(s.tag + up))}
+}
+
+// cachedConsole returns a function that makes the console when it is first needed.
+func cachedConsole(c *surfaceCache, s *surface) func() *consoleSite {
+	return cached(c, "console", func() func() *consoleSite {
+		return sync.OnceValue(func() *consoleSite { return newConsoleSite(s.svc.cfg, s.auth.config) })
+	})
+}

@@ -1,0 +1,143 @@
+package main
+
+// The log of causes, and of replies that may mean something else: each is logged once,
+// when it arises. That is under the store's lock, so another goroutine writes the lines.
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// The log of causes, and of replies that may mean something else: each is logged once,
+// when it arises. That is under the store's lock, so another goroutine writes the lines.
+
+const (
+	causeBacklog     = 256         // lines that wait to be written; further ones are lost
+	maxCallables     = 1000        // that are noted as logged, for each kind of line
+	slotsLogInterval = time.Minute // between two lines about slots of a kind, at least
+)
+
+// outsideKey names steps that wait for an outside actor: logged once, not for each task.
+type outsideKey struct {
+	tpl      *template
+	callable string
+}
+
+// causeLog logs causes.
+type causeLog struct {
+	log      *slog.Logger
+	handlers *handlerSet
+	backlog  chan func() // write a line each; nil is the last
+	once     sync.Once
+	scarce   sync.Once // of descriptors
+	writing  sync.WaitGroup
+
+	outside map[outsideKey]bool // guarded by the store's lock, as below
+	strays  map[string]bool     // callables
+}
+
+func newCauseLog(log *slog.Logger, h *handlerSet) *causeLog {
+	return &causeLog{
+		log: log, handlers: h, backlog: make(chan func(), causeBacklog),
+		outside: map[outsideKey]bool{}, strays: map[string]bool{},
+	}
+}
+
+func (l *causeLog) start() {
+	l.writing.Go(func() {
+		for write := <-l.backlog; write != nil; write = <-l.backlog {
+			write()
+		}
+	})
+}
+
+// stop returns when every line is written.
+func (l *causeLog) stop() {
+	l.once.Do(func() { l.backlog <- nil })
+	l.writing.Wait()
+}
+
+// print queues a line, unless too many wait.
+func (l *causeLog) print(level slog.Level, message string, args ...any) {
+	select {
+	case l.backlog <- func() { l.log.Log(context.Background(), level, message, args...) }:
+	default:
+	}
+}
+
+func (l *causeLog) enabled(level slog.Level) bool { return l.log.Enabled(context.Background(), level) }
+
+// outOfDescriptors logs once that handlers cannot begin.
+func (l *causeLog) outOfDescriptors(why string) {
+	l.scarce.Do(func() {
+		l.print(slog.LevelWarn, "the process has too many open files: handlers wait until they can begin", "error", why)
+	})
+}
+
+// retryScheduled logs that a step waits for its retry.
+func (l *causeLog) retryScheduled(t *task, i int) {
+	if !l.enabled(slog.LevelDebug) {
+		return
+	}
+	x := explainer{t: t, handlers: l.handlers}
+	e := x.step(i)
+	l.print(slog.LevelDebug, "a step waits for its retry", "task_uuid", t.id, "template", t.tpl.fullName(),
+		"step", e.Name, "cause", e.Message)
+}
+
+// awaitsActor logs that a step waits for an outside actor, once for each template
+// and callable.
+func (l *causeLog) awaitsActor(t *task, i int) {
+	k := outsideKey{t.tpl, t.def(i).callable}
+	if l.outside[k] || len(l.outside) >= maxCallables {
+		return
+	}
+	l.outside[k] = true
+	l.print(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
+		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", t.def(i).shown)
+}
+
+// strayMember logs, once for each callable, that a reply with success is no full
+// outcome, and what became of it.
+func (l *causeLog) strayMember(t *task, i int, o outcome) {
+	callable := t.def(i).callable
+	if l.strays[callable] || len(l.strays) >= maxCallables {
+		return
+	}
+	l.strays[callable] = true
+	l.print(slog.LevelWarn, "a reply has success beside a member that no outcome has, so all of it is the "+
+		pick(o.success, "result", "message of a failure"), "callable", redactName(callable), "member", o.stray,
+		"task_uuid", t.id, "step", t.def(i).name)
+}
+
+// blocked logs that a task is blocked.
+func (l *causeLog) blocked(t *task) {
+	if !l.enabled(slog.LevelInfo) {
+		return
+	}
+	x := explainer{t: t, handlers: l.handlers}
+	x.findStoppers()
+	l.print(slog.LevelInfo, "a task is blocked", "task_uuid", t.id, "template", t.tpl.fullName(), "cause", x.stoppedBy())
+}
+
+// slots logs when steps begin to wait for slots of a kind, and when none waits any
+// more.
+func (l *causeLog) slots(p *slotPool, now func() instant) {
+	waiting := len(p.ready.items)
+	short := waiting > 0 && p.free <= 0
+	if p.loggedShort == short {
+		return
+	}
+	at := now()
+	if short && p.loggedAt != 0 && at.sub(p.loggedAt) < slotsLogInterval {
+		return
+	}
+	p.loggedShort, p.loggedAt = short, at
+	if short {
+		l.print(slog.LevelWarn, "every slot is taken, ready steps wait", "slots", p.what, "of", p.size, "waiting", waiting)
+	} else {
+		l.print(slog.LevelInfo, "slots are free again", "slots", p.what, "of", p.size)
+	}
+}

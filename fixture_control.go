@@ -1,0 +1,179 @@
+package main
+
+// The control API under /_stepwell: its routes, and what they read.
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// The control API.
+
+// controlPath is the path of the control API.
+const controlPath = "/_stepwell"
+
+// controlAPI is the part of the orchestration role's surface under controlPath.
+type controlAPI struct {
+	*surface
+	fixture *fixture
+}
+
+// routes returns the rows of the control API.
+func (a *controlAPI) routes() []route {
+	return []route{
+		{"POST /_stepwell/reset", everything, a.reset},
+		{"GET /_stepwell/clock", everything, a.getClock},
+		{"POST /_stepwell/clock", everything, a.changeClock},
+		{"GET /_stepwell/timers", everything, a.listTimers},
+		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
+		{"POST /_stepwell/stubs", everything, a.addStub},
+		{"PUT /_stepwell/stubs", everything, a.replaceStubs},
+		{"GET /_stepwell/stubs", everything, a.listStubs},
+		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
+		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
+		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
+		{requestsRoute, everything, a.listRequests},
+		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
+		{"POST /_stepwell/verify", everything, a.verify},
+		{"POST /_stepwell/templates", everything, a.addTemplate},
+		{"GET /_stepwell/state", everything, a.getState},
+		{"PUT /_stepwell/state", everything, a.putState},
+		{"POST /_stepwell/sandboxes", everything, a.addSandbox},
+		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
+		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
+		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
+	}
+}
+
+// requestsRoute is the row that takes query parameters.
+const requestsRoute = "GET /_stepwell/requests"
+
+// withoutQuery refuses query parameters: a misspelled test must not pass silently.
+func withoutQuery(handle handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) (any, error) {
+		if err := queryOf(r).only(); err != nil {
+			return nil, err
+		}
+		return handle(w, r)
+	}
+}
+
+// controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
+var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
+
+func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return noContent{}, a.fixture.world.reset()
+}
+
+func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if f, ok := errors.AsType[*failure](err); ok && (f.kind == invalidJSON || f.kind == unsupportedMedia) {
+		f.message += "; stepwell template convert FILE --to json makes JSON of a template in YAML or TOML"
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(len(body), parsedMemory); err != nil {
+		return nil, err
+	}
+	t, replaced, err := a.svc.templates.add(body)
+	if err != nil {
+		return nil, err
+	}
+	status := http.StatusCreated
+	if replaced {
+		status = http.StatusOK
+	}
+	w.Header().Set("Location", "/v1/templates/"+url.PathEscape(t.namespace)+"/"+url.PathEscape(t.name)+"/"+url.PathEscape(t.version))
+	return reply{status, t.detailView()}, nil
+}
+
+// Reading the bodies of the control API.
+
+// fields reads a body by these rules and passes it to read, unless it is absent. what
+// begins the message about the problems that read finds.
+func (rules bodyRules) fields(r *http.Request, what string, read func(f *fieldReader, body []byte)) error {
+	body, err := rules.read(r)
+	if err != nil {
+		return err
+	}
+	var f fieldReader
+	if body != nil {
+		read(&f, body)
+	}
+	return f.failure(what)
+}
+
+// members reads an object, which has a path unless it is a body, by calling read for
+// each known member and its path. Unknown ones are refused: a misspelled test must
+// not pass silently. A null member counts as absent. It returns which members were
+// given, nil for no object.
+func (f *fieldReader) members(
+	path string, raw []byte, known []string, read func(key, at string, value []byte),
+) (given map[string]bool) {
+	if jsonKind(raw) != '{' {
+		f.complain(path, "must be an object with any of %s", strings.Join(known, ", "))
+		return nil
+	}
+	given = map[string]bool{}
+	eachMember(raw, func(key string, value []byte) bool {
+		at, unknown := memberPath(path, key), !slices.Contains(known, key)
+		if !unknown && jsonKind(value) == 'n' {
+			return true
+		}
+		if given[key] = true; unknown {
+			f.complain(at, "is unknown; want %s", anyOf(known))
+		} else {
+			read(key, at, value)
+		}
+		return true
+	})
+	return given
+}
+
+// memberPath returns the path of a member of an object.
+func memberPath(object, key string) string { return strings.TrimPrefix(object+"."+key, ".") }
+
+// The whole state as one document.
+
+func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.sendState(w, r)
+}
+
+func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {
+	if err := checkContentType(r); err != nil {
+		return nil, err
+	}
+	extendReading(w, stateTimeout)
+	extendWriting(w, stateTimeout)
+	body := &bodyReader{body: r.Body}
+	err := a.fixture.world.restore(body)
+	if body.err != nil {
+		return nil, readFailure(body.err)
+	}
+	if err != nil {
+		return nil, refusedState(err, "", "the state stays as it is")
+	}
+	return noContent{}, nil
+}
+
+// refusedState returns the failure of a refused state document, which the request's
+// body holds under a path.
+func refusedState(err error, under, what string) error {
+	at, ok := errors.AsType[*stateError](err)
+	if !ok {
+		return err
+	}
+	path := under + at.path
+	if path == "" {
+		path = "document"
+	}
+	return &failure{
+		kind: invalidFields, message: fmt.Sprintf("%s: %s: %v", what, path, at.err),
+		details: inputProblems{{Field: path, Message: at.err.Error()}},
+	}
+}

@@ -1,0 +1,409 @@
+package main
+
+// The timekeeper moves the virtual clock of one service by the rules of its mode.
+// Time never moves while something runs: the clock is set under the store's lock,
+// at the moment when the engine is found idle.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The timekeeper moves the virtual clock of one service by the rules of its mode.
+// Time never moves while something runs: the clock is set under the store's lock,
+// at the moment when the engine is found idle.
+
+// timekeeper fires the timers of a virtual clock and moves it.
+type timekeeper struct {
+	clock     *virtualClock
+	engine    *engine
+	store     *store // the engine's
+	publisher *publisher
+	lockstep  *lockstep // nil unless ids are deterministic
+
+	patience time.Duration // of changes that wait for their turn, in real time
+
+	turn   chan struct{} // holds a token unless somebody moves the clock or fires its timers
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// turnPatience is how long a change waits for a deterministic service to rest.
+const turnPatience = 10 * time.Second
+
+// newTimekeeper takes over the clock of an engine that runs.
+func newTimekeeper(c *virtualClock, s *service, l *lockstep) *timekeeper {
+	k := &timekeeper{
+		clock: c, engine: s.engine, store: s.store, publisher: s.publisher, lockstep: l, patience: turnPatience,
+		turn: make(chan struct{}, 1),
+	}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.turn <- struct{}{}
+	if l != nil {
+		k.store.locked(func() { l.keeper = k })
+	}
+	k.wg.Go(k.run)
+	return k
+}
+
+// stop stops moving the clock and releases everyone who waits for it.
+func (k *timekeeper) stop() {
+	k.cancel()
+	k.wg.Wait()
+}
+
+// run fires what is due, and in mode auto moves the clock on.
+func (k *timekeeper) run() {
+	for k.ctx.Err() == nil {
+		stirred := k.clock.stirred.next()
+		if k.take(k.ctx) != nil {
+			return
+		}
+		k.fireDue(k.ctx)
+		for k.clock.modeNow() == clockAuto && k.ctx.Err() == nil && k.jump() {
+			k.fireDue(k.ctx)
+		}
+		k.turn <- struct{}{}
+		k.sleep(stirred)
+	}
+}
+
+// sleep returns when something is new, or in mode real a timer is due.
+func (k *timekeeper) sleep(stirred <-chan struct{}) {
+	var alarm <-chan time.Time
+	if next, ok := k.clock.next(); ok && k.clock.modeNow() == clockReal {
+		t := time.NewTimer(next.sub(k.clock.now()))
+		defer t.Stop()
+		alarm = t.C
+	}
+	select {
+	case <-stirred:
+	case <-alarm:
+	case <-k.ctx.Done():
+	}
+}
+
+// take waits for the right to move the clock.
+func (k *timekeeper) take(ctx context.Context) error { return k.await(ctx, k.turn) }
+
+// await receives from a channel.
+func (k *timekeeper) await(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+	case <-k.ctx.Done():
+	}
+	return k.interrupted()
+}
+
+// fireDue fires every due timer, one after the other. An engine in lockstep continues
+// once nothing is due.
+func (k *timekeeper) fireDue(ctx context.Context) {
+	fired := false
+	for ctx.Err() == nil && k.ctx.Err() == nil {
+		f := k.takeDue()
+		if f == nil {
+			break
+		}
+		k.clock.call(f)
+		fired = true
+	}
+	if fired && k.lockstep != nil {
+		k.engine.wakeUp()
+	}
+}
+
+// takeDue takes the function of a due timer; in lockstep between batches alone.
+func (k *timekeeper) takeDue() (f func()) {
+	if k.lockstep == nil {
+		return k.clock.take()
+	}
+	k.store.locked(func() {
+		if !k.lockstep.open {
+			f = k.clock.take()
+		}
+	})
+	return f
+}
+
+// moved is the result of an attempt to move the clock.
+type moved uint8
+
+const (
+	movedNot  moved = iota // something runs or is due
+	movedOn                // to an instant at which a timer is due
+	movedFull              // to the end; nothing is due before it
+)
+
+// move moves the clock to the next instant at which a timer is due, at most to end.
+func (k *timekeeper) move(end instant) (m moved) {
+	k.store.locked(func() { m = k.moveLocked(end) })
+	return m
+}
+
+func (k *timekeeper) moveLocked(end instant) moved {
+	c := k.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !k.engine.idleLocked() || !c.restLocked() {
+		return movedNot
+	}
+	next, ok := c.next()
+	if ok && next <= end {
+		c.setLocked(max(next, c.nowLocked()))
+		return movedOn
+	}
+	c.setLocked(max(end, c.nowLocked()))
+	return movedFull
+}
+
+// jump moves the clock towards the next work timer, if nothing runs. It stops at the
+// instants of housekeeping before that. It reports whether the clock moved.
+func (k *timekeeper) jump() bool {
+	next, ok := k.clock.work.next()
+	return ok && k.move(next) == movedOn
+}
+
+// advance freezes the clock and moves it to one instant after another, firing what is
+// due on the way. It returns once the service is idle at the last one; if ctx ends
+// first, with what keeps the service busy. Each instant is computed when the clock
+// is at the one before.
+func (k *timekeeper) advance(ctx context.Context, to ...func(now instant) (instant, error)) (fired uint64, err error) {
+	if err := k.take(ctx); err != nil {
+		return 0, err
+	}
+	defer func() { k.turn <- struct{}{} }()
+	k.clock.setMode(clockFrozen)
+	before := k.clock.firedNow()
+	for _, next := range to {
+		end, err := next(k.clock.now())
+		if err == nil {
+			err = k.moveAll(ctx, end)
+		}
+		if err != nil {
+			return k.clock.firedNow() - before, err
+		}
+	}
+	return k.clock.firedNow() - before, nil
+}
+
+func (k *timekeeper) moveAll(ctx context.Context, end instant) error {
+	for {
+		stirred := k.clock.stirred.next()
+		k.fireDue(ctx)
+		if ctx.Err() == nil && k.ctx.Err() == nil {
+			switch k.move(end) {
+			case movedOn:
+				continue
+			case movedFull:
+				return nil
+			}
+		}
+		if err := k.await(ctx, stirred); err != nil {
+			return err
+		}
+	}
+}
+
+// here returns the present.
+func here(now instant) (instant, error) { return now, nil }
+
+// nextWork returns when the next work timer is due; now without one.
+func (k *timekeeper) nextWork(now instant) (instant, error) {
+	if next, ok := k.clock.work.next(); ok {
+		return max(next, now), nil
+	}
+	return now, nil
+}
+
+// setMode changes the mode, once nobody moves the clock.
+func (k *timekeeper) setMode(ctx context.Context, m clockMode) error {
+	if err := k.take(ctx); err != nil {
+		return err
+	}
+	k.clock.setMode(m)
+	k.turn <- struct{}{}
+	return nil
+}
+
+// awaitIdle returns when nothing runs, no step can start and no work timer is due; in
+// mode auto, where time jumps to the next work timer, when none is left.
+func (k *timekeeper) awaitIdle(ctx context.Context) error {
+	for {
+		stirred := k.clock.stirred.next()
+		if k.idle() {
+			return nil
+		}
+		if err := k.await(ctx, stirred); err != nil {
+			return err
+		}
+	}
+}
+
+func (k *timekeeper) idle() (idle bool) {
+	k.store.locked(func() { idle = k.quietLocked() })
+	return idle
+}
+
+// inTurn calls f under the store's lock, once nothing runs, can start or is due, and
+// nobody moves the clock; in mode auto once no work timer is left.
+func (k *timekeeper) inTurn(ctx context.Context, f func() error) error {
+	limited, cancel := context.WithTimeout(ctx, k.patience)
+	defer cancel()
+	for {
+		stirred := k.clock.stirred.next()
+		done, err := k.tryTurn(limited, f)
+		if done {
+			return err
+		}
+		select {
+		case <-stirred:
+			continue
+		case <-limited.Done():
+		case <-k.ctx.Done():
+		}
+		return k.noTurn(ctx)
+	}
+}
+
+// tryTurn calls f if it is its turn.
+func (k *timekeeper) tryTurn(ctx context.Context, f func() error) (done bool, err error) {
+	if k.take(ctx) != nil {
+		return false, nil
+	}
+	defer func() { k.turn <- struct{}{} }()
+	k.store.locked(func() {
+		if done = k.quietLocked(); done {
+			err = f()
+		}
+	})
+	return done, err
+}
+
+// quietLocked reports whether nothing runs, the clock rests, in lockstep from
+// housekeeping too, and in mode auto no work timer is left.
+func (k *timekeeper) quietLocked() bool {
+	c := k.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, waits := c.work.next()
+	return k.engine.idleLocked() && !(waits && c.mode == clockAuto) &&
+		c.restLocked() && (k.lockstep == nil || c.settledLocked())
+}
+
+// noTurn returns why a change did not get its turn.
+func (k *timekeeper) noTurn(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if k.ctx.Err() != nil {
+		return errReplaced()
+	}
+	f := failf(unavailable, "with deterministic ids a change waits for what runs at its instant, and that took longer than %v",
+		k.patience)
+	f.retryAfter = outcomeRetryEvery
+	return f
+}
+
+// interrupted returns why a wait ended early.
+func (k *timekeeper) interrupted() error {
+	if k.ctx.Err() != nil {
+		return errReplaced()
+	}
+	blocking := k.blockers()
+	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
+		blocking = append(blocking, blocker{Reason: "timer", Since: zonedTime(next)})
+	}
+	f := failf(notIdle, "the service was not idle in time; what kept it busy stands in blocking")
+	if len(blocking) > 0 {
+		f.extra = errorMember{"blocking", blocking}
+	}
+	return f
+}
+
+func errReplaced() error { return failf(unavailable, "the service ended or was reset meanwhile") }
+
+// What keeps a service from being idle.
+
+// blocker keeps an engine from being idle.
+type blocker struct {
+	Reason     string    `json:"reason"` // running, computing, ready, unrecorded, sending or timer
+	TaskUUID   uuid      `json:"task_uuid,omitzero"`
+	StepUUID   uuid      `json:"step_uuid,omitzero"`
+	StepName   string    `json:"step_name,omitempty"`
+	Handler    string    `json:"handler,omitempty"`    // the callable
+	Subscriber string    `json:"subscriber,omitempty"` // that an event of the step is sent to
+	Attempt    int       `json:"attempt,omitempty"`
+	Since      zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
+}
+
+// maxBlockers bounds how many blockers of each kind are listed.
+const maxBlockers = 100
+
+// blockers returns what keeps the engine from being idle.
+func (k *timekeeper) blockers() (all []blocker) {
+	k.store.locked(func() {
+		all = append(k.busyAttemptsLocked(), k.startableStepsLocked()...)
+		if k.engine.computing > 0 {
+			all = append(all, blocker{Reason: "computing"})
+		}
+		if k.engine.owed > 0 {
+			all = append(all, blocker{Reason: "unrecorded"})
+		}
+		if s, e := k.publisher.nextLocked(); s != nil {
+			all = append(all, blocker{Reason: "sending", TaskUUID: e.task, StepUUID: e.step, StepName: e.stepName, Subscriber: s.Name})
+		}
+	})
+	return all
+}
+
+func (k *timekeeper) busyAttemptsLocked() []blocker {
+	all := []blocker{}
+	for r := range k.engine.inFlight {
+		if len(all) == maxBlockers {
+			break
+		}
+		ended := deliveryOf(r).outcome != nil
+		if ended && k.lockstep.waiting > 0 {
+			continue // it waits for others of its batch
+		}
+		b := blocker{Reason: "running", Attempt: r.number, Since: zonedTime(r.started)}
+		if r.cancel == nil || ended {
+			b.Reason = "unrecorded"
+		}
+		all = append(all, b.of(k.store, r.key))
+	}
+	slices.SortFunc(all, func(a, b blocker) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]),
+			bytes.Compare(a.StepUUID[:], b.StepUUID[:]))
+	})
+	return all
+}
+
+func (k *timekeeper) startableStepsLocked() (all []blocker) {
+	e := k.engine
+	for _, p := range []*slotPool{&e.local, &e.web} {
+		for _, it := range p.ready.items[:min(len(p.ready.items), max(p.free, 0), maxBlockers)] {
+			all = append(all, blocker{Reason: "ready"}.of(k.store, runKey{it.task.id, it.step}))
+		}
+	}
+	return all
+}
+
+// of adds the step to a blocker.
+func (b blocker) of(s *store, key runKey) blocker {
+	b.TaskUUID = key.task
+	t := s.liveLocked(key.task)
+	if t == nil { // it ended without the step
+		return b
+	}
+	def := t.def(key.step)
+	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.shown
+	return b
+}

@@ -1,0 +1,218 @@
+package main
+
+// Verifying the request journal: what should have happened, how often and in which order, and
+// what happened instead.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// verification is one expectation.
+type verification struct {
+	kind  string
+	match matcher
+	order []matcher // of entries that follow one another, with others between them
+	bound countBound
+}
+
+// countBound says how often something should have happened.
+type countBound struct {
+	how string // exactly, at_least or at_most
+	n   int
+}
+
+func (b countBound) String() string {
+	return strings.TrimPrefix(fmt.Sprintf("%s %d wanted", strings.ReplaceAll(b.how, "_", " "), b.n), "exactly ")
+}
+
+// holds reports whether n is within the bound, and whether that is settled: whatever
+// is counted in addition would not change it.
+func (b countBound) holds(n int) (holds, settled bool) {
+	switch b.how {
+	case "at_least":
+		return n >= b.n, n >= b.n
+	case "at_most":
+		return n <= b.n, n > b.n
+	}
+	return n == b.n, n > b.n
+}
+
+// read reads {"match": {"kind"?, …}, "count"?: {…}, "order"?: [{…}, …]}.
+func (q *verification) read(f *fieldReader, body []byte) {
+	var order []byte
+	given := f.members("", body, []string{"match", "count", "order"}, func(key, at string, value []byte) {
+		switch key {
+		case "count":
+			q.bound = f.countBound(at, value)
+		case "order":
+			order = value
+		default:
+			q.kind, q.match = f.matcher(at, value, journalMembers)
+		}
+	})
+	if !given["match"] {
+		f.complain("match", "is required; {} matches every handler call")
+	} else if order != nil {
+		q.readOrder(f, order)
+	}
+}
+
+// maxOrder bounds the matches of an order.
+const maxOrder = 1000
+
+// readOrder reads matches of the kind that match is of.
+func (q *verification) readOrder(f *fieldReader, raw []byte) {
+	isArray := eachElement(raw, func(e []byte) bool {
+		q.order = append(q.order, f.matchRules(fmt.Sprintf("order[%d]", len(q.order)), e, journalMembers[q.kind]))
+		return len(q.order) <= maxOrder
+	})
+	if n := len(q.order); !isArray || n == 0 || n > maxOrder {
+		f.complain("order", "must be an array of 1 to %d matches", maxOrder)
+	}
+}
+
+// follow returns how many of the matches of the order entries fit one after the other.
+func (q *verification) follow(entries []journalEntry) (n int) {
+	for _, e := range entries {
+		if n < len(q.order) && q.order[n].fits(e) {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fieldReader) countBound(path string, raw []byte) (b countBound) {
+	given := f.members(path, raw, []string{"exactly", "at_least", "at_most"}, func(key, at string, value []byte) {
+		b = countBound{key, f.count(at, value, 0, 1<<31)}
+	})
+	if given != nil && len(given) != 1 {
+		f.complain(path, "must have one of exactly, at_least and at_most")
+	}
+	return b
+}
+
+// Limits of the entries that a failed verification shows.
+const (
+	maxSeen = 20
+	maxNear = 5
+	maxTold = 5 // in the message
+)
+
+// seenView shows what a failed verification found.
+type seenView struct {
+	Count   int        `json:"count"`
+	Matched []any      `json:"matched"` // the newest
+	Nearest []nearView `json:"nearest"` // those that nearly match
+}
+
+// nearView shows an entry that does not match, and why.
+type nearView struct {
+	Entry   any      `json:"entry"`
+	Differs []string `json:"differs"`
+}
+
+// verifiedView is the answer to a verification that holds.
+type verifiedView struct {
+	Count   int    `json:"count"`
+	Warning string `json:"warning,omitempty"`
+}
+
+func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
+	q := &verification{kind: handlerEntry, bound: countBound{"at_least", 1}}
+	if err := (bodyRules{}).fields(r, "nothing was verified", q.read); err != nil {
+		return nil, err
+	}
+	n, err := q.verify(a.fixture.requests)
+	warning := ""
+	if n == 0 {
+		warning = a.fixture.warning(append(q.order, q.match)...)
+	}
+	if f, ok := errors.AsType[*failure](err); ok && f.kind == unverified && warning != "" {
+		f.message += "; " + warning
+	}
+	return verifiedView{n, warning}, err
+}
+
+// verify counts what matches. It refuses to answer where dropped entries might change
+// the answer.
+func (q *verification) verify(j *requestJournal) (int, error) {
+	all, lost := j.copies(q.kind)
+	dropped := lost[slices.Index(entryKindNames, q.kind)]
+	var matched, others []journalEntry
+	for _, e := range all {
+		if q.match.fits(e) {
+			matched = append(matched, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	holds, settled := q.bound.holds(len(matched))
+	inOrder := q.follow(matched)
+	holds, settled = holds && inOrder == len(q.order), settled && (inOrder == len(q.order) || !holds)
+	switch {
+	case dropped > 0 && !settled:
+		return 0, failf(conflict, "%d entries of the kind %s were dropped from the journal for lack of room, "+
+			"so the answer is unknown; DELETE %s/requests before what is to be verified", dropped, q.kind, controlPath)
+	case holds:
+		return len(matched), nil
+	}
+	near := q.nearest(others)
+	f := failf(unverified, "%s", q.finding(matched, near))
+	if holds, _ := q.bound.holds(len(matched)); holds {
+		f = failf(unverified, "no %s that matches fits order[%d] after those before it", entryNouns[q.kind], inOrder)
+	}
+	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), near}}
+	return 0, f
+}
+
+// finding says in one line what happened in place of what was expected, such as "2 calls match,
+// 1 wanted: attempt 1 failed (declined), attempt 2 succeeded".
+func (q *verification) finding(matched []journalEntry, near []nearView) string {
+	noun := entryNouns[q.kind]
+	text := fmt.Sprintf("%d %ss match, %s", len(matched), noun, q.bound)
+	if len(matched) == 1 {
+		text = fmt.Sprintf("1 %s matches, %s", noun, q.bound)
+	}
+	stepKnown := slices.ContainsFunc(q.match, func(r matchRule) bool { return r.member == "step" })
+	var parts []string
+	for _, e := range matched[max(0, len(matched)-maxTold):] {
+		parts = append(parts, e.told(stepKnown))
+	}
+	switch {
+	case len(matched) > maxTold:
+		return text + ": …, " + strings.Join(parts, ", ")
+	case len(parts) > 0:
+		return text + ": " + strings.Join(parts, ", ")
+	case len(near) > 0:
+		return text + "; the nearest differs: " + strings.Join(near[0].Differs, ", ")
+	}
+	return text + "; there were none at all"
+}
+
+// nearest returns the entries that differ in the fewest members, of these in the fewest letters, and of these the
+// newest first.
+func (q *verification) nearest(others []journalEntry) []nearView {
+	type near struct {
+		entry   journalEntry
+		differs []string
+		letters int
+	}
+	all := make([]near, len(others))
+	for i, e := range others {
+		all[i] = near{e, q.match.differences(e), q.match.distance(e)}
+	}
+	slices.SortFunc(all, func(a, b near) int {
+		return cmp.Or(cmp.Compare(len(a.differs), len(b.differs)), cmp.Compare(a.letters, b.letters),
+			cmp.Compare(b.entry.head().seq, a.entry.head().seq))
+	})
+	views := []nearView{}
+	for _, n := range all[:min(len(all), maxNear)] {
+		views = append(views, nearView{n.entry.view(), n.differs})
+	}
+	return views
+}

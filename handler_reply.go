@@ -1,0 +1,214 @@
+package main
+
+// Reading a handler's reply: a bare result or a full outcome, with or without a decision or a
+// checkpoint.
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+)
+
+// Replies: what a handler answered, as an outcome.
+
+// The members of a result by which a decision or batchable step says what to create.
+const (
+	decisionMember = "decision_point_outcome"
+	batchMember    = "batch_processing_outcome"
+)
+
+// checkpointMember is the member of a reply with which a handler yields.
+const checkpointMember = "checkpoint"
+
+// parseReply returns the outcome of a reply of at most limit bytes. An object with
+// a boolean member success and no strays is a full outcome, any other JSON is the
+// result, and a blank reply is the result null. With strays, success false still
+// means a failure, whose message is the reply.
+func parseReply(data []byte, limit int64) outcome {
+	if int64(len(data)) > limit {
+		return resultTooLarge(limit)
+	}
+	if len(bytes.Trim(data, " \t\r\n")) == 0 {
+		return outcome{success: true}
+	}
+	if err := checkJSON(data); err != nil {
+		o := typedFailure(invalidResultType, "the reply: %v", err)
+		o.malformed = true
+		return o
+	}
+	success := jsonKind(objectMember(data, "success"))
+	if success != 't' && success != 'f' {
+		return outcome{success: true, result: compactResult(data)}
+	}
+	stray := strayMember(data)
+	if stray != "" && success == 't' {
+		return outcome{success: true, result: compactResult(data), stray: stray}
+	}
+	o, problem := fullOutcome(data, success == 't')
+	switch {
+	case problem == "":
+	case stray == "":
+		return typedFailure(invalidResultType, "the reply's %s", problem)
+	default:
+		o = typedFailure(handlerErrorType, "")
+	}
+	if stray != "" {
+		o.stray, o.err.message = stray, clipText(cleanText(compactJSON(nil, data)), maxErrorText)
+	}
+	return o
+}
+
+// strayMember returns the first member of a reply that is not one of a full outcome,
+// or "".
+func strayMember(data []byte) (stray string) {
+	eachMember(data, func(key string, _ []byte) bool {
+		switch key {
+		case "success", "result", "error", "metadata", decisionMember, batchMember, checkpointMember:
+		default:
+			stray = cmp.Or(clippedText(key), `""`)
+		}
+		return stray == ""
+	})
+	return stray
+}
+
+// fullOutcome reads a reply that is a full outcome, and returns the first problem of
+// its members. A null member counts as absent. What the step decides becomes a part
+// of its result.
+func fullOutcome(data []byte, success bool) (o outcome, problem string) {
+	o.success = success
+	reply, failed := memberReader{}, memberReader{path: "error."}
+	var decided templateObject
+	eachMember(data, func(key string, value []byte) bool {
+		switch key {
+		case "result":
+			o.result = compactResult(value)
+		case "metadata":
+			o.metadata = compactJSON(nil, reply.accept(key, value, "{", "an object"))
+		case "error":
+			failed.data = reply.accept(key, value, "{", "an object")
+		case decisionMember, batchMember:
+			if jsonKind(value) != 'n' {
+				decided = append(decided, templateMember{key, compactJSON(nil, value)})
+			}
+		case checkpointMember:
+			if jsonKind(value) != 'n' {
+				o.checkpoint, problem = readCheckpoint(value)
+			}
+		}
+		return true
+	})
+	if decided != nil {
+		o.result = mergeObjects(nil, reply.accept("result", o.result, "{", "an object"), decided.json())
+	}
+	err := &stepError{
+		message:    failed.text("message", "the handler reported a failure and gave no message"),
+		errorType:  failed.text("error_type", handlerErrorType),
+		retryable:  failed.flag("retryable", true),
+		statusCode: int(failed.integer("status_code", 0, math.MaxUint16)), // clients read 16 bits
+		context:    redact(compactJSON(nil, failed.member("context", "{", "an object"))),
+	}
+	if !success {
+		o.err = err
+	}
+	if o.checkpoint != nil && (!success || o.result != nil) {
+		problem = checkpointMember + " goes with success and without a result: the step runs again"
+	}
+	return o, cmp.Or(reply.problem, failed.problem, problem)
+}
+
+// memberReader reads members of an object: of a reply or of handler.initialization.
+// A null member counts as absent.
+type memberReader struct {
+	data    []byte
+	path    string // before the names of members in problems
+	problem string // the first invalid member, or ""
+}
+
+// member returns a member of one of the kinds. It returns nil for an absent member
+// and for one of another kind, which is a problem.
+func (r *memberReader) member(name, kinds, want string) []byte {
+	return r.accept(name, objectMember(r.data, name), kinds, want)
+}
+
+// accept is member for a member that was found already.
+func (r *memberReader) accept(name string, value []byte, kinds, want string) []byte {
+	switch kind := jsonKind(value); {
+	case kind == 0 || kind == 'n':
+		return nil
+	case strings.IndexByte(kinds, kind) < 0:
+		r.wrong(name, value, want)
+		return nil
+	}
+	return value
+}
+
+func (r *memberReader) wrong(name string, value []byte, want string) {
+	if r.problem == "" {
+		r.problem = wrongKind(r.path+name, value, want)
+	}
+}
+
+// text returns a string, or absent if the member is absent or empty.
+func (r *memberReader) text(name, absent string) string {
+	s, _ := jsonString(r.member(name, `"`, "a string"))
+	return cmp.Or(cleanText([]byte(s)), absent)
+}
+
+func (r *memberReader) flag(name string, absent bool) bool {
+	value := r.member(name, "tf", "true or false")
+	if value == nil {
+		return absent
+	}
+	return jsonKind(value) == 't'
+}
+
+// integer returns an integer from 0 to most, or absent if the member is absent.
+func (r *memberReader) integer(name string, absent, most int64) int64 {
+	want := fmt.Sprintf("an integer from 0 to %d", most)
+	value := r.member(name, "0", want)
+	if value == nil {
+		return absent
+	}
+	n, ok := jsonInt(value)
+	if !ok || n < 0 || n > most {
+		r.wrong(name, value, want)
+	}
+	return n
+}
+
+// number returns a number, or 0 if the member is absent.
+func (r *memberReader) number(name string) *big.Rat {
+	value := r.member(name, "0", "a number")
+	if value == nil {
+		return new(big.Rat)
+	}
+	return exactNumber(value)
+}
+
+// invalidConfig returns the outcome for a handler.initialization with a problem.
+func (r *memberReader) invalidConfig() outcome {
+	return typedFailure(invalidConfigType, "initialization.%s", r.problem)
+}
+
+// wrongKind says that a member is of the wrong kind. It shows the value only if it
+// is a short number.
+func wrongKind(path string, value []byte, want string) string {
+	got := templateValueKind(value)
+	if jsonKind(value) == '0' && len(value) <= 32 {
+		got = string(value)
+	}
+	return fmt.Sprintf("%s is %s; want %s", path, got, want)
+}
+
+// compactResult returns a result as outcomes hold it: nil for null.
+func compactResult(value []byte) []byte {
+	compact := compactJSON(make([]byte, 0, len(value)), value)
+	if string(compact) == "null" {
+		return nil
+	}
+	return compact
+}

@@ -1,0 +1,187 @@
+package main
+
+// Health, status and metrics of the mount point.
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Health and metrics of the mount-point API.
+
+// mountCheck is the result of one check.
+type mountCheck struct {
+	Status         string `json:"status"`
+	Message        string `json:"message"`
+	ResponseTimeMS int64  `json:"response_time_ms"`
+}
+
+// mountReady is the answer of /health/ready.
+type mountReady struct {
+	Ready         bool                  `json:"ready"`
+	Checks        map[string]mountCheck `json:"checks"`
+	Message       string                `json:"message"`
+	Timestamp     zonedTime             `json:"timestamp"`
+	CheckDuration float64               `json:"check_duration"` // seconds
+	FailedChecks  []string              `json:"failed_checks,omitempty"`
+}
+
+// mountAlive is the answer of /health/live.
+type mountAlive struct {
+	Alive     bool      `json:"alive"`
+	Timestamp zonedTime `json:"timestamp"`
+	Service   string    `json:"service"`
+}
+
+// mountStatusView is the answer of /health/status.
+type mountStatusView struct {
+	Healthy       bool                  `json:"healthy"`
+	Status        string                `json:"status"`
+	Metrics       mountFigures          `json:"metrics"`
+	Database      mountDatabase         `json:"database"`
+	Checks        map[string]mountCheck `json:"checks"`
+	Version       string                `json:"version"`
+	UptimeSeconds int64                 `json:"uptime_seconds"`
+	Timestamp     zonedTime             `json:"timestamp"`
+}
+
+// mountFigures counts the tasks and steps in the store.
+type mountFigures struct {
+	Tasks   mountCounts  `json:"tasks"`
+	Steps   mountCounts  `json:"steps"`
+	Retries mountRetries `json:"retries"`
+}
+
+// mountCounts counts tasks or steps by status.
+type mountCounts struct {
+	Total            int `json:"total"`
+	Pending          int `json:"pending"`
+	InProgress       int `json:"in_progress"`
+	Complete         int `json:"complete"`
+	Error            int `json:"error"`
+	Cancelled        int `json:"cancelled"`
+	ResolvedManually int `json:"resolved_manually"`
+}
+
+func (c *mountCounts) add(s briefStatus, n int) {
+	c.Total += n
+	*[briefStatuses]*int{&c.Pending, &c.InProgress, &c.Complete, &c.Error, &c.Cancelled, &c.ResolvedManually}[s] += n
+}
+
+// mountRetries counts failed steps, and steps that wait for their next attempt.
+type mountRetries struct {
+	RetryableErrors  int `json:"retryable_errors"` // in error with attempts left, after a permanent failure
+	ExhaustedRetries int `json:"exhausted_retries"`
+	InBackoff        int `json:"in_backoff"`
+}
+
+// mountDatabase says where state is kept and how durable it is.
+type mountDatabase struct {
+	Path          *string   `json:"path"` // null in memory
+	JournalBytes  int64     `json:"journal_bytes"`
+	SnapshotBytes int64     `json:"snapshot_bytes"`
+	LastSyncAt    zonedTime `json:"last_sync_at"`
+	Durability    string    `json:"durability"`
+}
+
+// mountHealth answers the health routes that need no service.
+type mountHealth struct {
+	clock   clock
+	checker *health
+}
+
+// neverStored tells caches not to keep the answer, which is true only now.
+func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
+
+func (h *mountHealth) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
+	neverStored(w)
+	return mountAlive{true, zonedTime(h.clock.now()), "stepwell"}, nil
+}
+
+func (h *mountHealth) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+	neverStored(w)
+	v := h.ready()
+	return checkedReply(w, v.Ready, v), nil
+}
+
+// ready runs the checks.
+func (h *mountHealth) ready() mountReady {
+	began := h.clock.now()
+	v := mountReady{Ready: true, Checks: map[string]mountCheck{}, Message: "ready", Timestamp: zonedTime(began)}
+	for name, c := range h.checker.checks("mount", false) {
+		v.Checks[name] = mountCheck{c.Status, c.Message, c.DurationMS}
+		if c.Status != healthyWord {
+			v.FailedChecks = append(v.FailedChecks, name)
+		}
+	}
+	if len(v.FailedChecks) > 0 {
+		slices.Sort(v.FailedChecks)
+		v.Ready, v.Message = false, "not ready: "+strings.Join(v.FailedChecks, ", ")
+	}
+	v.CheckDuration = max(h.clock.now().sub(began), 0).Seconds()
+	return v
+}
+
+func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
+	now, ready := a.svc.clock.now(), a.ready()
+	figures, err := mountFiguresOf(a.svc.store)
+	if err != nil {
+		return nil, err
+	}
+	v := mountStatusView{
+		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.svc.database(),
+		Checks: ready.Checks, Version: version, UptimeSeconds: a.svc.uptimeSeconds(), Timestamp: zonedTime(now),
+	}
+	if !v.Healthy {
+		v.Status = unhealthyWord
+	}
+	neverStored(w)
+	return checkedReply(w, v.Healthy, v), nil
+}
+
+func (s *service) database() mountDatabase {
+	st := s.store.status()
+	v := mountDatabase{
+		JournalBytes: st.journalBytes, SnapshotBytes: st.snapshotBytes,
+		LastSyncAt: zonedTime(st.lastSync), Durability: st.durability,
+	}
+	if !s.cfg.Store.Memory {
+		v.Path = &s.cfg.Store.Path
+	}
+	return v
+}
+
+// mountFiguresOf counts tasks and steps by status, and failed steps by whether
+// they may be retried.
+func mountFiguresOf(s *store) (v mountFigures, err error) {
+	counts := s.counts()
+	for state, n := range counts.tasks {
+		v.Tasks.add(taskState(state).brief(), n)
+	}
+	for state, n := range counts.steps {
+		v.Steps.add(stepState(state).brief(), n)
+	}
+	v.Retries.InBackoff = counts.steps[stepWaitingForRetry]
+	if counts.steps[stepInError] > 0 {
+		err = s.eachInError(v.Retries.count)
+	}
+	return v, err
+}
+
+func (v *mountRetries) count(t *task) {
+	for i := range t.steps {
+		switch {
+		case t.steps[i].state != stepInError:
+		case t.retryEligible(i):
+			v.RetryableErrors++
+		default:
+			v.ExhaustedRetries++
+		}
+	}
+}
+
+func (a *mountAPI) metrics(w http.ResponseWriter, r *http.Request) (any, error) {
+	neverStored(w)
+	return a.surface.metrics(w, r)
+}

@@ -1,0 +1,284 @@
+package main
+
+// The event stream: a response that ends only when its reader leaves or falls behind, or the
+// service ends. Then the deliveries of domain events.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// The event stream.
+
+// eventHeartbeat is how long an idle stream is silent, in real time.
+const eventHeartbeat = 15 * time.Second
+
+// eventStream is one open stream.
+type eventStream struct {
+	w       *recorder
+	control *http.ResponseController
+	from    *follower
+	sent    uint64               // the newest id sent to the reader
+	valid   func() time.Duration // how long the reader's credential is still valid
+	buf     []byte               // what comes before the next events; it stays small
+	beat    bool                 // a heartbeat is due
+}
+
+func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	after, given := q.lastEventID(r.Header.Get("Last-Event-ID"))
+	filter := q.eventFilter()
+	err := q.done()
+	if err != nil {
+		return nil, err
+	}
+	if filter.kind == domainKind && !mayReadResults(r.Context()) {
+		return nil, a.auth.deny(permStepsRead) // they have results
+	}
+	if a.svc.draining.Load() {
+		return nil, failf(unavailable, "the service is shutting down")
+	}
+	var f *follower
+	if given {
+		f, err = a.svc.store.follow(filter, after)
+	} else {
+		f, after, err = a.svc.store.followNow(filter)
+	}
+	if err != nil {
+		return nil, a.shown(r, filter.task, err)
+	}
+	streams := &a.svc.quotas.streams
+	if !streams.take(1) {
+		return nil, streams.refuse("%d event streams are open already, as many as events.max_streams allows", streams.most)
+	}
+	defer streams.give(1)
+	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f,
+		valid: func() time.Duration { return a.validFor(r) }}
+	s.open(after)
+	if r.Method == http.MethodHead {
+		return written{}, nil
+	}
+	defer f.open()()
+	s.run(r.Context())
+	return written{}, nil
+}
+
+// lastEventID reads the id of the newest event that the reader has: from the header of
+// that name, which readers send when they reconnect, or else from the query.
+func (q *query) lastEventID(header string) (after uint64, given bool) {
+	name, text := "after", q.text("after")
+	if header != "" {
+		name, text = "Last-Event-ID", header
+	}
+	if text == "" {
+		return 0, false
+	}
+	id, ok := queryInt(text)
+	if !ok || id < 0 {
+		q.refuse("%s must be the id of an event, a number, not %.60q", name, text)
+	}
+	return uint64(id), true
+}
+
+func (q *query) eventFilter() (f eventFilter) {
+	f.namespace, f.kind = q.text("namespace"), q.text("kind")
+	if kinds := []string{taskKind, stepKind, domainKind}; f.kind != "" && !slices.Contains(kinds, f.kind) {
+		q.refuse("kind must be task, step or domain, not %.60q", f.kind)
+	}
+	if text := q.text("task_uuid"); text != "" {
+		var ok bool
+		if f.task, ok = parseUUID(text); !ok && q.err == nil {
+			q.err = failf(invalidUUID, "task_uuid: %.60q is not a UUID", text)
+		}
+	}
+	return f
+}
+
+// open writes the headers and the id at which the stream begins, and lifts the read
+// deadline of the connection.
+func (s *eventStream) open(after uint64) {
+	h := s.w.Header()
+	h["Content-Type"] = []string{"text/event-stream"}
+	h["Cache-Control"] = []string{"no-store"}
+	h["X-Accel-Buffering"] = []string{"no"} // for proxies
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	s.control.SetReadDeadline(time.Time{}) // a deadline that passes would look like a reader that left
+	s.w.WriteHeader(http.StatusOK)
+	s.buf = append(s.buf, ": stepwell events\nretry: 1000\n"...)
+	if !s.from.missed {
+		s.buf = append(s.mark(s.buf), '\n')
+		return
+	}
+	s.buf = appendEventID(append(s.buf, '\n'), s.from.after)
+	s.buf = append(s.buf, "event: gap\ndata: {"...)
+	s.buf = strconv.AppendUint(append(s.buf, `"requested":`...), after, 10)
+	s.buf = strconv.AppendUint(append(s.buf, `,"oldest_available":`...), s.from.oldest, 10)
+	s.buf = append(s.buf, "}\n\n"...)
+	s.sent = s.from.after
+}
+
+// mark appends the id that the stream has reached, which may belong to a record that
+// the reader's filter excludes. An id without data is no event.
+func (s *eventStream) mark(b []byte) []byte {
+	if s.from.after > s.sent {
+		s.sent = s.from.after
+		b = appendEventID(b, s.sent)
+	}
+	return b
+}
+
+// run writes events until the stream ends.
+func (s *eventStream) run(ctx context.Context) {
+	beat, expiry := time.NewTicker(eventHeartbeat), time.NewTimer(s.valid())
+	defer beat.Stop()
+	defer expiry.Stop()
+	for ctx.Err() == nil {
+		if s.valid() == 0 {
+			s.end("the credential has expired")
+			return
+		}
+		news := s.from.news()
+		more, open := s.send()
+		if !open || !s.pause(ctx) || !more && !s.await(ctx, news, beat.C, expiry.C) {
+			return
+		}
+		if !more {
+			s.from.skip()
+		}
+	}
+}
+
+// eventShare is how long a stream pauses for each of the other ones, so that many streams
+// together take a bounded share of the machine: they write more at a time instead.
+const eventShare = 100 * time.Microsecond
+
+// pause lets events collect. It reports whether the stream goes on.
+func (s *eventStream) pause(ctx context.Context) bool {
+	pause := time.Duration(s.from.others()) * eventShare
+	if pause >= time.Millisecond {
+		closedWithin(ctx, s.from.ended(), pause)
+	}
+	return ctx.Err() == nil
+}
+
+// await waits until there may be something to send. It reports whether the stream is
+// still open.
+func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat, expiry <-chan time.Time) (open bool) {
+	select {
+	case <-s.from.ended():
+		s.end("the service is shutting down")
+		return false
+	case <-ctx.Done():
+		return false
+	case <-expiry: // by real time
+		return true
+	case <-news:
+		return true
+	case <-beat:
+		s.beat = true
+		return true
+	}
+}
+
+// eventTexts are buffers, since most streams are idle most of the time.
+var eventTexts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// send writes the buffer and the next events. It reports whether more events wait,
+// and whether the stream is still open: the reader may have left or be too slow.
+func (s *eventStream) send() (more, open bool) {
+	b := eventTexts.Get().(*bytes.Buffer)
+	defer eventTexts.Put(b)
+	b.Reset()
+	c := s.from.take(append(b.AvailableBuffer(), s.buf...))
+	if s.beat && c.moves == 0 {
+		c.text = append(s.mark(append(c.text, ": heartbeat\n"...)), '\n')
+	}
+	s.beat = false
+	if c.behind {
+		s.from.cutOff()
+		s.end("this stream fell behind; reconnect with the last id")
+		return false, false
+	}
+	if c.moves > 0 && s.w.holdShort(cap(c.text)) != nil {
+		s.from.cutOff()
+		s.end("too many answers are under way; reconnect with the last id")
+		return false, false
+	}
+	defer s.w.share.release()
+	b.Write(c.text) // in place, unless it grew
+	s.buf = s.buf[:0]
+	if !s.write(b.Bytes()) {
+		return false, false
+	}
+	s.sent = max(s.sent, c.id)
+	s.from.sent(c.moves)
+	return c.more, true
+}
+
+// end writes why the stream ends.
+func (s *eventStream) end(why string) {
+	s.write(append(append(append(s.buf, ": "...), why...), "\n\n"...))
+}
+
+// write writes a text, and reports whether the reader took it in time.
+func (s *eventStream) write(text []byte) bool {
+	if len(text) == 0 {
+		return true
+	}
+	setWriteDeadline(s.w.ResponseWriter, answerPatience)
+	_, err := s.w.Write(text)
+	if err == nil {
+		err = s.control.Flush()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.from.cutOff()
+	}
+	return err == nil
+}
+
+// Deliveries of domain events to subscribers.
+
+func (a *orchestrationAPI) listDeliveries(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	f := deliveryFilter{q.text("subscriber"), q.text("status")}
+	statuses := []string{deliveryPending, deliveryDelivered, deliveryDead}
+	if f.status != "" && !slices.Contains(statuses, f.status) {
+		q.refuse("status must be pending, delivered or dead, not %.60q", f.status)
+	}
+	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
+	}
+	v := deliveryListView{Deliveries: []eventDeliveryView{}}
+	if a.svc.publisher != nil {
+		v = a.svc.publisher.list(f, offset, limit)
+	}
+	return v, a.svc.store.waitAll(r.Context())
+}
+
+func (a *orchestrationAPI) resendDelivery(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, p := r.PathValue("id"), a.svc.publisher
+	if p == nil {
+		return nil, failf(unavailable, "the service is read-only")
+	}
+	release, err := a.holdOpen(w, r, p.timeoutOf(id))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, err := p.resend(r.Context(), id)
+	if err != nil {
+		return nil, a.svc.store.refuse(r.Context(), err)
+	}
+	return v, a.svc.store.waitAll(r.Context())
+}

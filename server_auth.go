@@ -1,0 +1,113 @@
+package main
+
+// Admission: after a request matches a route and before its body is read, the
+// surface finds out who sent it and refuses callers without permission.
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/textproto"
+)
+
+// Admission: after a request matches a route and before its body is read, the
+// surface finds out who sent it and refuses callers without permission.
+
+// admit returns the request with the caller's security context, or an error if the
+// caller may not use the route. Public routes ignore credentials.
+func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute) (*http.Request, error) {
+	if len(row.permissions) == 0 {
+		return r, nil
+	}
+	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
+	switch {
+	case f != nil:
+	case len(row.permissions) == len(everything):
+		f = s.auth.authorizeAll(sc)
+	default:
+		f = s.auth.authorize(sc, row.permissions...)
+	}
+	w.(*recorder).caller = sc
+	s.logAdmission(w, r, sc, f)
+	if f != nil {
+		return r, f
+	}
+	return r.WithContext(withSecurity(r.Context(), sc)), nil
+}
+
+// callerOf returns what identifies the sender of a request.
+func callerOf(r *http.Request) caller {
+	return caller{textproto.MIMEHeader(r.Header), r.Method, r.URL, r.Host, r.RemoteAddr, r.TLS != nil}
+}
+
+// setRefusalHeaders tells a client why its credentials were refused.
+func setRefusalHeaders(h http.Header, f *failure) {
+	if f.refusal == nil || f.refusal.reason == "" {
+		return
+	}
+	h.Set("X-Auth-Failure-Reason", f.refusal.reason)
+	h.Set("X-Auth-Failure-Severity", f.refusal.severity)
+	challenge := `Bearer error="invalid_token"` // as in RFC 6750
+	switch {
+	case f.refusal.reason == reasonMissing:
+		challenge = `Bearer realm="stepwell"`
+	case f.kind == forbidden:
+		challenge = `Bearer error="insufficient_scope"`
+	}
+	h.Set("WWW-Authenticate", challenge)
+}
+
+// credentialTime returns the time at which credentials must be valid: real time,
+// unless fixture mode is configured to use the virtual clock. Routes that control
+// the service use real time, so that they work whatever the virtual time is.
+func (s *surface) credentialTime(row servedRoute) instant {
+	f := &s.svc.cfg.Fixture
+	if f.Enabled && f.VirtualCredentials && !row.controls && s.auth.forward == nil {
+		return s.svc.clock.now()
+	}
+	return s.auth.clock.now()
+}
+
+// logAdmission logs who was admitted or refused, and why, without credentials.
+func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *failure) {
+	level, message := slog.LevelDebug, "a request was admitted"
+	switch {
+	case f == nil && sc.method == authByNothing:
+		return
+	case f == nil:
+	case f.refusal.severity == severityLow:
+		level, message = slog.LevelInfo, "a request was refused"
+	default:
+		level, message = slog.LevelWarn, "a request was refused"
+	}
+	dropped, ok := 0, s.log.Enabled(r.Context(), level)
+	if ok && f != nil {
+		dropped, ok = s.auth.logRate.allow(realNow())
+	}
+	if !ok {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("route", r.Pattern), slog.String("request_id", w.(*recorder).requestID),
+	}
+	if sc != nil {
+		attrs = append(attrs, slog.String("subject", sc.subject), slog.String("method", sc.method))
+	} else {
+		attrs = append(attrs, slog.String("method", f.refusal.method))
+	}
+	if f != nil {
+		attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
+			slog.String("severity", f.refusal.severity), slog.String("detail", f.refusal.detail))
+	}
+	if dropped > 0 {
+		attrs = append(attrs, slog.Int("not_logged", dropped)) // before this one
+	}
+	s.log.LogAttrs(r.Context(), level, message, attrs...)
+}
+
+// mayReadContexts reports whether the caller may see the contexts of tasks.
+func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
+
+// mayReadResults reports whether the caller may see the results of steps and what handlers
+// say about failures.
+func mayReadResults(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }

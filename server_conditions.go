@@ -1,0 +1,136 @@
+package main
+
+// Entity tags: what the caller knows of a task already (If-None-Match), and conditions on
+// changing it (If-Match).
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// taskPath returns the path of a task under the prefix that the caller used.
+func taskPath(r *http.Request, id uuid) string {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		return "/api/v1/tasks/" + id.String()
+	}
+	return "/v1/tasks/" + id.String()
+}
+
+// Entity tags. That of a view of a task names the store, the sequence of the task's newest
+// record, and what else the view depends on, so that it costs no look at the view.
+
+// taskTag returns the tag of a view of a task at an instant. It differs by what is hidden from
+// the caller, and, while steps wait for a retry, by how many of them are due.
+func (s *surface) taskTag(t *task, hidden string, now instant) string {
+	if t.counts[stepWaitingForRetry] > 0 {
+		hidden += "." + strconv.Itoa(t.readySteps(now))
+	}
+	return s.versionTag(t.lastSeq, hidden)
+}
+
+// versionTag returns the tag of a version of a task.
+func (s *surface) versionTag(seq uint64, more string) string {
+	b := append(append(append(make([]byte, 0, 40), '"'), s.svc.store.mark()...), '-')
+	return string(append(append(strconv.AppendUint(b, seq, 10), more...), '"'))
+}
+
+// hiddenFrom names what the views of tasks do not show to a caller.
+func hiddenFrom(ctx context.Context) (hidden string) {
+	if !mayReadContexts(ctx) {
+		hidden = "c"
+	}
+	if !mayReadResults(ctx) {
+		hidden += "r"
+	}
+	return hidden
+}
+
+// ofTask answers with a view of a task at an instant, or that the caller has it already.
+func (s *surface) ofTask(w http.ResponseWriter, r *http.Request, t *task, now instant, view any) any {
+	w.Header()["Cache-Control"] = privately
+	return withTag(w, r, s.taskTag(t, hiddenFrom(r.Context()), now), view)
+}
+
+// privately lets the caller keep an answer, and ask each time whether it is still true.
+var privately = []string{"private, no-cache"}
+
+// withTag answers with a view that has this tag, or that the caller has it already.
+func withTag(w http.ResponseWriter, r *http.Request, tag string, view any) any {
+	h := w.Header()
+	h["Etag"] = []string{tag}
+	if h["Cache-Control"] == nil {
+		h["Cache-Control"] = []string{"no-cache"}
+	}
+	if !isChange(r) {
+		if named := namedTag(r.Header["If-None-Match"], tag); named != "" {
+			h["Etag"][0] = named
+			return notModified{}
+		}
+	}
+	return view
+}
+
+// contentTag returns the tag of a text that is not made for each request.
+func contentTag(text []byte) string {
+	sum := sha256.Sum256(text)
+	return `"` + hex.EncodeToString(sum[:12]) + `"`
+}
+
+// weakTag returns the tag of views of templates with some hash, which may also tell the time or
+// count look-ups.
+func weakTag(hash string) string { return `W/"` + hash + `"` }
+
+// namedTag returns the form of a tag that a header names, compressed or not, or "". Weak tags
+// count as well.
+func namedTag(values []string, tag string) string {
+	for _, value := range values {
+		for _, named := range splitList(value) {
+			switch {
+			case strings.HasSuffix(named, gzipSuffix+`"`) && opaqueTag(named) == opaqueTag(tag):
+				return strings.TrimSuffix(tag, `"`) + gzipSuffix + `"`
+			case named == "*" || opaqueTag(named) == opaqueTag(tag):
+				return tag
+			}
+		}
+	}
+	return ""
+}
+
+// opaqueTag returns what identifies the view in a tag, compressed or not.
+func opaqueTag(tag string) string {
+	tag = strings.TrimSuffix(strings.TrimPrefix(tag, "W/"), `"`)
+	return strings.TrimSuffix(tag, gzipSuffix)
+}
+
+// entityTagForm is the form of an entity tag, as in RFC 9110.
+var entityTagForm = compiled(`^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$`)
+
+// seenVersions returns the versions of a task that If-Match names; nil for any. A weak tag
+// never matches, nor does one of another store.
+func (s *surface) seenVersions(r *http.Request) (taskVersions, error) {
+	values := r.Header["If-Match"]
+	if len(values) == 0 {
+		return nil, nil
+	}
+	seen, tags := taskVersions{}, splitList(strings.Join(values, ","))
+	for _, tag := range tags {
+		if tag == "*" {
+			return nil, nil
+		}
+		if !entityTagForm().MatchString(tag) {
+			return nil, failf(badRequest, `the header If-Match must be * or a list of entity tags like "%s-7", not %.60q`, s.svc.store.mark(), tag)
+		}
+		if version, ok := strings.CutPrefix(tag, `"`+s.svc.store.mark()+"-"); ok {
+			seq, _ := strconv.ParseUint(version[:len(version)-len(strings.TrimLeft(version, "0123456789"))], 10, 64)
+			seen = append(seen, seq)
+		}
+	}
+	if len(tags) == 0 {
+		return nil, failf(badRequest, "the header If-Match is empty")
+	}
+	return seen, nil
+}

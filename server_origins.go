@@ -1,0 +1,218 @@
+package main
+
+// The host guard. Any web page that a user visits can make the browser send requests
+// here. Without authentication, and where what browsers add on their own authenticates,
+// these would be admitted; the guard refuses them.
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// The host guard. Any web page that a user visits can make the browser send requests
+// here. Without authentication, and where what browsers add on their own authenticates,
+// these would be admitted; the guard refuses them.
+
+// hostGuard knows the names and origins of this service. It is immutable.
+type hostGuard struct {
+	prefix  string          // of the paths of the surface
+	secured bool            // there is authentication, so only added credentials need the guard
+	hosts   map[string]bool // never foreign, like loopback names
+	origins *pageOrigins    // their pages are treated like our own
+}
+
+// newHostGuard returns the guard of a surface, or nil if it needs none.
+func newHostGuard(cfg *Config, name string, auth *authenticator) *hostGuard {
+	if auth.config.Enabled && auth.forward == nil {
+		return nil
+	}
+	g := &hostGuard{secured: auth.config.Enabled, hosts: map[string]bool{}, origins: newPageOrigins(cfg)}
+	if name == "mount" {
+		g.prefix = cfg.Mount.Path
+	}
+	if own, err := parseListen(cfg.listen(name)); err == nil && !(own.ip.IsValid() && own.ip.IsUnspecified()) {
+		g.hosts[own.host] = true
+	}
+	for _, host := range slices.Concat(cfg.Web.AllowedHosts, []string{"host.docker.internal", cfg.Fixture.PublicHost}) {
+		g.hosts[strings.ToLower(host)] = true
+	}
+	return g
+}
+
+// listen returns the configured address of a role.
+func (c *Config) listen(role string) string {
+	if role == "worker" {
+		return c.Worker.Web.Listen
+	}
+	return c.Orchestration.Web.Listen
+}
+
+// check refuses what a page of another origin may have sent to a route that changes
+// something or controls the service, and a request under a name that is not this
+// service's. A nil guard refuses nothing.
+func (g *hostGuard) check(r *http.Request, row servedRoute) error {
+	if g == nil || g.secured && !hasAddedCredentials(r.Header) {
+		return nil
+	}
+	if row.controls || !strings.HasPrefix(row.pattern, "GET ") {
+		for _, origin := range r.Header["Origin"] {
+			if !g.origins.admit(origin, r.Header) && g.foreignOrigin(origin, r.Host) {
+				return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
+			}
+		}
+	}
+	if !g.secured && g.misdirected(r) && !g.open(row.pattern) {
+		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
+	}
+	return nil
+}
+
+// hasAddedCredentials reports whether a request has credentials that a browser adds to
+// whatever a page sends: cookies, or the password for a site.
+func hasAddedCredentials(h http.Header) bool {
+	_, form := bearerToken(h["Authorization"])
+	return h["Cookie"] != nil || h["Authorization"] != nil && form == bearerAbsent
+}
+
+// open reports whether a route answers under any name: health, metrics, the API's
+// documentation and the console, which has no data in itself.
+func (g *hostGuard) open(pattern string) bool {
+	_, path, _ := strings.Cut(pattern, " ")
+	path = strings.TrimPrefix(path, g.prefix)
+	return slices.ContainsFunc([]string{"/health", "/metrics", "/api-docs", "/console"}, func(prefix string) bool {
+		return strings.HasPrefix(path, prefix)
+	})
+}
+
+// misdirected reports whether a page may have sent a request whose name was made to
+// resolve to this host. Only a loopback listener knows all its names; elsewhere the
+// request is judged only if a browser sent it, and an IP address is always ours.
+func (g *hostGuard) misdirected(r *http.Request) bool {
+	if !g.foreignHost(r.Host) {
+		return false
+	}
+	if onLoopback(r.Context()) {
+		return true
+	}
+	_, err := netip.ParseAddr(hostName(r.Host))
+	return err != nil && (r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil)
+}
+
+// foreignOrigin reports whether an origin is not that of the request's host. Only web servers have pages here: file://, null and the origins of
+// apps are foreign.
+func (g *hostGuard) foreignOrigin(origin, host string) bool {
+	origin = strings.ToLower(origin)
+	if origin == "" {
+		return false
+	}
+	_, asked, _ := strings.Cut(origin, "://")
+	return !isWebURL(origin) || hostName(asked) == "" || asked != strings.ToLower(host) && g.foreignHost(asked)
+}
+
+// foreignHost reports whether host, with or without a port, is not a name of this
+// service. HTTP/1.0 clients may send none.
+func (g *hostGuard) foreignHost(host string) bool {
+	name := hostName(host)
+	return name != "" && !g.hosts[name] && !isLoopbackName(name)
+}
+
+// listenerKey is the key of a listener's address in the contexts of its requests.
+type listenerKey struct{}
+
+// ofListener returns the base context of requests to a listener.
+func ofListener(l net.Listener) context.Context {
+	return context.WithValue(context.Background(), listenerKey{}, l.Addr())
+}
+
+// onLoopback reports whether a request came to a listener on a loopback address.
+func onLoopback(ctx context.Context) bool {
+	a, ok := ctx.Value(listenerKey{}).(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
+}
+
+// Pages of other origins (CORS): those in web.allowed_origins may send requests to all rows but
+// those that control the service, and read the answers.
+
+// pageOrigins are the origins in web.allowed_origins. They are immutable.
+type pageOrigins struct {
+	named map[string]bool // in lower case
+	all   bool            // "*": any, without the credentials that browsers add
+}
+
+func newPageOrigins(cfg *Config) *pageOrigins {
+	o := &pageOrigins{named: map[string]bool{}}
+	for _, origin := range cfg.Web.AllowedOrigins {
+		o.all = o.all || origin == "*"
+		o.named[strings.ToLower(origin)] = true
+	}
+	return o
+}
+
+// admit reports whether a page of an origin may send a request with these headers.
+func (o *pageOrigins) admit(origin string, h http.Header) bool {
+	return o.named[strings.ToLower(origin)] || o.all && !hasAddedCredentials(h)
+}
+
+// exposedHeaders are the headers that pages may read, besides those that they always may.
+const exposedHeaders = "Accept-Encoding, Allow, Content-Encoding, ETag, Idempotency-Replayed, Link, Location, Retry-After, " +
+	"Vary, WWW-Authenticate, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, X-Stepwell-Wait, X-Stepwell-Warning"
+
+// share lets the page that sent a request read the answer, and reports whether it may.
+func (o *pageOrigins) share(h http.Header, r *http.Request) bool {
+	if len(o.named) == 0 {
+		return false
+	}
+	h["Vary"] = append(h["Vary"], "Origin")
+	origin := r.Header.Get("Origin")
+	switch {
+	case origin == "":
+		return false
+	case o.named[strings.ToLower(origin)]:
+		h.Set("Access-Control-Allow-Origin", origin)
+		h.Set("Access-Control-Allow-Credentials", "true")
+	case o.all:
+		h.Set("Access-Control-Allow-Origin", "*")
+	default:
+		return false
+	}
+	h.Set("Access-Control-Expose-Headers", exposedHeaders)
+	return true
+}
+
+// preflightAge is for how many seconds a browser remembers what a page may send.
+const preflightAge = "600"
+
+// preflight answers a browser that asks whether a page that may send requests may send this one.
+// The mux has set Allow to the methods of the path.
+func preflight(w *recorder, r *http.Request) bool {
+	h := w.Header()
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Del("Content-Type")
+	h.Del("Access-Control-Expose-Headers")
+	h.Set("Access-Control-Allow-Methods", h.Get("Allow"))
+	h.Set("Access-Control-Max-Age", preflightAge)
+	h.Add("Vary", "Access-Control-Request-Headers")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
+	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
+		h.Set("Access-Control-Allow-Private-Network", "true")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// controlled reports whether the path of a request, which has these methods, controls the
+// service.
+func (s *surface) controlled(r *http.Request, methods string) bool {
+	method, _, _ := strings.Cut(methods, ",")
+	h, _ := s.parts.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host})
+	n, ok := h.(rowNumber)
+	return !ok || s.rows[n].controls
+}

@@ -1,0 +1,281 @@
+package main
+
+// Reading the query and the path of a request.
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Queries and paths.
+
+// query is the parsed query of a request. Its readers keep the first error. A blank
+// parameter counts as absent.
+type query struct {
+	values url.Values
+	known  []string // the parameters that were read
+	err    error
+}
+
+func queryOf(r *http.Request) *query {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return &query{err: failf(badRequest, "the query is malformed: %v", err)}
+	}
+	return &query{values: values}
+}
+
+// text returns a parameter, or "" if it is absent or blank. It may be given only once.
+func (q *query) text(name string) (text string) {
+	if len(q.values) == 0 {
+		return ""
+	}
+	q.known = append(q.known, name)
+	for _, value := range q.values[name] {
+		switch {
+		case strings.TrimSpace(value) == "":
+		case text != "":
+			q.refuse("%s is given twice", name)
+		default:
+			text = value
+		}
+	}
+	return text
+}
+
+// refuse records the first error.
+func (q *query) refuse(format string, args ...any) {
+	if q.err == nil {
+		q.err = failf(badRequest, format, args...)
+	}
+}
+
+// done returns the first error, after everything was read. It refuses a parameter with
+// nearly the name of one that was read; clients may send others.
+func (q *query) done() error {
+	if len(q.values) == 0 { // as of most requests
+		return q.err
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
+		if near := q.meant(name); near != "" {
+			q.refuse("unknown query parameter %.60q; did you mean %s?", name, near)
+		}
+	}
+	return q.err
+}
+
+// only is done for a route that no other service has: it refuses every parameter that
+// was not read.
+func (q *query) only() error {
+	q.done()
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
+		if !slices.Contains(q.known, name) {
+			q.refuse("unknown query parameter %.60q; want %s", name, cmp.Or(anyOf(q.known), "none"))
+		}
+	}
+	return q.err
+}
+
+// meant returns the parameter that was probably meant by one that was not read, or "".
+func (q *query) meant(name string) string {
+	if slices.Contains(q.known, name) {
+		return ""
+	}
+	return nearestWord(strings.ToLower(name), q.known, typoLimit(name))
+}
+
+// number reads an integer from lo to hi. If it is absent or blank, number returns
+// standard.
+func (q *query) number(name string, standard, lo, hi int) int {
+	s := q.text(name)
+	if s == "" {
+		return standard
+	}
+	n, ok := queryInt(s)
+	if !ok || n < int64(lo) || n > int64(hi) {
+		q.refuse("%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
+	}
+	return int(n)
+}
+
+// queryInt returns the integer that a parameter says: in digits, or in any way in which
+// a body may say it, such as 5.0.
+func queryInt(s string) (int64, bool) {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n, true
+	}
+	raw := []byte(s)
+	if checkJSON(raw) != nil {
+		return 0, false
+	}
+	return jsonInt(raw)
+}
+
+// flag reads true or false. If it is absent or blank, flag returns false.
+func (q *query) flag(name string) bool {
+	s := q.text(name)
+	if s != "" && s != "true" && s != "false" {
+		q.refuse("%s must be true or false, not %.60q", name, s)
+	}
+	return s == "true"
+}
+
+// queryWord reads a parameter that is one of some words. It returns nil if the
+// parameter is absent or blank.
+func queryWord[T any](q *query, name string, parse func(string) (T, bool), words []string) *T {
+	word := q.text(name)
+	if word == "" {
+		return nil
+	}
+	v, ok := parse(word)
+	if !ok {
+		q.refuse("%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
+	}
+	return &v
+}
+
+// stateWords are the words that filteredState knows.
+var stateWords = slices.Concat(taskStateNames[:], []string{"in_progress", "completed"})
+
+// filteredState reads a state in a filter. Existing clients say in_progress and
+// completed for two of them.
+func filteredState(word string) (taskState, bool) {
+	switch word {
+	case "in_progress":
+		return taskStepsInProcess, true
+	case "completed":
+		return taskComplete, true
+	}
+	return parseTaskState(word)
+}
+
+// pathID returns the id in a parameter of the path.
+func pathID(r *http.Request, name string) (uuid, error) {
+	return idNamed(name, r.PathValue(name))
+}
+
+// idNamed reads the id that a text under some name must be.
+func idNamed(name, s string) (uuid, error) {
+	id, ok := parseUUID(s)
+	if !ok {
+		return id, failf(invalidUUID, "%s: %.60q is not a UUID", name, s)
+	}
+	return id, nil
+}
+
+// byID returns the result of f for the id in a parameter of the path.
+func byID[T any](r *http.Request, name string, f func(id uuid) (T, error)) (v T, err error) {
+	id, err := pathID(r, name)
+	if err != nil {
+		return v, err
+	}
+	return f(id)
+}
+
+// heldByID is byID for an f that asks for memory and reads the task with the id.
+func heldByID[T any](
+	w http.ResponseWriter, r *http.Request, name string, f func(id uuid, by holder) (T, error),
+) (T, error) {
+	return byID(r, name, func(id uuid) (T, error) {
+		rec := w.(*recorder)
+		v, err := f(id, rec)
+		return v, rec.surface.shown(r, id, err)
+	})
+}
+
+// shown returns the error of a read of a task, or nil, once everything that the answer
+// tells of the task is on disk.
+func (s *surface) shown(r *http.Request, id uuid, err error) error {
+	if refusedForNow(err) {
+		return err
+	}
+	return cmp.Or(s.svc.store.waitTask(r.Context(), id), err)
+}
+
+// explanation explains the task that a parameter of the path names, with the messages of
+// errors for callers who may read steps.
+func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
+	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
+		return s.svc.engine.explain(id, by, mayReadResults(r.Context()))
+	})
+}
+
+// stepPath returns the ids of a step and its task in the path.
+func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
+	if taskID, err = pathID(r, taskName); err == nil {
+		stepID, err = pathID(r, stepName)
+	}
+	return taskID, stepID, err
+}
+
+// taskIn returns the task that a parameter of the path names.
+func (s *surface) taskIn(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
+	return heldByID(w, r, name, s.svc.store.viewWithin)
+}
+
+// cancelIn cancels the task that a parameter of the path names, and returns it.
+func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
+	return byID(r, name, func(id uuid) (*task, error) {
+		who, err := s.actorOf(r)
+		q := queryOf(r)
+		if who.reason = q.text("reason"); utf8.RuneCountInString(who.reason) > maxReasonLength || !utf8.ValidString(who.reason) {
+			q.refuse("reason must have at most %d characters of UTF-8", maxReasonLength)
+		}
+		if err = cmp.Or(err, q.done()); err != nil {
+			return nil, err
+		}
+		return s.svc.operator.cancelTask(r.Context(), id, who)
+	})
+}
+
+// exactState reads the name of a state in a filter.
+func exactState(word string) (stateSet, bool) {
+	state, ok := parseTaskState(word)
+	return setOf(state), ok
+}
+
+// contextRight reports whether the answer has the contexts of tasks: unless the caller
+// may not see them, or says context=false.
+func (q *query) contextRight(r *http.Request) contextRight {
+	switch wanted := q.text("context") == "" || q.flag("context"); {
+	case !mayReadContexts(r.Context()):
+		return contextRedacted
+	case !wanted:
+		return contextOmitted
+	}
+	return contextShown
+}
+
+// stepIn returns the step that the path names, with its task.
+func (s *surface) stepIn(
+	w http.ResponseWriter, r *http.Request, taskName, stepName string,
+) (*task, int, error) {
+	taskID, stepID, err := stepPath(r, taskName, stepName)
+	if err != nil {
+		return nil, 0, err
+	}
+	t, err := s.svc.store.viewWithin(taskID, w.(*recorder))
+	if err = s.shown(r, taskID, err); err != nil {
+		return nil, 0, err
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok {
+		return nil, 0, stepNotFound(taskID, stepID)
+	}
+	return t, i, nil
+}
+
+// templateIn returns the registered template that the path names, in this version.
+func (s *surface) templateIn(w http.ResponseWriter, r *http.Request, version string) (*template, error) {
+	t, err := s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), version)
+	if err == nil {
+		err = w.(*recorder).holdEach(len(t.steps), 1024)
+	}
+	return t, err
+}

@@ -1,0 +1,224 @@
+package main
+
+// Creating a task and waiting for one: Idempotency-Key, the parameter wait, and trace context.
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Waiting for a task.
+
+// Limits of a wait. The longest is long because a wait costs only memory.
+const (
+	standardWait = 30 * time.Second
+	maxWait      = time.Hour
+)
+
+// wait reads a duration from 0 to maxWait. given is false if it is absent or blank.
+func (q *query) wait(name string) (d time.Duration, given bool) {
+	s := q.text(name)
+	if s == "" {
+		return 0, false
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > maxWait {
+		q.refuse("%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
+	}
+	return d, true
+}
+
+// awaitedStates reads the parameter wait: terminal or one state, or no state if it
+// is absent or blank.
+func (q *query) awaitedStates() stateSet {
+	parse := func(word string) (stateSet, bool) {
+		if word == "terminal" {
+			return terminalStates, true
+		}
+		state, ok := filteredState(word)
+		return setOf(state), ok
+	}
+	if states := queryWord(q, "wait", parse, slices.Concat([]string{"terminal"}, stateWords)); states != nil {
+		return *states
+	}
+	return 0
+}
+
+// awaited returns the task that the path names, once it is in a state that the
+// query waits for, if any.
+func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name string) (*task, error) {
+	wants := q.awaitedStates()
+	limit, given := q.wait("timeout")
+	if !given {
+		limit = standardWait
+	} else if wants == 0 {
+		q.refuse("timeout belongs to wait, which is missing")
+	}
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if wants == 0 {
+		return s.taskIn(w, r, name)
+	}
+	valid := s.validFor(r)
+	return byID(r, name, func(id uuid) (*task, error) {
+		release, err := s.holdOpen(w, r, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
+		if err == nil {
+			setWaitEnd(w, end, limit > valid)
+		}
+		return t, err
+	})
+}
+
+// setWaitEnd sets a header with the reason if a wait ended without success. The limit
+// of a wait may have been that of the caller's credential.
+func setWaitEnd(w http.ResponseWriter, end waitEnd, expires bool) {
+	if end == waitTimedOut && expires {
+		end = waitExpired
+	}
+	if end != waitReached {
+		w.Header()["X-Stepwell-Wait"] = []string{string(end)}
+	}
+}
+
+// validFor returns for how long the caller's credential is valid, at least 0: no wait
+// takes longer.
+func (s *surface) validFor(r *http.Request) time.Duration {
+	sc := securityOf(r.Context())
+	if sc == nil || sc.expiry == 0 {
+		return math.MaxInt64
+	}
+	left := max(sc.expiry-s.credentialTime(servedRoute{}), 0)
+	return time.Duration(min(left, math.MaxInt64/1000)) * time.Microsecond
+}
+
+// Creating a task.
+
+// submit creates the task that a body describes, and answers with a view of it: 202
+// if the caller waits for an end that has not come, else 201. An Idempotency-Key
+// holds for one route.
+func (s *surface) submit(
+	w http.ResponseWriter, r *http.Request, route string, body []byte, view func(t *task) any,
+) (any, error) {
+	b, err := readSubmission(r, route, body)
+	if err != nil {
+		return nil, err
+	}
+	limit, valid := b.limit, s.validFor(r)
+	if b.waits {
+		release, err := s.holdOpen(w, r, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		b.limit = min(limit, valid)
+	}
+	done, err := s.svc.tasks.submit(r.Context(), b)
+	if err != nil {
+		return nil, err
+	}
+	w.Header()["Location"] = []string{s.taskPath(r, done.task.id)}
+	if done.replayed {
+		w.Header()["Idempotency-Replayed"] = []string{"true"}
+	}
+	setWaitEnd(w, done.end, limit > valid)
+	for _, p := range done.misfits {
+		w.Header().Add("X-Stepwell-Warning", asciiText(p.String()))
+	}
+	w.Header()["Cache-Control"] = privately
+	w.Header()["Etag"] = []string{s.taskTag(done.task, "", s.svc.clock.now())} // the creator sees all of it
+	status := http.StatusCreated
+	if done.end != waitReached {
+		status = http.StatusAccepted
+	}
+	return reply{status, view(done.task)}, nil
+}
+
+// asciiText returns a text for a header.
+func asciiText(s string) string {
+	quoted := strconv.QuoteToASCII(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// readSubmission reads a request to create a task.
+func readSubmission(r *http.Request, route string, body []byte) (b *submission, err error) {
+	query := queryOf(r)
+	b = &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
+	b.limit, b.waits = query.wait("wait")
+	if err := query.done(); err != nil {
+		return nil, err
+	}
+	if b.request, err = requestMarkOf(r, route, body); err != nil {
+		return nil, err
+	}
+	if b.taskRequest, err = parseTaskRequest(body); err != nil {
+		return nil, err
+	}
+	b.traceparent, b.tracestate = traceContext(r.Header)
+	b.subject = subjectOf(r.Context())
+	return b, nil
+}
+
+// requestMarkOf returns the mark of a request with an Idempotency-Key, or an empty
+// one without. The route is the same under every prefix; the body passed checkJSON.
+func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, err error) {
+	given := r.Header["Idempotency-Key"]
+	if len(given) == 0 {
+		return m, nil
+	}
+	if len(given) > 1 || !visible(given[0]) || len(given[0]) > maxReplayKey {
+		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
+	}
+	m.key = hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(given[0]))
+	m.body = hashOf(canonicalJSON(nil, body))
+	return m, nil
+}
+
+// visible reports whether s is not empty and has only visible ASCII characters.
+func visible(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '!' || c > '~' })
+}
+
+// maxTracestate is the length up to which a tracestate is kept, in bytes.
+const maxTracestate = 4096
+
+// traceContext returns the W3C trace context of a request, or nothing if its traceparent is
+// malformed.
+func traceContext(h http.Header) (traceparent, tracestate string) {
+	traceparent = saneTraceparent(h.Get("Traceparent"))
+	if traceparent == "" {
+		return "", ""
+	}
+	tracestate = strings.TrimSpace(strings.Join(h["Tracestate"], ","))
+	if len(tracestate) > maxTracestate || strings.ContainsFunc(tracestate, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
+		return traceparent, ""
+	}
+	return traceparent, tracestate
+}
+
+// saneTraceparent returns a W3C traceparent header, or "" if it is malformed.
+func saneTraceparent(h string) string {
+	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
+	if len(h) < len(form) || len(h) > 256 || !visible(h) {
+		return ""
+	}
+	for i := range form {
+		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
+			return ""
+		}
+	}
+	trace, span := h[3:35], h[36:52]
+	if strings.EqualFold(h[:2], "ff") || strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
+		return "" // they stand for none
+	}
+	return h
+}

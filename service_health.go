@@ -1,0 +1,362 @@
+package main
+
+// Health: whether the process lives, whether the service can do its work, and
+// how hard it works. One table holds the checks of all surfaces.
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Health: whether the process lives, whether the service can do its work, and
+// how hard it works. One table holds the checks of all surfaces.
+
+// The statuses of a check.
+const (
+	healthyWord   = "healthy"
+	degradedWord  = "degraded"
+	unhealthyWord = "unhealthy"
+	unknownWord   = "unknown"
+)
+
+// checkView is the result of one check. Only the worker sets LastChecked.
+type checkView struct {
+	Status      string    `json:"status"`
+	Message     string    `json:"message"`
+	DurationMS  int64     `json:"duration_ms"`
+	LastChecked zonedTime `json:"last_checked,omitzero"`
+}
+
+// healthInfoView is the info of the orchestration role's health.
+type healthInfoView struct {
+	Version                       string `json:"version"`
+	Environment                   string `json:"environment"`
+	OperationalState              string `json:"operational_state"`
+	WebDatabasePoolSize           int    `json:"web_database_pool_size"`
+	OrchestrationDatabasePoolSize int    `json:"orchestration_database_pool_size"`
+	CircuitBreakerState           string `json:"circuit_breaker_state"`
+}
+
+// aliveView is the answer of /health and /health/live.
+type aliveView struct {
+	Status    string    `json:"status"`
+	Timestamp zonedTime `json:"timestamp"`
+	WorkerID  string    `json:"worker_id,omitempty"`
+}
+
+// readyView is the answer of /health/ready and /health/detailed.
+type readyView struct {
+	aliveView
+	Checks map[string]checkView `json:"checks"`
+	Info   any                  `json:"info,omitempty"`
+	System any                  `json:"system_info,omitempty"`
+}
+
+// health runs the checks of a service.
+type health struct {
+	cfg      *Config
+	clock    clock
+	auth     *authenticators
+	store    *store  // nil with the worker role alone
+	engine   *engine // likewise
+	draining *atomic.Bool
+	patience time.Duration // how long the scheduler may take to answer, in real time
+	starting *readProgress // of a service that opens; nil for one that is open
+
+	// extra holds checks of the orchestration role's /health/detailed that the
+	// service does not know, by name.
+	extra map[string]func() checkView
+}
+
+// schedulerPatience is the patience of a service's health checks.
+const schedulerPatience = 2 * time.Second
+
+// healthRow is one check with its name on each surface: "" where the surface
+// does not have it, and two names where clients know it by two.
+type healthRow struct {
+	orchestration, worker, mount string
+	detailed                     bool // part of /health/detailed only
+	check                        func(*healthProbe) checkView
+}
+
+// healthTable holds every check but authentication, which each surface that asks
+// for credentials has. Existing clients know the checks by these names.
+var healthTable = []healthRow{
+	{"web_database orchestration_database", "database", "database", false, (*healthProbe).journal},
+	{"circuit_breaker", "", "", false, noBreaker},
+	{"orchestration_system", "", "", false, accepting("new tasks are taken")},
+	{"", "queue_processing", "", false, accepting("ready steps are started")},
+	{"command_processor", "command_processor", "scheduler", false, (*healthProbe).scheduler},
+	{"pool_utilization", "", "", true, loaded((*health).slotCheck)},
+	{"queue_depth", "", "", true, loaded((*health).queueCheck)},
+	{"channel_saturation", "", "", true, (*healthProbe).backlog},
+	{"", "circuit_breakers", "", true, noBreaker},
+	{"", "event_system", "", true, (*healthProbe).timers},
+	{"", "step_processing", "", true, loaded((*health).processingCheck)},
+}
+
+// names returns the names of the check on a surface.
+func (r *healthRow) names(surface string) []string {
+	switch surface {
+	case "worker":
+		return strings.Fields(r.worker)
+	case "mount":
+		return strings.Fields(r.mount)
+	}
+	return strings.Fields(r.orchestration)
+}
+
+// checks runs the checks of a surface: those of /health/ready, and the others
+// too if detailed is set. While the service starts, no result is known yet.
+func (h *health) checks(surface string, detailed bool) map[string]checkView {
+	if h.starting != nil {
+		return eachCheck(surface, detailed, func(*healthRow) checkView {
+			return checkView{Status: unknownWord, Message: h.starting.String()}
+		})
+	}
+	p := &healthProbe{health: h}
+	checks := eachCheck(surface, detailed, func(r *healthRow) checkView { return r.check(p) })
+	if a := h.auth.of(surface); a.config.Enabled {
+		checks["authentication"] = h.timed("credentials can be verified", a.ready)
+	}
+	if detailed && surface == "orchestration" {
+		for name, check := range h.extra {
+			checks[name] = check()
+		}
+	}
+	return checks
+}
+
+func eachCheck(surface string, detailed bool, run func(*healthRow) checkView) map[string]checkView {
+	checks := map[string]checkView{}
+	for i := range healthTable {
+		r := &healthTable[i]
+		names := r.names(surface)
+		if len(names) == 0 || r.detailed && !detailed {
+			continue
+		}
+		v := run(r)
+		for _, name := range names {
+			checks[name] = v
+		}
+	}
+	return checks
+}
+
+// ready reports whether every check of /health/ready is healthy.
+func (h *health) ready() bool {
+	surface := "orchestration"
+	if h.engine == nil {
+		surface = "worker"
+	}
+	for _, c := range h.checks(surface, false) {
+		if c.Status != healthyWord {
+			return false
+		}
+	}
+	return h.auth.ready() == nil
+}
+
+// operationalState returns the state of the service.
+func (h *health) operationalState() string {
+	switch {
+	case h.starting != nil:
+		return "Startup"
+	case h.draining.Load():
+		return "GracefulShutdown"
+	}
+	return "Normal"
+}
+
+// healthInfo returns the info of the orchestration role in an operational state.
+func healthInfo(c *Config, state string) healthInfoView {
+	return healthInfoView{
+		Version: version, Environment: c.Environment, OperationalState: state,
+		WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
+	}
+}
+
+// timed runs a check and measures how long it takes.
+func (h *health) timed(healthy string, check func() error) checkView {
+	began := h.clock.now()
+	err := check()
+	took := max(h.clock.now().sub(began), 0) // the clock may have been set back
+	v := checkView{Status: healthyWord, Message: healthy, DurationMS: took.Milliseconds()}
+	if err != nil {
+		v.Status, v.Message = unhealthyWord, err.Error()
+	}
+	return v
+}
+
+// graded returns the result of a check, degraded or healthy.
+func graded(degraded bool, format string, args ...any) checkView {
+	v := checkView{Status: healthyWord, Message: fmt.Sprintf(format, args...)}
+	if degraded {
+		v.Status = degradedWord
+	}
+	return v
+}
+
+// unhealthy returns the result of a check that failed.
+func unhealthy(format string, args ...any) checkView {
+	return checkView{Status: unhealthyWord, Message: fmt.Sprintf(format, args...)}
+}
+
+// The checks themselves.
+
+// healthProbe is one run of the checks: it asks the engine once.
+type healthProbe struct {
+	*health
+	asked    bool
+	load     *engineLoad // nil if the engine did not answer
+	answered checkView   // whether it did
+}
+
+// engineLoad is the work of the engine at one moment.
+type engineLoad struct {
+	stopping                bool
+	localQueued, httpQueued int // ready steps that wait for a slot
+	localFree, httpFree     int // slots
+}
+
+// workerAlone is the result of checks that need a store or an engine, in a
+// process without one.
+var workerAlone = checkView{Status: healthyWord, Message: "not used: this process has the worker role alone"}
+
+// noBreaker checks the circuit breakers, which a single process does not need.
+func noBreaker(*healthProbe) checkView {
+	return checkView{Status: healthyWord, Message: "not used; Closed"}
+}
+
+// journal checks whether changes can be recorded now.
+func (p *healthProbe) journal() checkView {
+	if p.store == nil {
+		return workerAlone
+	}
+	return p.timed("the journal can be written", func() error {
+		if st := p.store.status(); !st.writable {
+			return fmt.Errorf("changes cannot be recorded: %s", st.reason)
+		}
+		return nil
+	})
+}
+
+// accepting checks whether the service takes new work.
+func accepting(healthy string) func(*healthProbe) checkView {
+	return func(p *healthProbe) checkView {
+		if p.engine == nil {
+			return workerAlone
+		}
+		return p.timed(healthy, func() error {
+			if p.draining.Load() {
+				return errors.New("the service is shutting down")
+			}
+			return nil
+		})
+	}
+}
+
+// scheduler checks whether the engine answers and is not stopping.
+func (p *healthProbe) scheduler() checkView {
+	if p.engine == nil {
+		return workerAlone
+	}
+	if !p.asked {
+		p.asked, p.answered = true, p.timed("the scheduler answers", p.askEngine)
+	}
+	return p.answered
+}
+
+// askEngine reads the engine's load under the store's lock, which a stuck engine
+// does not release.
+func (p *healthProbe) askEngine() error {
+	answer := make(chan *engineLoad, 1)
+	go func() {
+		p.store.locked(func() {
+			e := p.engine
+			answer <- &engineLoad{e.stopping, len(e.local.ready.items), len(e.web.ready.items), e.local.free, e.web.free}
+		})
+	}()
+	switch p.load, _ = receiveWithin(answer, p.patience); {
+	case p.load == nil:
+		return fmt.Errorf("the scheduler did not answer within %s", p.patience)
+	case p.load.stopping:
+		return errors.New("the scheduler is stopping")
+	}
+	return nil
+}
+
+// loaded returns a check of the engine's load.
+func loaded(check func(*health, *engineLoad) checkView) func(*healthProbe) checkView {
+	return func(p *healthProbe) checkView {
+		if p.engine == nil {
+			return workerAlone
+		}
+		if p.scheduler(); p.load == nil {
+			return checkView{Status: unknownWord, Message: "the scheduler does not answer"}
+		}
+		return check(p.health, p.load)
+	}
+}
+
+// The levels at which a check is degraded.
+const (
+	queueWarning  = 80              // percent of engine.max_queued
+	bufferWarning = 4 << 20         // bytes that wait to be written to the journal
+	timerPatience = 2 * time.Second // how late a timer may fire
+)
+
+// slotCheck checks whether each kind of handler has a free slot.
+func (h *health) slotCheck(l *engineLoad) checkView {
+	c := &h.cfg.Worker
+	return graded(l.localFree <= 0 || l.httpFree <= 0,
+		"%d of %d slots for builtins and programs and %d of %d for HTTP handlers are taken",
+		c.Concurrency-l.localFree, c.Concurrency, c.HTTPConcurrency-l.httpFree, c.HTTPConcurrency)
+}
+
+// queueCheck checks how close the ready steps are to the number at which new
+// tasks are refused.
+func (h *health) queueCheck(l *engineLoad) checkView {
+	n, most := l.localQueued+l.httpQueued, h.cfg.Engine.MaxQueued
+	if n >= most {
+		return unhealthy("%s for a slot; new tasks are refused from %d on", stepsWaiting(n), most)
+	}
+	return graded(n*100 >= most*queueWarning, "%s for a slot; at most %d may", stepsWaiting(n), most)
+}
+
+// processingCheck checks whether ready steps wait because all slots are taken.
+func (h *health) processingCheck(l *engineLoad) checkView {
+	starved := l.localQueued > 0 && l.localFree <= 0 || l.httpQueued > 0 && l.httpFree <= 0
+	return graded(starved, "%s for a slot", stepsWaiting(l.localQueued+l.httpQueued))
+}
+
+func stepsWaiting(n int) string { return counted(n, "step waits", "steps wait") }
+
+// backlog checks whether the disk keeps up with the changes.
+func (p *healthProbe) backlog() checkView {
+	n := p.store.status().backlog
+	if p.store.behind() != nil {
+		return unhealthy("%d bytes wait to be written to the journal; new tasks are refused", n)
+	}
+	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)
+}
+
+// timers checks whether delays end in time; those of a virtual clock always do.
+func (p *healthProbe) timers() checkView {
+	if p.engine == nil {
+		return workerAlone
+	}
+	return p.timed("timers fire when they are due", func() error {
+		c, ok := p.clock.(interface{ overdue() time.Duration })
+		if !ok {
+			return nil
+		}
+		if late := c.overdue(); late > timerPatience {
+			return fmt.Errorf("timers fire %s late", late.Round(time.Second))
+		}
+		return nil
+	})
+}

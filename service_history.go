@@ -1,0 +1,208 @@
+package main
+
+// History: every transition of a task and its steps, and the audit of a step. Both
+// are replayed from the task's log; nothing is stored twice.
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+)
+
+// History: every transition of a task and its steps, and the audit of a step. Both
+// are replayed from the task's log; nothing is stored twice.
+
+// transitionView is one move of a task, or of one of its steps.
+type transitionView struct {
+	Sequence   uint64    `json:"sequence"` // of the journal record that made it
+	RecordedAt zonedTime `json:"recorded_at"`
+	StepUUID   *uuid     `json:"step_uuid"`
+	StepName   *string   `json:"step_name"`
+	FromState  *string   `json:"from_state"`
+	ToState    string    `json:"to_state"`
+	Attempt    int       `json:"attempt,omitempty"`
+	Reason     string    `json:"reason,omitempty"` // of the task's cancellation
+}
+
+// historyView is every transition of a task, oldest first.
+type historyView struct {
+	TaskUUID    uuid     `json:"task_uuid"`
+	Transitions jsonList `json:"transitions"`
+
+	task  *task
+	moves []shownMove
+}
+
+// shownMove is one move as it is collected.
+type shownMove struct {
+	seq           uint64
+	at            instant
+	step, attempt int32 // step is -1 if the task itself moved
+	from, to      uint8 // a stepState, or of a task a taskState
+	reason        string
+}
+
+// transitionObserver collects transitions while a task is replayed.
+type transitionObserver struct {
+	record *record
+	moves  []shownMove
+}
+
+func (o *transitionObserver) startRecord(_ *task, r *record) { o.record = r }
+
+func (o *transitionObserver) taskMoved(_ *task, from, to taskState, at instant) {
+	reason := ""
+	if to == taskCancelled {
+		reason = o.record.reason
+	}
+	o.moves = append(o.moves, shownMove{o.record.seq, at, -1, 0, uint8(from), uint8(to), reason})
+}
+
+func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at instant) {
+	at, attempt := t.momentOf(i, to, at, o.record.started())
+	o.moves = append(o.moves, shownMove{o.record.seq, at, int32(i), int32(attempt), uint8(from), uint8(to), ""})
+}
+
+// view returns the view of one transition.
+func (h *historyView) view(n int) transitionView {
+	m := &h.moves[n]
+	v := transitionView{Sequence: m.seq, RecordedAt: zonedTime(m.at), Attempt: int(m.attempt)}
+	if m.step < 0 {
+		v.ToState, v.Reason = taskState(m.to).String(), m.reason
+		if from := taskState(m.from); from != noTaskState {
+			v.FromState = new(from.String())
+		}
+		return v
+	}
+	v.ToState = stepState(m.to).String()
+	v.StepUUID, v.StepName = new(h.task.stepID(int(m.step))), &h.task.def(int(m.step)).name
+	if from := stepState(m.from); from != noStepState {
+		v.FromState = new(from.String())
+	}
+	return v
+}
+
+// auditView is one entry of a step's audit.
+type auditView struct {
+	AuditUUID        uuid            `json:"audit_uuid"`
+	WorkflowStepUUID uuid            `json:"workflow_step_uuid"`
+	TransitionUUID   uuid            `json:"transition_uuid"`
+	TaskUUID         uuid            `json:"task_uuid"`
+	RecordedAt       zonedTime       `json:"recorded_at"`
+	WorkerUUID       *uuid           `json:"worker_uuid,omitempty"`
+	CorrelationID    *uuid           `json:"correlation_id,omitempty"`
+	Success          bool            `json:"success"`
+	ExecutionTimeMS  *int64          `json:"execution_time_ms,omitempty"`
+	Result           *outcomeView    `json:"result,omitempty"`
+	StepName         string          `json:"step_name"`
+	FromState        string          `json:"from_state,omitempty"`
+	ToState          string          `json:"to_state"`
+	Action           string          `json:"action,omitempty"` // an operator's
+	ActedBy          string          `json:"acted_by,omitempty"`
+	Subject          string          `json:"subject,omitempty"` // the authenticated caller
+	ActionReason     string          `json:"action_reason,omitempty"`
+	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
+	Inputs           json.RawMessage `json:"inputs,omitempty"`
+	Checkpoint       json.RawMessage `json:"checkpoint,omitempty"`
+	WithheldEvents   json.RawMessage `json:"withheld_events,omitempty"` // events not published, and why
+}
+
+// auditObserver collects the audit of one step while its task is replayed: an entry
+// for each attempt that ended, each operator action and each late result.
+type auditObserver struct {
+	unobserved
+	step    int
+	worker  string
+	entries []auditView
+	open    bool // the newest entry has no transition yet
+}
+
+func (o *auditObserver) startRecord(t *task, r *record) {
+	o.open = false
+	if r.step != o.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted && r.kind != recCheckpoint {
+		return
+	}
+	v := auditView{
+		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
+		WorkflowStepUUID: t.stepID(o.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
+		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(o.step).name,
+		Action: r.action.String(), ActedBy: r.by, Subject: r.subject, ActionReason: r.reason,
+	}
+	if r.end != nil {
+		v.Success = r.end.success
+		v.Result = &outcomeView{r.end, v.WorkflowStepUUID, r.at, o.worker}
+		v.ExecutionTimeMS = new(r.end.took.Milliseconds())
+	}
+	if r.kind == recAdjusted {
+		v.adjusted(r.adjustment, t.steps[o.step].state)
+	} else if r.kind == recCheckpoint {
+		o.yielded(&v, r)
+	} else if r.kind != recOperator {
+		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, o.worker)))
+	}
+	if r.end != nil {
+		v.WithheldEvents = redact(r.end.withheld)
+	}
+	o.open = r.kind != recLate
+	if !o.open {
+		v.ToState = t.steps[o.step].state.String()
+	}
+	o.entries = append(o.entries, v)
+}
+
+// yielded makes an entry that of a checkpoint, in the place of those of earlier ones, which the
+// task need not keep.
+func (o *auditObserver) yielded(v *auditView, r *record) {
+	c := *r.checkpoint
+	c.at = r.at
+	v.Action, v.Checkpoint = recCheckpoint.String(), c.appendJSON(nil)
+	v.WorkerUUID = new(stableID("worker", cmp.Or(c.worker, o.worker)))
+	o.entries = slices.DeleteFunc(o.entries, func(e auditView) bool { return e.Checkpoint != nil })
+}
+
+// stepMoved takes the record's first move that does not start an attempt: the end
+// of an attempt, or the effect of an operator's action.
+func (o *auditObserver) stepMoved(_ *task, i int, from, to stepState, _ instant) {
+	if !o.open || i != o.step || to == stepInProgress {
+		return
+	}
+	v := &o.entries[len(o.entries)-1]
+	v.FromState, v.ToState = from.String(), to.String()
+	o.open = false
+}
+
+// historyReader replays the logs of tasks to show what happened.
+type historyReader struct {
+	store    *store
+	workerID string
+}
+
+// transitions returns every transition of a task. It asks for the memory.
+func (h *historyReader) transitions(id uuid, by holder) (*historyView, error) {
+	o := &transitionObserver{}
+	t, err := h.store.viewObserved(id, o, times{by, 2}) // with its transitions
+	if err != nil {
+		return nil, err
+	}
+	v := &historyView{TaskUUID: t.id, task: t, moves: o.moves}
+	v.Transitions = jsonListOf(len(v.moves), v.view)
+	return v, nil
+}
+
+// audit returns the audit of one step, newest first. It asks for the memory.
+func (h *historyReader) audit(taskID, stepID uuid, by holder) ([]auditView, error) {
+	t, err := h.store.viewWithin(taskID, by)
+	if err != nil {
+		return nil, err
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok {
+		return nil, stepNotFound(taskID, stepID)
+	}
+	o := &auditObserver{step: i, worker: h.workerID, entries: []auditView{}}
+	if _, err := h.store.viewObserved(taskID, o, by); err != nil {
+		return nil, err
+	}
+	slices.Reverse(o.entries)
+	return o.entries, nil
+}

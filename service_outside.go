@@ -1,0 +1,309 @@
+package main
+
+// Outside actors: claims of steps under leases, and the answers to them.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// outsideActors hands steps to outside actors under leases, and takes their
+// answers.
+type outsideActors struct {
+	clock    clock
+	store    *store
+	engine   *engine
+	workerID string
+	draining *atomic.Bool
+}
+
+// claim hands steps to the caller under leases, once these are durable. If there
+// is nothing to claim, it waits for as long as the request says.
+func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedStep, error) {
+	if a.draining.Load() {
+		return nil, failf(unavailable, "the service is shutting down: no steps can be claimed")
+	}
+	got := a.engine.claim(ctx, q)
+	if got.err != nil {
+		return nil, a.store.refuse(ctx, got.err)
+	}
+	if len(got.steps) == 0 {
+		return nil, a.store.waitAll(ctx)
+	}
+	err := a.store.wait(ctx, got.seq)
+	if ctx.Err() != nil { // the caller has gone, and never learned the leases
+		a.engine.unclaim(got.steps)
+		return nil, ctx.Err()
+	}
+	return got.steps, err
+}
+
+// exchange takes answers, and then claims steps; both are durable with one sync if there is a step
+// to claim at once. The answers count whatever becomes of the claim.
+func (a *outsideActors) exchange(ctx context.Context, answers []*stepAnswer, q *claimRequest) ([]claimedStep, error) {
+	q.tried = sync.OnceFunc(a.store.gather())
+	defer q.tried()
+	if _, err := a.take(ctx, answers); err != nil {
+		return nil, err
+	}
+	for _, answer := range answers { // what is large is not kept during the wait
+		answer.outcome, answer.after = outcome{}, step{}
+	}
+	return a.claim(ctx, q)
+}
+
+// outsideStepView is a step for an outside actor.
+type outsideStepView struct {
+	stepView
+	tpl            *template
+	callable       string
+	priority       int
+	worker         string  // of the actor that has it
+	leaseExpiresAt instant // 0 for none
+}
+
+func (v outsideStepView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, '{')
+	v.stepView.write(o)
+	o.text("namespace", v.tpl.namespace)
+	o.text("task_name", v.tpl.name)
+	o.text("callable", v.callable)
+	o.number("priority", v.priority)
+	if v.worker != "" {
+		o.text("worker_id", v.worker)
+	}
+	if v.leaseExpiresAt != 0 {
+		o.zoned("lease_expires_at", v.leaseExpiresAt)
+	}
+	o.b = append(o.b, '}')
+}
+
+// steps lists the claimed steps in the order in which they were claimed, or the
+// claimable ones in the order in which they will be.
+func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
+	views := []outsideStepView{}
+	now := a.clock.now()
+	a.store.locked(func() {
+		var keys []runKey
+		if claimed {
+			keys = a.engine.outside.claimed.first(matches, offset+limit)
+		} else {
+			keys = a.engine.claimableLocked(matches, offset+limit)
+		}
+		for _, k := range keys[min(offset, len(keys)):] {
+			if t := a.store.liveLocked(k.task); t != nil {
+				held := a.engine.outside.leases.byID[t.stepID(k.step)]
+				views = append(views, t.outsideStepView(k.step, held, now, a.workerID))
+			}
+		}
+	})
+	return views
+}
+
+// outsideStepView returns the view of a step that an actor holds; held is nil if
+// none does.
+func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string) outsideStepView {
+	v := outsideStepView{
+		stepView: t.stepView(i, now, worker), tpl: t.tpl, callable: t.def(i).shown, priority: t.by.priority,
+	}
+	if held != nil {
+		v.worker, v.leaseExpiresAt = t.steps[i].lease.worker, held.until
+	}
+	return v
+}
+
+// stepAnswer is an outside actor's answer about one step, and what became of it.
+type stepAnswer struct {
+	leaseAnswer
+	step uuid
+	err  error // why it is refused; set before if it was refused already
+
+	view  stepView // the step after it, without results unless it came late
+	after step     // a copy, if the step was under the lease
+	taken bool     // it was
+}
+
+// answer records an answer, waits until it is durable and returns the step after it.
+func (a *outsideActors) answer(ctx context.Context, q *stepAnswer) (stepView, error) {
+	one := [1]*stepAnswer{q}
+	seq, err := a.take(ctx, one[:])
+	if err = cmp.Or(err, q.err); err != nil {
+		return q.view, a.store.refuse(ctx, err)
+	}
+	q.view.setResults(&q.after, a.workerID)
+	return q.view, a.store.wait(ctx, seq)
+}
+
+// take records the answers that are not refused already, each by itself, and returns the sequence
+// with which they are durable. One under a lease that has ended is recorded in the audit only.
+func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq uint64, err error) {
+	defer a.store.gather()()
+	answers = slices.DeleteFunc(slices.Clone(answers), func(q *stepAnswer) bool { return q.err != nil })
+	for _, q := range answers {
+		a.fit(q.step, &q.leaseAnswer)
+	}
+	seq, err = a.engine.changeEach(ctx, len(answers), func(i int, err error) { answers[i].err = err },
+		func(c *change, i int) error { return a.takeLocked(c, answers[i]) })
+	a.engine.wakeUp()
+	if err != nil {
+		return 0, err
+	}
+	for _, q := range answers {
+		if !q.taken && q.err == nil {
+			q.view, q.err = a.answerLate(ctx, q.step, &q.leaseAnswer)
+			_, seq = a.store.size()
+		}
+	}
+	return seq, nil
+}
+
+// takeLocked takes an answer if the step is under its lease.
+func (a *outsideActors) takeLocked(c *change, q *stepAnswer) error {
+	held, err := a.engine.answerLocked(c, q.step, &q.leaseAnswer)
+	if held == nil || err != nil {
+		return err
+	}
+	t, err := c.task(held.task)
+	if err != nil {
+		return err
+	}
+	// A copy of the task would cost far more.
+	q.view, q.after, q.version, q.taken = t.bareStepView(held.step, c.now), t.steps[held.step], t.lastSeq, true
+	return nil
+}
+
+// fit checks the result of an answer against the step's schema.
+func (a *outsideActors) fit(stepID uuid, q *leaseAnswer) {
+	if !q.outcome.success || !a.engine.schemas.on() {
+		return
+	}
+	if t, i, err := a.stepOf(stepID, q.task); err == nil {
+		q.outcome = a.engine.fitted(t.def(i), q.outcome)
+	}
+}
+
+// answerLate answers when the lease has ended: as before if the answer repeats the one
+// that ended it. It refuses any other, after recording its outcome in the audit.
+func (a *outsideActors) answerLate(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
+	t, i, err := a.stepOf(stepID, q.task)
+	if err != nil {
+		return v, err
+	}
+	past := &pastLease{step: i, answer: q}
+	if err := a.takeLate(ctx, t.id, past, q); err != nil {
+		return v, err
+	}
+	if past.lease == nil {
+		return v, failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
+	}
+	q.version = t.lastSeq
+	if past.repeated {
+		return t.stepView(i, a.clock.now(), a.workerID), nil
+	}
+	return v, failf(conflict, "cannot %s step %q: the lease is over, and the step is %s", q.verb, t.def(i).name,
+		t.steps[i].state)
+}
+
+// stepOf finds a step: in the task that a lease names, or else in the task whose
+// ids include the step's.
+func (a *outsideActors) stepOf(id, named uuid) (*task, int, error) {
+	owner, _ := a.store.taskOfStep(id)
+	for _, candidate := range [...]uuid{named, owner} {
+		if t, err := a.store.view(candidate); err == nil {
+			if i, ok := t.stepIndex(id); ok {
+				return t, i, nil
+			}
+		}
+	}
+	return nil, 0, failf(stepMissing, "step %s not found", id)
+}
+
+// takeLate finds the attempt that an answer is about, and records its outcome
+// unless it has one. It takes one answer at a time, so that none is recorded twice.
+func (a *outsideActors) takeLate(ctx context.Context, id uuid, past *pastLease, q *leaseAnswer) error {
+	late := &a.engine.outside.late
+	late.Lock()
+	defer late.Unlock()
+	if _, err := a.store.viewObserved(id, past, nil); err != nil {
+		return err
+	}
+	if past.lease == nil || past.answered || q.verb == extendVerb || q.verb == yieldVerb {
+		return nil
+	}
+	_, err := a.engine.change(ctx, func(c *change) error {
+		t, err := c.task(id)
+		if err != nil {
+			return err
+		}
+		end := a.engine.plainEnding(t, past.step, q.outcome, c.now, past.began)
+		end.retryAt, end.attempt, end.worker = 0, past.attempt, past.lease.worker
+		a.engine.stats.late++
+		return c.append(t, &record{kind: recLate, step: past.step, end: end, subject: q.subject})
+	})
+	return err
+}
+
+// pastLease finds the attempt made under a lease while the task is replayed.
+type pastLease struct {
+	unobserved
+	step     int
+	answer   *leaseAnswer
+	lease    *lease // nil unless found
+	began    instant
+	attempt  int
+	current  bool // the replay is in that attempt
+	answered bool // the actor ended it, or its late outcome is recorded already
+	repeated bool // the actor ended it with the same answer
+}
+
+func (p *pastLease) startRecord(t *task, r *record) {
+	if r.step != p.step {
+		return
+	}
+	switch r.kind {
+	case recClaimed:
+		if p.current = r.lease.is(p.answer.hash); p.current {
+			p.lease, p.began = r.lease, r.at
+		}
+	case recExtended, recAdjusted: // the attempt goes on
+	case recLate:
+		p.answered = p.answered || p.lease != nil && r.end.attempt == p.attempt
+	default: // this ends the attempt
+		if p.current && r.kind == recEnded && !r.end.isLost() {
+			p.answered, p.repeated = true, p.ended(t, r.end)
+		}
+		if p.current && r.kind == recCheckpoint {
+			p.answered, p.repeated = true, bytes.Equal(r.checkpoint.data, p.answer.outcome.checkpoint)
+		}
+		p.current = false
+	}
+}
+
+// ended reports whether the answer is the one that ended the attempt, before which the
+// task is given.
+func (p *pastLease) ended(t *task, end *ending) bool {
+	if p.answer.outcome.checkpoint != nil {
+		return false
+	}
+	o := p.answer.outcome.fitting()
+	if f, wrong := t.misdecided(p.step, &ending{success: o.success, result: o.result}); wrong {
+		o = f
+	}
+	return p.answer.verb != extendVerb && end.says(&o)
+}
+
+// stepMoved notes the number of the attempt; it is called before the step counts
+// the attempt.
+func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
+	if i != p.step || !p.current || to != stepInProgress {
+		return
+	}
+	p.attempt = t.steps[i].attempts + 1
+	if t.steps[i].redeliver {
+		p.attempt--
+	}
+}

@@ -1,0 +1,255 @@
+package main
+
+// Staleness: tasks that make no progress for longer than their limits allow. The
+// detector, which acts on them, and the view, which lists them, use one rule.
+
+import (
+	"cmp"
+	"log/slog"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Staleness: tasks that make no progress for longer than their limits allow. The
+// detector, which acts on them, and the view, which lists them, use one rule.
+
+// The staleness actions, as templates spell them.
+const (
+	staleToDLQ   = "dlq"   // move the task to error and make an entry
+	staleToError = "error" // move it to error
+	staleNothing = "none"  // report it
+)
+
+// stalenessHealth rates a task against its limits.
+type stalenessHealth uint8
+
+const (
+	freshTask stalenessHealth = iota
+	agingTask                 // from 80 % of its limit
+	staleTask
+)
+
+func (h stalenessHealth) String() string { return [...]string{"healthy", "warning", "stale"}[h] }
+
+// aging is how close a task is to its limits.
+type aging struct {
+	limit   int // of the time in its state, in minutes
+	broken  int // the limit that it exceeded, in minutes; 0 unless it is stale
+	inState time.Duration
+	age     time.Duration
+	health  stalenessHealth
+}
+
+// aging compares a task with its template's limits, or the service's where the
+// template has none. Only the limit on its age applies to a blocked task.
+func (c *stalenessConfig) aging(t *task, now instant) aging {
+	a := aging{inState: max(now.sub(t.since), 0), age: max(now.sub(t.created), 0)}
+	life := t.tpl.lifecycle
+	if life == nil {
+		life = &lifecycle{}
+	}
+	oldest := orMinutes(life.MaxDurationMinutes, c.MaxLifetimeHours*60)
+	counted := a.inState
+	switch t.state {
+	case taskWaitingForDependencies:
+		a.limit = orMinutes(life.MaxWaitingForDependenciesMinutes, c.WaitingForDependenciesMinutes)
+	case taskWaitingForRetry:
+		a.limit = orMinutes(life.MaxWaitingForRetryMinutes, c.WaitingForRetryMinutes)
+		counted = t.overdue(now, counted, minutes(a.limit))
+	case taskStepsInProcess:
+		a.limit = orMinutes(life.MaxStepsInProcessMinutes, c.StepsInProcessMinutes)
+	default:
+		a.limit, counted = oldest, a.age
+	}
+	a.judge(counted, oldest)
+	return a
+}
+
+// judge sets the health of a task that has used counted of its limit.
+func (a *aging) judge(counted time.Duration, oldest int) {
+	switch limit := minutes(a.limit); {
+	case counted >= limit:
+		a.health, a.broken = staleTask, a.limit
+	case a.age >= minutes(oldest):
+		a.health, a.broken = staleTask, oldest
+	case counted >= limit/10*8:
+		a.health = agingTask
+	}
+}
+
+// overdue returns how long a retry of the task has been due. It looks at the
+// steps only if the time in the state, which is longer, is near the limit.
+func (t *task) overdue(now instant, inState, limit time.Duration) time.Duration {
+	if inState < limit/10*8 {
+		return 0
+	}
+	first := instant(math.MaxInt64)
+	for i := range t.steps {
+		if s := &t.steps[i]; s.state == stepWaitingForRetry {
+			first = min(first, s.retryAt)
+		}
+	}
+	if first >= now {
+		return 0
+	}
+	return min(now.sub(first), inState)
+}
+
+func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
+
+// wholeMinutes returns the full minutes of d, or 0 if the clock went back.
+func wholeMinutes(d time.Duration) int64 { return int64(max(d, 0) / time.Minute) }
+
+func orMinutes(own *int, standard int) int {
+	if own == nil {
+		return standard
+	}
+	return *own
+}
+
+// stalenessAction returns what to do with a stale task of the template.
+func (t *template) stalenessAction() string {
+	if t.lifecycle == nil {
+		return staleNothing
+	}
+	return cmp.Or(t.lifecycle.StalenessAction, staleToDLQ)
+}
+
+// stalenessWatch looks for stale tasks, at intervals and on request.
+type stalenessWatch struct {
+	cfg      *stalenessConfig
+	log      *slog.Logger
+	clock    clock
+	store    *store
+	engine   *engine
+	draining *atomic.Bool
+
+	found atomic.Int64 // how many stale tasks the latest run found
+}
+
+// stalenessRun counts the findings of one run of the detector.
+type stalenessRun struct {
+	stale, moved, entries int
+	done                  func() // lets tasks change their positions again
+}
+
+// start schedules the first run after one interval. By then the retries that fell
+// due while the process was down have been made.
+func (w *stalenessWatch) start() {
+	w.clock.scheduleHousekeeping(w.clock.now().add(w.interval()), func() {
+		w.detect(0, &stalenessRun{done: w.store.holdPositions()})
+	})
+}
+
+func (w *stalenessWatch) interval() time.Duration {
+	return time.Duration(w.cfg.IntervalSeconds) * time.Second
+}
+
+// detect looks at one batch of tasks and schedules the next batch, so that other
+// timers can fire in between.
+func (w *stalenessWatch) detect(from uint32, run *stalenessRun) {
+	next, more, err := w.batch(from, run)
+	if err != nil {
+		w.log.Warn("stale tasks could not be moved; the next run tries again", "error", err)
+	}
+	if more {
+		w.clock.scheduleHousekeeping(w.clock.now(), func() { w.detect(next, run) })
+		return
+	}
+	run.done()
+	w.found.Store(int64(run.stale))
+	if run.moved > 0 {
+		w.log.Warn("stale tasks were moved to error", "tasks", run.moved, "dlq_entries", run.entries)
+	}
+	if !w.draining.Load() {
+		w.start()
+	}
+}
+
+func (w *stalenessWatch) batch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
+	w.store.locked(func() {
+		if w.engine.stopping {
+			return
+		}
+		now := w.clock.now()
+		next, more, err = w.store.eachWatchedLocked(from, func(t *task) error {
+			a := w.cfg.aging(t, now)
+			if a.health != staleTask {
+				return nil
+			}
+			run.stale++
+			return w.expireLocked(t, a, run)
+		})
+	})
+	return next, more, err
+}
+
+// expireLocked treats a stale task as its template says.
+func (w *stalenessWatch) expireLocked(t *task, a aging, run *stalenessRun) error {
+	mark := &staleMark{limit: a.broken, reason: noDLQReason}
+	switch t.tpl.stalenessAction() {
+	case staleNothing:
+		return nil
+	case staleToDLQ:
+		mark.reason = w.engine.staleReasonLocked(t)
+	}
+	had := len(t.dead)
+	err := w.store.updateLocked(func(c *change) error {
+		return c.append(t, &record{kind: recStale, step: -1, stale: mark})
+	})
+	if err == nil {
+		run.moved++
+		run.entries += len(t.dead) - had
+	}
+	return err
+}
+
+// stalenessView is one unfinished task against its limits.
+type stalenessView struct {
+	TaskUUID                  uuid   `json:"task_uuid"`
+	NamespaceName             string `json:"namespace_name"`
+	TaskName                  string `json:"task_name"`
+	CurrentState              string `json:"current_state"`
+	TimeInStateMinutes        int64  `json:"time_in_state_minutes"`
+	TaskAgeMinutes            int64  `json:"task_age_minutes"`
+	StalenessThresholdMinutes int    `json:"staleness_threshold_minutes"`
+	HealthStatus              string `json:"health_status"`
+	Priority                  int    `json:"priority"`
+
+	stale   bool
+	inState time.Duration
+}
+
+// report returns at most limit unfinished tasks: stale ones first, then those
+// that have been longest in their state.
+func (w *stalenessWatch) report(limit int) []stalenessView {
+	defer w.store.holdPositions()()
+	views := []stalenessView{}
+	now := w.clock.now()
+	view := func(t *task) error {
+		a := w.cfg.aging(t, now)
+		views = append(views, stalenessView{
+			TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
+			TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
+			StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
+			stale: a.health == staleTask, inState: a.inState,
+		})
+		return nil
+	}
+	for from, more := uint32(0), true; more; {
+		w.store.locked(func() { from, more, _ = w.store.eachWatchedLocked(from, view) })
+		if len(views) > 2*limit+stalenessBatch {
+			views = firstStale(views, limit)
+		}
+	}
+	return firstStale(views, limit)
+}
+
+func firstStale(views []stalenessView, limit int) []stalenessView {
+	slices.SortStableFunc(views, func(a, b stalenessView) int {
+		return cmp.Or(cmp.Compare(boolCount(b.stale), boolCount(a.stale)), cmp.Compare(b.inState, a.inState))
+	})
+	return views[:min(limit, len(views))]
+}

@@ -1,0 +1,162 @@
+package main
+
+// The lock of a data directory: flock on a file that holds the pid of the
+// process that has it. The lock ends with its process; the file stays.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The lock of a data directory: flock on a file that holds the pid of the
+// process that has it. The lock ends with its process; the file stays.
+
+const lockName = "lock"
+
+// storeLock is a lock that is held.
+type storeLock struct{ file, dir *os.File }
+
+func (d osDisk) lock(name string) (dirLock, error) {
+	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = checkOwn("open", name, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	err = fileCall(f, "flock", func(fd int) error {
+		return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
+	})
+	if err != nil {
+		defer f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, lockHeld(filepath.Dir(name), lockHolder(f))
+		}
+		return nil, err
+	}
+	now, err := os.Stat(name)
+	if err != nil || !os.SameFile(now, info) { // removed by somebody since it was opened
+		f.Close()
+		return d.lock(name)
+	}
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	writePID(f)
+	return &storeLock{f, dir}, nil
+}
+
+func (l *storeLock) syncDir() error { return syncNames(l.dir) }
+
+// Close releases the lock and removes the pid. Closing the file alone would leave the
+// lock to a child that has been forked and not yet closed its copy.
+func (l *storeLock) Close() error {
+	l.dir.Close()
+	l.file.Truncate(0)
+	fileCall(l.file, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
+	return l.file.Close()
+}
+
+// writePID writes the pid for the error message of the next process that tries.
+// It ignores errors: a full disk must not keep a store from being opened.
+func writePID(f *os.File) {
+	f.Truncate(0)
+	f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+}
+
+// storePlace is where a store was opened: its directory and its lock. If another directory has
+// the name, or the lock is not the file that this process holds, another process may use the
+// store, or nobody will ever find what is written.
+type storePlace struct {
+	dir, lock fileID
+	changed   time.Time // of the directory, when all was in its place; zero if unknown, or just before
+}
+
+// misplaced is the error of a store that is not where it was opened any more.
+type misplaced struct{ reason string }
+
+func (e *misplaced) Error() string { return e.reason }
+
+// placeRecheck is how often a store looks at all names. It is longer than the steps of the times that
+// file systems note.
+const placeRecheck = time.Second
+
+// checkPlace fails the journal if the store is not where it was opened. Whoever has the turn
+// calls it before anybody is told that a record is durable. A directory that was not changed has the
+// same files, which are then looked at only if all is set: after a stat of the journal, Linux notes
+// the exact time of its next write, and the next sync has to write that, too.
+func (j *journal) checkPlace(all bool) error {
+	j.mu.Lock()
+	broken := j.broken
+	j.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
+	dir, changed, err := j.o.fs.identify(j.o.dir)
+	if !all && err == nil && dir == j.place.dir && !changed.IsZero() && changed.Equal(j.place.changed) {
+		return nil
+	}
+	file, err := j.file.id()
+	if err != nil {
+		return j.fail(err)
+	}
+	for _, p := range []struct {
+		path    string
+		want    fileID
+		missing string
+		other   string
+	}{
+		{j.o.dir, j.place.dir, "the data directory was removed", "the data directory was replaced by another one"},
+		{j.path(lockName), j.place.lock, "the file lock was removed from the data directory, so that another process " +
+			"could use it", "another process has used the data directory: its file lock is not this process's"},
+		{j.path(journalName), file, journalName + " was removed", journalName + " was replaced by another file"},
+	} {
+		got, _, err := j.o.fs.identify(p.path)
+		switch {
+		case p.want == fileID{} || err == nil && got == p.want:
+		case errors.Is(err, fs.ErrNotExist):
+			return j.fail(&misplaced{p.missing})
+		case err != nil:
+			return j.fail(err)
+		default:
+			return j.fail(&misplaced{p.other})
+		}
+	}
+	j.place.changed = time.Time{}
+	if time.Since(changed) > placeRecheck {
+		j.place.changed = changed
+	}
+	return nil
+}
+
+func lockHeld(dir string, pid int) error {
+	if pid == 0 {
+		return fmt.Errorf("data directory %s is in use by another process", dir)
+	}
+	return fmt.Errorf("data directory %s is in use by process %d", dir, pid)
+}
+
+// lockHolder returns the pid in a lock file; 0 for none.
+func lockHolder(f io.Reader) int {
+	text, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 on error
+	return pid
+}

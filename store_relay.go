@@ -1,0 +1,184 @@
+package main
+
+// Waiting for news of the event log. A relay looks at each transition once and wakes only the followers
+// whose filter may select it. Filters and transitions are compared by marks: a namespace and a task have
+// one each, which others may have too.
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Waiting for news of the event log. A relay looks at each transition once and wakes only the followers
+// whose filter may select it. Filters and transitions are compared by marks: a namespace and a task have
+// one each, which others may have too.
+
+// allMarks is how many marks there are.
+const allMarks = 1024
+
+// everyMark is the mark of a filter that selects transitions of every task.
+const everyMark = -1
+
+// eventMarks is a set of marks.
+type eventMarks [allMarks / 64]uint64
+
+func (m *eventMarks) add(mark int) { m[mark/64] |= 1 << (mark % 64) }
+
+func (m *eventMarks) has(mark int) bool { return m[mark/64]>>(mark%64)&1 != 0 }
+
+func taskMark(id uuid) int { return (int(id[14])<<8 | int(id[15])) % allMarks }
+
+func namespaceMark(name string) int {
+	mark := uint32(2166136261) // FNV-1a
+	for i := range len(name) {
+		mark = (mark ^ uint32(name[i])) * 16777619
+	}
+	return int(mark % allMarks)
+}
+
+// mark returns a mark of all that the filter selects.
+func (f *eventFilter) mark() int {
+	switch {
+	case !f.task.isZero():
+		return taskMark(f.task)
+	case f.namespace != "":
+		return namespaceMark(f.namespace)
+	}
+	return everyMark
+}
+
+// addMarks adds the marks of the moves from a number up to another.
+func (l *eventLog) addMarks(marks *eventMarks, from, to uint64) {
+	var task uuid
+	for ; from < to; from++ {
+		if m := l.move(from); m.task != task {
+			task = m.task
+			marks.add(taskMark(task))
+			marks.add(namespaceMark(l.maker.templates[m.template].namespace))
+		}
+	}
+}
+
+// eventSpan holds the marks of spanMoves moves in a row, so that followers need not look at each.
+type eventSpan struct {
+	end   uint64 // number of the move after them; 0 for none
+	marks eventMarks
+}
+
+const (
+	spanMoves = 64
+	keptSpans = 256
+)
+
+// spanAt returns the span that begins with a move. All of its moves are held.
+func (l *eventLog) spanAt(number uint64) *eventSpan {
+	span := &l.spans[number/spanMoves%keptSpans]
+	if span.end != number+spanMoves {
+		*span = eventSpan{end: number + spanMoves}
+		l.addMarks(&span.marks, number, span.end)
+	}
+	return span
+}
+
+// show returns the number of the first move that followers may not see yet, when they may see those of
+// the records up to a sequence.
+func (l *eventLog) show(seq uint64) uint64 {
+	l.shown = max(l.shown, l.first)
+	for end := l.end(); l.shown < end && l.move(l.shown).seq <= seq; {
+		l.shown++
+	}
+	return l.shown
+}
+
+// eventRelay tells followers that there may be something for them. It runs while streams are open.
+type eventRelay struct {
+	streams atomic.Int64 // open now; changed under mu
+
+	mu      sync.Mutex         // taken before the store's; it guards all news too
+	stop    chan struct{}      // closed when the last stream is
+	waiting map[int]*eventNews // not told, by mark
+	told    uint64             // number of the first move that it has not told of
+}
+
+// eventNews wakes the followers with the same mark.
+type eventNews struct {
+	done chan struct{} // closed when there may be something for them
+	from uint64        // number of the first move that may be, once it is closed
+}
+
+// open counts a stream, and starts the relay for the first.
+func (r *eventRelay) open(s *store) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.streams.Add(1) == 1 {
+		r.stop = make(chan struct{})
+		go s.relayEvents(r.stop)
+	}
+}
+
+// close counts a stream no more, and stops the relay after the last.
+func (r *eventRelay) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.streams.Add(-1) == 0 {
+		close(r.stop)
+	}
+}
+
+// relayShare is how long the relay lets moves collect for each stream besides the first, at most
+// relayPause, so that one look serves many.
+const (
+	relayShare = 10 * time.Microsecond
+	relayPause = 10 * time.Millisecond
+)
+
+// tell wakes the followers for whom there may be something among the durable moves.
+func (r *eventRelay) tell(s *store) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	marks, end := s.marksSince(r.told)
+	for mark, n := range r.waiting {
+		if mark == everyMark || marks.has(mark) {
+			n.from = r.told
+			close(n.done)
+			delete(r.waiting, mark)
+		}
+	}
+	r.told = end
+}
+
+// news returns a channel that is closed when more for the follower is durable, perhaps also at other
+// times. The follower asks for it before it reads, and calls skip before it reads again.
+func (f *follower) news() <-chan struct{} {
+	r := &f.store.events.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	mark := f.filter.mark()
+	n := r.waiting[mark]
+	if n == nil {
+		n = &eventNews{done: make(chan struct{})}
+		if r.waiting == nil {
+			r.waiting = map[int]*eventNews{}
+		}
+		r.waiting[mark] = n
+	}
+	f.waits = n
+	return n.done
+}
+
+// skip passes over moves that the filter excludes, as the relay knows, after the follower has read all
+// that there were.
+func (f *follower) skip() {
+	if f.filter.kind == domainKind {
+		return
+	}
+	r := &f.store.events.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := f.waits.from
+	if r.waiting[f.filter.mark()] == f.waits { // not told
+		from = r.told
+	}
+	f.next = max(f.next, from)
+}

@@ -1,0 +1,214 @@
+package main
+
+// Requests that may be repeated: which task each Idempotency-Key created. A key is kept for its
+// time, also when retention has dropped its task. The keys of tasks in the store follow from
+// the tasks; each key of a dropped task is a line of the snapshot:
+//
+//	{"request":"…","task":"…","at":…}
+//
+// The request is the hash of caller, route and key, then that of the body; at is when the task
+// was created.
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	maxReplayKey    = 255         // length of an Idempotency-Key
+	flightRetryTime = time.Second // when to repeat a request that came while the first was being answered
+
+	droppedRequestBytes = 150 // what the key of a dropped task takes of the memory, about
+)
+
+// requestLimits bound how many keys are kept; zero means no limit.
+type requestLimits struct {
+	age   time.Duration // since the task was created
+	count int           // keys of dropped tasks
+}
+
+func (c *requestsConfig) limits() requestLimits {
+	return requestLimits{time.Duration(c.KeepHours) * time.Hour, c.KeepCount}
+}
+
+// requestIndex finds the task that a repeated request created. store.mu guards
+// it.
+type requestIndex struct {
+	requestLimits
+	tasks   map[replayKey]uuid            // in the store
+	ages    []agedRequest                 // of these, oldest first; includes keys that were forgotten since
+	dropped map[replayKey]*droppedRequest // may include keys that are too old
+	order   []*droppedRequest             // as dropped; includes keys that were forgotten since
+	flights map[replayKey]*requestMark    // requests that are being answered
+	evicted uint64                        // keys of dropped tasks forgotten early since the start, because of their number
+	resize  func(by int64)                // notes that the keys of dropped tasks take so much more memory
+}
+
+// agedRequest is a key and when it was first used.
+type agedRequest struct {
+	key  replayKey
+	task uuid
+	at   instant
+}
+
+// droppedRequest is the request that created a task which was dropped.
+type droppedRequest struct {
+	requestMark
+	task uuid
+	at   instant
+}
+
+func newRequestIndex() *requestIndex {
+	return &requestIndex{
+		tasks: map[replayKey]uuid{}, dropped: map[replayKey]*droppedRequest{},
+		flights: map[replayKey]*requestMark{}, resize: func(int64) {},
+	}
+}
+
+// agesFloor is how many keys of dropped tasks are not worth clearing.
+const agesFloor = 1024
+
+// insert remembers the request that created a task at an instant.
+func (x *requestIndex) insert(m requestMark, id uuid, at instant) {
+	if m == (requestMark{}) {
+		return
+	}
+	x.forget(at)
+	x.tasks[m.key] = id
+	x.ages = append(x.ages, agedRequest{m.key, id, at})
+	if len(x.ages) > 2*len(x.tasks)+agesFloor {
+		x.clearAges()
+	}
+}
+
+// clearAges drops the entries of dropped tasks.
+func (x *requestIndex) clearAges() {
+	x.ages = slices.DeleteFunc(slices.Clone(x.ages), func(a agedRequest) bool { return x.tasks[a.key] != a.task })
+}
+
+// expired reports whether a key first used at an instant is too old.
+func (x *requestIndex) expired(at, now instant) bool { return x.age > 0 && at.add(x.age) <= now }
+
+// forget drops the keys that are too old. It runs before each look-up, so
+// nothing else needs to.
+func (x *requestIndex) forget(now instant) {
+	for len(x.ages) > 0 && x.expired(x.ages[0].at, now) {
+		if old := x.ages[0]; x.tasks[old.key] == old.task {
+			delete(x.tasks, old.key)
+		}
+		x.ages = x.ages[1:]
+	}
+	for len(x.order) > 0 && (x.expired(x.order[0].at, now) || !x.holds(x.order[0])) {
+		x.forgetDropped()
+	}
+}
+
+func (x *requestIndex) holds(d *droppedRequest) bool { return x.dropped[d.key] == d }
+
+// forgetDropped forgets the key whose task was dropped first.
+func (x *requestIndex) forgetDropped() {
+	if first := x.order[0]; x.holds(first) {
+		delete(x.dropped, first.key)
+		x.resize(-droppedRequestBytes)
+	}
+	x.order = x.order[1:]
+}
+
+// drop notes that the task of a request, created at an instant, was dropped.
+func (x *requestIndex) drop(m requestMark, id uuid, at instant) {
+	if x.tasks[m.key] == id {
+		delete(x.tasks, m.key)
+		x.keepDropped(&droppedRequest{m, id, at})
+	}
+}
+
+func (x *requestIndex) keepDropped(d *droppedRequest) {
+	if x.dropped[d.key] == nil {
+		x.resize(droppedRequestBytes)
+	}
+	x.dropped[d.key] = d
+	x.order = append(x.order, d)
+	x.evict()
+}
+
+// evict forgets the keys of dropped tasks beyond their number.
+func (x *requestIndex) evict() {
+	for x.count > 0 && len(x.dropped) > x.count {
+		x.evicted += uint64(boolCount(x.holds(x.order[0])))
+		x.forgetDropped()
+	}
+}
+
+// limit sets the limits. Before that, nothing is forgotten.
+func (x *requestIndex) limit(l requestLimits, now instant) {
+	x.requestLimits = l
+	x.forget(now)
+	x.evict()
+	tasks := make(map[replayKey]uuid, len(x.tasks)) // gives back the memory of what was forgotten
+	maps.Copy(tasks, x.tasks)
+	x.tasks, x.ages = tasks, slices.Clone(x.ages)
+}
+
+// droppedTask is the answer to a repeated request whose task was dropped.
+func droppedTask(id uuid) *failure {
+	return &failure{kind: taskDropped, extra: errorMember{"task_uuid", id},
+		message: fmt.Sprintf("the first request with this Idempotency-Key created task %s, which was dropped after its end", id)}
+}
+
+// madeBy returns the id of the task in a slot, if the same request created it.
+func (sl slot) madeBy(m requestMark) (uuid, error) {
+	id, by, err := sl.origin()
+	if err == nil && by.request != m {
+		return uuid{}, otherBody()
+	}
+	return id, err
+}
+
+// origin returns the id of the task in a slot and its creation.
+func (sl slot) origin() (uuid, *creation, error) {
+	if sl.live != nil {
+		return sl.live.id, sl.live.by, nil
+	}
+	h, err := readTaskHeader(sl.line.text())
+	if err != nil {
+		return uuid{}, nil, err
+	}
+	r, err := h.creationRecord()
+	if err != nil {
+		return uuid{}, nil, err
+	}
+	return h.id, r.created, nil
+}
+
+func otherBody() *failure {
+	return &failure{kind: invalidFields, message: "the Idempotency-Key was used for a request with another body",
+		details: inputProblems{{Field: "Idempotency-Key", Message: "was used for a request with another body"}}}
+}
+
+// The lines of dropped requests in snapshots and state documents.
+
+const requestHead = `{"request":`
+
+func (d *droppedRequest) members(c *memberCoder) {
+	c.hex("request", true, d.key[:], d.body[:])
+	c.id("task", &d.task)
+	nonzero(c, "at", &d.at)
+}
+
+// requestLine loads such a line.
+func (l *restorer) requestLine(line []byte) error {
+	d := new(droppedRequest)
+	var c memberCoder
+	for c.again(line) {
+		*d = droppedRequest{}
+		d.members(&c)
+	}
+	if c.err == nil && (d.key == replayKey{} || d.task.isZero() || d.at == 0) {
+		return errors.New("the request of a dropped task must have its hash, task and time")
+	}
+	l.s.requests.keepDropped(d)
+	return c.err
+}

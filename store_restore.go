@@ -1,0 +1,425 @@
+package main
+
+// Loading a store at a start: the lines of the snapshot and the records of the journal become
+// tasks, indexes, figures and events.
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+)
+
+// Reading the lines of tasks at a start.
+
+// storedTask holds the members that a start reads from the line of a task.
+type storedTask struct {
+	taskHeader
+	by   *creation
+	line shortLine
+	err  error
+}
+
+// lineSlabSize is how large slabs are of which short lines are slices.
+const lineSlabSize = 64 << 10
+
+// lineSlab is memory for short lines, and what the lines have in common.
+type lineSlab struct {
+	free  []byte
+	order wordOrder
+
+	by            *creation // of the task before, with what comes before and after its context
+	before, after []byte
+	hash          uuid   // of the template of the task before
+	template      string // the same in digits
+}
+
+// shorten returns a line in its short form, which may be longer than the line by a little.
+func (s *lineSlab) shorten(line []byte) shortLine {
+	if len(line) > maxShortened {
+		return bytes.Clone(line)
+	}
+	if cap(s.free)-len(s.free) < len(line) {
+		s.free = make([]byte, 0, lineSlabSize)
+	}
+	n := len(s.free)
+	s.free = s.order.shorten(s.free, line)
+	return s.free[n:len(s.free):len(s.free)]
+}
+
+// readStoredTask reads the line of a task.
+func readStoredTask(line []byte, slab *lineSlab) (t storedTask) {
+	const log = `,"log":`
+	t.line = slab.shorten(line)
+	if slab.completed(&t) {
+		t.log = line[bytes.Index(line, []byte(log))+len(log) : len(line)-1]
+	} else if t.taskHeader, t.err = readTaskHeader(line); t.err != nil {
+		return t
+	}
+	t.by, t.err = slab.creation(t.log)
+	return t
+}
+
+// creation returns the creation with which a log begins. Most are like that of the task before, apart
+// from the context, which nobody needs.
+func (s *lineSlab) creation(log []byte) (*creation, error) {
+	rest := log[max(bytes.IndexByte(log[:min(len(log), 64)], 'k'), 0):] // from its kind on
+	if s.by != nil && bytes.HasPrefix(rest, s.before) {
+		end := skipJSONValue(rest, len(s.before))
+		if bytes.HasPrefix(rest[end:], s.after) {
+			return s.by, nil
+		}
+	}
+	r, err := (&taskHeader{log: log}).creationRecord()
+	if err != nil {
+		return nil, err
+	}
+	const context = `"context":`
+	if i := bytes.Index(rest, []byte(context)) + len(context); i >= len(context) {
+		end := len(rest) - len(log) + skipJSONValue(log, 1)
+		s.by, s.before, s.after = r.created, rest[:i], rest[min(skipJSONValue(rest, i), end):end]
+	}
+	return r.created, nil
+}
+
+// completedWords begin the line of a completed task whose steps all completed, up to their number.
+var completedWords = [...]byte{0, 1, 4, 5, 7, 8, 9, 10}
+
+// completed reads the header of such a line, without its log, and reports false for others.
+func (s *lineSlab) completed(t *storedTask) bool {
+	var c lineCoder
+	var numbers [len(completedWords)]int64
+	l := t.line
+	for i, k := range completedWords {
+		if len(l) == 0 || l[0] != k {
+			return false
+		}
+		then := lineWords[k].then
+		l = l[1+c.take(then, l[1:]):]
+		numbers[i] = c.last[then]
+	}
+	n := 0
+	for ; len(l) > 0 && '0' <= l[0] && l[0] <= '9'; l = l[1:] {
+		n = 10*n + int(l[0]-'0')
+	}
+	if len(l) == 0 || l[0] != logCode {
+		return false
+	}
+	if s.hash != c.id {
+		s.hash, s.template = c.id, hex.EncodeToString(c.id[:])
+	}
+	t.id, _ = t.line.taskID()
+	t.state, t.template, t.counts[stepComplete] = taskComplete, s.template, n
+	t.created, t.updated, t.completed = instant(numbers[1]), instant(numbers[2]), instant(numbers[3])
+	t.seq, t.lastSeq = uint64(numbers[5]), uint64(numbers[6])
+	return true
+}
+
+// Rebuilding the store from its snapshot and journal, by the same apply that
+// changed it the first time.
+
+// restorer loads a store that nobody uses yet.
+type restorer struct {
+	s      *store
+	ahead  map[uuid]uint64 // newest records of tasks whose line has more than the snapshot's sequence
+	last   uint64          // the newest of these
+	events moveCollector
+	admit  func(t *template) error // refuses templates; nil refuses none
+	slab   lineSlab                // of the lines that were not decoded ahead
+}
+
+// expect makes room for as many tasks.
+func (l *restorer) expect(tasks int) {
+	l.s.slots = slices.Grow(l.s.slots, tasks)
+	l.s.byID.reserve(tasks)
+}
+
+// snapshotLine loads one line of the snapshot: a template, figures, events,
+// dropped tasks, or a task.
+func (l *restorer) snapshotLine(line *checkedLine) error {
+	if line.task != nil {
+		return l.task(line.task)
+	}
+	return l.line(cutSum(bytes.Clone(line.text)))
+}
+
+// line loads such a line, which it may keep.
+func (l *restorer) line(line []byte) error {
+	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
+		return l.templateLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(figuresHead)) {
+		return l.figuresLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(droppedHead)) {
+		return l.droppedLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(requestHead)) {
+		return l.requestLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(eventsHead)) {
+		return l.eventsLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(subscriberHead)) {
+		return l.subscriberLine(line)
+	}
+	t := readStoredTask(line, &l.slab)
+	return l.task(&t)
+}
+
+// task loads a task.
+func (l *restorer) task(t *storedTask) error {
+	if t.err != nil {
+		return t.err
+	}
+	h := &t.taskHeader
+	tpl := l.s.template(h.template)
+	if tpl == nil {
+		return fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)
+	}
+	if _, twice := l.s.byID.find(h.id); twice {
+		return fmt.Errorf("duplicate task %s", h.id)
+	}
+	if l.s.analytics.covered == 0 && h.dead == nil {
+		if err := t.addLetters(tpl, &l.slab); err != nil {
+			return err
+		}
+	}
+	l.s.seq = max(l.s.seq, h.lastSeq)
+	l.noteAhead(h)
+	pos := l.s.insert(h.id, slot{line: t.line}, tpl, t.by, h.created)
+	l.s.requests.insert(t.by.request, h.id, h.created)
+	l.s.noteID(h.lastID)
+	l.s.index.move(pos, taskPending, h.state, l.s.slots[pos].in)
+	l.s.index.touch(pos, h.updated, h.completed)
+	for s, n := range h.counts {
+		l.s.index.steps[s] += n
+	}
+	for _, row := range appendDLQRows(nil, h.id, h.dead) {
+		l.s.dead.insert(row)
+	}
+	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
+	live, err := l.replayed(h, tpl)
+	if err != nil {
+		return err
+	}
+	if !h.state.ended() {
+		live.pos, live.indexed, live.weight = pos, live.state, live.weigh()
+		l.s.slots[pos].live, l.s.slots[pos].line = live, nil
+	}
+	l.s.retain.resize(l.s.slots[pos].bytes())
+	return nil
+}
+
+// addLetters adds the dead letters of a task. The first version, which kept no figures
+// either, had none.
+func (t *storedTask) addLetters(tpl *template, slab *lineSlab) error {
+	again, err := t.replay(tpl, unobserved{})
+	if err != nil || len(again.dead) == 0 {
+		return err
+	}
+	*t = readStoredTask(again.appendTaskLine(nil), slab)
+	return t.err
+}
+
+// noteAhead notes a line that has records which the journal repeats.
+func (l *restorer) noteAhead(h *taskHeader) {
+	if h.lastSeq <= l.s.analytics.covered {
+		return
+	}
+	if l.ahead == nil {
+		l.ahead = map[uuid]uint64{}
+	}
+	l.ahead[h.id] = h.lastSeq
+	l.last = max(l.last, h.lastSeq)
+}
+
+// repeats reports whether the snapshot's line of the record's task has the record. It looks
+// at the sequence and the task's id alone, so a record that cannot be decoded is no fault if it is repeated.
+func (l *restorer) repeats(seq uint64, line []byte) bool {
+	const task = `"task":"`
+	i := bytes.IndexByte(line, ',') + 1
+	if seq > l.last || len(line) < i+taskMember || string(line[i:i+len(task)]) != task {
+		return false
+	}
+	id, ok := parseUUID(line[i+len(task) : i+taskMember-1])
+	return ok && seq <= l.ahead[id]
+}
+
+// replayed returns the task of a line, or nil if nobody needs it: the task is
+// over, the figures count all of it, and the event log holds nothing of it. It
+// also counts the records that the figures do not count yet, those later than
+// the snapshot's sequence; those are skipped in the journal.
+func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
+	var obs replayer = unobserved{}
+	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq) || l.events.wantsDomain(tpl, h.lastSeq)
+	if uncounted {
+		obs = l.s.analytics
+	}
+	if recent {
+		obs = &lineReplay{figures: obs, keeper: &l.events, maker: &l.s.events.maker}
+	}
+	if h.state.ended() && !uncounted && !recent {
+		return nil, nil
+	}
+	h.log = bytes.Clone(h.log) // the task or the event log keeps parts of it
+	return h.replay(tpl, obs)
+}
+
+// eventsLine loads the line about the event log, which comes before the tasks.
+func (l *restorer) eventsLine(line []byte) error {
+	if len(l.s.slots) > 0 {
+		return fmt.Errorf("the line about the event log comes after a task")
+	}
+	return l.events.line(line)
+}
+
+// figuresLine loads figures. They come before the tasks, and are as of the
+// sequence that the snapshot covers.
+func (l *restorer) figuresLine(line []byte) error {
+	if len(l.s.slots) > 0 {
+		return fmt.Errorf("figures come after a task")
+	}
+	return l.s.analytics.load(line)
+}
+
+// templateLine loads {"hash":"…","definition":{…}}.
+func (l *restorer) templateLine(line []byte) error {
+	var r record
+	var c memberCoder
+	for c.again(line) {
+		c.text("hash", &r.hash)
+		c.raw("definition", &r.definition)
+	}
+	if c.err != nil {
+		return c.err
+	}
+	return l.template(&r)
+}
+
+func (l *restorer) template(r *record) error {
+	tpl, err := templateFromNormalized(r.definition)
+	if err != nil {
+		return fmt.Errorf("template %s: %w", r.hash, err)
+	}
+	if tpl.hash != r.hash {
+		return fmt.Errorf("template %s has the hash %s", r.hash, tpl.hash)
+	}
+	if l.admit != nil {
+		if err := l.admit(tpl); err != nil {
+			return err
+		}
+	}
+	l.s.keepTemplate(tpl)
+	return nil
+}
+
+// record loads one line of the journal.
+func (l *restorer) record(line *checkedLine) (err error) {
+	s, r := l.s, line.record
+	s.seq = max(s.seq, line.seq)
+	l.events.appendTo(&s.events, line.seq-1)
+	if l.repeats(line.seq, line.text) {
+		l.events.skip(&s.events, line.seq)
+		return nil
+	}
+	if line.err != nil {
+		return line.err
+	}
+	switch r.kind {
+	case recTemplate:
+		return l.template(r)
+	case recCreated:
+		return l.created(line)
+	case recDropped:
+		return l.dropped(r)
+	case recDelivered:
+		s.events.domain.apply(r.mark)
+		return nil
+	}
+	pos, ok := s.byID.find(r.task)
+	if !ok {
+		return fmt.Errorf("it is about task %s, which was never created", r.task)
+	}
+	t := s.slots[pos].live
+	if t == nil {
+		if t, err = s.taskAt(pos); err != nil {
+			return err
+		}
+	}
+	return l.apply(t, line)
+}
+
+func (l *restorer) created(line *checkedLine) error {
+	s, r := l.s, line.record
+	if _, twice := s.byID.find(r.task); twice {
+		return fmt.Errorf("duplicate task %s", r.task)
+	}
+	tpl := s.template(r.created.template)
+	if tpl == nil {
+		return fmt.Errorf("its template %s was never recorded", r.created.template)
+	}
+	t := newTask(r, tpl)
+	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created, r.at)
+	s.requests.insert(r.created.request, t.id, r.at)
+	return l.apply(t, line)
+}
+
+// dropped drops a task as it was dropped before.
+func (l *restorer) dropped(r *record) error {
+	pos, ok := l.s.byID.find(r.task)
+	if !ok || l.s.slots[pos].finished == 0 {
+		return fmt.Errorf("it drops task %s, which is not there or not finished", r.task)
+	}
+	return l.s.remove(pos)
+}
+
+func (l *restorer) apply(t *task, line *checkedLine) error {
+	l.s.scratch = append(l.s.scratch[:0], line.log...)
+	if err := l.s.apply(t, line.record); err != nil {
+		return err
+	}
+	l.s.reindex(t)
+	return nil
+}
+
+// readStore reads the files of a directory into a store that must not be
+// changed. It takes no lock and changes no file.
+func readStore(dir string, log *slog.Logger) (*store, error) {
+	disk, err := pinStore(osDisk{}, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer disk.close()
+	s := newStore(nil, log)
+	s.events.domain.keep = math.MaxInt // whatever the service keeps
+	r := &recovery{disk: disk, dir: dir, loader: &restorer{s: s}}
+	if err := r.read(); err != nil {
+		return nil, err
+	}
+	if len(r.files) == 0 {
+		return nil, errors.New("there is no store in this directory")
+	}
+	s.seq, s.journal = max(s.seq, r.last), closedJournal()
+	return s, nil
+}
+
+// droppedHead is the start of the line about dropped tasks:
+//
+//	{"dropped":12,"last_id":"…"}
+//
+// The id is the greatest that a task ever took, even of a dropped one.
+const droppedHead = `{"dropped":`
+
+func (l *restorer) droppedLine(line []byte) error {
+	var lastID uuid
+	var c memberCoder
+	for c.again(line) {
+		l.s.droppedMembers(&c, &lastID)
+	}
+	l.s.noteID(lastID)
+	return c.err
+}

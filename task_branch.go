@@ -1,0 +1,343 @@
+package main
+
+// Outcomes: what the result of a decision or batchable step may ask for, and
+// what its template allows.
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Outcomes: what the result of a decision or batchable step may ask for, and
+// what its template allows.
+
+const maxDependencies = 1_000_000 // most dependencies of the steps that one outcome creates
+
+// branching lists the steps that an outcome creates.
+type branching struct {
+	steps   []int    // the branches of a decision: steps of the template, ascending
+	cursors [][]byte // of a batch, one for each instance of workers[0]
+	workers []int    // steps of the template: the one with the cursors, or those that get a placeholder
+	named   bool     // the names of instances have the batch_id of their cursors
+}
+
+// instances returns how many steps it creates that the template does not
+// declare.
+func (b *branching) instances() int {
+	if len(b.cursors) > 0 {
+		return len(b.cursors)
+	}
+	return len(b.workers)
+}
+
+// branching returns what a step decides by an ending, which is nil where the step
+// is over without one. A result without an outcome decides to create nothing. The
+// result is read once: the ending keeps what it says until it is applied.
+func (t *task) branching(i int, e *ending) (branching, error) {
+	if e == nil {
+		return t.readBranching(i, nil)
+	}
+	if e.decision == nil {
+		b, err := t.readBranching(i, e.result)
+		if err != nil {
+			return b, err
+		}
+		e.decision = &b
+	}
+	return *e.decision, nil
+}
+
+// readBranching reads what the result of a step decides, by the step's kind.
+func (t *task) readBranching(i int, result []byte) (branching, error) {
+	switch t.def(i).kind {
+	case stepDecision:
+		return t.tpl.decision(t.declared(i), outcomeIn(result, decisionMember))
+	case stepBatchable:
+		b, err := t.tpl.batches(t.declared(i), outcomeIn(result, batchMember))
+		if len(b.cursors) == 0 { // another batchable step may have created instances or the placeholder
+			b.workers = slices.DeleteFunc(b.workers, func(w int) bool { return len(t.plan.declared[w].steps) > 0 })
+		}
+		return b, err
+	}
+	return branching{}, nil
+}
+
+// outcomeIn returns a member of a result; nil if it is absent or null.
+func outcomeIn(result []byte, member string) []byte {
+	if result == nil || jsonKind(result) != '{' {
+		return nil
+	}
+	if outcome := objectMember(result, member); outcome != nil && jsonKind(outcome) != 'n' {
+		return outcome
+	}
+	return nil
+}
+
+// checkBranching returns an error when a success decides something impossible.
+func (t *task) checkBranching(i int, e *ending) error {
+	b, err := t.branching(i, e)
+	if err != nil {
+		return err
+	}
+	if n := t.dependenciesOf(b); n > maxDependencies {
+		return fmt.Errorf("%s: %d instances would have %d dependencies, more than %d",
+			batchMember, len(b.cursors), n, maxDependencies)
+	}
+	b.named = t.namesBatches(b)
+	if err := t.checkNames(b); err != nil {
+		return err
+	}
+	if e != nil {
+		e.named = b.named
+	}
+	return t.checkIndirect(i, b)
+}
+
+// batchName returns the name of the instance of a batch_worker step for a cursor with a
+// batch_id; "" if the batch_id is no text or too long for a name.
+func batchName(worker string, cursor []byte) string {
+	id := templateText(cursor, "batch_id")
+	if name := worker + "_" + id; id != "" && len(name) <= maxNameLength && cleanText([]byte(id)) == id {
+		return name
+	}
+	return ""
+}
+
+// allowsCompletion returns an error when an operator cannot complete a step by an
+// ending.
+func (t *task) allowsCompletion(i int, e *ending) error {
+	err := error(nil)
+	switch {
+	case t.plan == nil:
+		return nil
+	case !t.decided(i):
+		err = t.checkBranching(i, e)
+	case maker(t.def(i).kind) && t.creates(i, e):
+		err = errors.New("it was resolved without an outcome, and cannot create steps any more")
+	}
+	if err == nil {
+		return nil
+	}
+	return &failure{kind: invalidFields, message: fmt.Sprintf("cannot complete step %q: %v", t.def(i).name, err),
+		details: inputProblems{{Field: "completion_data.result", Message: err.Error()}}}
+}
+
+// creates reports whether a result asks for steps, even wrongly.
+func (t *task) creates(i int, e *ending) bool {
+	b, err := t.readBranching(i, e.result)
+	return err != nil || len(b.steps)+len(b.cursors) > 0
+}
+
+// newIDs returns how many ids a record needs for steps that the template does
+// not declare.
+func (t *task) newIDs(r *record) int {
+	if t.plan == nil || !r.kind.ofStep() || t.def(r.step).kind != stepBatchable || t.decided(r.step) {
+		return 0
+	}
+	resolved := r.kind == recOperator && r.action == actionResolve
+	if !resolved && (r.kind == recLate || r.end == nil || !r.end.success) {
+		return 0
+	}
+	b, err := t.branching(r.step, r.end)
+	if err != nil {
+		return 0 // apply reports the error
+	}
+	return b.instances()
+}
+
+// decision reads {"type": "no_branches"}, in short "no_branches", or {"type":
+// "create_steps", "step_names": […]}.
+func (t *template) decision(d int, outcome []byte) (b branching, err error) {
+	if outcome == nil {
+		return b, nil
+	}
+	o, err := readOutcome(decisionMember, outcome)
+	if err != nil {
+		return b, err
+	}
+	switch o.kind {
+	case "no_branches":
+		return b, nil
+	case "create_steps":
+		return t.branches(d, o.member("step_names"))
+	}
+	return b, fmt.Errorf("%s %.60q is neither no_branches nor create_steps", o.at, o.kind)
+}
+
+// branches returns the steps of a list of names.
+func (t *template) branches(d int, names []byte) (b branching, err error) {
+	if names == nil || jsonKind(names) != '[' {
+		return b, fmt.Errorf("%s.step_names must be a list of names", decisionMember)
+	}
+	eachElement(names, func(e []byte) bool {
+		var at int
+		at, err = t.branchNamed(d, e)
+		b.steps = append(b.steps, at)
+		return err == nil
+	})
+	slices.Sort(b.steps)
+	b.steps = slices.Compact(b.steps)
+	return b, err
+}
+
+// branchNamed returns the step of a name, if the decision d may create it.
+func (t *template) branchNamed(d int, raw []byte) (int, error) {
+	name, ok := jsonString(raw)
+	if !ok {
+		return 0, fmt.Errorf("%s", wrongKind(decisionMember+".step_names[]", raw, "a name"))
+	}
+	at, ok := t.flow.index[name]
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%s.step_names: the template has no step %.120q", decisionMember, name)
+	case t.steps[at].kind == stepBatchWorker:
+		return 0, fmt.Errorf("%s.step_names: step %q is a batch_worker, which only a batchable step creates",
+			decisionMember, name)
+	case !t.flow.descends(at, d):
+		return 0, fmt.Errorf("%s.step_names: step %q does not depend on the decision %q",
+			decisionMember, name, t.steps[d].name)
+	}
+	return at, nil
+}
+
+// branchOf reports whether step s is a direct dependent of the decision d that
+// d decides about.
+func (t *template) branchOf(s, d int) bool {
+	return slices.Contains(t.flow.parents[s], d) && t.makes(d, s)
+}
+
+// descends reports whether step i depends on step d, directly or not.
+func (f *flow) descends(i, d int) bool {
+	return slices.Contains(f.parents[i], d) ||
+		slices.Contains(ancestorsOf(i, func(p int) []int { return f.parents[p] }), d)
+}
+
+// batches reads {"type": "no_batches"}, in short "no_batches", or {"type": "create_batches",
+// "worker_template_name", "worker_count", "cursor_configs": […], "total_items"}.
+func (t *template) batches(d int, outcome []byte) (b branching, err error) {
+	if outcome == nil {
+		return branching{workers: t.idleWorkers(d)}, nil
+	}
+	o, err := readOutcome(batchMember, outcome)
+	if err != nil {
+		return b, err
+	}
+	switch o.kind {
+	case "no_batches":
+		return branching{workers: t.idleWorkers(d)}, nil
+	case "create_batches":
+		return t.cursors(d, o)
+	}
+	return b, fmt.Errorf("%s %.60q is neither no_batches nor create_batches", o.at, o.kind)
+}
+
+// idleWorkers returns the workers that get a placeholder when there are no
+// batches: the one that the step's definition names, else all that depend on
+// it.
+func (t *template) idleWorkers(d int) []int {
+	if w, ok := t.flow.index[t.steps[d].batchWorker]; ok && t.worksFor(w, d) {
+		return []int{w}
+	}
+	var all []int
+	for _, c := range t.flow.children[d] {
+		if t.worksFor(c, d) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// worksFor reports whether w is a batch_worker step that depends on the batchable step d.
+func (t *template) worksFor(w, d int) bool {
+	return t.steps[w].kind == stepBatchWorker && slices.Contains(t.flow.parents[w], d)
+}
+
+// cursors reads the batches of a create_batches outcome.
+func (t *template) cursors(d int, o outcomeObject) (b branching, err error) {
+	worker, err := t.workerNamed(d, o.member("worker_template_name"))
+	if err != nil {
+		return b, err
+	}
+	b.workers = []int{worker}
+	list := o.member("cursor_configs")
+	if list == nil || jsonKind(list) != '[' {
+		return b, fmt.Errorf("%s.cursor_configs must be a list, one for each worker", batchMember)
+	}
+	eachElement(list, func(e []byte) bool {
+		b.cursors = append(b.cursors, e)
+		return true
+	})
+	for _, name := range []string{"worker_count", "total_items"} {
+		if raw := o.member(name); raw != nil {
+			n, ok := jsonInt(raw)
+			if !ok || n < 0 {
+				return b, fmt.Errorf("%s", wrongKind(batchMember+"."+name, raw, "an integer from 0"))
+			}
+			if name == "worker_count" && n != int64(len(b.cursors)) {
+				return b, fmt.Errorf("%s.worker_count is %d, and there are %d cursor_configs", batchMember, n, len(b.cursors))
+			}
+		}
+	}
+	if len(b.cursors) > maxInstances {
+		return b, fmt.Errorf("%s asks for %d workers, more than %d", batchMember, len(b.cursors), maxInstances)
+	}
+	return b, nil
+}
+
+// workerNamed returns the batch_worker step of a name, or the one that the
+// step's definition names if none is given.
+func (t *template) workerNamed(d int, raw []byte) (int, error) {
+	name := t.steps[d].batchWorker
+	if raw != nil {
+		var ok bool
+		if name, ok = jsonString(raw); !ok {
+			return 0, fmt.Errorf("%s", wrongKind(batchMember+".worker_template_name", raw, "a name"))
+		}
+	}
+	w, ok := t.flow.index[name]
+	switch {
+	case name == "":
+		return 0, fmt.Errorf("%s.worker_template_name is missing", batchMember)
+	case !ok:
+		return 0, fmt.Errorf("%s.worker_template_name: the template has no step %.120q", batchMember, name)
+	case t.steps[w].kind != stepBatchWorker:
+		return 0, fmt.Errorf("%s.worker_template_name: step %q is not a batch_worker", batchMember, name)
+	case !t.worksFor(w, d):
+		return 0, fmt.Errorf("%s.worker_template_name: step %q does not depend on the batchable step %q",
+			batchMember, name, t.steps[d].name)
+	}
+	return w, nil
+}
+
+// outcomeObject is an outcome with its type.
+type outcomeObject struct {
+	kind string
+	at   string // the path of kind
+	data []byte
+}
+
+// readOutcome reads an outcome: an object, or its type alone.
+func readOutcome(name string, data []byte) (o outcomeObject, err error) {
+	o.at, o.data = name, data
+	kind, want := data, "an object or a word"
+	if jsonKind(data) == '{' {
+		o.at, want = name+".type", "a word"
+		if kind = o.member("type"); kind == nil {
+			return o, fmt.Errorf("%s is missing", o.at)
+		}
+	}
+	var ok bool
+	if o.kind, ok = jsonString(kind); !ok {
+		return o, fmt.Errorf("%s", wrongKind(o.at, kind, want))
+	}
+	return o, nil
+}
+
+// member returns a member of the outcome; nil if it is absent or null.
+func (o outcomeObject) member(name string) []byte {
+	if raw := objectMember(o.data, name); raw != nil && jsonKind(raw) != 'n' {
+		return raw
+	}
+	return nil
+}

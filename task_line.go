@@ -1,0 +1,356 @@
+package main
+
+// A whole task as one line of JSON: the form of an ended task in memory, and of
+// every task in the snapshot.
+//
+//	{"task":"…","state":"complete","created":…,"updated":…,"completed":…,"template":"…","seq":7,"last":12,
+//	 "steps":{"complete":4},"log":[{record},…]}
+//
+// A task with entries in the dead letter queue has, before its log,
+//
+//	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
+//
+// and a task with steps that its template does not declare has "last_id", the
+// greatest id of those. Everything before the log can be read without it.
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+)
+
+// A whole task as one line of JSON: the form of an ended task in memory, and of
+// every task in the snapshot.
+//
+//	{"task":"…","state":"complete","created":…,"updated":…,"completed":…,"template":"…","seq":7,"last":12,
+//	 "steps":{"complete":4},"log":[{record},…]}
+//
+// A task with entries in the dead letter queue has, before its log,
+//
+//	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
+//
+// and a task with steps that its template does not declare has "last_id", the
+// greatest id of those. Everything before the log can be read without it.
+
+const taskHead = `{"task":"`
+
+// taskHeader is the part of a line that can be read without applying its log.
+type taskHeader struct {
+	id        uuid
+	state     taskState
+	created   instant
+	updated   instant
+	completed instant
+	template  string // its hash
+	seq       uint64
+	lastSeq   uint64
+	counts    [stepStates]int
+	dead      []letterHeader
+	lastID    uuid   // greatest id of a step that the template does not declare; zero without one
+	log       []byte // JSON array of records; a slice of the line
+}
+
+// sumLength is the length of `,"sum":"xxxxxxxx"}`, the end of a line on disk.
+const sumLength = 18
+
+func (h *taskHeader) members(c *memberCoder) {
+	c.id("task", &h.id)
+	word(c, "state", &h.state, taskStateNames[:])
+	nonzero(c, "created", &h.created)
+	nonzero(c, "updated", &h.updated)
+	nonzero(c, "completed", &h.completed)
+	c.text("template", &h.template)
+	nonzero(c, "seq", &h.seq)
+	nonzero(c, "last", &h.lastSeq)
+	var in memberCoder
+	if c.enter("steps", true, &in) {
+		for s := range h.counts {
+			nonzero(&in, stepStateNames[s], &h.counts[s])
+		}
+		c.leave(&in)
+	}
+	h.letters(c)
+	c.id("last_id", &h.lastID)
+}
+
+// letters are the entries in the dead letter queue, left out if there are none.
+func (h *taskHeader) letters(c *memberCoder) {
+	if c.reading {
+		c.eachElement("dlq", func(raw []byte) {
+			var in memberCoder
+			in.second = c.second
+			in.open(raw)
+			h.dead = append(h.dead, letterHeader{})
+			h.dead[len(h.dead)-1].members(&in)
+			c.leave(&in)
+		})
+		return
+	}
+	for i := range h.dead {
+		if i == 0 {
+			c.b = appendName(c.b, "dlq")
+		}
+		in := memberCoder{b: append(c.b, "[,"[min(i, 1)], '{')}
+		h.dead[i].members(&in)
+		c.leave(&in)
+	}
+	if len(h.dead) > 0 {
+		c.b = append(c.b, ']')
+	}
+}
+
+func (l *letterHeader) members(c *memberCoder) {
+	nonzero(c, "seq", &l.seq)
+	nonzero(c, "at", &l.at)
+	word(c, "reason", &l.reason, dlqReasonWords[:])
+	word(c, "state", &l.state, taskStateNames[:])
+	word(c, "status", &l.status, dlqStatusWords[:])
+	nonzero(c, "resolved", &l.resolved)
+}
+
+// header returns the task's header, without its log.
+func (t *task) header() taskHeader {
+	h := taskHeader{
+		id: t.id, state: t.state, created: t.created, updated: t.updated, completed: t.completed,
+		template: t.tpl.hash, seq: t.seq, lastSeq: t.lastSeq, counts: t.counts, dead: t.letterHeaders(),
+	}
+	if t.plan != nil {
+		h.lastID = t.plan.lastID()
+	}
+	return h
+}
+
+// appendTaskLine appends the line, without a checksum.
+func (t *task) appendTaskLine(b []byte) []byte {
+	h, c := t.header(), memberCoder{b: append(b, '{')}
+	h.members(&c)
+	b = append(append(c.b, `,"log":[`...), t.log...)
+	return append(b, ']', '}')
+}
+
+// lineID returns the id of the task in a line.
+func lineID(line []byte) (uuid, bool) {
+	if len(line) < len(taskHead)+36 {
+		return uuid{}, false
+	}
+	return parseUUID(line[len(taskHead) : len(taskHead)+36])
+}
+
+// lineNumber returns the number after a name of the line, which is one of its header: no
+// text from outside comes before it. It returns 0 if there is none.
+func lineNumber(line []byte, name string) (n uint64) {
+	for _, c := range line[max(bytes.Index(line, []byte(name)), 0):][min(len(name), len(line)):] {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	return n
+}
+
+// taskMember is the length of `"task":"…"`, with which the members of a record
+// about a task begin.
+const taskMember = 45
+
+// appendLog adds a record to the task's own log, which leaves out the task's id.
+// The members are those of appendRecordMembers.
+func (t *task) appendLog(seq uint64, members []byte) {
+	if len(t.log) > 0 {
+		t.log = append(t.log, ',')
+	}
+	t.log = strconv.AppendUint(append(t.log, `{"seq":`...), seq, 10)
+	t.log = append(append(t.log, members[taskMember:]...), '}')
+}
+
+// compactLog removes superseded checkpoints from the task's log, once they are half of it or
+// the task is over: of each step the newest one stays, and of the deliveries that ended with
+// the others nothing. A replay gives the same task.
+func (t *task) compactLog() {
+	if t.superseded == 0 || !t.state.ended() && t.superseded < len(t.log)/2 {
+		return
+	}
+	t.superseded = 0
+	dropped := supersededIn(t.log)
+	kept := make([]byte, 0, len(t.log))
+	n := 0
+	eachLogEntry(t.log, func(entry []byte) {
+		if !dropped[n] {
+			if len(kept) > 0 {
+				kept = append(kept, ',')
+			}
+			kept = append(kept, entry...)
+		}
+		n++
+	})
+	t.log = kept
+}
+
+// supersededIn returns the entries of a log, by number, that belong to superseded checkpoints.
+func supersededIn(log []byte) map[int]bool {
+	dropped := map[int]bool{}
+	begun, newest := map[int64][]int{}, map[int64][]int{} // by step: entries of its delivery, of its newest checkpoint
+	n := 0
+	eachLogEntry(log, func(entry []byte) {
+		step, _ := jsonInt(objectMember(entry, "step"))
+		kind, _ := jsonString(objectMember(entry, "kind"))
+		switch kind {
+		case recStarted.String(), recClaimed.String():
+			begun[step] = []int{n}
+		case recExtended.String():
+			begun[step] = append(begun[step], n)
+		case recCheckpoint.String():
+			for _, i := range newest[step] {
+				dropped[i] = true
+			}
+			newest[step], begun[step] = append(begun[step], n), nil
+		case recAdjusted.String(), recLate.String(), recDLQUpdate.String():
+		default:
+			begun[step] = nil
+		}
+		n++
+	})
+	return dropped
+}
+
+// eachLogEntry calls f for each record of a log.
+func eachLogEntry(log []byte, f func(entry []byte)) {
+	for i := skipJSONSpace(log, 0); i < len(log); {
+		end := skipJSONValue(log, i)
+		f(log[i:end:end])
+		i = skipJSONSpace(log, min(skipJSONSpace(log, end)+1, len(log)))
+	}
+}
+
+// cutSum removes the checksum from a checked line of the snapshot, in place.
+func cutSum(line []byte) []byte {
+	line = bytes.TrimRight(line, "\n")
+	line[len(line)-sumLength] = '}'
+	return line[:len(line)-sumLength+1]
+}
+
+// readTaskHeader reads a line's members and keeps its log as it is.
+func readTaskHeader(line []byte) (h taskHeader, err error) {
+	var c memberCoder
+	for c.again(line) {
+		h = taskHeader{}
+		h.members(&c)
+		c.raw("log", &h.log)
+	}
+	if err = c.err; err == nil && (h.id.isZero() || h.log == nil || h.template == "") {
+		err = fmt.Errorf("a task must have its id, template and log")
+	}
+	return h, err
+}
+
+// readTaskHead is readTaskHeader without scanning the log, whatever its length.
+func readTaskHead(line []byte) (taskHeader, error) {
+	const log = `,"log":`
+	i := bytes.Index(line, []byte(log)) // no text from outside comes before it
+	if i < 0 {
+		return readTaskHeader(line)
+	}
+	h, err := readTaskHeader(append(line[:i:i], log+"[]}"...))
+	h.log = line[i+len(log) : len(line)-1]
+	return h, err
+}
+
+// keys returns the task's identity and the mark of the request that created it;
+// zero for none. They were checked when they were read or made.
+func (h *taskHeader) keys() (identity identityKey, request requestMark) {
+	eachElement(h.log, func(e []byte) bool {
+		eachMemberBytes(e, func(key, value []byte) bool {
+			switch string(key) {
+			case "identity":
+				hex.Decode(identity[:], value[1:len(value)-1])
+			case "request":
+				mark := value[1 : len(value)-1]
+				hex.Decode(request.body[:], mark[2*len(request.key):])
+				hex.Decode(request.key[:], mark[:2*len(request.key)])
+			}
+			return true
+		})
+		return false
+	})
+	return identity, request
+}
+
+// creationRecord returns the first record of the task's log.
+func (h *taskHeader) creationRecord() (r *record, err error) {
+	eachElement(h.log, func(e []byte) bool {
+		r, err = decodeRecord(e)
+		return false
+	})
+	if err == nil && (r == nil || r.kind != recCreated) {
+		err = fmt.Errorf("task %s: its log does not begin with its creation", h.id)
+	}
+	return r, err
+}
+
+// replayer is an observer of a replay: it is also told each record before the
+// record is applied.
+type replayer interface {
+	observer
+	startRecord(t *task, r *record)
+}
+
+// replay rebuilds the task by applying its log.
+func (h *taskHeader) replay(tpl *template, obs replayer) (*task, error) {
+	return replayRecords(h.id, tpl, h.log[1:len(h.log)-1:len(h.log)-1], obs)
+}
+
+// replayRecords rebuilds a task by applying its records, which are separated by commas.
+func replayRecords(id uuid, tpl *template, log []byte, obs replayer) (t *task, err error) {
+	n := 0
+	for i := skipJSONSpace(log, 0); i < len(log) && err == nil; n++ {
+		end := skipJSONValue(log, i)
+		t, err = t.replayed(id, tpl, log[i:end:end], obs)
+		i = skipJSONSpace(log, min(skipJSONSpace(log, end)+1, len(log)))
+	}
+	if err != nil {
+		err = &logError{n - 1, err}
+	} else if t == nil {
+		err = fmt.Errorf("its log is empty")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", id, err)
+	}
+	t.log = log
+	return t, nil
+}
+
+// replayed returns the task after one more record; it is nil before the first.
+func (t *task) replayed(id uuid, tpl *template, text []byte, obs replayer) (*task, error) {
+	r, err := decodeRecord(text)
+	if err != nil {
+		return nil, err
+	}
+	r.task = id
+	if t == nil {
+		if r.kind != recCreated {
+			return nil, fmt.Errorf("its log does not begin with its creation")
+		}
+		t = newTask(r, tpl)
+	}
+	obs.startRecord(t, r)
+	return t, t.apply(r, obs)
+}
+
+// unobserved is the observer of a replay whose transitions nobody needs.
+type unobserved struct{}
+
+func (unobserved) startRecord(*task, *record) {}
+
+func (unobserved) taskMoved(*task, taskState, taskState, instant) {}
+
+func (unobserved) stepMoved(*task, int, stepState, stepState, instant) {}
+
+// logError is an error about one record of a task's log.
+type logError struct {
+	at  int
+	err error
+}
+
+func (e *logError) Error() string { return fmt.Sprintf("log[%d]: %v", e.at, e.err) }
+
+func (e *logError) Unwrap() error { return e.err }

@@ -1,0 +1,306 @@
+package main
+
+// The normalized form of a template, and reading it back: the JSON that is hashed and stored.
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// templateForm is the normalized form of a template, without members that the
+// program does not use. Its byte slices are parts of the text it was read from.
+type templateForm struct {
+	namespace, name, version string
+	description              *string
+	strategy                 identityStrategy
+	defaultContext           []byte
+	inputSchema              []byte
+	lifecycle                *lifecycle
+	steps                    []stepForm
+}
+
+func (f *templateForm) places() []place {
+	return []place{
+		{"namespace_name", &f.namespace},
+		{"name", &f.name},
+		{"version", &f.version},
+		{"description", &f.description},
+		{"identity_strategy", &f.strategy},
+		{"default_context", &f.defaultContext},
+		{"input_schema", &f.inputSchema},
+		{"lifecycle", f.readLifecycle},
+		{"steps", f.readSteps},
+	}
+}
+
+func (f *templateForm) readLifecycle(data []byte) error {
+	if jsonKind(data) == 'n' {
+		return nil
+	}
+	f.lifecycle = new(lifecycle)
+	return readForm(data, f.lifecycle.places())
+}
+
+func (f *templateForm) readSteps(data []byte) (err error) {
+	if !eachElement(data, func(raw []byte) bool {
+		s := stepForm{
+			kind: stepStandard, timeoutSeconds: 30, retry: retryPolicy{true, 3, backoffExponential, 1000, 30000},
+		}
+		err = readForm(raw, s.places())
+		f.steps = append(f.steps, s)
+		return err == nil
+	}) && jsonKind(data) != 'n' {
+		err = errors.New("not a list")
+	}
+	return err
+}
+
+// stepForm is one step of a templateForm.
+type stepForm struct {
+	name, kind     string
+	description    *string
+	handler        []byte
+	dependencies   []byte // names of steps
+	retry          retryPolicy
+	timeoutSeconds int
+	resultSchema   []byte
+	batchConfig    []byte // an object; nil or null for none
+	publishes      []publishedEvent
+}
+
+func (s *stepForm) places() []place {
+	return []place{
+		{"name", &s.name},
+		{"type", &s.kind},
+		{"description", &s.description},
+		{"handler", &s.handler},
+		{"dependencies", &s.dependencies},
+		{"retry", func(data []byte) error { return readForm(data, s.retry.places()) }},
+		{"timeout_seconds", &s.timeoutSeconds},
+		{"result_schema", &s.resultSchema},
+		{"batch_config", &s.batchConfig},
+		{"publishes_events", s.readPublished},
+	}
+}
+
+func (s *stepForm) readPublished(data []byte) (err error) {
+	eachElement(data, func(raw []byte) bool {
+		p := publishedEvent{condition: "success", mode: "durable"}
+		err = readForm(raw, p.places())
+		s.publishes = append(s.publishes, p)
+		return err == nil
+	})
+	return err
+}
+
+// eachDependency calls f with the name of each step that this one depends on, until f refuses
+// one. A dense graph has a million of them, which need not become strings.
+func (s *stepForm) eachDependency(f func(name []byte) bool) (err error) {
+	list, i := s.dependencies, 1
+	if kind := jsonKind(list); kind == 0 || kind == 'n' {
+		return nil
+	} else if kind != '[' {
+		return errors.New("has dependencies that are no list")
+	}
+	for i = skipJSONSpace(list, i); list[i] != ']'; {
+		end := skipJSONValue(list, i)
+		if raw := list[i:end]; raw[0] != '"' || !f(unescapeJSON(raw)) {
+			return fmt.Errorf("cannot depend on %s", raw)
+		}
+		if i = skipJSONSpace(list, end); list[i] == ',' {
+			i = skipJSONSpace(list, i+1)
+		}
+	}
+	return nil
+}
+
+func (p *retryPolicy) places() []place {
+	return []place{
+		{"retryable", &p.Retryable},
+		{"max_attempts", &p.MaxAttempts},
+		{"backoff", &p.Backoff},
+		{"backoff_base_ms", &p.BaseMS},
+		{"max_backoff_ms", &p.MaxMS},
+	}
+}
+
+func (l *lifecycle) places() []place {
+	return []place{
+		{"max_duration_minutes", &l.MaxDurationMinutes},
+		{"max_waiting_for_dependencies_minutes", &l.MaxWaitingForDependenciesMinutes},
+		{"max_waiting_for_retry_minutes", &l.MaxWaitingForRetryMinutes},
+		{"max_steps_in_process_minutes", &l.MaxStepsInProcessMinutes},
+		{"staleness_action", &l.StalenessAction},
+	}
+}
+
+// handlerForm is the handler of a stepForm.
+type handlerForm struct {
+	callable, method string
+	resolver         *string
+	initialization   []byte
+}
+
+func (h *handlerForm) places() []place {
+	return []place{
+		{"callable", &h.callable},
+		{"method", &h.method},
+		{"resolver", &h.resolver},
+		{"initialization", &h.initialization},
+	}
+}
+
+// templateFromNormalized reads template.json back: json, hash and fields are the
+// same. It checks the shape but not the rules for new templates, so that it can
+// read every template that was ever accepted.
+func templateFromNormalized(data []byte) (*template, error) {
+	text := bytes.Clone(data)
+	if err := checkJSON(text); err != nil {
+		return nil, err
+	}
+	f := &templateForm{strategy: strategyStrict, defaultContext: []byte("{}")}
+	if err := readForm(text, f.places()); err != nil {
+		return nil, err
+	}
+	t := &template{
+		namespace: f.namespace, name: f.name, version: f.version, description: f.description, strategy: f.strategy,
+		defaultContext: f.defaultContext, lifecycle: f.lifecycle, json: text, steps: make([]stepTemplate, len(f.steps)),
+		shownJSON: redact(text), input: newSchemaSource("input_schema", f.inputSchema),
+	}
+	var ok bool
+	if t.semver, ok = parseSemver(t.version); !ok || t.namespace == "" || t.name == "" {
+		return nil, errors.New("no namespace, no name or no valid version")
+	}
+	sum := sha256.Sum256(text)
+	t.hash = hex.EncodeToString(sum[:16])
+	for i := range f.steps {
+		s, err := f.steps[i].step()
+		if err != nil {
+			return nil, err
+		}
+		s.id = stableID(t.namespace, t.name, t.version, s.name)
+		path := templateItemPath("steps", i)
+		s.result = newSchemaSource(path+".result_schema", s.resultSchema)
+		for n := range s.publishes {
+			p := &s.publishes[n]
+			p.payload = newSchemaSource(templateItemPath(path+".publishes_events", n)+".schema", p.schema)
+		}
+		t.steps[i] = s
+		t.dynamic = t.dynamic || s.kind != stepStandard
+		t.publishes = t.publishes || s.publishes != nil
+	}
+	if err := checkObject(t.defaultContext); err != nil {
+		return nil, err
+	}
+	return t, t.link(f.steps)
+}
+
+// step returns the step, without parents and children.
+func (f *stepForm) step() (stepTemplate, error) {
+	h := handlerForm{initialization: []byte("{}")}
+	if f.handler != nil {
+		if err := readForm(f.handler, h.places()); err != nil {
+			return stepTemplate{}, err
+		}
+	}
+	s := stepTemplate{
+		name: f.name, kind: f.kind, description: f.description,
+		callable: h.callable, shown: redactName(h.callable), method: h.method, resolver: h.resolver,
+		handler: f.handler, config: h.initialization, resultSchema: f.resultSchema,
+		retry: f.retry, timeoutSeconds: f.timeoutSeconds, publishes: f.publishes,
+	}
+	s.handed = appendHanded(nil, &s)
+	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
+	s.batchWorker = cmp.Or(
+		templateText(f.batchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
+	if s.resultSchema != nil {
+		if err := checkObject(s.resultSchema); err != nil {
+			return s, err
+		}
+	}
+	return s, checkObject(s.config)
+}
+
+// appendHanded appends a handler with its callable, redacted, and with the method and the
+// resolver that the template gives.
+func appendHanded(dst []byte, s *stepTemplate) []byte {
+	o := jsonWriter{b: append(dst, '{')}
+	o.text("callable", s.shown)
+	if s.method != "" {
+		o.text("method", s.method)
+	}
+	if s.resolver != nil {
+		o.text("resolver", *s.resolver)
+	}
+	return append(o.b, '}')
+}
+
+func checkObject(data []byte) error {
+	if data[0] != '{' {
+		return fmt.Errorf("%s where an object is expected", templateValueKind(data))
+	}
+	return nil
+}
+
+func (b *batchPolicy) places() []place {
+	return []place{{"parallelism", &b.parallelism}, {"failure_strategy", &b.failureStrategy}}
+}
+
+// Reading the normalized form back.
+
+// place is where a member of an object goes: a *[]byte gets its text, a function reads it, and any
+// other pointer is for encoding/json.
+type place struct {
+	name string
+	at   any
+}
+
+// readForm reads an object, or null, from valid JSON. Reading all of it with encoding/json would read
+// "Name" as "name" and scan the dependencies of a dense graph four times.
+func readForm(data []byte, places []place) (err error) {
+	if !eachMemberBytes(data, func(key, value []byte) bool {
+		i := slices.IndexFunc(places, func(p place) bool { return p.name == string(key) })
+		if i < 0 {
+			return true
+		}
+		switch at := places[i].at.(type) {
+		case *[]byte:
+			*at = value
+		case func([]byte) error:
+			err = at(value)
+		default:
+			err = readPlain(value, at)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", key, err)
+		}
+		return err == nil
+	}) && jsonKind(data) != 'n' {
+		err = checkObject(data)
+	}
+	return err
+}
+
+// readPlain is json.Unmarshal, and faster for what every step has.
+func readPlain(value []byte, at any) error {
+	switch at := at.(type) {
+	case *string:
+		if value[0] == '"' {
+			*at = string(unescapeJSON(value))
+			return nil
+		}
+	case *int:
+		if n, err := strconv.Atoi(string(value)); err == nil {
+			*at = n
+			return nil
+		}
+	}
+	return json.Unmarshal(value, at)
+}

@@ -1,0 +1,281 @@
+package main
+
+// The keyword format of JSON Schema: which formats of texts are checked, and how.
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+func compileFormat(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
+	name := c.text(at, raw)
+	valid := schemaFormats[name]
+	switch {
+	case name == "idn-hostname":
+		c.problem(at, "the format idn-hostname is not supported")
+	case valid == nil:
+		c.warnings = append(c.warnings, inputProblem{Field: at.path,
+			Message: fmt.Sprintf("the format %q is not known, and not checked", clippedText(name))})
+	default:
+		s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
+			return n.kind != '"' || valid(n.text) || v.misfit(n, "want the format "+name)
+		})
+	}
+}
+
+// The formats of texts that schemas name, and their patterns.
+
+// schemaFormats holds the checked formats; docs/templates.md lists them.
+var schemaFormats = map[string]func(s string) bool{
+	"date-time": validDateTime, "date": validDate, "time": validTime, "duration": matching(durationSyntax),
+	"email": validEmail(emailSyntax("")), "idn-email": validEmail(emailSyntax(`\x{80}-\x{10FFFF}`)),
+	"hostname": validHostname, "ipv4": validIPv4, "ipv6": validIPv6,
+	"uri": validURI("", "", true), "uri-reference": validURI("", "", false),
+	"iri": validURI(iriChars, iriPrivate, true), "iri-reference": validURI(iriChars, iriPrivate, false),
+	"uri-template": matching(uriTemplateSyntax), "uuid": matching(uuidSyntax), "regex": validPattern,
+	"json-pointer":          matching(compiled(`^` + pointerSyntax + `$`)),
+	"relative-json-pointer": matching(compiled(`^(?:0|[1-9][0-9]*)(?:#|` + pointerSyntax + `)$`)),
+}
+
+const (
+	pointerSyntax = `(?:/(?:[^~/]|~[01])*)*`
+	percentSyntax = `%[0-9A-Fa-f]{2}`
+	iriPrivate    = `\x{E000}-\x{F8FF}\x{F0000}-\x{FFFFD}\x{100000}-\x{10FFFD}`
+	iriChars      = `\x{A0}-\x{D7FF}\x{F900}-\x{FDCF}\x{FDF0}-\x{FFEF}\x{10000}-\x{1FFFD}\x{20000}-\x{2FFFD}` +
+		`\x{30000}-\x{3FFFD}\x{40000}-\x{4FFFD}\x{50000}-\x{5FFFD}\x{60000}-\x{6FFFD}\x{70000}-\x{7FFFD}` +
+		`\x{80000}-\x{8FFFD}\x{90000}-\x{9FFFD}\x{A0000}-\x{AFFFD}\x{B0000}-\x{BFFFD}\x{C0000}-\x{CFFFD}` +
+		`\x{D0000}-\x{DFFFD}\x{E1000}-\x{EFFFD}`
+	templateVariable = `(?:\w|` + percentSyntax + `)(?:\.?(?:\w|` + percentSyntax + `))*(?::[1-9][0-9]{0,3}|\*)?`
+)
+
+var (
+	dateSyntax     = compiled(`^(\d{4})-(\d{2})-(\d{2})$`)
+	timeSyntax     = compiled(`^(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:[zZ]|([+-])(\d{2}):(\d{2}))$`)
+	durationSyntax = compiled(`^P(?:\d+W|(?:\d+D|\d+M(?:\d+D)?|\d+Y(?:\d+M(?:\d+D)?)?)(?:T` + durationTime + `)?|T` +
+		durationTime + `)$`)
+	uuidSyntax        = compiled(`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	uriTemplateSyntax = compiled(`^(?:[^\x00-\x20\x7f-\x{9f}"%<>\\^` + "`" + `{|}]|` + percentSyntax +
+		`|\{[+#./;?&=,!@|]?` + templateVariable + `(?:,` + templateVariable + `)*\})*$`)
+	futureAddressSyntax = compiled(`^[vV][0-9A-Fa-f]+\.[\w.~!$&'()*+,;=:-]+$`)
+)
+
+const durationTime = `(?:\d+S|\d+M(?:\d+S)?|\d+H(?:\d+M(?:\d+S)?)?)`
+
+// matching returns the check of a format that a pattern describes.
+func matching(syntax func() *regexp.Regexp) func(s string) bool {
+	return func(s string) bool { return syntax().MatchString(s) }
+}
+
+func validDate(s string) bool {
+	_, err := time.Parse(time.DateOnly, s)
+	return err == nil && dateSyntax().MatchString(s)
+}
+
+// validTime reports whether s is a time of RFC 3339. A leap second is at the end of a day
+// in UTC.
+func validTime(s string) bool {
+	m := timeSyntax().FindStringSubmatch(s)
+	if m == nil {
+		return false
+	}
+	number := func(i int) int { n, _ := strconv.Atoi(m[i]); return n }
+	hour, minute, second, offset := number(1), number(2), number(3), number(5)*60+number(6)
+	if hour > 23 || minute > 59 || second > 60 || number(5) > 23 || number(6) > 59 {
+		return false
+	}
+	if m[4] == "+" {
+		offset = -offset
+	}
+	return second < 60 || (hour*60+minute+offset+2*24*60)%(24*60) == 24*60-1
+}
+
+func validDateTime(s string) bool {
+	return len(s) > 10 && s[10]|0x20 == 't' && validDate(s[:10]) && validTime(s[11:])
+}
+
+func validIPv4(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Is4()
+}
+
+func validIPv6(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Is6() && a.Zone() == ""
+}
+
+// emailSyntax returns the form of an address, with further characters. Its groups are the
+// local part, the domain, and an address in brackets.
+func emailSyntax(further string) func() *regexp.Regexp {
+	atom := "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + further + "-]+"
+	quoted := `"(?:[ !#-\[\]-~` + further + `]|\\[ -~])*"`
+	label := `[A-Za-z0-9` + further + `](?:[A-Za-z0-9` + further + `-]*[A-Za-z0-9` + further + `])?`
+	return compiled(`^(` + atom + `(?:\.` + atom + `)*|` + quoted + `)@(?:(` + label + `(?:\.` + label +
+		`)*)|\[(.*)\])$`)
+}
+
+func validEmail(syntax func() *regexp.Regexp) func(s string) bool {
+	return func(s string) bool {
+		m := syntax().FindStringSubmatch(s)
+		if m == nil || len(m[1]) > 64 || len(m[2]) > 253 {
+			return false
+		}
+		v6, isV6 := strings.CutPrefix(m[3], "IPv6:")
+		return m[2] != "" || isV6 && validIPv6(v6) || validIPv4(m[3])
+	}
+}
+
+// validURI checks the syntax of RFC 3986 with further characters, which RFC 3987 has.
+func validURI(further, private string, absolute bool) func(s string) bool {
+	chars := `[\w.~!$&'()*+,;=` + further
+	segment := `(?:` + chars + `:@-]|` + percentSyntax + `)`
+	rest := `(?:/` + segment + `*)*`
+	under := `//(?:(?:` + chars + `:-]|` + percentSyntax + `)*@)?(?:\[([^\]]*)\]|(?:` + chars + `-]|` + percentSyntax +
+		`)*)(?::[0-9]*)?` + rest + `|/(?:` + segment + `+` + rest + `)?`
+	path := `[A-Za-z][A-Za-z0-9+.-]*:(?:` + under + `|` + segment + `+` + rest + `|)`
+	if !absolute {
+		path = `(?:` + path + `|(?:` + under + `|(?:` + chars + `@-]|` + percentSyntax + `)+` + rest + `|))`
+	}
+	tail := func(further string) string {
+		return `(?:` + chars + further + `:@/?-]|` + percentSyntax + `)*`
+	}
+	syntax := compiled(`^` + path + `(?:\?` + tail(private) + `)?(?:#` + tail("") + `)?$`)
+	return func(s string) bool {
+		m := syntax().FindStringSubmatch(s)
+		if m == nil {
+			return false
+		}
+		inBrackets := strings.Join(m[1:], "")
+		return inBrackets == "" && !strings.Contains(s, "[]") || validIPv6(inBrackets) ||
+			futureAddressSyntax().MatchString(inBrackets)
+	}
+}
+
+// validHostname checks the syntax of RFC 1123, and that labels in Punycode stand for what
+// RFC 5891 allows.
+func validHostname(s string) bool {
+	if len(s) > 253 || !utf8.ValidString(s) || len(s) != utf8.RuneCountInString(s) {
+		return false
+	}
+	for label := range strings.SplitSeq(strings.ToLower(s), ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, hostCharacters) != "" || !plainHyphens(label) {
+			return false
+		}
+		if encoded, ok := strings.CutPrefix(label, "xn--"); ok && !validUnicodeLabel(decodePunycode(encoded)) {
+			return false
+		}
+	}
+	return true
+}
+
+const hostCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-"
+
+func plainHyphens(label string) bool { return label[0] != '-' && label[len(label)-1] != '-' }
+
+// decodePunycode returns the text of RFC 3492, or nil.
+func decodePunycode(s string) []rune {
+	var out []rune
+	if i := strings.LastIndexByte(s, '-'); i >= 0 {
+		out, s = []rune(s[:i]), s[i+1:]
+	}
+	n, at, bias := 128, 0, 72
+	for s != "" {
+		before, weight := at, 1
+		for k := 36; ; k += 36 {
+			if s == "" {
+				return nil
+			}
+			digit := strings.IndexByte("abcdefghijklmnopqrstuvwxyz0123456789", s[0])
+			s = s[1:]
+			if at += digit * weight; digit < 0 || at > 1<<31 {
+				return nil
+			}
+			t := min(max(k-bias, 1), 26)
+			if digit < t {
+				break
+			}
+			weight *= 36 - t
+		}
+		points := len(out) + 1
+		bias = punycodeBias(at-before, points, before == 0)
+		n += at / points
+		if at %= points; n > unicode.MaxRune {
+			return nil
+		}
+		out = slices.Insert(out, at, rune(n))
+		at++
+	}
+	return out
+}
+
+func punycodeBias(delta, points int, first bool) (k int) {
+	delta /= pick(first, 700, 2)
+	for delta += delta / points; delta > 455; k += 36 {
+		delta /= 35
+	}
+	return k + 36*delta/(delta+38)
+}
+
+// viramas has the characters of the combining class 9, after which joiners may be.
+var viramas = []rune("\u094D\u09CD\u0A4D\u0ACD\u0B4D\u0BCD\u0C4D\u0CCD\u0D3B\u0D3C\u0D4D\u0DCA\u0E3A\u0EBA\u0F84" +
+	"\u1039\u103A\u1714\u1734\u17D2\u1A60\u1B44\u1BAA\u1BAB\u1BF2\u1BF3\u2D7F\uA806\uA8C4\uA953\uA9C0\uAAF6\uABED")
+
+// validUnicodeLabel applies the rules of RFC 5892, without those that need the tables of
+// Unicode normalization.
+func validUnicodeLabel(label []rune) bool {
+	text := string(label)
+	if len(label) == 0 || len(text) == len(label) || unicode.IsMark(label[0]) || !plainHyphens(text) ||
+		len(label) > 3 && label[2] == '-' && label[3] == '-' {
+		return false
+	}
+	for i, r := range label {
+		var before, after rune
+		if i > 0 {
+			before = label[i-1]
+		}
+		if i+1 < len(label) {
+			after = label[i+1]
+		}
+		if !validInLabel(r, before, after, text) {
+			return false
+		}
+	}
+	return true
+}
+
+func validInLabel(r, before, after rune, label string) bool {
+	arabicDigit := func(c rune) bool { return '\u0660' <= c && c <= '\u0669' }
+	extendedDigit := func(c rune) bool { return '\u06f0' <= c && c <= '\u06f9' }
+	switch {
+	case r == '-' || strings.ContainsRune("\u00df\u03c2\u06fd\u06fe\u0f0b\u3007", r):
+		return true
+	case r == '\u00b7':
+		return before == 'l' && after == 'l'
+	case r == '\u0375':
+		return unicode.Is(unicode.Greek, after)
+	case r == '\u05f3' || r == '\u05f4':
+		return unicode.Is(unicode.Hebrew, before)
+	case r == '\u30fb':
+		return strings.ContainsFunc(label, func(c rune) bool {
+			return unicode.In(c, unicode.Hiragana, unicode.Katakana, unicode.Han)
+		})
+	case r == '\u200d':
+		return slices.Contains(viramas, before)
+	case r == '\u200c':
+		return slices.Contains(viramas, before) ||
+			unicode.Is(unicode.Arabic, before) && unicode.Is(unicode.Arabic, after)
+	case arabicDigit(r):
+		return !strings.ContainsFunc(label, extendedDigit)
+	case extendedDigit(r):
+		return !strings.ContainsFunc(label, arabicDigit)
+	case strings.ContainsRune("\u0640\u07fa\u302e\u302f\u3031\u3032\u3033\u3034\u3035\u303b", r):
+		return false
+	}
+	return unicode.In(r, unicode.Ll, unicode.Lo, unicode.Lm, unicode.Mn, unicode.Mc, unicode.Nd)
+}

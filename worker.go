@@ -1,0 +1,261 @@
+package main
+
+// The worker role's API: its links, its health, its metrics as JSON, and templates: the
+// list, one template resolved, and whether this worker can run a template.
+
+import "net/http"
+
+// The worker role's API: its links, its health, its metrics as JSON, and templates: the
+// list, one template resolved, and whether this worker can run a template.
+
+// workerAPI is the surface of the worker role.
+type workerAPI struct {
+	*surface
+	*roleHealth
+}
+
+func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
+	a := &workerAPI{newSurface(s, shared, "worker", workerError), workerHealth(s)}
+	a.openapi = shared.document(a.surface, nil)
+	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
+	return a
+}
+
+// links answers at the root with the main paths.
+func (a *workerAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
+	return linksReply(w, r, map[string]string{
+		"templates": "/v1/templates", "health": "/health/ready", "metrics": "/metrics",
+		"openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
+	}), nil
+}
+
+// systemInfoView describes the worker in its health answers.
+type systemInfoView struct {
+	Version                string   `json:"version"`
+	Environment            string   `json:"environment"`
+	UptimeSeconds          int64    `json:"uptime_seconds"`
+	WorkerType             string   `json:"worker_type"`
+	DatabasePoolSize       int      `json:"database_pool_size"`
+	CommandProcessorActive bool     `json:"command_processor_active"`
+	SupportedNamespaces    []string `json:"supported_namespaces"`
+}
+
+// workerHealth returns the health routes of the role, which dates its checks.
+func workerHealth(s *service) *roleHealth {
+	h := &roleHealth{role: "worker", clock: s.clock, workerID: s.workerID, checker: s.health}
+	h.complete = func(v *readyView) {
+		info := systemInfoView{
+			Version: version, Environment: s.cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
+			UptimeSeconds: s.uptimeSeconds(), SupportedNamespaces: s.templates.namespaces(),
+			CommandProcessorActive: s.engine != nil && v.Checks["command_processor"].Status == healthyWord,
+		}
+		v.System = info
+		for name, c := range v.Checks {
+			c.LastChecked = v.Timestamp
+			v.Checks[name] = c
+		}
+	}
+	return h
+}
+
+// Metrics as JSON.
+
+func (a *workerAPI) metricsJSON(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return workerMetricsView{a.figures(), zonedTime(a.svc.clock.now()), a.svc.workerID}, nil
+}
+
+// workerMetric is one metric.
+type workerMetric struct {
+	Value      float64           `json:"value"`
+	MetricType string            `json:"metric_type"` // counter or gauge
+	Labels     map[string]string `json:"labels"`
+	Help       string            `json:"help"`
+}
+
+type workerMetricsView struct {
+	Metrics   map[string]workerMetric `json:"metrics"`
+	Timestamp zonedTime               `json:"timestamp"`
+	WorkerID  string                  `json:"worker_id"`
+}
+
+// figures returns the metrics by name. Those of the engine are missing in a process
+// without one.
+func (a *workerAPI) figures() map[string]workerMetric {
+	s, metrics := a.svc, map[string]workerMetric{}
+	add := func(kind, name string, value float64, help string) {
+		metrics[name] = workerMetric{value, kind, map[string]string{}, help}
+	}
+	add("gauge", "uptime_seconds", float64(s.uptimeSeconds()), "Seconds since the service started.")
+	add("gauge", "database_pool_size", 1, "Writers of the journal.")
+	templates := s.templates.usage()
+	add("gauge", "templates_cached", float64(templates.TotalCached), "Templates registered.")
+	add("counter", "template_cache_hits_total", float64(templates.CacheHits), "Look-ups of registered templates.")
+	add("counter", "template_cache_misses_total", float64(templates.CacheMisses), "Look-ups of unknown templates.")
+	if s.engine == nil {
+		return metrics
+	}
+	f := s.workFigures()
+	add("gauge", "queue_depth", float64(f.queued), "Steps that are ready and wait for a slot.")
+	add("gauge", "handlers_running", float64(f.running), "Attempts in flight in this process.")
+	add("counter", "attempts_succeeded_total", float64(f.attempts[1]), "Step attempts that succeeded.")
+	add("counter", "attempts_failed_total", float64(f.attempts[0]), "Step attempts that failed.")
+	add("counter", "late_results_total", float64(f.late), "Handler results that came too late to count.")
+	return metrics
+}
+
+// eventRouterView counts transitions that went to event streams, which are durable, and domain
+// events by their mode. A routing error is a stream that ended because its reader was too slow,
+// or an event that was withheld because of its schema.
+type eventRouterView struct {
+	TotalRouted        uint64 `json:"total_routed"`
+	DurableRouted      uint64 `json:"durable_routed"`
+	FastRouted         uint64 `json:"fast_routed"`
+	BroadcastRouted    uint64 `json:"broadcast_routed"`
+	FastDeliveryErrors uint64 `json:"fast_delivery_errors"`
+	RoutingErrors      uint64 `json:"routing_errors"`
+}
+
+// eventBusView counts deliveries: the handlers are the subscribers of domain events, and the
+// channels are event streams.
+type eventBusView struct {
+	TotalEventsDispatched  uint64 `json:"total_events_dispatched"`
+	RustHandlerDispatches  uint64 `json:"rust_handler_dispatches"`
+	FFIChannelDispatches   uint64 `json:"ffi_channel_dispatches"`
+	RustHandlerErrors      uint64 `json:"rust_handler_errors"`
+	FFIChannelDrops        uint64 `json:"ffi_channel_drops"`
+	RustSubscriberPatterns uint64 `json:"rust_subscriber_patterns"`
+	RustHandlerCount       uint64 `json:"rust_handler_count"`
+	FFISubscriberCount     uint64 `json:"ffi_subscriber_count"`
+}
+
+type eventMetricsView struct {
+	Router       eventRouterView `json:"router"`
+	InProcessBus eventBusView    `json:"in_process_bus"`
+	CapturedAt   zonedTime       `json:"captured_at"`
+	WorkerID     string          `json:"worker_id"`
+}
+
+// metricsEvents counts transitions, domain events and their deliveries.
+func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
+	if a.svc.store == nil {
+		return v, nil
+	}
+	f, p := a.svc.store.streamFigures(), a.svc.publishedFigures()
+	durable, fast, broadcast := p.published[modeDurable], p.published[modeFast], p.published[modeBroadcast]
+	v.Router = eventRouterView{
+		TotalRouted: f.delivered + durable + fast + broadcast, DurableRouted: f.delivered + durable,
+		FastRouted: fast, BroadcastRouted: broadcast, FastDeliveryErrors: p.fastFailed,
+		RoutingErrors: f.cut + p.withheld,
+	}
+	sent := p.delivered + p.fastDelivered
+	v.InProcessBus = eventBusView{
+		TotalEventsDispatched: f.delivered + sent, RustHandlerDispatches: sent, FFIChannelDispatches: f.delivered,
+		RustHandlerErrors: p.failed + p.fastFailed, FFIChannelDrops: f.cut, RustSubscriberPatterns: uint64(p.patterns),
+		RustHandlerCount: uint64(len(p.subscribers)), FFISubscriberCount: uint64(f.open),
+	}
+	return v, nil
+}
+
+// Templates.
+
+// workerTemplateList is the answer of GET /v1/templates.
+type workerTemplateList struct {
+	SupportedNamespaces []string           `json:"supported_namespaces"`
+	TemplateCount       int                `json:"template_count"` // of all templates, with any filter
+	CacheStats          *templateCacheView `json:"cache_stats"`
+	WorkerCapabilities  []string           `json:"worker_capabilities"`
+	Templates           []templateSummary  `json:"templates"`
+}
+
+func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	withStats, namespace := q.flag("include_cache_stats"), q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	all := a.svc.templates.registry()
+	list := all.listView(namespace)
+	v := workerTemplateList{
+		SupportedNamespaces: a.svc.templates.namespaces(), TemplateCount: list.TotalCount,
+		WorkerCapabilities: a.svc.templates.capabilities(), Templates: list.Templates,
+	}
+	if withStats {
+		stats := a.svc.templates.usage()
+		v.CacheStats = &stats
+		return v, a.holdTemplates(w)
+	}
+	return withTag(w, r, weakTag(all.hash()), v), a.holdTemplates(w)
+}
+
+// workerTemplateDetail is the answer of GET /v1/templates/{namespace}/{name}/{version}.
+type workerTemplateDetail struct {
+	Template        resolvedTemplateView `json:"template"`
+	HandlerMetadata handlerMetadataView  `json:"handler_metadata"`
+	Cached          bool                 `json:"cached"`
+	CacheAgeSeconds int64                `json:"cache_age_seconds"`
+	AccessCount     uint64               `json:"access_count"`
+}
+
+func (a *workerAPI) getTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := a.templateIn(w, r, r.PathValue("version"))
+	if err != nil {
+		return nil, err
+	}
+	e := a.svc.templates.entry(t)
+	return withTag(w, r, weakTag(t.hash), workerTemplateDetail{
+		Template:        resolvedTemplateView{t.shownJSON, a.svc.cfg.Environment, zonedTime(e.since)},
+		HandlerMetadata: t.handlerMetadata(e.since),
+		Cached:          true,
+		CacheAgeSeconds: e.ageSeconds(a.svc.clock.now()),
+		AccessCount:     e.count.Load(),
+	}), nil
+}
+
+// validateTemplate checks the template in the body, or else the registered one.
+func (a *workerAPI) validateTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := bodyRules{optional: true}.read(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(len(body), parsedMemory); err != nil {
+		return nil, err
+	}
+	if len(templateMembers(body)) > 0 {
+		named := templateName{r.PathValue("namespace"), r.PathValue("name")}
+		return a.svc.templates.validateDefinition(body, named, r.PathValue("version")), nil
+	}
+	t, err := a.templateIn(w, r, r.PathValue("version"))
+	if err != nil {
+		return nil, err
+	}
+	return a.svc.templates.validateRegistered(t), nil
+}
+
+// workerConfigView is the answer of the worker role.
+type workerConfigView struct {
+	Metadata   configMetadataView  `json:"metadata"`
+	WorkerID   string              `json:"worker_id"`
+	WorkerType string              `json:"worker_type"`
+	Auth       authConfigView      `json:"auth"`
+	Messaging  messagingConfigView `json:"messaging"`
+	Config     map[string]any      `json:"config"`
+}
+
+// workerSections are the sections of the configuration that the worker role shows.
+var workerSections = []string{"environment", "role", "worker", "web", "templates", "docs", "log"}
+
+func (a *workerAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	all, shown := a.svc.cfg.redacted(), map[string]any{}
+	for _, name := range workerSections {
+		shown[name] = all[name]
+	}
+	return workerConfigView{
+		Metadata:   a.svc.configMetadata(),
+		WorkerID:   a.svc.workerID,
+		WorkerType: workerType,
+		Auth:       authView(&a.svc.cfg.Worker.Web),
+		Messaging:  a.svc.messagingView(),
+		Config:     shown,
+	}, nil
+}

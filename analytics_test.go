@@ -3,30 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 )
-
-// figuresText returns everything that was counted, sorted.
-func figuresText(a *analytics) string { return frozenText(a.freeze()) }
-
-func frozenText(f *frozenFigures) string {
-	var all []string
-	f.writeLines(1, func(line []byte) error {
-		all = append(all, string(line))
-		return nil
-	})
-	f.writeLine(figuresLine{Figures: "whole"}, f.whole, func(line []byte) error {
-		all = append(all, string(line))
-		return nil
-	})
-	slices.Sort(all)
-	return strings.Join(all, "\n")
-}
 
 // story drives steps of outside actors on a virtual clock, record by record, so
 // that every duration is known.
@@ -321,11 +303,6 @@ func TestRecommendationsWithoutTypes(t *testing.T) {
 	}
 }
 
-func performanceOf(s *service, hours int) performanceView {
-	figures, states := s.store.figures()
-	return figures.performance(&states, s.clock.now(), hours)
-}
-
 func bottlenecksOf(s *service, limit, minimum int) bottlenecksView {
 	figures, states := s.store.figures()
 	return figures.bottlenecks(&states, limit, minimum)
@@ -400,65 +377,6 @@ func TestAnalyticsRefuses(t *testing.T) {
 	s.do("POST", "/v1/analytics/performance", "").want(405)
 }
 
-// TestHourEdges creates a task in the last microsecond of an hour and one in the first of the
-// next.
-func TestHourEdges(t *testing.T) {
-	_, y := newStoryServer(t)
-	y.clock.advance(time.Hour - time.Microsecond)
-	y.create("chain")
-	y.clock.advance(time.Microsecond)
-	y.create("chain")
-	for _, tc := range []struct {
-		wait  time.Duration // since the previous one
-		hours int
-		want  uint64
-	}{
-		{0, 1, 2},
-		{time.Hour - time.Microsecond, 1, 2}, // 01:59:59.999999: from 00:00 on
-		{time.Microsecond, 1, 1},             // 02:00: from 01:00 on
-		{0, 2, 2},
-		{time.Hour, 1, 0},
-		{keptHours*time.Hour - 2*time.Hour - time.Microsecond, 720, 2},
-		{time.Microsecond, 720, 1}, // the first is no longer in a kept hour
-		{time.Hour, 720, 0},
-	} {
-		y.clock.advance(tc.wait)
-		figures, _ := y.svc.store.figures()
-		from := hoursAgo(y.clock.now(), tc.hours)
-		if got := figures.total(figureFilter{}, from).counts[tasksCreated]; got != tc.want {
-			t.Errorf("at %s, %d hours: got %d tasks; want %d", y.clock.now().zoned(), tc.hours, got, tc.want)
-		}
-		if v := performanceOf(y.svc, tc.hours); v.TotalTasks != 2 {
-			t.Errorf("at %s: got %d tasks in all; want 2", y.clock.now().zoned(), v.TotalTasks)
-		}
-	}
-	if hourOf(-1) != -1 || hourOf(instant(hourMicros)) != 1 || hourStart(1) != instant(hourMicros) {
-		t.Error("hours do not begin where they should")
-	}
-}
-
-// TestKeptHours creates a task an hour for longer than hours are kept.
-func TestKeptHours(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	_, y := newStoryServer(t)
-	for range keptHours + 100 {
-		y.create("chain")
-		y.clock.advance(time.Hour)
-	}
-	figures, _ := y.svc.store.figures()
-	own := figures.templates[0].own
-	if n := len(own.past) + 1; n != keptHours+1 {
-		t.Errorf("got %d hours; want %d", n, keptHours+1)
-	}
-	if own.all.counts[tasksCreated] != keptHours+100 {
-		t.Errorf("over all time: got %d tasks; want %d", own.all.counts[tasksCreated], keptHours+100)
-	}
-	if v := performanceOf(y.svc, 720); v.TotalTasks != keptHours+100 || v.TasksPerHour != 1 {
-		t.Errorf("got %d tasks, %d per hour; want %d, 1", v.TotalTasks, v.TasksPerHour, keptHours+100)
-	}
-}
-
 // randomStep does one thing that the tables allow, to one of the tasks.
 func (y *story) randomStep(r *rand.Rand, ids []uuid) []uuid {
 	y.t.Helper()
@@ -506,40 +424,6 @@ func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
 	return ids
 }
 
-// TestCountingOrder counts the logs of many tasks in another order than they happened, over
-// more hours than are kept: the figures are the same, even if a reader holds them in between,
-// and those of the reader do not change.
-func TestCountingOrder(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	for seed := range uint64(5) {
-		s := newTestService(t, storyOptions(""))
-		y := newStory(t, s)
-		r := rand.New(rand.NewPCG(seed, 1))
-		y.randomStory(r, nil, 600)
-		all := strings.Split(strings.TrimSpace(lines(s)), "\n")
-		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		a := newAnalytics()
-		var held []*frozenFigures
-		var texts []string
-		for i, line := range all {
-			must(s.store.replayLine([]byte(line), a))(t)
-			if i%10 == 0 {
-				held = append(held, a.freeze())
-				texts = append(texts, frozenText(held[len(held)-1]))
-			}
-		}
-		if got, want := figuresText(a), figuresText(s.store.analytics); got != want {
-			t.Fatalf("seed %d: counted in another order the figures are\n%s\nwant\n%s", seed, got, want)
-		}
-		for i := range held {
-			if frozenText(held[i]) != texts[i] {
-				t.Fatalf("seed %d: figures handed out after %d tasks have changed", seed, i*10)
-			}
-		}
-	}
-}
-
 // TestAnalyticsBesideChanges reads while tasks run: each answer shows a single moment, and none
 // is older than the one before.
 func TestAnalyticsBesideChanges(t *testing.T) {
@@ -573,98 +457,5 @@ func TestAnalyticsBesideChanges(t *testing.T) {
 	}
 	if last != 500 {
 		t.Errorf("got %d tasks in the end; want 500", last)
-	}
-}
-
-func TestHistogramBins(t *testing.T) {
-	last := -1
-	check := func(us int64) {
-		t.Helper()
-		n := binOf(us)
-		lo, hi := binRange(n)
-		if float64(us) < lo || float64(us) >= hi && us < 1<<53 {
-			t.Errorf("%d is in bin %d, from %g to %g", us, n, lo, hi)
-		}
-		if n < last || n > last+1 && last >= 0 {
-			t.Errorf("%d is in bin %d, the one before in %d", us, n, last)
-		}
-		last = n
-	}
-	for us := range int64(1 << 16) {
-		check(us)
-	}
-	for _, us := range []int64{1<<40 - 1, 1 << 40, math.MaxInt64} {
-		last = -1
-		check(us)
-	}
-	if got := binOf(-5); got != 0 {
-		t.Errorf("a negative duration is in bin %d; want 0", got)
-	}
-}
-
-// TestHistogramError compares percentiles with the exact ones.
-func TestHistogramError(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		var h latencyHistogram
-		exact := make([]int64, 1+r.IntN(500))
-		for i := range exact {
-			exact[i] = int64(math.Exp(r.Float64() * 30)) // 1 µs to four months
-			h.observe(exact[i])
-		}
-		slices.Sort(exact)
-		for _, q := range []float64{0, 0.01, 0.5, 0.9, 0.95, 0.99, 1} {
-			want := float64(exact[max(int(math.Ceil(q*float64(len(exact)))), 1)-1])
-			if got := h.quantile(q); math.Abs(got-want) > 0.06*want {
-				t.Fatalf("quantile %g of %d durations: got %g; want %g", q, len(exact), got, want)
-			}
-		}
-		if h.max != exact[len(exact)-1] || h.count != uint64(len(exact)) {
-			t.Fatalf("got %d durations up to %d; want %d up to %d", h.count, h.max, len(exact), exact[len(exact)-1])
-		}
-	}
-}
-
-func TestHistogramSmall(t *testing.T) {
-	var h latencyHistogram
-	if h.quantile(0.5) != 0 || h.mean() != 0 {
-		t.Errorf("of nothing: got %g and %g; want 0", h.quantile(0.5), h.mean())
-	}
-	for _, us := range []int64{3, 5, 15, -1} {
-		h.observe(us)
-	}
-	for q, want := range map[float64]float64{0.25: 0, 0.5: 3, 0.75: 5, 1: 15} {
-		if got := h.quantile(q); got != want {
-			t.Errorf("quantile %g: got %g; want %g", q, got, want)
-		}
-	}
-	if got := h.mean(); got != 23.0/4 {
-		t.Errorf("mean: got %g; want %g", got, 23.0/4)
-	}
-	if got, want := h.distribution([]int64{3, 5, 1000}), []uint64{1, 1, 2, 0}; !slices.Equal(got, want) {
-		t.Errorf("distribution: got %v; want %v", got, want)
-	}
-}
-
-// TestHistogramAdd checks that merging histograms gives the same as counting
-// everything in one.
-func TestHistogramAdd(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	var parts [3]latencyHistogram
-	var whole, sum latencyHistogram
-	for i := range 1000 {
-		us := r.Int64N(1 << (1 + i%40))
-		parts[i%3].observe(us)
-		whole.observe(us)
-	}
-	before := parts[0].clone()
-	for i := range parts {
-		sum.merge(&parts[i])
-	}
-	if !slices.Equal(sum.bins, whole.bins) || sum.count != whole.count || sum.sum != whole.sum || sum.max != whole.max {
-		t.Errorf("got %+v; want %+v", sum, whole)
-	}
-	if !slices.Equal(before.bins, parts[0].bins) {
-		t.Error("adding changed a part")
 	}
 }

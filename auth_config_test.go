@@ -1,237 +1,21 @@
 package main
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
+	"context"
+	"encoding/asn1"
+	"encoding/base64"
+	"fmt"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
-
-// startUp returns the problems and warnings of newAuthenticator.
-func startUp(t *testing.T, role string, set func(c *authConfig)) (problems string, warnings string) {
-	t.Helper()
-	c := defaultConfig().Orchestration.Web.Auth
-	c.Enabled = true
-	c.JWTPublicKey = publicPEM(t, authKeys().rsa)
-	set(&c)
-	log := &logLines{}
-	a, warned, err := newAuthenticator(&c, role, nil, newVirtualClock(authTestNow), log.logger())
-	if err != nil {
-		return err.Error(), strings.Join(warned, "\n")
-	}
-	a.close()
-	return "", strings.Join(warned, "\n")
-}
-
-func TestStartUpChecks(t *testing.T) {
-	t.Parallel()
-	keys := authKeys()
-	short := must(rsa.GenerateKey(rand.Reader, 1024))(t)
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		noError(t, os.WriteFile(dir+"/"+name, []byte(text), 0o600))
-		return dir + "/" + name
-	}
-	good, broken := write("good.pem", publicPEM(t, keys.rsa)), write("broken.pem", "no PEM")
-	long := write("long.pem", publicPEM(t, keys.rsa)+strings.Repeat("x", maxKeyFile))
-	const prefix = "orchestration.web.auth."
-	type config = authConfig
-	for _, tt := range []struct {
-		name              string
-		set               func(c *config)
-		problems, warning string // what they contain; "" for none at all
-	}{
-		{"the defaults and a key", func(c *config) {}, "", ""},
-		{"a key in a file", func(c *config) { c.JWTPublicKey, c.JWTPublicKeyPath = "", good }, "", ""},
-		{"the path beats the inline key", func(c *config) { c.JWTPublicKey, c.JWTPublicKeyPath = "broken", good },
-			"", ""},
-		{"a key on one line", func(c *config) { c.JWTPublicKey = strings.ReplaceAll(c.JWTPublicKey, "\n", `\n`) },
-			"", ""},
-		{"nothing to verify by", func(c *config) { c.JWTPublicKey = "" },
-			prefix + "enabled: there is nothing to verify by", ""},
-		{"disabled, nothing is read", func(c *config) { c.Enabled, c.JWTPublicKeyPath = false, broken }, "", ""},
-		{"disabled, algorithms count", func(c *config) {
-			c.Enabled, c.JWTAllowedAlgorithms = false,
-				[]string{"none"}
-		},
-			prefix + "jwt_allowed_algorithms: none can never be allowed", ""},
-
-		{"a broken file", func(c *config) { c.JWTPublicKeyPath = broken },
-			prefix + "jwt_public_key_path: reading the public key " + broken, ""},
-		{"an absent file", func(c *config) { c.JWTPublicKeyPath = dir + "/absent.pem" }, dir + "/absent.pem", ""},
-		{"a directory", func(c *config) { c.JWTPublicKeyPath = dir }, dir, ""},
-		{"a long file", func(c *config) { c.JWTPublicKeyPath = long }, "too long", ""},
-		{"a broken inline key", func(c *config) { c.JWTPublicKey = "no PEM" },
-			prefix + "jwt_public_key: it is not PEM", ""},
-		{"a private key", func(c *config) { c.JWTPublicKey = privatePEM(t, keys.rsa) }, "it contains a private key",
-			""},
-		{"RSA of 1024 bits", func(c *config) { c.JWTPublicKey = publicPEM(t, short) }, "1024 bits; want 2048", ""},
-		{"a key of another family", func(c *config) { c.JWTPublicKey = publicPEM(t, keys.p256) },
-			prefix + "jwt_allowed_algorithms: none of them belongs to the key", ""},
-		{"the private key beside it", func(c *config) { c.JWTPrivateKey = privatePEM(t, keys.rsa) }, "", ""},
-		{"another private key beside it", func(c *config) { c.JWTPrivateKey = privatePEM(t, keys.rsa2) }, "",
-			"does not belong"},
-		{"a broken private key", func(c *config) { c.JWTPrivateKey = "x" }, prefix + "jwt_private_key", ""},
-
-		{"HS256", func(c *config) { c.JWTAllowedAlgorithms = []string{"RS256", "HS256"} },
-			"HS256 can never be allowed", ""},
-		{"hs512", func(c *config) { c.JWTAllowedAlgorithms = []string{"hs512"} }, "hs512 can never be allowed", ""},
-		{"NONE", func(c *config) { c.JWTAllowedAlgorithms = []string{"NONE"} }, "NONE can never be allowed", ""},
-		{"ES512", func(c *config) { c.JWTAllowedAlgorithms = []string{"ES512"} }, `unknown algorithm "ES512"`, ""},
-		{"no algorithm", func(c *config) { c.JWTAllowedAlgorithms = nil }, "at least one algorithm", ""},
-		{"no issuer", func(c *config) { c.JWTIssuer = "" }, prefix + "jwt_issuer: must not be empty", ""},
-		{"no audience", func(c *config) { c.JWTAudience = "" }, prefix + "jwt_audience: must not be empty", ""},
-		{"no claim", func(c *config) { c.PermissionsClaim = "" }, prefix + "permissions_claim", ""},
-		{"48 hours", func(c *config) { c.JWTTokenExpiryHours = 48 }, "",
-			prefix + "jwt_token_expiry_hours: 48 is outside"},
-		{"a header for something else", func(c *config) { c.APIKeyHeader = "authorization" },
-			prefix + "api_key_header", ""},
-		{"a header with a blank", func(c *config) { c.APIKeyHeader = "X Key" }, prefix + "api_key_header", ""},
-		{"no header", func(c *config) { c.APIKeyHeader = "" }, prefix + "api_key_header", ""},
-		{"a header that is logged", func(c *config) { c.APIKeyHeader = "x-request-id" }, prefix + "api_key_header", ""},
-		{"a header that handlers get", func(c *config) { c.APIKeyHeader = "Traceparent" }, prefix + "api_key_header", ""},
-		{"a header of proxies", func(c *config) { c.APIKeyHeader = "x-forwarded-for" }, prefix + "api_key_header", ""},
-
-		{"JWKS without a URL", jwksAt(""), prefix + "jwks_url: must be an http", ""},
-		{"JWKS from a file", jwksAt("file:///etc/passwd"), prefix + "jwks_url: must be an http", ""},
-		{"JWKS without a host", jwksAt("https:///x"), prefix + "jwks_url: must be an http", ""},
-		{"JWKS over http", jwksAt("http://keys.invalid/x"), "jwks_url: must be https", ""},
-		{"JWKS from loopback", jwksAt("https://127.0.0.1/x"), "jwks_url: the address is loopback", ""},
-		{"JWKS from localhost", jwksAt("https://LocalHost/x"), "jwks_url: the address is loopback", ""},
-		{"JWKS from a metadata service", jwksAt("https://169.254.169.254/x"), "jwks_url: the address is loopback",
-			""},
-		{"JWKS from IPv6 loopback", jwksAt("https://[::1]:8443/x"), "jwks_url: the address is loopback", ""},
-		{"a JWKS that is not used", func(c *config) {
-			c.JWTPublicKey, c.JWKSURL = "",
-				"https://keys.invalid/"
-			withAPIKeys(c)
-		}, "", "jwks_url: not used"},
-
-		{"API keys", withAPIKeys, "", `api_keys[1].permissions: "*" makes it a superuser key`},
-		{"API keys with a typo", withAPIKeys, "",
-			"api_keys[2].permissions: unknown: tasks:raed, nonsense; the key will be refused"},
-		{"API keys, not strict", func(c *config) { withAPIKeys(c); c.StrictValidation = false }, "",
-			"api_keys[3].permissions: unknown: *"},
-		{"API keys alone", func(c *config) { withAPIKeys(c); c.JWTPublicKey = "" }, "", "superuser"},
-		{"no API keys", func(c *config) { c.APIKeysEnabled = true }, prefix + "api_keys_enabled: there are no", ""},
-		{"API keys that are not used", func(c *config) { withAPIKeys(c); c.APIKeysEnabled = false }, "",
-			"api_keys: not used"},
-		{"an empty API key", apiKeyOf(apiKeyConfig{Permissions: []string{"tasks:*"}}),
-			prefix + "api_keys[0].key: is empty", ""},
-		{"an API key with a blank behind", apiKeyOf(apiKeyConfig{Key: "0123456789abcdef ",
-			Permissions: []string{"tasks:*"}}),
-			prefix + "api_keys[0].key: contains characters", ""},
-		{"an API key without permissions", apiKeyOf(apiKeyConfig{Key: "0123456789abcdef"}),
-			prefix + "api_keys[0].permissions: must not be empty", ""},
-		{"an API key twice", func(c *config) { withAPIKeys(c); c.APIKeys = append(c.APIKeys, c.APIKeys[0]) },
-			prefix + "api_keys[4].key: duplicates that of api_keys[0]", "superuser"},
-		{"a short API key", apiKeyOf(apiKeyConfig{Key: "hunter2", Permissions: []string{"tasks:*"}}), "",
-			"api_keys[0].key: it has fewer than 16"},
-
-		{"an authenticator", func(c *config) {
-			c.JWTPublicKey, c.AuthenticatorURL = "",
-				"http://127.0.0.1:9/who"
-		}, "", ""},
-		{"an authenticator and a key", func(c *config) { c.AuthenticatorURL = "http://127.0.0.1:9/who" }, "",
-			"it is the only verifier"},
-		{"an authenticator that would vouch for everybody", func(c *config) {
-			c.JWTPublicKey, c.AuthenticatorURL = "", "http://me:hunter2@127.0.0.1:9/who"
-		}, prefix + "authenticator_url: must not contain user or password", ""},
-		{"an authenticator nowhere", func(c *config) { c.AuthenticatorURL = "who" },
-			prefix + "authenticator_url: must be an http", "only verifier"},
-	} {
-		problems, warnings := startUp(t, "orchestration", tt.set)
-		if !strings.Contains(problems, tt.problems) || (problems == "") != (tt.problems == "") {
-			t.Errorf("%s: got problems %q; want %q", tt.name, problems, tt.problems)
-		}
-		if !strings.Contains(warnings, tt.warning) || (warnings == "") != (tt.warning == "") {
-			t.Errorf("%s: got warnings %q; want %q", tt.name, warnings, tt.warning)
-		}
-		for _, secret := range []string{"hunter2", testAPIKey, "0123456789abcdef", strings.Split(publicPEM(t,
-			keys.rsa), "\n")[1]} {
-			if strings.Contains(problems+warnings, secret) {
-				t.Errorf("%s: a secret is in %q", tt.name, problems+warnings)
-			}
-		}
-	}
-}
-
-func jwksAt(url string) func(c *authConfig) {
-	return func(c *authConfig) { c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL = "", "jwks", url }
-}
-
-func apiKeyOf(k apiKeyConfig) func(c *authConfig) {
-	return func(c *authConfig) { c.APIKeysEnabled, c.APIKeys = true, []apiKeyConfig{k} }
-}
-
-func TestStartUpListsEveryProblem(t *testing.T) {
-	problems, _ := startUp(t, "mount", func(c *authConfig) {
-		c.JWTIssuer, c.JWTAllowedAlgorithms = "", []string{"none", "HS256"}
-		c.JWTPublicKeyPath, c.APIKeysEnabled = "absent.pem", true
-		c.APIKeys = []apiKeyConfig{{Key: "a"}, {Key: "a"}}
-	})
-	for _, w := range []string{
-		"mount.auth.jwt_allowed_algorithms: none", "mount.auth.jwt_allowed_algorithms: HS256",
-		"mount.auth.jwt_issuer", "mount.auth.jwt_public_key_path", "absent.pem",
-		"mount.auth.api_keys[0].permissions", "mount.auth.api_keys[1].permissions", "mount.auth.api_keys[1].key",
-	} {
-		if !strings.Contains(problems, w) {
-			t.Errorf("got no %q in %s", w, problems)
-		}
-	}
-	if problems, _ = startUp(t, "worker",
-		func(c *authConfig) { c.JWTIssuer = "" }); !strings.HasPrefix(problems, "worker.web.auth.jwt_issuer") {
-		t.Errorf("got %q; want the worker's key named", problems)
-	}
-}
-
-func TestConfigIsTheSectionsDefault(t *testing.T) {
-	c := defaultConfig().Orchestration.Web.Auth
-	if _, warnings, err := newAuthenticator(&c, "worker", nil, newVirtualClock(0),
-		(&logLines{}).logger()); err != nil || warnings != nil {
-		t.Errorf("got %v, %q; want neither problem nor warning", err, warnings)
-	}
-}
-
-func TestPublicKeyForms(t *testing.T) {
-	keys := authKeys()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tokens"},
-		NotBefore: authTestNow.time(), NotAfter: authTestNow.add(time.Hour).time(),
-	}
-	certificate := must(x509.CreateCertificate(rand.Reader, template, template, keys.rsa.Public(), keys.rsa))(t)
-	text := func(kind string, der []byte) string {
-		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-	}
-	pkcs1 := x509.MarshalPKCS1PublicKey(&keys.rsa.PublicKey)
-	for _, tt := range []struct {
-		name, text string
-		ok         bool
-	}{
-		{"PKIX", publicPEM(t, keys.rsa), true},
-		{"PKCS#1", text("RSA PUBLIC KEY", pkcs1), true},
-		{"a certificate", text("CERTIFICATE", certificate), true},
-		{"EC behind its parameters", text("EC PARAMETERS", []byte{5, 0}) + publicPEM(t, keys.p256), true},
-		{"Ed25519", publicPEM(t, keys.ed), true},
-		{"words before it", "my key:\n" + publicPEM(t, keys.rsa), true},
-		{"PKCS#1 said to be PKIX", text("PUBLIC KEY", pkcs1), false},
-		{"PKIX cut off", text("PUBLIC KEY", publicDER(t, keys.rsa)[:100]), false},
-		{"another sort of block", text("CERTIFICATE REQUEST", pkcs1), false},
-		{"nothing", "", false},
-		{"a key in base64 alone", strings.Join(strings.Split(publicPEM(t, keys.rsa), "\n")[1:5], "\n"), false},
-	} {
-		if _, err := parsePublicKey([]byte(tt.text)); (err == nil) != tt.ok {
-			t.Errorf("%s: got %v; want success: %v", tt.name, err, tt.ok)
-		}
-	}
-}
 
 func TestClientCredential(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key.pem")
@@ -323,4 +107,252 @@ func TestTokenOnDemand(t *testing.T) {
 			t.Errorf("%s: got %+v, %v; want everything for a quarter of an hour", tt.role, sc, f)
 		}
 	}
+}
+
+func TestForgedECDSA(t *testing.T) {
+	keys := authKeys()
+	b := newAuthBench(t, func(c *authConfig) {
+		c.JWTPublicKey, c.JWTAllowedAlgorithms = publicPEM(t, keys.p256), []string{"ES256"}
+	})
+	good := signedText(t, "ES256", keys.p256, `{"alg":"ES256"}`, goodClaims(""))
+	text := good[:strings.LastIndex(good, ".")+1]
+	raw := must(base64.RawURLEncoding.DecodeString(good[len(text):]))(t)
+	r, s := new(big.Int).SetBytes(raw[:32]), new(big.Int).SetBytes(raw[32:])
+	der := must(asn1.Marshal(struct{ R, S *big.Int }{r, s}))(t)
+	n := keys.p256.Params().N
+	signature := func(r, s *big.Int) string {
+		return text + segment(string(r.FillBytes(make([]byte, 32)))+string(s.FillBytes(make([]byte, 32))))
+	}
+	zero := new(big.Int)
+	runAttacks(t, b, []attack{
+		{"an honest token", good, ""},
+		{"DER", text + segment(string(der)), "invalid"},
+		{"r = 0", signature(zero, s), "invalid"},
+		{"s = 0", signature(r, zero), "invalid"},
+		{"r = s = 0", signature(zero, zero), "invalid"},
+		{"r = n", signature(n, s), "invalid"},
+		{"s = n", signature(r, n), "invalid"},
+		{"r and s swapped", signature(s, r), "invalid"},
+		{"63 bytes", text + segment(string(raw[:63])), "invalid"},
+		{"65 bytes", text + segment(string(raw)+"\x00"), "invalid"},
+		{"96 bytes", text + segment(string(raw)+strings.Repeat("\x00", 32)), "invalid"},
+	})
+}
+
+func TestForgedEdDSA(t *testing.T) {
+	t.Parallel()
+	key := authKeys().ed
+	b := newAuthBench(t, func(c *authConfig) {
+		c.JWTPublicKey, c.JWTAllowedAlgorithms = publicPEM(t, key), []string{"EdDSA"}
+	})
+	good := signedText(t, "EdDSA", key, `{"alg":"EdDSA"}`, goodClaims(""))
+	text := good[:strings.LastIndex(good, ".")+1]
+	raw := must(base64.RawURLEncoding.DecodeString(good[len(text):]))(t)
+	order, _ := new(big.Int).SetString("1000000000000000000000000000000014def9dea2f79cd65812631a5cf5d3ed", 16)
+	reversed := func(b []byte) []byte { b = slices.Clone(b); slices.Reverse(b); return b }
+	s := new(big.Int).SetBytes(reversed(raw[32:]))
+	plusOrder := reversed(s.Add(s, order).FillBytes(make([]byte, 32)))
+	runAttacks(t, b, []attack{
+		{"an honest token", good, ""},
+		{"S plus the group's order", text + segment(string(raw[:32])+string(plusOrder)), "invalid"},
+		{"S = 0", text + segment(string(raw[:32])+strings.Repeat("\x00", 32)), "invalid"},
+		{"R the neutral point, S = 0", text + segment("\x01"+strings.Repeat("\x00", 63)), "invalid"},
+		{"63 bytes", text + segment(string(raw[:63])), "invalid"},
+		{"65 bytes", text + segment(string(raw)+"\x00"), "invalid"},
+	})
+}
+
+func TestRequestsWaitForTheFirstFetch(t *testing.T) {
+	keys := authKeys()
+	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
+	gate := make(chan struct{})
+	s.hold(gate)
+	b := newAuthBench(t, func(c *authConfig) {
+		c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "", "jwks", s.URL, true
+	})
+	b.wantReady(t, "before the first fetch", false)
+	token := keyedToken(t, "a", keys.rsa)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, f := b.request(requestWith("Authorization: Bearer " + token).WithContext(ctx))
+	if reasonOf(f) != "unavailable" {
+		t.Errorf("a caller that went away: got %q; want unavailable", reasonOf(f))
+	}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() { b.want(t, "during the first fetch", token, "") })
+	}
+	close(gate)
+	all.Wait()
+	s.wantFetches(t, "at start", 1)
+}
+
+// whoServer is a forward authenticator with answers set by the test.
+type whoServer struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	status int
+	body   string
+	asked  []*http.Request
+}
+
+func newWhoServer(t *testing.T) *whoServer {
+	t.Helper()
+	s := &whoServer{status: 200, body: whoAnswer}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asked = append(s.asked, r)
+		if s.status == http.StatusFound {
+			w.Header().Set("Location", "/elsewhere")
+		}
+		w.WriteHeader(s.status)
+		fmt.Fprint(w, s.body)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *whoServer) say(status int, body string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.body = status, body
+}
+
+// questions returns the requests since the last call.
+func (s *whoServer) questions() []*http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := s.asked
+	s.asked = nil
+	return asked
+}
+
+func newForwardBench(t *testing.T, s *whoServer, set func(c *authConfig)) *authBench {
+	t.Helper()
+	return newAuthBench(t, func(c *authConfig) {
+		c.AuthenticatorURL, c.JWTPublicKey = s.URL+"/who", ""
+		set(c)
+	})
+}
+
+func TestForwardedIsTheOnlyVerifier(t *testing.T) {
+	s := newWhoServer(t)
+	b := newForwardBench(t, s, func(c *authConfig) {
+		withAPIKeys(c)
+		c.JWTPublicKey = publicPEM(t,
+			authKeys().rsa)
+	})
+	s.say(401, "")
+	for _, line := range []string{"Authorization: Bearer " + rs256(t, goodClaims("")),
+		"X-API-Key: " + testAPIKey} {
+		if _, f := b.ask(line); reasonOf(f) != "invalid" {
+			t.Errorf("%.20s: got %q; want invalid", line, reasonOf(f))
+		}
+	}
+}
+
+func TestForwardedCache(t *testing.T) {
+	s := newWhoServer(t)
+	b := newForwardBench(t, s, func(c *authConfig) { c.AuthenticatorCacheSeconds = 30 })
+	count := func(when string, want int, lines ...string) {
+		t.Helper()
+		b.ask(lines...)
+		if got := len(s.questions()); got != want {
+			t.Errorf("%s: got %d questions; want %d", when, got, want)
+		}
+	}
+	count("the first time", 1, "Cookie: a=1")
+	count("the second time", 0, "Cookie: a=1")
+	count("another cookie", 1, "Cookie: a=2")
+	count("two cookies for one", 1, "Cookie: a=", "Cookie: 1")
+	count("the value in another header", 1, "Authorization: a=1")
+	count("another key", 1, "Cookie: a=1", "X-API-Key: k")
+	r := requestWith("Cookie: a=1")
+	r.Method = "DELETE"
+	b.request(r)
+	if got := len(s.questions()); got != 1 {
+		t.Errorf("another method: got %d questions; want 1", got)
+	}
+	r = requestWith("Cookie: a=1")
+	r.URL.Path = "/v1/dlq"
+	b.request(r)
+	if got := len(s.questions()); got != 1 {
+		t.Errorf("another path: got %d questions; want 1", got)
+	}
+	b.clock.advance(29 * time.Second)
+	count("29 s later", 0, "Cookie: a=1")
+	b.clock.advance(time.Second)
+	count("30 s later", 1, "Cookie: a=1")
+	for _, status := range []int{401, 403, 500} {
+		s.say(status, whoAnswer)
+		count(fmt.Sprint(status, ", the first time"), 1, fmt.Sprint("Cookie: x=", status))
+		count(fmt.Sprint(status, ", the second time"), 1, fmt.Sprint("Cookie: x=", status))
+	}
+	s.say(200, whoAnswer)
+	uncached := newForwardBench(t, s, unchanged)
+	for range 2 {
+		uncached.ask("Cookie: a=1")
+	}
+	if got := len(s.questions()); got != 2 {
+		t.Errorf("without a cache: got %d questions; want 2", got)
+	}
+}
+
+// testAPIKey is long enough to cause no warning.
+const testAPIKey = "an-api-key-of-the-tests"
+
+func TestCredentials(t *testing.T) {
+	good, expired := "Authorization: Bearer "+rs256(t, goodClaims("")), "Authorization: Bearer "+rs256(t,
+		claimsWith("exp", "1"))
+	key := "X-API-Key: " + testAPIKey
+	withBoth := newAuthBench(t, withAPIKeys)
+	keysOnly := newAuthBench(t, func(c *authConfig) { withAPIKeys(c); c.JWTPublicKey = "" })
+	tokensOnly := newAuthBench(t, unchanged)
+	for _, tt := range []struct {
+		name    string
+		b       *authBench
+		lines   []string
+		subject string
+		want    string
+	}{
+		{"nothing", withBoth, nil, "", "missing"},
+		{"a token", withBoth, []string{good}, "ci", ""},
+		{"a key", withBoth, []string{key}, "nightly build", ""},
+		{"the token goes first", withBoth, []string{key, good}, "ci", ""},
+		{"with a token the key is not looked at", withBoth, []string{key, expired}, "", "expired"},
+		{"nor with an unusable one", withBoth, []string{key, "Authorization: Bearer"}, "", "malformed"},
+		{"nor with two headers", withBoth, []string{key, good, good}, "", "malformed"},
+		{"nor where only keys are accepted", keysOnly, []string{key, good}, "", "invalid"},
+		{"another scheme beside the key", withBoth, []string{key, "Authorization: Basic eDp5"}, "nightly build",
+			""},
+		{"another scheme alone", withBoth, []string{"Authorization: Basic eDp5"}, "", "missing"},
+		{"an unknown key", withBoth, []string{"X-API-Key: " + testAPIKey + "x"}, "", "invalid"},
+		{"the key's beginning", withBoth, []string{"X-API-Key: " + testAPIKey[:10]}, "", "invalid"},
+		{"the key in capitals", withBoth, []string{"X-API-Key: " + strings.ToUpper(testAPIKey)}, "", "invalid"},
+		{"an empty key", withBoth, []string{"X-API-Key: "}, "", "missing"},
+		{"two keys", withBoth, []string{key, key}, "", "malformed"},
+		{"a key as a token", withBoth, []string{"Authorization: Bearer " + testAPIKey}, "", "malformed"},
+		{"a key where there are none", tokensOnly, []string{key}, "", "missing"},
+		{"a key with unknown permissions", withBoth, []string{"X-API-Key: a-key-with-a-typo"}, "", "invalid"},
+		{"a star among others", withBoth, []string{"X-API-Key: a-key-with-a-star-among-others"}, "", "invalid"},
+		{"the header in another case", withBoth, []string{"x-api-key: " + testAPIKey}, "nightly build", ""},
+	} {
+		sc, f := tt.b.ask(tt.lines...)
+		if reasonOf(f) != tt.want || sc != nil && sc.subject != tt.subject {
+			t.Errorf("%s: got %+v, %q; want subject %q, %q", tt.name, sc, reasonOf(f), tt.subject, tt.want)
+		}
+	}
+}
+
+// reasonOf returns the reason of a refusal, "" for none, "unavailable" for a 503.
+func reasonOf(f *failure) string {
+	switch {
+	case f == nil:
+		return ""
+	case f.kind == unavailable:
+		return "unavailable"
+	}
+	return f.refusal.reason
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -36,18 +35,6 @@ func ecMembers(t testing.TB, k *ecdsa.PublicKey) string {
 	half := (len(point) - 1) / 2
 	return fmt.Sprintf(`"crv":%q,"x":"%s","y":"%s"`, k.Curve.Params().Name,
 		base64.RawURLEncoding.EncodeToString(point[1:1+half]), base64.RawURLEncoding.EncodeToString(point[1+half:]))
-}
-
-// publicMembers returns the members of a web key that hold the key itself.
-func publicMembers(t testing.TB, key crypto.PublicKey) string {
-	t.Helper()
-	switch k := key.(type) {
-	case *rsa.PublicKey:
-		return `"kty":"RSA",` + rsaMembers(k)
-	case *ecdsa.PublicKey:
-		return `"kty":"EC",` + ecMembers(t, k)
-	}
-	return `"kty":"OKP","crv":"Ed25519","x":"` + segment(string(key.(ed25519.PublicKey))) + `"`
 }
 
 // rsaWebKey returns a key as a server publishes it.
@@ -240,33 +227,6 @@ func TestUnusableKeysAreWarnedOfOnce(t *testing.T) {
 	}
 }
 
-// TestEqualKeyIDs checks that every key of a kid is tried that fits the algorithm: RFC
-// 7517, 4.5 says SHOULD of different kids.
-func TestEqualKeyIDs(t *testing.T) {
-	keys := authKeys()
-	ec := `{"kty":"EC","kid":"a",` + ecMembers(t, &keys.p256.PublicKey) + `}`
-	ed := `{"kid":"a",` + publicMembers(t, keys.ed.Public()) + `}`
-	pinned := strings.Replace(rsaWebKey("a", &keys.rsa.PublicKey), "RS256", "PS256", 1)
-	set := []string{ec, pinned, rsaWebKey("a", &keys.rsa.PublicKey), `{"kid":"a","kty":"RSA"}`, ed,
-		rsaWebKey("a", &keys.rsa2.PublicKey)}
-	for range 2 {
-		slices.Reverse(set)
-		s := newKeyServer(t, webKeySet(set...))
-		b := newKeySetBench(t, s, func(c *authConfig) { c.JWTAllowedAlgorithms = signingAlgorithms })
-		signed := func(alg string, key any) string {
-			return signedText(t, alg, key, `{"alg":"`+alg+`","kid":"a"}`, goodClaims(""))
-		}
-		b.want(t, "RS256 by the first key", signed("RS256", keys.rsa), "")
-		b.want(t, "RS256 by the second key", signed("RS256", keys.rsa2), "")
-		b.want(t, "PS256 by the first key", signed("PS256", keys.rsa), "")
-		b.want(t, "PS256 by the second key, which is for RS256", signed("PS256", keys.rsa2), "invalid")
-		b.want(t, "ES256", signed("ES256", keys.p256), "")
-		b.want(t, "EdDSA", signed("EdDSA", keys.ed), "")
-		b.want(t, "ES384, for which there is no key", signed("ES384", keys.p384), "invalid")
-		s.wantFetches(t, "keys of one kid", 1)
-	}
-}
-
 func FuzzDecodeKeySet(f *testing.F) {
 	keys := authKeys()
 	f.Add([]byte(webKeySet(rsaWebKey("a", &keys.rsa.PublicKey))))
@@ -363,50 +323,11 @@ func newKeySetBench(t testing.TB, s *keyServer, set func(c *authConfig)) *authBe
 	return b
 }
 
-// settle waits until no fetch is in flight.
-func (b *authBench) settle() {
-	for {
-		b.keys.mu.Lock()
-		flight := b.keys.flight
-		b.keys.mu.Unlock()
-		if flight == nil {
-			return
-		}
-		<-flight.done
-	}
-}
-
-// pass advances the clock in small steps, so that timers fire in between.
-func (b *authBench) pass(d time.Duration) {
-	for d > 0 {
-		step := min(d, time.Second)
-		b.clock.advance(step)
-		b.settle()
-		d -= step
-	}
-}
-
 // keyedToken returns a token with a kid that is valid for ten years.
 func keyedToken(t testing.TB, kid string, key any) string {
 	t.Helper()
 	claims := claimsWith("exp", fmt.Sprint(int64(authTestNow/1e6)+10*365*24*3600))
 	return signedText(t, "RS256", key, fmt.Sprintf(`{"alg":"RS256","kid":%q}`, kid), claims)
-}
-
-// wantReady checks whether the keys are ready.
-func (b *authBench) wantReady(t *testing.T, when string, want bool) {
-	t.Helper()
-	if err := b.ready(); (err == nil) != want {
-		t.Errorf("%s: got %v; want ready: %v", when, err, want)
-	}
-}
-
-// want fails unless the token is refused for the reason; "" means accepted.
-func (b *authBench) want(t *testing.T, when, token string, want string) {
-	t.Helper()
-	if _, f := b.bearer(token); reasonOf(f) != want {
-		t.Errorf("%s: got %q (%+v); want %q", when, reasonOf(f), f, want)
-	}
 }
 
 func TestKeyRotation(t *testing.T) {
@@ -581,45 +502,6 @@ func TestUnknownKeyWhileServerIsDown(t *testing.T) {
 	b.want(t, "after the retry", keyedToken(t, "b", keys.rsa2), "")
 }
 
-func TestRequestsWaitForTheFirstFetch(t *testing.T) {
-	keys := authKeys()
-	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
-	gate := make(chan struct{})
-	s.hold(gate)
-	b := newAuthBench(t, func(c *authConfig) {
-		c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "", "jwks", s.URL, true
-	})
-	b.wantReady(t, "before the first fetch", false)
-	token := keyedToken(t, "a", keys.rsa)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, f := b.request(requestWith("Authorization: Bearer " + token).WithContext(ctx))
-	if reasonOf(f) != "unavailable" {
-		t.Errorf("a caller that went away: got %q; want unavailable", reasonOf(f))
-	}
-	var all sync.WaitGroup
-	for range 10 {
-		all.Go(func() { b.want(t, "during the first fetch", token, "") })
-	}
-	close(gate)
-	all.Wait()
-	s.wantFetches(t, "at start", 1)
-}
-
-func TestCloseEndsAFetch(t *testing.T) {
-	s := newKeyServer(t, "")
-	s.hold(make(chan struct{}))
-	b := newAuthBench(t, func(c *authConfig) {
-		c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "", "jwks", s.URL, true
-	})
-	b.close()
-	b.pass(2 * time.Hour)
-	if n := s.fetches(); n > 1 {
-		t.Errorf("got %d fetches after the end; want no more than the first", n)
-	}
-	b.want(t, "after the end", keyedToken(t, "a", authKeys().rsa), "unavailable")
-}
-
 func TestMissingKeysAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newKeySetBench(t, newKeyServer(t, webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey))), unchanged)
@@ -635,118 +517,6 @@ func TestMissingKeysAreBounded(t *testing.T) {
 	b.keys.noteMissingLocked(nil)
 	if n := len(b.keys.missing); n != 0 {
 		t.Errorf("got %d remembered after the pause; want 0", n)
-	}
-}
-
-// whoServer is a forward authenticator with answers set by the test.
-type whoServer struct {
-	*httptest.Server
-
-	mu     sync.Mutex
-	status int
-	body   string
-	asked  []*http.Request
-}
-
-const whoAnswer = `{"subject":"alice","permissions":["tasks:*"]}`
-
-func newWhoServer(t *testing.T) *whoServer {
-	t.Helper()
-	s := &whoServer{status: 200, body: whoAnswer}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.asked = append(s.asked, r)
-		if s.status == http.StatusFound {
-			w.Header().Set("Location", "/elsewhere")
-		}
-		w.WriteHeader(s.status)
-		fmt.Fprint(w, s.body)
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *whoServer) say(status int, body string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status, s.body = status, body
-}
-
-// questions returns the requests since the last call.
-func (s *whoServer) questions() []*http.Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	asked := s.asked
-	s.asked = nil
-	return asked
-}
-
-func newForwardBench(t *testing.T, s *whoServer, set func(c *authConfig)) *authBench {
-	t.Helper()
-	return newAuthBench(t, func(c *authConfig) {
-		c.AuthenticatorURL, c.JWTPublicKey = s.URL+"/who", ""
-		set(c)
-	})
-}
-
-func TestForwardedAnswers(t *testing.T) {
-	s := newWhoServer(t)
-	b := newForwardBench(t, s, unchanged)
-	many := `"` + strings.Repeat(`tasks:read","`, 256) + `tasks:read"`
-	for _, tt := range []struct {
-		status int
-		body   string
-		want   string
-	}{
-		{200, whoAnswer, ""},
-		{200, `{"subject":"alice","permissions":[]}`, ""},
-		{200, `{"subject":"alice"}`, ""},
-		{200, `{"subject":"alice","permissions":["tasks:*"],"more":{"a":1}}`, ""},
-		{200, `{"subject":"alice","permissions":["root"]}`, "invalid"},
-		{200, `{"subject":"alice","permissions":["*"]}`, "invalid"},
-		{200, `{"permissions":["tasks:*"]}`, "unavailable"},
-		{200, `{"subject":"","permissions":["tasks:*"]}`, "unavailable"},
-		{200, `{"subject":7,"permissions":["tasks:*"]}`, "unavailable"},
-		{200, `{"subject":null}`, "unavailable"},
-		{200, `{"subject":"alice","permissions":"tasks:*"}`, "unavailable"},
-		{200, `{"subject":"alice","permissions":null}`, "unavailable"},
-		{200, `{"subject":"alice","permissions":[` + many + `]}`, "unavailable"},
-		{200, `{"subject":"alice","subject":"bob"}`, "unavailable"},
-		{200, `["alice"]`, "unavailable"},
-		{200, ``, "unavailable"},
-		{200, `<html>`, "unavailable"},
-		{200, whoAnswer + strings.Repeat(" ", maxForwardReply), "unavailable"},
-		{201, whoAnswer, "unavailable"},
-		{204, ``, "unavailable"},
-		{302, whoAnswer, "unavailable"},
-		{401, whoAnswer, "invalid"},
-		{403, whoAnswer, "forbidden"},
-		{404, whoAnswer, "unavailable"},
-		{500, whoAnswer, "unavailable"},
-	} {
-		s.say(tt.status, tt.body)
-		sc, f := b.ask("Cookie: session=hunter2")
-		if reasonOf(f) != tt.want {
-			t.Errorf("%d %.60s: got %q (%+v); want %q", tt.status, tt.body, reasonOf(f), f, tt.want)
-		}
-		if f == nil && (sc.subject != "alice" || sc.method != authByForward) {
-			t.Errorf("%d %.60s: got %+v; want alice", tt.status, tt.body, sc)
-		}
-		if n := len(s.questions()); n != 1 {
-			t.Errorf("%d %.60s: got %d questions; want 1", tt.status, tt.body, n)
-		}
-	}
-	s.say(401, "")
-	if _, f := b.ask(); reasonOf(f) != "missing" || f.kind != unauthenticated {
-		t.Errorf("401 without credentials: got %+v; want missing", f)
-	}
-	s.say(403, "")
-	if _, f := b.ask("Cookie: a=b"); f.kind != forbidden {
-		t.Errorf("403: got %+v; want our own 403", f)
-	}
-	if strings.Contains(b.log.String(), "hunter2") {
-		t.Error("the cookie is in the log")
 	}
 }
 
@@ -796,90 +566,6 @@ func TestForwardedQuestion(t *testing.T) {
 			t.Errorf("%s: got %s; want %s", tt.peer, got, want)
 		}
 	}
-}
-
-func TestForwardedIsTheOnlyVerifier(t *testing.T) {
-	s := newWhoServer(t)
-	b := newForwardBench(t, s, func(c *authConfig) {
-		withAPIKeys(c)
-		c.JWTPublicKey = publicPEM(t,
-			authKeys().rsa)
-	})
-	s.say(401, "")
-	for _, line := range []string{"Authorization: Bearer " + rs256(t, goodClaims("")),
-		"X-API-Key: " + testAPIKey} {
-		if _, f := b.ask(line); reasonOf(f) != "invalid" {
-			t.Errorf("%.20s: got %q; want invalid", line, reasonOf(f))
-		}
-	}
-}
-
-func TestForwardedCache(t *testing.T) {
-	s := newWhoServer(t)
-	b := newForwardBench(t, s, func(c *authConfig) { c.AuthenticatorCacheSeconds = 30 })
-	count := func(when string, want int, lines ...string) {
-		t.Helper()
-		b.ask(lines...)
-		if got := len(s.questions()); got != want {
-			t.Errorf("%s: got %d questions; want %d", when, got, want)
-		}
-	}
-	count("the first time", 1, "Cookie: a=1")
-	count("the second time", 0, "Cookie: a=1")
-	count("another cookie", 1, "Cookie: a=2")
-	count("two cookies for one", 1, "Cookie: a=", "Cookie: 1")
-	count("the value in another header", 1, "Authorization: a=1")
-	count("another key", 1, "Cookie: a=1", "X-API-Key: k")
-	r := requestWith("Cookie: a=1")
-	r.Method = "DELETE"
-	b.request(r)
-	if got := len(s.questions()); got != 1 {
-		t.Errorf("another method: got %d questions; want 1", got)
-	}
-	r = requestWith("Cookie: a=1")
-	r.URL.Path = "/v1/dlq"
-	b.request(r)
-	if got := len(s.questions()); got != 1 {
-		t.Errorf("another path: got %d questions; want 1", got)
-	}
-	b.clock.advance(29 * time.Second)
-	count("29 s later", 0, "Cookie: a=1")
-	b.clock.advance(time.Second)
-	count("30 s later", 1, "Cookie: a=1")
-	for _, status := range []int{401, 403, 500} {
-		s.say(status, whoAnswer)
-		count(fmt.Sprint(status, ", the first time"), 1, fmt.Sprint("Cookie: x=", status))
-		count(fmt.Sprint(status, ", the second time"), 1, fmt.Sprint("Cookie: x=", status))
-	}
-	s.say(200, whoAnswer)
-	uncached := newForwardBench(t, s, unchanged)
-	for range 2 {
-		uncached.ask("Cookie: a=1")
-	}
-	if got := len(s.questions()); got != 2 {
-		t.Errorf("without a cache: got %d questions; want 2", got)
-	}
-}
-
-func TestForwardedTimeout(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
-		r *http.Request) {
-		<-r.Context().Done()
-	}))
-	t.Cleanup(s.Close)
-	a := newForwardAuth(s.URL, "X-API-Key", 0, nil)
-	if a.client.Timeout != 2*time.Second {
-		t.Errorf("timeout: got %v; want 2s", a.client.Timeout)
-	}
-	a.client.Timeout = 20 * time.Millisecond
-	if _, _, f := a.identity(context.Background(), callerOf(requestWith()), authTestNow); reasonOf(f) != "unavailable" {
-		t.Errorf("a slow one: got %q; want unavailable", reasonOf(f))
-	}
-	s.Close()
-	if _, _, f := a.identity(context.Background(), callerOf(requestWith()), authTestNow); reasonOf(f) != "unavailable" {
-		t.Errorf("one that is gone: got %q; want unavailable", reasonOf(f))
-	}
-	a.close()
 }
 
 func TestKeyFetch(t *testing.T) {
@@ -996,4 +682,87 @@ func TestIsPrivateHost(t *testing.T) {
 			t.Errorf("%s: got %v; want %v", text, got, want)
 		}
 	}
+}
+
+// Shared by the tests of authentication: keys, handwritten tokens, and an authenticator
+// in one line.
+
+// authKeyring holds one key of each sort, and a second RSA key.
+type authKeyring struct {
+	rsa, rsa2  *rsa.PrivateKey
+	p256, p384 *ecdsa.PrivateKey
+	ed         ed25519.PrivateKey
+}
+
+// authKeys are made once for the whole run.
+var authKeys = sync.OnceValue(func() *authKeyring {
+	var k authKeyring
+	var errs [5]error
+	k.rsa, errs[0] = rsa.GenerateKey(rand.Reader, 2048)
+	k.rsa2, errs[1] = rsa.GenerateKey(rand.Reader, 2048)
+	k.p256, errs[2] = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	k.p384, errs[3] = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	_, k.ed, errs[4] = ed25519.GenerateKey(rand.Reader)
+	for _, err := range errs {
+		if err != nil {
+			panic(err)
+		}
+	}
+	return &k
+})
+
+// unchanged leaves the configuration of newAuthBench as it is.
+func unchanged(*authConfig) {}
+
+// settle waits until no fetch is in flight.
+func (b *authBench) settle() {
+	for {
+		b.keys.mu.Lock()
+		flight := b.keys.flight
+		b.keys.mu.Unlock()
+		if flight == nil {
+			return
+		}
+		<-flight.done
+	}
+}
+
+// pass advances the clock in small steps, so that timers fire in between.
+func (b *authBench) pass(d time.Duration) {
+	for d > 0 {
+		step := min(d, time.Second)
+		b.clock.advance(step)
+		b.settle()
+		d -= step
+	}
+}
+
+// wantReady checks whether the keys are ready.
+func (b *authBench) wantReady(t *testing.T, when string, want bool) {
+	t.Helper()
+	if err := b.ready(); (err == nil) != want {
+		t.Errorf("%s: got %v; want ready: %v", when, err, want)
+	}
+}
+
+// want fails unless the token is refused for the reason; "" means accepted.
+func (b *authBench) want(t *testing.T, when, token string, want string) {
+	t.Helper()
+	if _, f := b.bearer(token); reasonOf(f) != want {
+		t.Errorf("%s: got %q (%+v); want %q", when, reasonOf(f), f, want)
+	}
+}
+
+func TestCloseEndsAFetch(t *testing.T) {
+	s := newKeyServer(t, "")
+	s.hold(make(chan struct{}))
+	b := newAuthBench(t, func(c *authConfig) {
+		c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "", "jwks", s.URL, true
+	})
+	b.close()
+	b.pass(2 * time.Hour)
+	if n := s.fetches(); n > 1 {
+		t.Errorf("got %d fetches after the end; want no more than the first", n)
+	}
+	b.want(t, "after the end", keyedToken(t, "a", authKeys().rsa), "unavailable")
 }

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"stepwell/e2e/wire"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,8 +27,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"stepwell/e2e/wire"
 )
 
 const (

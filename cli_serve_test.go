@@ -6,22 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
-
-// TestReadyFileAfterCrash starts after a crash that left the temporary file of the ready file
-// behind. Process ids repeat, in containers always.
-func TestReadyFileAfterCrash(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ready.json")
-	writeFile(t, filepath.Join(filepath.Dir(path), fmt.Sprintf(".ready.json.%d", os.Getpid())), nil)
-	write := func(f *os.File) error { _, err := f.WriteString("{}\n"); return err }
-	noError(t, replaceFile(path, write))
-	if got := string(readFile(t, path)); got != "{}\n" {
-		t.Errorf("the file holds %q", got)
-	}
-}
 
 // TestReadyFileIsRegular checks that nothing else is replaced or removed, at the start and at the end.
 func TestReadyFileIsRegular(t *testing.T) {
@@ -193,4 +181,64 @@ func TestTemplateFiles(t *testing.T) {
 			t.Errorf("%s: got %d, %q, %q; want %q", tt.line, got.code, got.stdout, got.stderr, tt.want)
 		}
 	}
+}
+
+// TestDevelop checks what --dev stands for, and that other flags win.
+func TestDevelop(t *testing.T) {
+	for _, row := range []struct{ given, want map[string]string }{
+		{nil, map[string]string{"templates.watch": "true", "log.format": "text"}},
+		{map[string]string{"log.format": "json", "web.listen": "x"},
+			map[string]string{"templates.watch": "true", "log.format": "json", "web.listen": "x"}},
+	} {
+		a := &serveArgs{dev: true}
+		a.flags = row.given
+		if a.develop(); fmt.Sprint(a.flags) != fmt.Sprint(row.want) {
+			t.Errorf("got %v; want %v", a.flags, row.want)
+		}
+	}
+}
+
+func TestServeArgs(t *testing.T) {
+	got := must(parseServeArgs([]string{
+		"--config", "a.toml", "-config=b.toml", "--env", "test", "--ready-file", "ready.json", "--print-ready",
+		"--quiet", "--log-level", "debug", "--memory", "--templates", "a", "--templates", "b,c",
+		"--handler", "shop.*=http://127.0.0.1:9000", "--handler", "b=builtin:noop",
+	}, nil))(t)
+	want := &serveArgs{
+		configArgs: configArgs{
+			files: []string{"a.toml", "b.toml"},
+			flags: map[string]string{
+				"environment": "test", "log.level": "debug", "store.memory": "true", "templates.dirs": "a,b,c",
+				"worker.handlers": `{"b":"builtin:noop","shop.*":"http://127.0.0.1:9000"}`,
+			},
+			quiet: true,
+		},
+		readyFile:  "ready.json",
+		printReady: true,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v; want %+v", got, want)
+	}
+	c, _, err := loadConfig(got.configArgs, func(string) string { return "" }, nil, func(string) ([]byte, error) {
+		return nil, nil
+	})
+	if err != nil || !c.Log.Quiet || c.Worker.Handlers["shop.*"] != "http://127.0.0.1:9000" {
+		t.Errorf("got %+v, %v; want it quiet, with the handlers", c, err)
+	}
+	_, err = parseServeArgs([]string{"--handler", "shop"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "want CALLABLE=URL or CALLABLE=exec:PROGRAM") {
+		t.Errorf("got %v; want the form of the flag", err)
+	}
+}
+
+// parseServeArgs reads the command line of serve. Help is written to out.
+func parseServeArgs(args []string, out io.Writer) (*serveArgs, error) {
+	a := new(serveArgs)
+	c := new(process).serveCommand()
+	o := newOptions(&c)
+	serveFlags(o, a)
+	if _, err := o.parse(args, out); err != nil {
+		return nil, err
+	}
+	return a, nil
 }

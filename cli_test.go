@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // cliResult holds the output of a command line and its exit code.
@@ -150,32 +149,6 @@ func TestMisspelledWords(t *testing.T) {
 	}
 }
 
-// TestCompletionWords checks the words that complete a command line without a service.
-func TestCompletionWords(t *testing.T) {
-	t.Chdir(t.TempDir())
-	for line, want := range map[string]string{
-		"":                       "serve run task step dlq template analytics health bench fixture auth config store healthcheck openapi completion version",
-		"ta":                     "task",
-		"task s":                 "show",
-		"task list --st":         "--status",
-		"task list --status ":    "",
-		"nope ":                  "",
-		"fixture sandbox ":       "list add remove",
-		"task create x y ":       "",
-		"config validate --en":   "--env",
-		"task show --no-headers": "--no-headers",
-	} {
-		words := strings.Split(line, " ")
-		got := strings.Join(strings.Fields(runCLI(map[string]string{"STEPWELL_URL": "http://127.0.0.1:1"}, "",
-			append([]string{completeWord}, words...)...).stdout), " ")
-		if got != want {
-			t.Errorf("%q: got %q; want %q", line, got, want)
-		}
-	}
-}
-
-var updateCommandsPage = flag.Bool("update-cli", false, "rewrite the reference in docs/cli.md")
-
 // TestCommandsPage holds the reference in docs/cli.md to the table.
 func TestCommandsPage(t *testing.T) {
 	const page, heading = "docs/cli.md", "\n## Reference\n\n"
@@ -192,95 +165,5 @@ func TestCommandsPage(t *testing.T) {
 	}
 	if strings.TrimSpace(reference) != strings.TrimSpace(want.String()) {
 		t.Errorf("%s has another reference than the table makes; run go test -run CommandsPage -update-cli .", page)
-	}
-}
-
-func TestShortDuration(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0ms", 1234 * time.Microsecond: "1.23ms", 123 * time.Millisecond: "123ms", 2500 * time.Millisecond: "2.5s",
-		59 * time.Second: "59s", 61 * time.Second: "1m1s", time.Hour: "1h", 25*time.Hour + time.Minute: "1d1h",
-		-2 * time.Second: "-2s",
-	} {
-		if got := shortDuration(d); got != want {
-			t.Errorf("%s: got %s; want %s", d, got, want)
-		}
-	}
-}
-
-// TestStyles checks when colours and signs are shown.
-func TestStyles(t *testing.T) {
-	style := func(env map[string]string) style {
-		return (&process{getenv: func(k string) string { return env[k] }}).styleOf(new(bytes.Buffer))
-	}
-	if s := style(map[string]string{"LANG": "en_GB.utf8"}); !s.unicode || s.colour {
-		t.Errorf("got %+v; want signs without colours for a pipe", s)
-	}
-	if s := style(map[string]string{"LC_ALL": "C", "LANG": "en_GB.UTF-8"}); s.unicode {
-		t.Error("got signs; LC_ALL goes before LANG")
-	}
-	s := style(nil)
-	if got := s.state("complete") + s.state("odd"); got != "+ complete. odd" {
-		t.Errorf("got %q without UTF-8", got)
-	}
-	s.colour = true
-	if got := s.state("error"); got != "\x1b[31mx\x1b[0m \x1b[31merror\x1b[0m" {
-		t.Errorf("got %q with colours", got)
-	}
-}
-
-// TestAlignment checks that colours do not count for the width of a column, and that a line between rows
-// begins new columns.
-func TestAlignment(t *testing.T) {
-	tb := &table{style: style{colour: true}}
-	tb.head("A", "B")
-	tb.row(tb.paint(red, "long"), "x")
-	tb.line("between")
-	tb.row("é", "y")
-	var b strings.Builder
-	noError(t, tb.write(&b))
-	want := "\x1b[1mA\x1b[0m     \x1b[1mB\x1b[0m\n\x1b[31mlong\x1b[0m  x\nbetween\né  y\n"
-	if b.String() != want {
-		t.Errorf("got %q; want %q", b.String(), want)
-	}
-}
-
-func TestClippedLines(t *testing.T) {
-	for _, tt := range []struct {
-		in      string
-		columns int
-		want    string
-	}{
-		{"short", 5, "short"}, {"longer", 5, "long…"}, {"äöüß", 3, "äö…"},
-		{"\x1b[31mred text\x1b[0m", 8, "\x1b[31mred text\x1b[0m"}, {"\x1b[31mred text\x1b[0m", 4, "\x1b[31mred…\x1b[0m"},
-	} {
-		if got := clipShown(tt.in, tt.columns); got != tt.want {
-			t.Errorf("%q in %d columns: got %q; want %q", tt.in, tt.columns, got, tt.want)
-		}
-	}
-}
-
-// TestDocuments checks that what is not there reads as nothing, and that numbers keep their digits.
-func TestDocuments(t *testing.T) {
-	d := readDocument([]byte(`{"a": {"b": [1, {"c": "x"}]}, "n": 12345678901234567890.10, "null": null, "0": "zero"}`))
-	for path, want := range map[string]string{
-		"a.b.1.c": "x", "a.b.0": "1", "a.b.2": "", "a.x.y": "", "n": "12345678901234567890.10", "null": "", "0": "zero",
-		"a.b": `[1,{"c":"x"}]`,
-	} {
-		if got := d.text(path); got != want {
-			t.Errorf("%s: got %q; want %q", path, got, want)
-		}
-	}
-	if d := readDocument([]byte("<html>")); d.raw != nil || d.list() != nil {
-		t.Errorf("got %s of a page", d.raw)
-	}
-}
-
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain": "plain", "größer": "größer", "a\x1b[31mb": `"a\x1b[31mb"`, "a\nb": `"a\nb"`, `say "x"`: `say "x"`,
-	} {
-		if got := printable(in); got != want {
-			t.Errorf("got %s; want %s", got, want)
-		}
 	}
 }

@@ -2,184 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
+	"io/fs"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/BurntSushi/toml"
 )
-
-func TestConfigLayers(t *testing.T) {
-	type values = map[string]any
-	for _, tt := range []struct {
-		name string
-		in   configInput
-		want values
-	}{
-		{"nothing", configInput{}, nil},
-		{"the file in the working directory",
-			configInput{files: oneConfigFile("role = 'worker'", "[engine]", "jitter = false", "max_queued = 7")},
-			values{"role": "worker", "engine.jitter": false, "engine.max_queued": int64(7)}},
-		{"--config instead of the file in the working directory",
-			configInput{
-				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},
-				args:  []string{"--config", "a.toml"},
-			},
-			values{"log.level": "warn"}},
-		{"STEPWELL_CONFIG instead of the file in the working directory",
-			configInput{
-				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},
-				env:   map[string]string{"STEPWELL_CONFIG": "a.toml"},
-			},
-			values{"log.level": "warn"}},
-		{"--config instead of STEPWELL_CONFIG",
-			configInput{
-				files: map[string]string{"a.toml": "[log]\nlevel = 'warn'", "b.toml": "[log]\nformat = 'json'"},
-				env:   map[string]string{"STEPWELL_CONFIG": "a.toml"},
-				args:  []string{"--config=b.toml"},
-			},
-			values{"log.format": "json"}},
-		{"a later file over an earlier one, key by key",
-			configInput{
-				files: map[string]string{
-					"a.toml": "[log]\nlevel = 'warn'\nformat = 'text'",
-					"b.toml": "[log]\nlevel = 'debug'",
-				},
-				args: []string{"--config", "a.toml", "--config", "b.toml"},
-			},
-			values{"log.level": "debug", "log.format": "text"}},
-		{"tables entry by entry, arrays whole",
-			configInput{
-				files: map[string]string{
-					"a.toml": "[templates]\ndirs = ['x', 'y']\n" +
-						"[worker.handlers]\nA = 'builtin:noop'\nB = 'builtin:noop'",
-					"b.toml": "[templates]\ndirs = ['z']\n" +
-						"[worker.handlers]\nB = 'builtin:echo'\nC = 'builtin:echo'",
-				},
-				args: []string{"--config", "a.toml", "--config", "b.toml"},
-			},
-			values{
-				"templates.dirs": []string{"z"},
-				"worker.handlers": map[string]string{
-					"A": "builtin:noop", "B": "builtin:echo", "C": "builtin:echo",
-				},
-			}},
-		{"the overlay that STEPWELL_ENV names",
-			configInput{
-				files: map[string]string{
-					"stepwell.toml": "[log]\nlevel = 'warn'", "stepwell.test.toml": "[log]\nlevel = 'debug'",
-				},
-				env: map[string]string{"STEPWELL_ENV": "test"},
-			},
-			values{"environment": "test", "log.level": "debug"}},
-		{"the overlay that --env names, not STEPWELL_ENV's",
-			configInput{
-				files: map[string]string{
-					"stepwell.toml": "", "stepwell.test.toml": "role = 'worker'",
-					"stepwell.prod.toml": "[log]\nlevel = 'error'",
-				},
-				env:  map[string]string{"STEPWELL_ENV": "test"},
-				args: []string{"--env", "prod"},
-			},
-			values{"environment": "prod", "log.level": "error"}},
-		{"no overlay for an environment that only a file names",
-			configInput{files: map[string]string{
-				"stepwell.toml": "environment = 'test'", "stepwell.test.toml": "role = 'worker'",
-			}},
-			values{"environment": "test"}},
-		{"no overlay without its file",
-			configInput{
-				files: map[string]string{"stepwell.test.toml": "role = 'worker'"},
-				args:  []string{"--env=test"},
-			},
-			values{"environment": "test"}},
-		{"overlays beside their files, after all files",
-			configInput{
-				files: map[string]string{
-					"conf/a.toml":      "role = 'worker'",
-					"conf/a.test.toml": "[log]\nlevel = 'debug'",
-					"b":                "[log]\nlevel = 'warn'\nformat = 'json'",
-					"b.test.toml":      "[log]\nformat = 'text'",
-				},
-				args: []string{"--env", "test", "--config", "conf/a.toml", "--config", "b"},
-			},
-			values{"environment": "test", "role": "worker", "log.level": "debug", "log.format": "text"}},
-		{"environment variables over files",
-			configInput{
-				files: oneConfigFile("[store]", "path = 'a'", "sync = 'never'", "[worker.handlers]", "A = 'builtin:noop'"),
-				env: map[string]string{
-					"STEPWELL_STORE__PATH":                "b",
-					"STEPWELL_ORCHESTRATION__WEB__LISTEN": ":9000",
-					"STEPWELL_TEMPLATES__DIRS":            "x, y,,z",
-					"STEPWELL_ENGINE__JITTER":             "0",
-					"STEPWELL_WEB__MAX_BODY_BYTES":        "100",
-					"STEPWELL_WORKER__HANDLERS":           `{"App::*": "http://localhost:1/x"}`,
-					"STEPWELL_WORKER__EXEC_PATH":          "",
-				},
-			},
-			values{
-				"store.path": "b", "store.sync": "never", "orchestration.web.listen": ":9000",
-				"templates.dirs": []string{"x", "y", "z"}, "engine.jitter": false,
-				"web.max_body_bytes": int64(100),
-				"worker.handlers":    map[string]string{"A": "builtin:noop", "App::*": "http://localhost:1/x"},
-			}},
-		{"variables of others",
-			configInput{env: map[string]string{
-				"STEPWELL_PORT": "tcp://10.0.0.1:8080", "STEPWELL_SERVICE_HOST": "10.0.0.1", "STEPWELL_ROLE": "x",
-				"STEPWELL_AUTH_TOKEN": "x", "OTHER__KEY": "x", "STEPWELL_ENV": "", "STEPWELL_CONFIG": "",
-			}},
-			nil},
-		{"flags over environment variables",
-			configInput{
-				env: map[string]string{
-					"STEPWELL_STORE__PATH": "b", "STEPWELL_STORE__MEMORY": "true", "STEPWELL_TEMPLATES__DIRS": "x",
-				},
-				args: []string{
-					"--data", "c", "--memory=false", "--templates", "p,q", "--templates=r", "--role", "orchestration",
-					"--listen", "127.0.0.1:0", "--worker-listen", "[::1]:0", "--sync", "interval", "--log-level=debug",
-				},
-			},
-			values{
-				"store.path": "c", "templates.dirs": []string{"p", "q", "r"}, "role": "orchestration",
-				"orchestration.web.listen": "127.0.0.1:0", "worker.web.listen": "[::1]:0",
-				"store.sync": "interval", "log.level": "debug",
-			}},
-		{"memory, with a path that only a file gives",
-			configInput{files: oneConfigFile("[store]", "path = 'a'"), args: []string{"--memory"}},
-			values{"store.path": "a", "store.memory": true}},
-		{"one spelling for a header",
-			configInput{
-				files: oneConfigFile("[worker.http_headers]", "authorization = 'a'", "x-one = '1'"),
-				env:   map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"AUTHORIZATION": "b"}`},
-			},
-			values{"worker.http_headers": headerTables{"": {"Authorization": "b", "X-One": "1"}}}},
-		{"headers for all, for an origin and for callables",
-			configInput{
-				files: map[string]string{"stepwell.toml": strings.Join([]string{
-					"[worker.http_headers]", "X-All = '1'", "'https://API.example.com:443/'.Authorization = 'a'",
-					"[worker.http_headers.'http://[::1]:8080']", "x-one = '1'",
-					"[worker.http_headers.'shop.*']", "X-Shop = '1'", "X-Two = '2'",
-					"[worker.http_headers.Authorization]", "X-Odd = 'a callable of this name'",
-					"[worker.http_headers.'no.headers']",
-				}, "\n")},
-				env: map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"X-All": "2",
-					"https://api.example.com": {"AUTHORIZATION": "b"}, "shop.*": {"x-shop": "3"}}`},
-			},
-			values{"worker.http_headers": headerTables{
-				"":                        {"X-All": "2"},
-				"https://api.example.com": {"Authorization": "b"},
-				"http://[::1]:8080":       {"X-One": "1"},
-				"shop.*":                  {"X-Shop": "3", "X-Two": "2"},
-				"Authorization":           {"X-Odd": "a callable of this name"},
-			}}},
-		{"one address for two roles in two processes",
-			configInput{args: []string{"--role", "worker", "--listen", ":80", "--worker-listen", ":80"}},
-			values{"role": "worker", "orchestration.web.listen": ":80", "worker.web.listen": ":80"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) { wantConfigValues(t, tt.in, tt.want) })
-	}
-}
 
 func TestConfigProblems(t *testing.T) {
 	const noScope = "is neither an origin like https://api.example.com:8443 nor the name of a callable"
@@ -383,55 +211,6 @@ func TestOnlyFlagsAtFaultIsUsage(t *testing.T) {
 	}
 }
 
-func TestListenAddresses(t *testing.T) {
-	for _, s := range []string{
-		":0", ":8080", "127.0.0.1:80", "0.0.0.0:65535", "[::]:1", "[::1]:1", "[fe80::1%eth0]:1", "localhost:1",
-		"LOCALHOST:1", "my-host.example:1", "a:1",
-	} {
-		if err := checkListenValue(s); err != nil {
-			t.Errorf("%q: got %v; want no error", s, err)
-		}
-	}
-	for _, s := range []string{
-		"", "8080", ":", "localhost", "localhost:", ":http", ":65536", ":-1", ":+1", "::1:80", "[::1:80", "::1]:80",
-		"[127.0.0.1]:80", "[]:80", "[localhost]:80", "a b:80", "http://x:80", "-a:80", "a/b:80",
-	} {
-		if checkListenValue(s) == nil {
-			t.Errorf("%q: got no error; want one", s)
-		}
-	}
-}
-
-func TestListenAddressesOverlap(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want bool
-	}{
-		{"127.0.0.1:80", "127.0.0.1:80", true},
-		{"127.0.0.1:80", "127.0.0.1:81", false},
-		{"127.0.0.1:0", "127.0.0.1:0", false},
-		{"127.0.0.1:80", "127.0.0.2:80", false},
-		{"localhost:80", "127.0.0.1:80", true},
-		{"localhost:80", "LocalHost:80", true},
-		{":80", "127.0.0.1:80", true},
-		{"[::]:80", "127.0.0.1:80", true},
-		{"0.0.0.0:80", "127.0.0.1:80", true},
-		{"0.0.0.0:80", "[::1]:80", false},
-		{"[::1]:80", "127.0.0.1:80", false},
-		{"[::1]:80", "[0:0::1]:80", true},
-		{"a.example:80", "b.example:80", false},
-	} {
-		a, errA := parseListen(tt.a)
-		b, errB := parseListen(tt.b)
-		if errA != nil || errB != nil {
-			t.Fatalf("%s, %s: got %v, %v; want no errors", tt.a, tt.b, errA, errB)
-		}
-		if a.overlaps(b) != tt.want || b.overlaps(a) != tt.want {
-			t.Errorf("%s, %s: got %v, %v; want %v both ways", tt.a, tt.b, a.overlaps(b), b.overlaps(a), tt.want)
-		}
-	}
-}
-
 func TestProvenance(t *testing.T) {
 	in := configInput{
 		files: map[string]string{
@@ -604,40 +383,264 @@ func FuzzLoadConfig(f *testing.F) {
 	})
 }
 
-// The finder of keys finds every path that the decoder finds.
-func FuzzTOMLKeys(f *testing.F) {
-	f.Add("a.\"b\".c = [1, {d = '''x'''}]\n[[e]]\n[e.f]\ng = \"\\\"\"")
-	f.Add("[a.b]\n[a]\nc = { d.e = [[], [{}]], } # x\n[[f.g]]\n[[f.g.h]]\n\"\" = \"\"\"\n\"\"\"\"\"")
-	f.Fuzz(func(t *testing.T, text string) {
-		keys := findTOMLKeys(text, joinConfigPath)
-		for path, key := range keys {
-			if key.line < 1 || key.offset < 0 || key.offset > len(text) || key.line != strings.Count(text[:key.offset], "\n")+1 {
-				t.Errorf("%s: got %v; want a place in the text", path, key)
-			}
-		}
-		var table map[string]any
-		if _, err := toml.Decode(text, &table); err == nil {
-			checkKeysFound(t, keys, "", table)
-		}
-	})
+// oneConfigFile returns a stepwell.toml in the working directory.
+func oneConfigFile(lines ...string) map[string]string {
+	return map[string]string{"stepwell.toml": strings.Join(lines, "\n")}
 }
 
-func checkKeysFound(t *testing.T, keys tomlKeys, path string, v any) {
-	if path != "" && keys[path].line == 0 {
-		t.Errorf("%s: got no place; want one", path)
+func TestConfigFilesAreReadForReal(t *testing.T) {
+	dir := t.TempDir()
+	name := dir + "/my.toml"
+	noError(t, os.WriteFile(name, []byte("role = \"worker\"\n"), 0o600))
+	noEnv := func(string) string { return "" }
+	c, p, err := loadConfig(configArgs{files: []string{name}}, noEnv, nil, os.ReadFile)
+	if err != nil || c.Role != "worker" || p.of("role").String() != name+":1" {
+		t.Errorf("got %+v, %v; want the role of the file", c, err)
 	}
-	switch v := v.(type) {
-	case map[string]any:
-		for name, inner := range v {
-			checkKeysFound(t, keys, joinConfigPath(path, name), inner)
-		}
-	case []map[string]any:
-		for i, inner := range v {
-			checkKeysFound(t, keys, fmt.Sprintf("%s[%d]", path, i), inner)
-		}
-	case []any:
-		for i, inner := range v {
-			checkKeysFound(t, keys, fmt.Sprintf("%s[%d]", path, i), inner)
-		}
+	_, _, err = loadConfig(configArgs{files: []string{dir}}, noEnv, nil, os.ReadFile)
+	if _, ok := errors.AsType[*failure](err); !ok {
+		t.Errorf("a directory: got %v; want a *failure", err)
+	}
+}
+
+// TestFixtureConfiguration checks what fixture mode can be combined with, and where it
+// keeps state.
+func TestFixtureConfiguration(t *testing.T) {
+	for _, tt := range []struct {
+		name, args, env string
+		problem         string // a part of it; "" when all is well
+		memory          bool
+	}{
+		{"off", "", "", "", false},
+		{"on", "--fixture", "", "", true},
+		{"by a variable", "", "STEPWELL_FIXTURE__ENABLED=true", "", true},
+		{"with --memory", "--fixture --memory", "", "", true},
+		{"a directory", "--fixture --data d", "", "fixture.allow_data", false},
+		{"a directory, allowed", "--fixture --data d", "STEPWELL_FIXTURE__ALLOW_DATA=true", "", false},
+		{"allowed, none given", "--fixture", "STEPWELL_FIXTURE__ALLOW_DATA=true", "", true},
+		{"the directory of an image", "--fixture", "STEPWELL_STORE__PATH=/data", "", true},
+		{"off, open to all", "--listen 0.0.0.0:0", "", "", false},
+		{"open to all", "--fixture --listen 0.0.0.0:0", "", "orchestration.web.listen", false},
+		{"open to all, empty host", "--fixture --listen :0", "", "orchestration.web.listen", false},
+		{"the worker open to all", "--fixture --worker-listen [::]:0", "", "worker.web.listen", false},
+		{"a name", "--fixture --listen build-host:0", "", "fixture.allow_remote", false},
+		{"localhost", "--fixture --listen localhost:0", "", "", true},
+		{"the other loopback", "--fixture --listen [::1]:0", "", "", true},
+		{"open to all, allowed", "--fixture --listen 0.0.0.0:0", "STEPWELL_FIXTURE__ALLOW_REMOTE=true", "", true},
+		{"without the worker's listener", "--fixture --role orchestration --worker-listen 0.0.0.0:0", "", "", true},
+		{"a seed", "--fixture --deterministic-ids s1", "", "", true},
+		{"a seed without fixture mode", "--deterministic-ids s1", "", "--fixture", false},
+		{"the worker role", "--fixture --role worker", "", "orchestration role", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			flags := must(parseServeArgs(strings.Fields(tt.args), &strings.Builder{}))(t)
+			noFile := func(string) ([]byte, error) { return nil, fs.ErrNotExist }
+			c, origin, err := loadConfig(flags.configArgs, func(string) string { return "" }, strings.Fields(tt.env), noFile)
+			switch {
+			case tt.problem != "":
+				if err == nil || !strings.Contains(err.Error(), tt.problem) {
+					t.Errorf("got %v; want a problem with %s", err, tt.problem)
+				}
+			case err != nil:
+				t.Error(err)
+			case c.Store.Memory != tt.memory:
+				t.Errorf("got store.memory %v (%s); want %v", c.Store.Memory, origin.of("store.memory"), tt.memory)
+			}
+		})
+	}
+}
+
+// TestFixtureJitter checks that retry delays are exact in fixture mode unless a source asks for jitter.
+func TestFixtureJitter(t *testing.T) {
+	for _, tt := range []struct {
+		name, file, env, source string
+		jitter                  bool
+	}{
+		{name: "fixture mode", source: "flag --fixture"},
+		{name: "switched on by a variable", env: "true", source: "env STEPWELL_ENGINE__JITTER", jitter: true},
+		{name: "switched on by a file", file: "[engine]\njitter = true", source: "stepwell.toml:2", jitter: true},
+		{name: "switched off", env: "false", source: "env STEPWELL_ENGINE__JITTER"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := configInput{files: oneConfigFile(tt.file), env: map[string]string{}, args: []string{"--fixture"}}
+			if tt.env != "" {
+				in.env["STEPWELL_ENGINE__JITTER"] = tt.env
+			}
+			c, origin := must2(in.load())(t)
+			if got := origin.of("engine.jitter").String(); c.Engine.Jitter != tt.jitter || got != tt.source {
+				t.Errorf("got %v from %s; want %v from %s", c.Engine.Jitter, got, tt.jitter, tt.source)
+			}
+		})
+	}
+}
+
+func TestConfigLayers(t *testing.T) {
+	type values = map[string]any
+	for _, tt := range []struct {
+		name string
+		in   configInput
+		want values
+	}{
+		{"nothing", configInput{}, nil},
+		{"the file in the working directory",
+			configInput{files: oneConfigFile("role = 'worker'", "[engine]", "jitter = false", "max_queued = 7")},
+			values{"role": "worker", "engine.jitter": false, "engine.max_queued": int64(7)}},
+		{"--config instead of the file in the working directory",
+			configInput{
+				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},
+				args:  []string{"--config", "a.toml"},
+			},
+			values{"log.level": "warn"}},
+		{"STEPWELL_CONFIG instead of the file in the working directory",
+			configInput{
+				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},
+				env:   map[string]string{"STEPWELL_CONFIG": "a.toml"},
+			},
+			values{"log.level": "warn"}},
+		{"--config instead of STEPWELL_CONFIG",
+			configInput{
+				files: map[string]string{"a.toml": "[log]\nlevel = 'warn'", "b.toml": "[log]\nformat = 'json'"},
+				env:   map[string]string{"STEPWELL_CONFIG": "a.toml"},
+				args:  []string{"--config=b.toml"},
+			},
+			values{"log.format": "json"}},
+		{"a later file over an earlier one, key by key",
+			configInput{
+				files: map[string]string{
+					"a.toml": "[log]\nlevel = 'warn'\nformat = 'text'",
+					"b.toml": "[log]\nlevel = 'debug'",
+				},
+				args: []string{"--config", "a.toml", "--config", "b.toml"},
+			},
+			values{"log.level": "debug", "log.format": "text"}},
+		{"tables entry by entry, arrays whole",
+			configInput{
+				files: map[string]string{
+					"a.toml": "[templates]\ndirs = ['x', 'y']\n" +
+						"[worker.handlers]\nA = 'builtin:noop'\nB = 'builtin:noop'",
+					"b.toml": "[templates]\ndirs = ['z']\n" +
+						"[worker.handlers]\nB = 'builtin:echo'\nC = 'builtin:echo'",
+				},
+				args: []string{"--config", "a.toml", "--config", "b.toml"},
+			},
+			values{
+				"templates.dirs": []string{"z"},
+				"worker.handlers": map[string]string{
+					"A": "builtin:noop", "B": "builtin:echo", "C": "builtin:echo",
+				},
+			}},
+		{"the overlay that STEPWELL_ENV names",
+			configInput{
+				files: map[string]string{
+					"stepwell.toml": "[log]\nlevel = 'warn'", "stepwell.test.toml": "[log]\nlevel = 'debug'",
+				},
+				env: map[string]string{"STEPWELL_ENV": "test"},
+			},
+			values{"environment": "test", "log.level": "debug"}},
+		{"the overlay that --env names, not STEPWELL_ENV's",
+			configInput{
+				files: map[string]string{
+					"stepwell.toml": "", "stepwell.test.toml": "role = 'worker'",
+					"stepwell.prod.toml": "[log]\nlevel = 'error'",
+				},
+				env:  map[string]string{"STEPWELL_ENV": "test"},
+				args: []string{"--env", "prod"},
+			},
+			values{"environment": "prod", "log.level": "error"}},
+		{"no overlay for an environment that only a file names",
+			configInput{files: map[string]string{
+				"stepwell.toml": "environment = 'test'", "stepwell.test.toml": "role = 'worker'",
+			}},
+			values{"environment": "test"}},
+		{"no overlay without its file",
+			configInput{
+				files: map[string]string{"stepwell.test.toml": "role = 'worker'"},
+				args:  []string{"--env=test"},
+			},
+			values{"environment": "test"}},
+		{"overlays beside their files, after all files",
+			configInput{
+				files: map[string]string{
+					"conf/a.toml":      "role = 'worker'",
+					"conf/a.test.toml": "[log]\nlevel = 'debug'",
+					"b":                "[log]\nlevel = 'warn'\nformat = 'json'",
+					"b.test.toml":      "[log]\nformat = 'text'",
+				},
+				args: []string{"--env", "test", "--config", "conf/a.toml", "--config", "b"},
+			},
+			values{"environment": "test", "role": "worker", "log.level": "debug", "log.format": "text"}},
+		{"environment variables over files",
+			configInput{
+				files: oneConfigFile("[store]", "path = 'a'", "sync = 'never'", "[worker.handlers]", "A = 'builtin:noop'"),
+				env: map[string]string{
+					"STEPWELL_STORE__PATH":                "b",
+					"STEPWELL_ORCHESTRATION__WEB__LISTEN": ":9000",
+					"STEPWELL_TEMPLATES__DIRS":            "x, y,,z",
+					"STEPWELL_ENGINE__JITTER":             "0",
+					"STEPWELL_WEB__MAX_BODY_BYTES":        "100",
+					"STEPWELL_WORKER__HANDLERS":           `{"App::*": "http://localhost:1/x"}`,
+					"STEPWELL_WORKER__EXEC_PATH":          "",
+				},
+			},
+			values{
+				"store.path": "b", "store.sync": "never", "orchestration.web.listen": ":9000",
+				"templates.dirs": []string{"x", "y", "z"}, "engine.jitter": false,
+				"web.max_body_bytes": int64(100),
+				"worker.handlers":    map[string]string{"A": "builtin:noop", "App::*": "http://localhost:1/x"},
+			}},
+		{"variables of others",
+			configInput{env: map[string]string{
+				"STEPWELL_PORT": "tcp://10.0.0.1:8080", "STEPWELL_SERVICE_HOST": "10.0.0.1", "STEPWELL_ROLE": "x",
+				"STEPWELL_AUTH_TOKEN": "x", "OTHER__KEY": "x", "STEPWELL_ENV": "", "STEPWELL_CONFIG": "",
+			}},
+			nil},
+		{"flags over environment variables",
+			configInput{
+				env: map[string]string{
+					"STEPWELL_STORE__PATH": "b", "STEPWELL_STORE__MEMORY": "true", "STEPWELL_TEMPLATES__DIRS": "x",
+				},
+				args: []string{
+					"--data", "c", "--memory=false", "--templates", "p,q", "--templates=r", "--role", "orchestration",
+					"--listen", "127.0.0.1:0", "--worker-listen", "[::1]:0", "--sync", "interval", "--log-level=debug",
+				},
+			},
+			values{
+				"store.path": "c", "templates.dirs": []string{"p", "q", "r"}, "role": "orchestration",
+				"orchestration.web.listen": "127.0.0.1:0", "worker.web.listen": "[::1]:0",
+				"store.sync": "interval", "log.level": "debug",
+			}},
+		{"memory, with a path that only a file gives",
+			configInput{files: oneConfigFile("[store]", "path = 'a'"), args: []string{"--memory"}},
+			values{"store.path": "a", "store.memory": true}},
+		{"one spelling for a header",
+			configInput{
+				files: oneConfigFile("[worker.http_headers]", "authorization = 'a'", "x-one = '1'"),
+				env:   map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"AUTHORIZATION": "b"}`},
+			},
+			values{"worker.http_headers": headerTables{"": {"Authorization": "b", "X-One": "1"}}}},
+		{"headers for all, for an origin and for callables",
+			configInput{
+				files: map[string]string{"stepwell.toml": strings.Join([]string{
+					"[worker.http_headers]", "X-All = '1'", "'https://API.example.com:443/'.Authorization = 'a'",
+					"[worker.http_headers.'http://[::1]:8080']", "x-one = '1'",
+					"[worker.http_headers.'shop.*']", "X-Shop = '1'", "X-Two = '2'",
+					"[worker.http_headers.Authorization]", "X-Odd = 'a callable of this name'",
+					"[worker.http_headers.'no.headers']",
+				}, "\n")},
+				env: map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"X-All": "2",
+					"https://api.example.com": {"AUTHORIZATION": "b"}, "shop.*": {"x-shop": "3"}}`},
+			},
+			values{"worker.http_headers": headerTables{
+				"":                        {"X-All": "2"},
+				"https://api.example.com": {"Authorization": "b"},
+				"http://[::1]:8080":       {"X-One": "1"},
+				"shop.*":                  {"X-Shop": "3", "X-Two": "2"},
+				"Authorization":           {"X-Odd": "a callable of this name"},
+			}}},
+		{"one address for two roles in two processes",
+			configInput{args: []string{"--role", "worker", "--listen", ":80", "--worker-listen", ":80"}},
+			values{"role": "worker", "orchestration.web.listen": ":80", "worker.web.listen": ":80"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { wantConfigValues(t, tt.in, tt.want) })
 	}
 }

@@ -13,12 +13,11 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"slices"
+	"stepwell/e2e/wire"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"stepwell/e2e/wire"
 )
 
 // stepSpec describes a step of a test's template.
@@ -96,13 +95,6 @@ func computing(s *service) bool {
 		}
 	}
 	return false
-}
-
-// settled returns a task once the service has settled.
-func settled(t *testing.T, s *service, id uuid) *task {
-	t.Helper()
-	settle(s)
-	return must(s.store.view(id))(t)
 }
 
 // TestStopWithAnOutcomeOfABuiltin stops an engine while the store cannot take what a builtin returned.
@@ -285,34 +277,6 @@ func TestRacingOperators(t *testing.T) {
 		if err != nil || len(a) != 2 {
 			t.Fatalf("got %d audit entries, %v; want 2", len(a), err)
 		}
-	}
-}
-
-func TestSlotsAndPriority(t *testing.T) {
-	clock := newVirtualClock(testStart)
-	s := newTestService(t, serviceTest{clock: clock,
-		config: func(c *Config) { c.Worker.Concurrency = 1 },
-		extra:  []string{testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})}})
-	var ids []uuid
-	for _, priority := range []string{"0", "0", "5", "-5", "5"} {
-		ids = append(ids, mustCreate(t, s, "slow", `"priority":`+priority).id)
-	}
-	order := []int{}
-	for range ids {
-		eventually(t, "one task runs, no more", func() bool {
-			s.store.mu.Lock()
-			defer s.store.mu.Unlock()
-			return len(s.engine.running) == 1
-		})
-		clock.advance(time.Second)
-		for i, id := range ids {
-			if settled(t, s, id).state == taskComplete && !slices.Contains(order, i) {
-				order = append(order, i)
-			}
-		}
-	}
-	if want := []int{0, 2, 4, 1, 3}; !slices.Equal(order, want) {
-		t.Errorf("tasks completed in the order %v; want %v", order, want)
 	}
 }
 
@@ -1156,74 +1120,4 @@ func TestHandlerYields(t *testing.T) {
 	if string(again.log) != string(kept.log) {
 		t.Errorf("after a restart: got %s; want %s", again.log, kept.log)
 	}
-}
-
-// TestTooManyCheckpoints checks that a step cannot yield for ever.
-func TestTooManyCheckpoints(t *testing.T) {
-	s := newTestService(t, serviceTest{extra: []string{testTemplate("yields", stepSpec{name: "a", callable: "Outside"})}})
-	id := mustCreate(t, s, "yields").id
-	yield := func() (int, error) {
-		given := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)
-		q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: []byte(`{"cursor":1}`)}}
-		q.setLease(given[0].token)
-		v, err := s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: given[0].attempt.stepID})
-		if err != nil {
-			return 0, err
-		}
-		return v.Checkpoint.number, nil
-	}
-	for n := 1; n <= maxCheckpoints; n++ {
-		if got := must(yield())(t); got != n {
-			t.Fatalf("got checkpoint %d; want %d", got, n)
-		}
-	}
-	if _, err := yield(); kindOf(err) != invalidFields || !strings.Contains(err.Error(), "10000 checkpoints") {
-		t.Errorf("got %v; want it refused", err)
-	}
-	if got := s.engine.stats.checkpoints; got != [2]uint64{maxCheckpoints, 1} {
-		t.Errorf("got %d checkpoints taken and refused", got)
-	}
-	if v := must(s.store.view(id))(t); len(v.log) > 20_000 {
-		t.Errorf("the log has %d bytes", len(v.log))
-	}
-}
-
-// TestYieldingIsFair checks that a step that yields lets those of later tasks go first.
-func TestYieldingIsFair(t *testing.T) {
-	s := newTestService(t, serviceTest{extra: []string{testTemplate("yields", stepSpec{name: "a", callable: "Outside"})}})
-	claim := func() claimedStep {
-		return must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)[0]
-	}
-	first, second := mustCreate(t, s, "yields").id, mustCreate(t, s, "yields").id
-	given := claim()
-	q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: []byte(`{"cursor":1}`)}}
-	q.setLease(given.token)
-	_, err := s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: given.attempt.stepID})
-	noError(t, err)
-	third := mustCreate(t, s, "yields").id
-	for _, want := range []uuid{second, first, third} {
-		if got := claim().key.task; got != want {
-			t.Errorf("got the step of %s; want that of %s", got, want)
-		}
-	}
-}
-
-// TestRestartFromCheckpoint cuts a delivery off after a checkpoint: the same attempt goes on from it.
-func TestRestartFromCheckpoint(t *testing.T) {
-	dir, tpl := t.TempDir(), testTemplate("yields", stepSpec{name: "a", callable: "Outside"})
-	s := newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})
-	id := mustCreate(t, s, "yields").id
-	for n := range 5 {
-		given := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)[0]
-		if c := given.attempt.checkpoint; (c == nil) != (n == 0) || c != nil && c.number != n || given.attempt.number != 1 {
-			t.Fatalf("delivery %d: got checkpoint %+v, attempt %d", n, c, given.attempt.number)
-		}
-		q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: fmt.Appendf(nil, `{"cursor":%d}`, n)}}
-		q.setLease(given.token)
-		_, err := s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: given.attempt.stepID})
-		noError(t, err)
-		closeTestService(t, s)
-		s = newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})
-	}
-	wantStates(t, settled(t, s, id), "steps_in_process: enqueued")
 }

@@ -10,15 +10,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-	"weak"
 )
 
 // sandboxClient talks to one sandbox.
@@ -28,64 +25,11 @@ type sandboxClient struct {
 	worker, mount  *testServer
 }
 
-// sandbox creates a sandbox.
-func (s *fixtureServer) sandbox(format string, args ...any) *sandboxClient {
-	s.t.Helper()
-	a := s.do("POST", "/_stepwell/sandboxes", fmt.Sprintf(format, args...)).want(201)
-	c := &sandboxClient{}
-	noError(s.t, json.Unmarshal(a.body, &c.view))
-	box := must(s.world.boxes.get(c.view.Name))(s.t)
-	c.fixtureServer = &fixtureServer{&testServer{t: s.t, url: c.view.OrchestrationURL}, box.world}
-	c.worker = &testServer{t: s.t, url: c.view.WorkerURL}
-	c.mount = &testServer{t: s.t, url: c.view.MountURL}
-	return c
-}
-
-// frozenAt returns the state of a service without tasks and with a frozen clock.
-func frozenAt(at instant) string {
-	return fmt.Sprintf(`{"format":1,"clock":{"now":%q,"mode":"frozen"}}`, at.zoned())
-}
-
-func (s *fixtureServer) deleteSandbox(c *sandboxClient) {
-	s.t.Helper()
-	s.do("DELETE", "/_stepwell/sandboxes/"+c.view.Name, "").want(204)
-}
-
 var sandboxTemplates = []string{
 	sleepTemplate("hour", time.Hour),
 	testTemplate("retried", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
 		retry: `{"max_attempts":3,"backoff_base_ms":60000}`}),
 	testTemplate("quick", stepSpec{name: "a", callable: "builtin:noop"}),
-}
-
-// TestSandboxIsAService checks that each surface of a sandbox answers for the sandbox.
-func TestSandboxIsAService(t *testing.T) {
-	t.Parallel()
-	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
-	s.do("PUT", "/_stepwell/state", frozenAt(testStart.add(time.Hour))).want(204)
-	c := s.sandbox(`{"name":"one","seed":%s}`, frozenAt(testStart))
-	id := c.create(`{"namespace":"t","name":"retried"}`)
-	c.mount.do("GET", "/tasks/"+id, "").want(200)
-	s.do("GET", "/v1/tasks/"+id, "").want(404)
-	c.worker.do("GET", "/v1/templates/t/retried/1.0.0", "").want(200)
-	for _, health := range []*testServer{c.testServer, c.worker, c.mount} {
-		health.do("GET", "/health/ready", "").want(200)
-	}
-	c.clock(`{"advance":"10m"}`).want(200)
-	if got := c.do("GET", "/v1/tasks/"+id, "").text("status"); got != "blocked_by_failures" {
-		t.Errorf("after ten minutes its task is %s; want every retry to have happened", got)
-	}
-	if got := s.do("GET", "/_stepwell/clock", "").text("now"); got != testStart.add(time.Hour).zoned() {
-		t.Errorf("the clock outside stands at %s; want it unchanged", got)
-	}
-	if got := c.do("GET", "/health/detailed", "").text("checks.fixture.message"); !strings.Contains(got, "sandbox one") {
-		t.Errorf("/health/detailed says %q; want the sandbox's name", got)
-	}
-	if got := c.do("GET", "/api-docs.json", "").want(200); !strings.Contains(string(got.body), controlPath+"/clock") {
-		t.Error("its document lacks the control API")
-	}
-	c.do("POST", "/_stepwell/reset", "").want(204)
-	c.do("GET", "/v1/tasks/"+id, "").want(404)
 }
 
 // TestSandboxesHaveNone checks that a sandbox has no sandboxes.
@@ -358,60 +302,6 @@ func TestSandboxesEndWithTheService(t *testing.T) {
 	}
 }
 
-// openFiles returns the number of descriptors of a process, or -1 if the system does not show
-// it.
-func openFiles(pid int) int {
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		return -1
-	}
-	return len(list)
-}
-
-// TestSandboxesLeaveNothing makes 200 sandboxes, uses each, and deletes them: no
-// goroutine, descriptor or service is left.
-func TestSandboxesLeaveNothing(t *testing.T) {
-	slow(t)
-	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
-	s.deleteSandbox(s.used(s.sandbox(""))) // everything that is made only once is made now
-	http.DefaultClient.CloseIdleConnections()
-	goroutines, files := runtime.NumGoroutine(), openFiles(os.Getpid())
-	var left []weak.Pointer[service]
-	var all []*sandboxClient
-	for range 200 {
-		c := s.used(s.sandbox(""))
-		left = append(left, weak.Make(c.world.service()))
-		all = append(all, c)
-	}
-	if got := runtime.NumGoroutine() - goroutines; got < 200 {
-		t.Fatalf("200 sandboxes have %d goroutines: they do not run", got)
-	}
-	t.Logf("200 sandboxes have %d goroutines and %d descriptors", runtime.NumGoroutine()-goroutines, openFiles(os.Getpid())-files)
-	for _, c := range all {
-		s.deleteSandbox(c)
-	}
-	all = nil
-	http.DefaultClient.CloseIdleConnections()
-	eventually(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= goroutines })
-	eventually(t, "the descriptors are gone", func() bool { return openFiles(os.Getpid()) <= files })
-	eventually(t, "the services are gone", func() bool {
-		runtime.GC()
-		return !slices.ContainsFunc(left, func(w weak.Pointer[service]) bool { return w.Value() != nil })
-	})
-}
-
-// used makes a sandbox do a bit of everything; it waits for something that never comes.
-func (s *fixtureServer) used(c *sandboxClient) *sandboxClient {
-	s.t.Helper()
-	c.create(`{"namespace":"t","name":"quick"}`)
-	c.create(`{"namespace":"t","name":"hour"}`)
-	c.create(`{"namespace":"t","name":"retried"}`)
-	c.clock(`{"freeze":true}`).want(200)
-	c.worker.do("GET", "/v1/templates", "").want(200)
-	c.mount.do("GET", "/analytics/performance", "").want(200)
-	return c
-}
-
 var sandboxRounds = flag.Int("sandbox-rounds", 2, "rounds of each of the 32 tests of TestSandboxesAreApart")
 
 // TestSandboxesAreApart runs 32 tests at once, each in its own sandboxes and at its own time.
@@ -435,6 +325,42 @@ func TestSandboxesAreApart(t *testing.T) {
 	if got := s.do("GET", "/v1/tasks", "").text("pagination.total_count"); got != "0" {
 		t.Errorf("%s tasks are outside of all sandboxes", got)
 	}
+}
+
+// BenchmarkSandbox measures the creation of a sandbox over HTTP, without its deletion.
+func BenchmarkSandbox(b *testing.B) {
+	s := newFixtureServer(b, serviceTest{})
+	var took []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		began := realNow()
+		a := s.do("POST", "/_stepwell/sandboxes", "").want(201)
+		took = append(took, realNow().sub(began))
+		b.StopTimer()
+		s.do("DELETE", "/_stepwell/sandboxes/"+a.text("name"), "").want(204)
+		b.StartTimer()
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// sandbox creates a sandbox.
+func (s *fixtureServer) sandbox(format string, args ...any) *sandboxClient {
+	s.t.Helper()
+	a := s.do("POST", "/_stepwell/sandboxes", fmt.Sprintf(format, args...)).want(201)
+	c := &sandboxClient{}
+	noError(s.t, json.Unmarshal(a.body, &c.view))
+	box := must(s.world.boxes.get(c.view.Name))(s.t)
+	c.fixtureServer = &fixtureServer{&testServer{t: s.t, url: c.view.OrchestrationURL}, box.world}
+	c.worker = &testServer{t: s.t, url: c.view.WorkerURL}
+	c.mount = &testServer{t: s.t, url: c.view.MountURL}
+	return c
+}
+
+func (s *fixtureServer) deleteSandbox(c *sandboxClient) {
+	s.t.Helper()
+	s.do("DELETE", "/_stepwell/sandboxes/"+c.view.Name, "").want(204)
 }
 
 // liveApart plays one round of one test; n determines its time and how much it does.
@@ -488,22 +414,4 @@ func (s *fixtureServer) wantOwn(c *sandboxClient, marker string, ids []string) {
 	if want := "stepwell_tasks{state=\"blocked_by_failures\"} " + n + "\n"; !strings.Contains(metrics, want) {
 		s.t.Errorf("its figures lack %s", want)
 	}
-}
-
-// BenchmarkSandbox measures the creation of a sandbox over HTTP, without its deletion.
-func BenchmarkSandbox(b *testing.B) {
-	s := newFixtureServer(b, serviceTest{})
-	var took []time.Duration
-	b.ReportAllocs()
-	for b.Loop() {
-		began := realNow()
-		a := s.do("POST", "/_stepwell/sandboxes", "").want(201)
-		took = append(took, realNow().sub(began))
-		b.StopTimer()
-		s.do("DELETE", "/_stepwell/sandboxes/"+a.text("name"), "").want(204)
-		b.StartTimer()
-	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }

@@ -274,53 +274,6 @@ func TestStubTakesWaitingSteps(t *testing.T) {
 	}
 }
 
-// TestHangIsATimer checks that nothing runs while an attempt hangs, and that its slot is
-// free afterwards.
-func TestHangIsATimer(t *testing.T) {
-	s := frozenServer(t, serviceTest{
-		config: func(c *Config) { c.Worker.Concurrency = 1 },
-		extra:  []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop", retry: `{"retryable":false}`})},
-	})
-	s.stub(`{"match":{},"outcomes":[{"hang":true}],"then":"handler"}`)
-	first, second := s.create(`{"namespace":"t","name":"one"}`), s.create(`{"namespace":"t","name":"one"}`)
-	s.do("POST", "/_stepwell/wait-idle", "").want(200)
-	s.clock(`{"advance":"29s"}`).want(200)
-	if got := s.status(first) + s.status(second); got != "steps_in_processsteps_in_process" {
-		t.Errorf("the tasks are %s", got)
-	}
-	s.clock(`{"advance_to_next":true}`).want(200)
-	if got := s.status(first) + " " + s.status(second); got != "blocked_by_failures complete" {
-		t.Errorf("the tasks are %s", got)
-	}
-	wantFreeSlots(t, s.world.service())
-}
-
-// TestCancelledStubs checks that a delay or fault of a stub does nothing to a task that is
-// cancelled meanwhile.
-func TestCancelledStubs(t *testing.T) {
-	slowAndSequential(t)
-	t.Parallel()
-	handler := newHandlerLog(t)
-	for _, outcome := range []string{`{"delay":"5s"}`, `{"hang":true}`, `{"fault":"worker_lost","delay":"5s"}`,
-		`{"fault":"result_lost","delay":"5s"}`, `{"fault":"late_completion"}`} {
-		for _, callable := range []string{"builtin:noop", handler.url, "charge"} {
-			s := frozenServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: callable})}})
-			s.stub(`{"match":{},"outcomes":[%s]}`, outcome)
-			id := s.create(`{"namespace":"t","name":"one"}`)
-			s.do("POST", "/_stepwell/wait-idle", "").want(200)
-			s.do("DELETE", "/v1/tasks/"+id, "").want(200)
-			clock := s.clock(`{"advance":"1h"}`).want(200)
-			if got := clock.text("fired"); got != "0" {
-				t.Errorf("%s of %s: %s timers fired after the end", outcome, callable, got)
-			}
-			if got := s.story(id); got != "cancelled after 1 attempts, 1 deliveries: " {
-				t.Errorf("%s of %s: got %s", outcome, callable, got)
-			}
-			wantFreeSlots(t, s.world.service())
-		}
-	}
-}
-
 // Stubs through the control API, on the virtual clock.
 
 // handlerLog is an HTTP handler that answers with the number of the call, and records
@@ -355,38 +308,6 @@ func (l *handlerLog) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keys = nil
-}
-
-// stub adds a stub and returns its id.
-func (s *fixtureServer) stub(format string, args ...any) string {
-	s.t.Helper()
-	return s.do("POST", "/_stepwell/stubs", fmt.Sprintf(format, args...)).want(201).text("id")
-}
-
-// story returns the history of a task's first step: its state, its attempts and
-// deliveries, the audit, oldest entry first, and when it last changed, in seconds after
-// the task's creation.
-func (s *fixtureServer) story(id string) string {
-	s.t.Helper()
-	s.do("POST", "/_stepwell/wait-idle", "").want(200)
-	step := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
-	at := "/v1/tasks/" + id + "/workflow_steps/" + step.text("0.step_uuid")
-	audit := s.do("GET", at+"/audit", "").want(200)
-	var entries []string
-	for i := strings.Count(string(audit.body), `"audit_uuid"`) - 1; i >= 0; i-- {
-		p := fmt.Sprintf("%d.", i)
-		what := audit.text(p + "result.result")
-		if audit.text(p+"success") == "false" {
-			what = audit.text(p + "result.error.error_type")
-		}
-		if !strings.Contains(string(audit.body), `"from_state"`) || audit.get(p+"from_state") == nil {
-			what = "late " + what
-		}
-		entries = append(entries, what)
-	}
-	starts := strings.Count(string(s.do("GET", "/v1/tasks/"+id+"/transitions", "").want(200).body), `"to_state":"in_progress"`)
-	return fmt.Sprintf("%s after %s attempts, %d deliveries: %s", step.text("0.current_state"), step.text("0.attempts"), starts,
-		strings.Join(entries, ", "))
 }
 
 // TestStubOutcomes plays every outcome and fault on each kind of handler.
@@ -572,4 +493,36 @@ func TestWaitIdleKnowsOfSending(t *testing.T) {
 	}
 	s.do("POST", "/_stepwell/reset", "").want(204)
 	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+}
+
+// stub adds a stub and returns its id.
+func (s *fixtureServer) stub(format string, args ...any) string {
+	s.t.Helper()
+	return s.do("POST", "/_stepwell/stubs", fmt.Sprintf(format, args...)).want(201).text("id")
+}
+
+// story returns the history of a task's first step: its state, its attempts and
+// deliveries, the audit, oldest entry first, and when it last changed, in seconds after
+// the task's creation.
+func (s *fixtureServer) story(id string) string {
+	s.t.Helper()
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	step := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
+	at := "/v1/tasks/" + id + "/workflow_steps/" + step.text("0.step_uuid")
+	audit := s.do("GET", at+"/audit", "").want(200)
+	var entries []string
+	for i := strings.Count(string(audit.body), `"audit_uuid"`) - 1; i >= 0; i-- {
+		p := fmt.Sprintf("%d.", i)
+		what := audit.text(p + "result.result")
+		if audit.text(p+"success") == "false" {
+			what = audit.text(p + "result.error.error_type")
+		}
+		if !strings.Contains(string(audit.body), `"from_state"`) || audit.get(p+"from_state") == nil {
+			what = "late " + what
+		}
+		entries = append(entries, what)
+	}
+	starts := strings.Count(string(s.do("GET", "/v1/tasks/"+id+"/transitions", "").want(200).body), `"to_state":"in_progress"`)
+	return fmt.Sprintf("%s after %s attempts, %d deliveries: %s", step.text("0.current_state"), step.text("0.attempts"), starts,
+		strings.Join(entries, ", "))
 }

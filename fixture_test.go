@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -46,9 +43,6 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	return &fixtureServer{&testServer{t: t, url: h.URL}, w}
 }
 
-// fixtureOf returns the fixture mode of a service.
-func fixtureOf(s *service) *fixture { return s.extension.(*fixture) }
-
 func closeTestWorld(t testing.TB, w *world) {
 	t.Helper()
 	if err := abort(w.service()); err != nil {
@@ -68,65 +62,6 @@ func (s *fixtureServer) clock(format string, args ...any) *answer {
 	return s.do("POST", "/_stepwell/clock", fmt.Sprintf(format, args...))
 }
 
-// TestFixtureIsOff checks that without fixture mode the control API is missing.
-func TestFixtureIsOff(t *testing.T) {
-	s := newTestServer(t, serviceTest{})
-	for _, row := range (&controlAPI{}).routes() {
-		method, path, _ := strings.Cut(row.pattern, " ")
-		s.do(method, path, "").want(404)
-	}
-	if strings.Contains(string(s.do("GET", "/health/detailed", "").want(200).body), "fixture") {
-		t.Error("/health/detailed speaks of fixture mode")
-	}
-	if strings.Contains(string(s.do("GET", "/api-docs.json", "").want(200).body), controlPath) {
-		t.Error("the document has the control API")
-	}
-}
-
-// TestFixtureShows checks that health and the API document show fixture mode.
-func TestFixtureShows(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{})
-	s.clock(`{"freeze":true}`).want(200)
-	if got := s.do("GET", "/health/detailed", "").want(200).text("checks.fixture.message"); !strings.Contains(got, "frozen") {
-		t.Errorf("/health/detailed says %q; want the clock's mode", got)
-	}
-	if !strings.Contains(string(s.do("GET", "/api-docs.json", "").want(200).body), controlPath+"/clock") {
-		t.Error("the document lacks the control API")
-	}
-}
-
-// TestControlAsksForEverything checks that the control API needs every permission.
-func TestControlAsksForEverything(t *testing.T) {
-	keys := []apiKeyConfig{{Key: "everything-and-more", Permissions: allWildcards()}}
-	for p := range permissionCount {
-		keys = append(keys, apiKeyConfig{Key: "all-but-" + p.String(), Permissions: namesOf(everyPermission &^ (1 << p))})
-	}
-	s := newFixtureServer(t, serviceTest{config: func(c *Config) {
-		a := &c.Orchestration.Web.Auth
-		a.Enabled, a.APIKeysEnabled, a.APIKeys = true, true, keys
-		a.JWTPublicKey = publicPEM(t, authKeys().rsa)
-	}})
-	for _, row := range (&controlAPI{}).routes() {
-		method, path, _ := strings.Cut(row.pattern, " ")
-		for i, key := range keys {
-			a := s.as(key.Key, method, path)
-			want := "Missing required permission: "
-			if i > 0 {
-				want += permission(i - 1).String()
-			}
-			if i == 0 && a.status < 500 && a.status != 401 && a.status != 403 {
-				continue
-			}
-			if i == 0 || a.status != 403 || a.text("error.message") != want {
-				t.Errorf("%s with %s: got %d, %s", row.pattern, key.Key, a.status, a.body)
-			}
-		}
-		if a := s.do(method, path, ""); a.status != 401 {
-			t.Errorf("%s without credentials: got %d; want 401", row.pattern, a.status)
-		}
-	}
-}
-
 // as sends a request with an API key.
 func (s *fixtureServer) as(key, method, path string) *answer {
 	s.t.Helper()
@@ -136,19 +71,6 @@ func (s *fixtureServer) as(key, method, path string) *answer {
 	w := httptest.NewRecorder()
 	s.world.gates.orchestration.ServeHTTP(w, r)
 	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
-}
-
-// metricLines returns the samples that count what happened to tasks.
-func metricLines(text string) (lines []string) {
-	for line := range strings.Lines(text) {
-		for _, family := range []string{"stepwell_tasks", "stepwell_steps", "stepwell_task_transitions", "stepwell_step_transitions",
-			"stepwell_attempts", "stepwell_late", "stepwell_handler", "stepwell_queue", "stepwell_dlq", "stepwell_journal_records"} {
-			if strings.HasPrefix(line, family) {
-				lines = append(lines, line)
-			}
-		}
-	}
-	return lines
 }
 
 // wantEmpty fails the test unless the service is as after a start.
@@ -183,73 +105,6 @@ func TestReset(t *testing.T) {
 		s.do("POST", "/_stepwell/reset", "").want(204)
 		s.wantEmpty(virgin)
 		s.do("GET", "/v1/tasks/"+id, "").want(404)
-	}
-}
-
-// TestResetEndsWaits checks that a reset ends requests that wait for a task.
-func TestResetEndsWaits(t *testing.T) {
-	t.Parallel()
-	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("out", stepSpec{name: "a", callable: "Outside"})}})
-	id := s.create(`{"namespace":"t","name":"out"}`)
-	answers := make(chan *answer)
-	go func() { answers <- s.do("GET", "/v1/tasks/"+id+"?wait=terminal&timeout=1m", "") }()
-	awaitWaiters(t, s.world.service(), 1)
-	s.do("POST", "/_stepwell/reset", "").want(204)
-	a := (<-answers).want(200)
-	if end := a.header.Get("X-Stepwell-Wait"); end != "reset" {
-		t.Errorf("got %q; want reset", end)
-	}
-}
-
-// TestResetUnderLoad checks that nothing that runs or waits during a reset changes anything
-// after it. The handlers answer just when they are cut off.
-func TestResetUnderLoad(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	tasks := size(800, 10_000)
-	var calls, ends atomic.Int64
-	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		calls.Add(1)
-		select { // half of them race their answers with the reset
-		case <-r.Context().Done():
-		case <-time.After(time.Duration(calls.Load()%100) * 10 * time.Millisecond):
-			fmt.Fprint(w, `1`)
-		}
-		ends.Add(1)
-	}))
-	t.Cleanup(handler.Close)
-	s := newFixtureServer(t, serviceTest{
-		config: func(c *Config) { c.Worker.HTTPConcurrency, c.Worker.Concurrency = 100, 20_000 },
-		extra: []string{sleepTemplate("wait", time.Second), testTemplate("call", stepSpec{name: "a", callable: handler.URL, timeout: 60},
-			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}),
-			testTemplate("retry", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
-				retry: `{"max_attempts":9,"backoff_base_ms":1000}`})},
-	})
-	virgin := metricLines(string(s.do("GET", "/metrics", "").body))
-	old := s.world.service()
-	var wg sync.WaitGroup
-	for worker := range 8 {
-		wg.Go(func() {
-			for i := worker; i < tasks; i += 8 {
-				s.create(fmt.Sprintf(`{"namespace":"t","name":%q}`, []string{"wait", "call", "retry"}[i%3]))
-			}
-		})
-	}
-	wg.Wait()
-	eventually(t, "handlers run", func() bool { return calls.Load() > 50 })
-	began := realNow()
-	s.do("POST", "/_stepwell/reset", "").want(204)
-	t.Logf("the reset of %d tasks took %v", tasks, realNow().sub(began))
-	s.wantEmpty(virgin)
-	s.world.ending.Wait()
-	eventually(t, "the handlers have ended", func() bool { return ends.Load() == calls.Load() })
-	s.wantEmpty(virgin)
-	if _, err := old.store.update(func(*change) error { return nil }); kindOf(err) != unavailable {
-		t.Errorf("the service of before takes a change: %v", err)
-	}
-	s.create(`{"namespace":"t","name":"retry"}`)
-	if got := s.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "1" {
-		t.Errorf("got %s tasks; want the new one alone", got)
 	}
 }
 
@@ -479,24 +334,6 @@ func TestNullMeansNotGiven(t *testing.T) {
 	if v = s.do("GET", "/v1/tasks/"+v.text("task_uuid")+"/workflow_steps", ""); v.text("0.results.result") != "<nil>" {
 		t.Errorf("the stub's null became %s", v.body)
 	}
-}
-
-// TestResetEmptiesOnlyTheStore checks that a reset on disk removes the files of the store, whatever the
-// directory is called, and no others.
-func TestResetEmptiesOnlyTheStore(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "[a-z]*")
-	noError(t, os.Mkdir(dir, 0o700))
-	for _, name := range []string{journalName, journalOldName, journalTempName, snapshotName, snapshotTemp, lockName,
-		"mine.tmp"} {
-		writeFile(t, filepath.Join(dir, name), nil)
-	}
-	noError(t, emptyStore(dir))
-	assertFiles(t, dir, lockName, "mine.tmp")
-	noError(t, syscall.Mkfifo(filepath.Join(dir, journalName), 0o600))
-	if err := emptyStore(dir); err == nil {
-		t.Error("a pipe in the place of the journal: got no error")
-	}
-	assertFiles(t, dir, journalName, lockName, "mine.tmp")
 }
 
 // bringing returns the state of a service whose templates and tasks may be anything.

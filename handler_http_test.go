@@ -4,23 +4,16 @@ package main
 // replies.
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"reflect"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
-	"unicode/utf16"
 )
 
 // newHandlerServer starts a server that answers until the test ends.
@@ -35,47 +28,6 @@ func newHandlerServer(t *testing.T, f http.HandlerFunc) *httptest.Server {
 func callHandler(t *testing.T, h *handlerSet, callable string) outcome {
 	t.Helper()
 	return h.run(new(attemptContext), h.resolve(callable), newTestAttempt(`{}`))
-}
-
-func TestHTTPRequest(t *testing.T) {
-	var got *http.Request
-	var body []byte
-	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		got = r
-		body, _ = io.ReadAll(r.Body)
-		fmt.Fprint(w, `{"ok": true}`)
-	})
-	h := newTestHandlers(t, func(c *workerConfig) {
-		c.HTTPHeaders = headerTables{"": {"X-Api-Key": "k", "User-Agent": "other", "Content-Type": "text/plain"}}
-	})
-	a := newTestAttempt(`{}`)
-	a.traceparent, a.tracestate = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1,congo=t61 rcWkg"
-	if o := h.run(new(attemptContext), h.resolve(s.URL+"/pay?x=1#top"), a); showOutcome(o) != `ok {"ok":true}` {
-		t.Fatalf("got %s: %s", showOutcome(o), errorText(o))
-	}
-	if string(body) != string(a.envelope(nil)) {
-		t.Errorf("body: got %s; want %s", body, a.envelope(nil))
-	}
-	if line := got.Method + " " + got.RequestURI; line != "POST /pay?x=1" {
-		t.Errorf("got %s; want POST /pay?x=1", line)
-	}
-	if got.ContentLength != int64(len(body)) || len(got.TransferEncoding) > 0 {
-		t.Errorf("length: got %d, %q; want %d", got.ContentLength, got.TransferEncoding, len(body))
-	}
-	for name, want := range map[string]string{
-		"Content-Type":    "application/json",
-		"Idempotency-Key": a.stepID.String() + ":2",
-		"Traceparent":     a.traceparent,
-		"Tracestate":      a.tracestate,
-		"User-Agent":      "stepwell/1.2.3",
-		"X-Api-Key":       "k",
-		"Authorization":   "",
-		"Accept-Encoding": "identity", // without it, any coding would be acceptable
-	} {
-		if values := got.Header.Values(name); strings.Join(values, "|") != want {
-			t.Errorf("%s: got %q; want %q", name, values, want)
-		}
-	}
 }
 
 func TestHTTPWithoutTraceparent(t *testing.T) {
@@ -135,26 +87,6 @@ func TestHTTPReplies(t *testing.T) {
 		if got := showOutcome(callHandler(t, h, s.URL)); got != row.want {
 			t.Errorf("%d %.40s: got %.80s; want %.80s", row.status, row.body, got, row.want)
 		}
-	}
-}
-
-func TestHTTPErrorKeepsTheReply(t *testing.T) {
-	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(503)
-		io.WriteString(w, "cannot reach postgres://u:s3cret@db/x: "+strings.Repeat("é", 10000))
-	})
-	o := callHandler(t, newTestHandlers(t, nil), s.URL)
-	want := strings.TrimPrefix(s.URL, "http://") + " replied 503 Service Unavailable: cannot reach postgres://[REDACTED]@db/x: é"
-	if !strings.HasPrefix(o.err.message, want) || len(o.err.message) > len(want)+maxQuoted {
-		t.Errorf("got %s; want %s…", o.err.message, want)
-	}
-	var context struct{ Body string }
-	json.Unmarshal(o.err.context, &context)
-	if n := len(context.Body); n > maxErrorText+16 || n < maxErrorText-16 {
-		t.Errorf("the error keeps %d bytes; want about %d", n, maxErrorText)
-	}
-	if want := "cannot reach postgres://[REDACTED]@db/x: é"; !strings.HasPrefix(context.Body, want) {
-		t.Errorf("got %.60s; want %s…", context.Body, want)
 	}
 }
 
@@ -308,97 +240,6 @@ func TestHeadersGoWhereTheyAreMeant(t *testing.T) {
 	}
 }
 
-// TestEchoedSecretsAreHidden returns the headers of the request in every part of a reply that
-// is kept.
-func TestEchoedSecretsAreHidden(t *testing.T) {
-	t.Parallel()
-	const key, cookie = `s3cr3t "k\ey"/ü`, "s3ssi0n"
-	var status int
-	var reply string
-	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if status/100 == 3 {
-			w.Header().Set("Location", reply)
-		}
-		w.WriteHeader(status)
-		io.WriteString(w, reply)
-	})
-	h := newTestHandlers(t, func(c *workerConfig) {
-		c.MaxResultBytes = 1 << 16
-		c.HTTPHeaders = headerTables{
-			"":          {"X-Key": key, "Accept": "application/json", "X-Mode": "on"},
-			s.URL:       {"Authorization": "Bearer t0k3n/+==", "Cookie": "a=1; session=" + cookie},
-			"elsewhere": {"X-Other": "not-sent-here"},
-		}
-	})
-	quoted := string(appendJSONString(nil, key))
-	var escaped strings.Builder
-	for _, unit := range utf16.Encode([]rune(key)) {
-		fmt.Fprintf(&escaped, `\u%04X`, unit)
-	}
-	for _, tt := range []struct {
-		status      int
-		reply, want string // want: the outcome with its error
-	}{
-		{200, `{"a":"Bearer t0k3n/+==","b":["t0k3n/+==","xt0k3n/+==y"],"c":"Bearer"}`,
-			`ok {"a":"[REDACTED]","b":["[REDACTED]","x[REDACTED]y"],"c":"Bearer"}`},
-		{200, `{"k":` + quoted + `,"e":"` + escaped.String() + `","t0k3n/+==":1}`,
-			`ok {"k":"[REDACTED]","e":"[REDACTED]","[REDACTED]":1}`},
-		{200, `{"cookies":{"a":"1","session":"` + cookie + `"}}`,
-			`ok {"cookies":{"a":"1","session":"[REDACTED]"}}`},
-		{200, `{"accept":"application/json","mode":"on","one":1,"other":"not-sent-here","line":"\n\u0041"}`,
-			`ok {"accept":"application/json","mode":"on","one":1,"other":"not-sent-here","line":"\n\u0041"}`},
-		{200, `{"success":true,"result":"t0k3n/+==","metadata":{"m":"t0k3n/+=="}}`,
-			`ok "[REDACTED]" metadata {"m":"[REDACTED]"}`},
-		{200, `{"success":false,"error":{"message":"t0k3n/+== is bad","error_type":"t0k3n/+==","context":{"t0k3n/+==":1}}}`,
-			`[REDACTED] retryable 200 [REDACTED] is bad {"[REDACTED]":1}`},
-		{200, `{"t0k3n/+==":1,"[REDACTED]":2}`,
-			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 16: duplicate member "[REDACTED]": ` +
-				`{"[REDACTED]":1,"[REDACTED]":2} {"body":"{\"[REDACTED]\":1,\"[REDACTED]\":2}"}`},
-		{200, `{"t0k3n/+==":1,"t0k3n/+==":2}`,
-			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 15: duplicate member "[REDACTED]": ` +
-				`{"[REDACTED]":1,"[REDACTED]":2} {"body":"{\"[REDACTED]\":1,\"[REDACTED]\":2}"}`},
-		{200, "<h1>Bearer t0k3n/+==</h1>",
-			`invalid_result permanent 200 HOST: the reply: invalid JSON at offset 0: unexpected character '<', want a value: ` +
-				`<h1>[REDACTED]</h1> {"body":"<h1>[REDACTED]</h1>"}`},
-		{200, `"` + strings.Repeat("s3ssi0n", (1<<16)/7-1) + `"`,
-			`result_too_large permanent 200 the reply is larger than worker.max_result_bytes, 65536 `},
-		{500, "you sent Bearer t0k3n/+==", `http_500 retryable 500 {"body":"you sent [REDACTED]"}`},
-		{500, `{"k":` + quoted + `,"t":"t0k3n\/+=="}`, // as PHP escapes it
-			`http_500 retryable 500 {"body":"{\"k\":\"[REDACTED]\",\"t\":\"[REDACTED]\"}"}`},
-		{500, `<p title="` + escaped.String() + `">\n`, `http_500 retryable 500 {"body":"<p title=\"[REDACTED]\">\\n"}`},
-		{500, `you sent "C:\\\/"`, `http_500 retryable 500 {"body":"you sent \"C:\\\\\\/\""}`},
-		{401, strings.Repeat("x", maxErrorText-4) + escaped.String(),
-			`http_401 permanent 401 {"body":"` + strings.Repeat("x", maxErrorText-4) + `[RED"}`},
-		{401, strings.Repeat("x", maxErrorText-4) + "t0k3n/+==", // cut in two by the limit
-			`http_401 permanent 401 {"body":"` + strings.Repeat("x", maxErrorText-4) + `[RED"}`},
-		// The text that is read ends in the middle of a secret, and hiding moves that to the
-		// front.
-		{401, "xxxx" + strings.Repeat("Bearer t0k3n/+==", 1000), ""},
-		{302, "/login?t0k3n/+==", `redirect permanent 302 {"location":"` + s.URL + `/login"}`},
-		{302, "/" + url.PathEscape(key), `redirect permanent 302 {"location":"` + s.URL + `/%5BREDACTED%5D"}`},
-		{302, "/" + cookie + "/x", `redirect permanent 302 {"location":"` + s.URL + `/%5BREDACTED%5D/x"}`},
-	} {
-		status, reply = tt.status, tt.reply
-		o := callHandler(t, h, s.URL)
-		got := showOutcome(o)
-		if o.err != nil {
-			got += " " + strings.TrimPrefix(errorText(o), o.err.message+" ")
-			if tt.status == 200 {
-				got = showOutcome(o) + " " + errorText(o)
-			}
-		}
-		want := strings.Replace(tt.want, "HOST", strings.TrimPrefix(s.URL, "http://"), 1)
-		if want != "" && got != want {
-			t.Errorf("%d %.60s: got %.300s; want %.300s", tt.status, tt.reply, got, want)
-		}
-		for _, part := range []string{"t0k3n", "s3ss", "s3cr3t"} {
-			if strings.Contains(got, part) {
-				t.Errorf("%d %.60s: got %q in %.200s", tt.status, tt.reply, part, got)
-			}
-		}
-	}
-}
-
 // TestEchoedPasswordsAreHidden does the same with the credentials in a handler's URL.
 func TestEchoedPasswordsAreHidden(t *testing.T) {
 	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -425,30 +266,6 @@ func TestBrokenReplyHidesSecrets(t *testing.T) {
 	}
 }
 
-func TestHTTPTimeout(t *testing.T) {
-	t.Parallel()
-	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // only then is the end of the connection noticed
-		if r.URL.Path == "/body" {
-			io.WriteString(w, `{"a":`)
-			w.(http.Flusher).Flush()
-		}
-		<-r.Context().Done()
-	})
-	h := newTestHandlers(t, nil)
-	for _, path := range []string{"/", "/body"} {
-		a := newTestAttempt(`{}`)
-		a.timeout = 300 * time.Millisecond
-		o := h.run(new(attemptContext), h.resolve(s.URL+path), a)
-		if got, want := showOutcome(o), "timeout retryable"; got != want {
-			t.Errorf("%s: got %s; want %s", path, got, want)
-		}
-		if got, want := errorText(o), "the attempt took longer than 300ms "; got != want {
-			t.Errorf("%s: got %q; want %q", path, got, want)
-		}
-	}
-}
-
 // TestHTTPTimeoutWhileDialing checks that an attempt whose time is over before its connection is there timed
 // out: net fails with "i/o timeout" then, perhaps before the attempt's context has ended.
 func TestHTTPTimeoutWhileDialing(t *testing.T) {
@@ -456,20 +273,6 @@ func TestHTTPTimeoutWhileDialing(t *testing.T) {
 	ctx := &attemptContext{deadline: time.Now()}
 	o := brokenCall(ctx, h.resolve("http://127.0.0.1:1/"), newTestAttempt(`{}`), os.ErrDeadlineExceeded)
 	if got, want := showOutcome(o), "timeout retryable"; got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
-}
-
-func TestHTTPCancelled(t *testing.T) {
-	ctx := new(attemptContext)
-	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		ctx.cancel()
-		<-r.Context().Done()
-	})
-	h := newTestHandlers(t, nil)
-	o := h.run(ctx, h.resolve(s.URL), newTestAttempt(`{}`))
-	if got, want := showOutcome(o), "cancelled retryable"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
 }
@@ -541,149 +344,40 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// TestHTTPConnectionsAreKept makes rounds of parallel calls. The server answers
-// none before all of a round have arrived.
-func TestHTTPConnectionsAreKept(t *testing.T) {
-	const parallel, rounds = 16, 3
-	var opened atomic.Int32
-	var arrived sync.WaitGroup
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		arrived.Done()
-		arrived.Wait()
-		io.WriteString(w, "1")
-	}))
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			opened.Add(1)
-		}
-	}
-	s.Start()
-	defer s.Close()
-	h := newTestHandlers(t, func(c *workerConfig) { c.HTTPConcurrency = parallel })
-	to := h.resolve(s.URL)
-	for range rounds {
-		arrived.Add(parallel)
-		var calls sync.WaitGroup
-		for range parallel {
-			calls.Go(func() {
-				if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
-					t.Errorf("got %s: %s", showOutcome(o), errorText(o))
-				}
-			})
-		}
-		calls.Wait()
-	}
-	if n := opened.Load(); n != parallel {
-		t.Errorf("%d connections for %d rounds of %d calls; want %d", n, rounds, parallel, parallel)
-	}
-}
-
-// TestHTTPConnectionsOfOddServers calls servers several times that write unusual replies, close
-// a connection that could be kept, or send more than a reply.
-func TestHTTPConnectionsOfOddServers(t *testing.T) {
+func TestHTTPTimeout(t *testing.T) {
 	t.Parallel()
-	const reply = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"
-	for name, row := range map[string]struct {
-		reply  string
-		closes bool
-		want   string
-	}{
-		"keeps":              {reply, false, "ok 1"},
-		"closes":             {reply, true, "ok 1"},
-		"interim replies":    {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + reply, false, "ok 1"},
-		"one reply too many": {reply + "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", false, "ok 1"},
-		"chunks":             {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n", false, "ok 1"},
-		"HTTP/1.0":           {"HTTP/1.0 200 OK\r\n\r\n1", true, "ok 1"},
-		"no body":            {"HTTP/1.1 204 No Content\r\n\r\n", false, "ok null"},
-		"switches":           {"HTTP/1.1 101 Switching Protocols\r\n\r\n", false, "http_101 permanent 101"},
-		"long header":        {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxReplyHeader) + "\r\n\r\n", false, "network_error retryable"},
-		"nothing":            {"", true, "network_error retryable"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-			t.Cleanup(func() { l.Close() })
-			go serveRaw(l, row.reply, row.closes)
-			h := newTestHandlers(t, nil)
-			for range 5 {
-				if o := callHandler(t, h, "http://"+l.Addr().String()); showOutcome(o) != row.want {
-					t.Fatalf("got %s: %s; want %s", showOutcome(o), errorText(o), row.want)
-				}
-			}
-		})
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // only then is the end of the connection noticed
+		if r.URL.Path == "/body" {
+			io.WriteString(w, `{"a":`)
+			w.(http.Flusher).Flush()
+		}
+		<-r.Context().Done()
+	})
+	h := newTestHandlers(t, nil)
+	for _, path := range []string{"/", "/body"} {
+		a := newTestAttempt(`{}`)
+		a.timeout = 300 * time.Millisecond
+		o := h.run(new(attemptContext), h.resolve(s.URL+path), a)
+		if got, want := showOutcome(o), "timeout retryable"; got != want {
+			t.Errorf("%s: got %s; want %s", path, got, want)
+		}
+		if got, want := errorText(o), "the attempt took longer than 300ms "; got != want {
+			t.Errorf("%s: got %q; want %q", path, got, want)
+		}
 	}
 }
 
-// serveRaw writes the same reply to every request, until the listener closes.
-func serveRaw(l net.Listener, reply string, closes bool) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			for r := bufio.NewReader(conn); ; {
-				req, err := http.ReadRequest(r)
-				if err != nil {
-					return
-				}
-				io.Copy(io.Discard, req.Body)
-				if _, err := io.WriteString(conn, reply); err != nil || closes {
-					return
-				}
-			}
-		}()
-	}
-}
-
-// TestIdleConnectionsAreBounded uses more connections than are kept, and then waits until they are
-// too old.
-func TestIdleConnectionsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := plainConnections{size: 2}
-		var ends []net.Conn
-		for range 3 {
-			near, far := net.Pipe()
-			ends = append(ends, far)
-			p.give(must(p.take("h:80", func() (net.Conn, error) { return near, nil }))(t))
-			p.mu.Lock()
-			p.idle[len(p.idle)-1].address = fmt.Sprint(len(ends)) // so that the next one is another one
-			p.mu.Unlock()
-		}
-		closed := func(n int) bool {
-			ends[n].SetReadDeadline(realDeadline(time.Millisecond))
-			_, err := ends[n].Read(make([]byte, 1))
-			return err == io.EOF
-		}
-		if !closed(0) || closed(1) || closed(2) {
-			t.Errorf("closed %v, %v, %v; want the first alone", closed(0), closed(1), closed(2))
-		}
-		receiveWithin(make(chan int), 2*keptIdle)
-		if !closed(1) || !closed(2) {
-			t.Errorf("an idle connection is open after %v", 2*keptIdle)
-		}
+func TestHTTPCancelled(t *testing.T) {
+	ctx := new(attemptContext)
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		ctx.cancel()
+		<-r.Context().Done()
 	})
-}
-
-func TestHTTPProxy(t *testing.T) {
-	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	proxy := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if got, want := r.URL.String(), "http://handler.invalid/pay"; got != want {
-			t.Errorf("got %s; want %s", got, want)
-		}
-		if got, want := r.Header.Get("Proxy-Authorization"), "Basic bWU6czNjcmV0"; got != want {
-			t.Errorf("got %s; want %s", got, want)
-		}
-		io.WriteString(w, `"proxied"`)
-	})
-	h := newTestHandlers(t, func(c *workerConfig) {
-		c.HTTPProxy = strings.Replace(proxy.URL, "http://", "http://me:s3cret@", 1)
-	})
-	if got, want := showOutcome(callHandler(t, h, "http://handler.invalid/pay")), `ok "proxied"`; got != want {
+	h := newTestHandlers(t, nil)
+	o := h.run(ctx, h.resolve(s.URL), newTestAttempt(`{}`))
+	if got, want := showOutcome(o), "cancelled retryable"; got != want {
 		t.Errorf("got %s; want %s", got, want)
-	}
-	if newTestHandlers(t, nil).web.transport.Proxy != nil {
-		t.Error("there is a proxy, and none is configured")
 	}
 }

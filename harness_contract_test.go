@@ -4,11 +4,10 @@ package main
 
 import (
 	"slices"
+	"stepwell/e2e/wire"
 	"strings"
 	"sync"
 	"testing"
-
-	"stepwell/e2e/wire"
 )
 
 // newAPIContract returns the document of a surface, to check answers with.

@@ -9,17 +9,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"stepwell/e2e/wire"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"stepwell/e2e/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -486,4 +486,66 @@ func jsonOf(v any) []byte {
 	var o jsonWriter
 	o.value(v)
 	return o.b
+}
+
+// Tests of the Idempotency-Key header.
+
+// checkRequestIndex compares the index of repeated requests with the tasks.
+func checkRequestIndex(t testing.TB, s *store) {
+	t.Helper()
+	again := newRequestIndex()
+	again.requestLimits = s.requests.requestLimits
+	for i, sl := range s.slots {
+		if sl.live == nil && sl.line == nil {
+			continue // it was dropped
+		}
+		task, err := sl.task(s)
+		if err != nil {
+			t.Errorf("the task at %d cannot be read: %v", i, err)
+			continue
+		}
+		again.insert(task.by.request, task.id, task.created)
+	}
+	again.forget(s.clock.now())
+	s.requests.forget(s.clock.now())
+	ages := slices.DeleteFunc(slices.Clone(s.requests.ages), func(a agedRequest) bool {
+		return s.requests.tasks[a.key] != a.task // of a task that was dropped
+	})
+	if !maps.Equal(again.tasks, s.requests.tasks) || !slices.Equal(again.ages, ages) {
+		t.Errorf("the index of requests is %v, %v; want %v, %v", s.requests.tasks, ages, again.tasks, again.ages)
+	}
+}
+
+// task returns the task in a slot, whether live or thawed.
+func (sl slot) task(s *store) (*task, error) {
+	if sl.live != nil {
+		return sl.live, nil
+	}
+	return s.readTaskLine(sl.line.text())
+}
+
+// checkDLQIndex compares the index with one made from the tasks' entries.
+func checkDLQIndex(t testing.TB, got *dlqIndex, rows []dlqRow) {
+	t.Helper()
+	want := newDLQIndex()
+	want.rows = slices.Clone(rows)
+	want = want.inOrder()
+	if got.holes > 0 {
+		got = got.inOrder()
+	}
+	if !slices.Equal(got.rows, want.rows) || !maps.Equal(got.byID, want.byID) {
+		t.Errorf("the index has entries %+v; want %+v", got.rows, want.rows)
+	}
+	if got.counts != want.counts || got.resolving != want.resolving {
+		t.Errorf("the index counts %v, %v; want %v, %v", got.counts, got.resolving, want.counts, want.resolving)
+	}
+	for st := range want.byStatus {
+		f := dlqFilter{status: new(dlqStatus(st))}
+		if !slices.Equal(got.page(f, 0, 1e6), want.page(f, 0, 1e6)) {
+			t.Errorf("the index lists other entries in %s than the tasks have", dlqStatus(st))
+		}
+	}
+	if !slices.Equal(got.queue(nil, 0, 1e6), want.queue(nil, 0, 1e6)) {
+		t.Errorf("the index has other pending entries than the tasks")
+	}
 }

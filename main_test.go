@@ -3,64 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"strings"
 	"testing"
 )
-
-// parseServeArgs reads the command line of serve. Help is written to out.
-func parseServeArgs(args []string, out io.Writer) (*serveArgs, error) {
-	a := new(serveArgs)
-	c := new(process).serveCommand()
-	o := newOptions(&c)
-	serveFlags(o, a)
-	if _, err := o.parse(args, out); err != nil {
-		return nil, err
-	}
-	return a, nil
-}
-
-func TestServeArgs(t *testing.T) {
-	got := must(parseServeArgs([]string{
-		"--config", "a.toml", "-config=b.toml", "--env", "test", "--ready-file", "ready.json", "--print-ready",
-		"--quiet", "--log-level", "debug", "--memory", "--templates", "a", "--templates", "b,c",
-		"--handler", "shop.*=http://127.0.0.1:9000", "--handler", "b=builtin:noop",
-	}, nil))(t)
-	want := &serveArgs{
-		configArgs: configArgs{
-			files: []string{"a.toml", "b.toml"},
-			flags: map[string]string{
-				"environment": "test", "log.level": "debug", "store.memory": "true", "templates.dirs": "a,b,c",
-				"worker.handlers": `{"b":"builtin:noop","shop.*":"http://127.0.0.1:9000"}`,
-			},
-			quiet: true,
-		},
-		readyFile:  "ready.json",
-		printReady: true,
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v; want %+v", got, want)
-	}
-	c, _, err := loadConfig(got.configArgs, func(string) string { return "" }, nil, func(string) ([]byte, error) {
-		return nil, nil
-	})
-	if err != nil || !c.Log.Quiet || c.Worker.Handlers["shop.*"] != "http://127.0.0.1:9000" {
-		t.Errorf("got %+v, %v; want it quiet, with the handlers", c, err)
-	}
-	_, err = parseServeArgs([]string{"--handler", "shop"}, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "want CALLABLE=URL or CALLABLE=exec:PROGRAM") {
-		t.Errorf("got %v; want the form of the flag", err)
-	}
-}
 
 // TestGarbageIsBounded expects the collector to run more often while much memory is in use.
 func TestGarbageIsBounded(t *testing.T) {
@@ -162,31 +114,6 @@ func TestConfigShow(t *testing.T) {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("got %s\nwant the line %s", text, want)
 		}
-	}
-}
-
-func TestConfigShowAsJSON(t *testing.T) {
-	writeConfigFiles(t, oneConfigFile("worker.handlers.'A<b>' = 'builtin:echo'"))
-	out := must(runConfig(nil, "show", "-o", "json"))(t)
-	var rows []configRow
-	noError(t, json.Unmarshal([]byte(out), &rows))
-	got := make(map[string]configRow)
-	for _, r := range rows {
-		got[r.Key+r.Entry] = r
-	}
-	for _, want := range []configRow{
-		{"worker.handlers", "A<b>", "builtin:echo", "stepwell.toml:1"},
-		{"templates.dirs", "", []any{}, "default"},
-		{"worker.exec_env", "", map[string]any{}, "default"},
-		{"worker.concurrency", "", 256.0, "default"},
-		{"engine.jitter", "", true, "default"},
-	} {
-		if r := got[want.Key+want.Entry]; !reflect.DeepEqual(r, want) {
-			t.Errorf("got %+v; want %+v", r, want)
-		}
-	}
-	if len(rows) != len(configKeys) {
-		t.Errorf("got %d rows; want %d", len(rows), len(configKeys))
 	}
 }
 

@@ -13,10 +13,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"stepwell/e2e/wire"
 	"strings"
 	"testing"
-
-	"stepwell/e2e/wire"
 )
 
 func TestMountPaths(t *testing.T) {
@@ -263,31 +262,6 @@ func TestMountAuthenticator(t *testing.T) {
 	}
 }
 
-// TestMountAgreesWithTheRole runs random worlds and compares every task on both
-// surfaces.
-func TestMountAgreesWithTheRole(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(4) {
-		l := newRandomWorld(t, 1000+seed)
-		for range 40 {
-			l.operate()
-		}
-		api := newOrchestrationAPI(l.s, nil)
-		var want mountFigures
-		for n, id := range l.tasks {
-			if n%3 == 0 {
-				goStale(t, l.s, id)
-			}
-			checkAgreement(t, api, id.String())
-			want.addTask(l.view(id))
-		}
-		if got, err := mountFiguresOf(l.s.store); got != want || err != nil {
-			t.Errorf("got figures %+v, %v; want what the tasks come to, %+v", got, err, want)
-		}
-		closeTestService(t, l.s)
-	}
-}
-
 // TestMountAgreesOnGrowingTasks does the same with tasks that gain steps.
 func TestMountAgreesOnGrowingTasks(t *testing.T) {
 	t.Parallel()
@@ -336,38 +310,6 @@ func TestMountAgreesOnClaimedSteps(t *testing.T) {
 		t.Errorf("got attempt %d; want the second", c.Step.Attempt)
 	}
 	checkAgreement(t, api, id)
-}
-
-// goStale ends a task as stale, if its state allows it.
-func goStale(t *testing.T, s *service, id uuid) {
-	t.Helper()
-	must(s.store.update(func(c *change) error {
-		v, err := c.task(id)
-		if err != nil {
-			return err
-		}
-		if _, ok := v.state.next(taskStale); !ok {
-			return nil
-		}
-		return c.append(v, &record{kind: recStale, step: -1, stale: &staleMark{limit: 1, reason: noDLQReason}})
-	}))(t)
-}
-
-// addTask counts a task step by step.
-func (v *mountFigures) addTask(t *task) {
-	v.Tasks.add(t.state.brief(), 1)
-	for i := range t.steps {
-		s := &t.steps[i]
-		v.Steps.add(s.state.brief(), 1)
-		switch {
-		case s.state == stepWaitingForRetry:
-			v.Retries.InBackoff++
-		case s.state == stepInError && (s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts):
-			v.Retries.RetryableErrors++
-		case s.state == stepInError:
-			v.Retries.ExhaustedRetries++
-		}
-	}
 }
 
 // agreeing lists the members that must be equal, by their names at the mount point.

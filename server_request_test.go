@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
@@ -125,83 +130,6 @@ func TestBadBodies(t *testing.T) {
 	}
 }
 
-func TestSaneTraceparent(t *testing.T) {
-	const form = "00-0123456789ABCDEF0123456789abcdef-0123456789abcdef-00"
-	for h, want := range map[string]bool{
-		"": false, form: true, form[1:]: false, strings.Replace(form, "A", "g", 1): false,
-		strings.Replace(form, "-0", "00", 1): false, strings.Replace(form, "A", "-", 1): false,
-		form + "-more~!": true, form + " ": false, form + "\x7f": false, form + "\u212a": false,
-		strings.Replace(form, "0123456789ABCDEF0123456789abcdef", strings.Repeat("0", 32), 1): false,
-		strings.Replace(form, "-0123456789abcdef-", "-0000000000000000-", 1):                  false, "ff" + form[2:]: false,
-		form + strings.Repeat("a", 256-len(form)): true, form + strings.Repeat("a", 257-len(form)): false,
-	} {
-		if got := saneTraceparent(h) != ""; got != want {
-			t.Errorf("%q: got %v; want %v", h, got, want)
-		}
-	}
-}
-
-// TestWaitsEndWithTheCredential waits for something that never comes, with a token that
-// expires.
-func TestWaitsEndWithTheCredential(t *testing.T) {
-	for _, tt := range []struct {
-		name, method, target, body, wants string
-		handle                            func(a *orchestrationAPI) handlerFunc
-	}{
-		{"a task", "GET", "/v1/tasks/x?wait=terminal&timeout=1h", "", `"status":"steps_in_process"`,
-			func(a *orchestrationAPI) handlerFunc { return a.getTask }},
-		{"a task of the mount", "GET", "/tasks/x?wait=terminal&timeout=1h", "", `"status":"in_progress"`,
-			func(a *orchestrationAPI) handlerFunc { return a.mount.getTask }},
-		{"a creation", "POST", "/v1/tasks?wait=1h", `{"namespace":"t","name":"manual"}`, `"status":"steps_in_process"`,
-			func(a *orchestrationAPI) handlerFunc { return a.createTask }},
-		{"a claim", "POST", "/v1/steps/claim", `{"callables":["Nobody"],"wait_seconds":60}`, `[]`,
-			func(a *orchestrationAPI) handlerFunc { return a.claimSteps }},
-		{"events", "GET", "/v1/events", "", ": the credential has expired",
-			func(a *orchestrationAPI) handlerFunc { return a.streamEvents }},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				svc := newTestService(t, serviceTest{templates: apiTemplates})
-				a, began := newOrchestrationAPI(svc, nil), time.Now()
-				sc := &securityContext{method: authByToken, permissions: everyPermission, expiry: realNow().add(7 * time.Second)}
-				r := httptest.NewRequest(tt.method, tt.target, strings.NewReader(tt.body))
-				r.Header.Set("Content-Type", "application/json")
-				id := mustCreate(t, svc, "manual").id.String()
-				r.SetPathValue("task_uuid", id)
-				r.SetPathValue("id", id)
-				w := httptest.NewRecorder()
-				rec := a.newRecorder(w, r)
-				rec.matched = true
-				v, err := tt.handle(a)(rec, r.WithContext(withSecurity(r.Context(), sc)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				writeReply(rec, v)
-				if took := time.Since(began); took != 7*time.Second || !strings.Contains(w.Body.String(), tt.wants) {
-					t.Errorf("it took %s: %s", took, w.Body)
-				}
-				if end := w.Header().Get("X-Stepwell-Wait"); strings.Contains(tt.target, "wait=") && end != "expired" {
-					t.Errorf("got X-Stepwell-Wait %q; want expired", end)
-				}
-			})
-		})
-	}
-}
-
-// TestWaitsOfLastingCredentials checks a token that is valid for longer than a time.Duration
-// can hold.
-func TestWaitsOfLastingCredentials(t *testing.T) {
-	s := newTestServer(t, serviceTest{}).svc
-	a := newOrchestrationAPI(s, nil)
-	for _, expiry := range []instant{0, lastInstant} {
-		sc := &securityContext{expiry: expiry}
-		r := httptest.NewRequest("GET", "/", nil)
-		if got := a.validFor(r.WithContext(withSecurity(r.Context(), sc))); got < 1000*time.Hour {
-			t.Errorf("one that expires at %d is valid for %s", expiry, got)
-		}
-	}
-}
-
 // referenceParameters are the query parameters that clients of the reference service send,
 // whatever the route. It does not have GET /v1/steps.
 var referenceParameters = []string{
@@ -308,47 +236,6 @@ func TestQueryParameters(t *testing.T) {
 	})
 }
 
-// TestTagsDifferByRights checks that nobody is told that they have what they may not see.
-func TestTagsDifferByRights(t *testing.T) {
-	s := newTestService(t, serviceTest{templates: apiTemplates})
-	task := createWith(t, s, `{"a":1}`)
-	a := newOrchestrationAPI(s, nil)
-	seen := map[string]string{}
-	for _, p := range [][]permission{
-		{}, {permTasksContextRead}, {permStepsRead}, {permTasksContextRead, permStepsRead},
-	} {
-		sc := &securityContext{method: authByAPIKey}
-		for _, one := range p {
-			sc.permissions |= 1 << one
-		}
-		tag := a.taskTag(task, hiddenFrom(withSecurity(t.Context(), sc)), 0)
-		if other, twice := seen[tag]; twice {
-			t.Errorf("got the tag %s for %v and for %s", tag, p, other)
-		}
-		seen[tag] = fmt.Sprint(p)
-	}
-}
-
-// TestTagsFollowTheClock checks that the tag of a task changes when a retry becomes due, even
-// before that is recorded.
-func TestTagsFollowTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestService(t, serviceTest{extra: []string{testTemplate("fails", stepSpec{name: "a", callable: "Outside"})}})
-		v := mustCreate(t, s, "fails")
-		failed, _ := must2(s.operator.act(t.Context(), v.id, v.stepID(0), &stepRequest{
-			action: actionFail, by: "x", reason: "y", err: &stepError{message: "no", errorType: "e", retryable: true},
-		}))(t)
-		a := newOrchestrationAPI(s, nil)
-		due := failed.steps[0].retryAt
-		if due == 0 {
-			t.Fatal("got no retry; want one")
-		}
-		if before, after := a.taskTag(failed, "", due-1), a.taskTag(failed, "", due); before == after {
-			t.Errorf("got %s before and after the retry is due", before)
-		}
-	})
-}
-
 // TestTagsDifferByStore checks that the tags of a task do not fit a task that got the same id
 // after a reset.
 func TestTagsDifferByStore(t *testing.T) {
@@ -405,16 +292,108 @@ func TestIfMatchForDeadLetters(t *testing.T) {
 	}
 }
 
-func TestAcceptWeight(t *testing.T) {
-	for _, tt := range []struct {
-		header string
-		want   float64
-	}{
-		{"", -1}, {"gzip", 1}, {"GZIP", 1}, {"deflate, gzip;q=0.5", 0.5}, {"gzip;q=0", 0}, {"gzip ; Q=0.25", 0.25},
-		{"gzip;q=x", 1}, {"br", -1}, {"gzipped", -1}, {"gzip;q=0.1, gzip;q=0.7", 0.7}, {"gzip;q=-1", 0}, {"gzip;q=7", 1},
+// taskBody begins a request with a body of a length.
+func taskBody(length int, first string) string {
+	return fmt.Sprintf("POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\n\r\n%s", length, first)
+}
+
+// TestBodyMemory fills the memory for bodies with requests that stall: they keep it until
+// others need it, and lose it then if they are old.
+func TestBodyMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{})
+		memory := &p.svc.quotas.bodies
+		memory.most = 4 << 20
+		whole := fmt.Sprintf(`{"namespace":"demo","name":"diamond","context":{"a":%q}}`, strings.Repeat("a", 1<<19))
+		begun := whole[:bodyFirst]
+		var stalled []net.Conn
+		for range 4 {
+			stalled = append(stalled, p.dial(taskBody(1<<20, begun)))
+			synctest.Wait() // so that they wait one after the other
+		}
+		small := p.dial(taskBody(2<<20, begun[:bodyFirst-1])) // which needs none
+		synctest.Wait()
+		if got := memory.used.Load(); got != 4<<20 {
+			t.Fatalf("got %d bytes taken; want all", got)
+		}
+		began := time.Now()
+		p.answerOn(p.dial(taskBody(len(whole), whole))).want(201)
+		if took := time.Since(began); took < bodyPatience/2 || took > 2*bodyPatience {
+			t.Errorf("the whole body waited for %s; want about %s", took, bodyPatience)
+		}
+		for i, conn := range stalled {
+			conn.SetReadDeadline(time.Now().Add(time.Second))
+			_, err := conn.Read(make([]byte, 1))
+			if closed := err == io.EOF; closed != (i < 1) {
+				t.Errorf("stalled body %d: got %v; want the first alone closed", i, err)
+			}
+		}
+		io.WriteString(small, strings.Repeat(" ", 2<<20-bodyFirst+1))
+		p.answerOn(small).want(400)
+		synctest.Wait()
+		if got := memory.used.Load(); got != 2<<20 {
+			t.Errorf("got %d bytes taken; want those of the stalled bodies that are left", got)
+		}
+	})
+}
+
+// TestBodyMemoryRefusal checks that a body waits for a time, and is refused if no request gives
+// memory back.
+func TestBodyMemoryRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{})
+		p.svc.quotas.bodies.take(p.svc.quotas.bodies.most)
+		began := time.Now()
+		a := p.answerOn(p.dial(taskBody(bodyFirst+1, strings.Repeat(" ", bodyFirst)))).want(503)
+		if took := time.Since(began); took < memoryPatience || took > 2*memoryPatience {
+			t.Errorf("the refusal took %s; want %s", took, memoryPatience)
+		}
+		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "web.max_received_bytes") {
+			t.Errorf("got %s; want a refusal that names the limit", a.body)
+		}
+	})
+}
+
+// TestAnnouncedBody announces a large body and sends little of it: it takes no memory for the
+// missing part.
+func TestAnnouncedBody(t *testing.T) {
+	for _, sent := range []int{0, 1, 100, bodyFirst, 100 << 10} {
+		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(strings.Repeat("a", sent)))
+		r.ContentLength = 4 << 20
+		r.Body = io.NopCloser(io.MultiReader(r.Body, iotest.ErrReader(io.ErrUnexpectedEOF)))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := readBody(r)
+		runtime.ReadMemStats(&after)
+		if kindOf(err) != badRequest {
+			t.Errorf("%d bytes: got %v; want a refusal", sent, err)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > uint64(2*sent+2*bodyChunk) {
+			t.Errorf("%d bytes: got %d bytes allocated; want no more than came", sent, got)
+		}
+	}
+}
+
+// TestBodySizes reads bodies around the sizes at which their memory grows.
+func TestBodySizes(t *testing.T) {
+	for _, size := range []int{
+		2, bytes.MinRead - 1, bytes.MinRead, bytes.MinRead + 1, bodyFirst - 1, bodyFirst, bodyFirst + 1,
+		bodyFirst + bodyChunk - 1, bodyFirst + bodyChunk, bodyFirst + bodyChunk + 1, bodyFirst + 3*bodyChunk,
 	} {
-		if got := acceptWeight([]string{tt.header}, "gzip"); got != tt.want {
-			t.Errorf("%q: got %v; want %v", tt.header, got, tt.want)
+		text := `{"a":"` + strings.Repeat("x", max(size-8, 0)) + `"}`
+		for _, announced := range []int64{int64(len(text)), -1} {
+			for name, in := range map[string]io.Reader{
+				"at once": strings.NewReader(text), "in halves": iotest.HalfReader(strings.NewReader(text)),
+				"with its end": iotest.DataErrReader(strings.NewReader(text)),
+			} {
+				r := httptest.NewRequest("POST", "/", in)
+				r.ContentLength = announced
+				r.Header.Set("Content-Type", "application/json")
+				if got, err := readBody(r); string(got) != text || err != nil {
+					t.Errorf("%d bytes %s, announced %d: got %d, %v", len(text), name, announced, len(got), err)
+				}
+			}
 		}
 	}
 }

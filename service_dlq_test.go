@@ -23,44 +23,11 @@ var dlqTemplates = []string{
 	testTemplate("one", stepSpec{name: "a", callable: "Outside", retry: `{"backoff":"none"}`}),
 }
 
-// checkDLQIndex compares the index with one made from the tasks' entries.
-func checkDLQIndex(t testing.TB, got *dlqIndex, rows []dlqRow) {
-	t.Helper()
-	want := newDLQIndex()
-	want.rows = slices.Clone(rows)
-	want = want.inOrder()
-	if got.holes > 0 {
-		got = got.inOrder()
-	}
-	if !slices.Equal(got.rows, want.rows) || !maps.Equal(got.byID, want.byID) {
-		t.Errorf("the index has entries %+v; want %+v", got.rows, want.rows)
-	}
-	if got.counts != want.counts || got.resolving != want.resolving {
-		t.Errorf("the index counts %v, %v; want %v, %v", got.counts, got.resolving, want.counts, want.resolving)
-	}
-	for st := range want.byStatus {
-		f := dlqFilter{status: new(dlqStatus(st))}
-		if !slices.Equal(got.page(f, 0, 1e6), want.page(f, 0, 1e6)) {
-			t.Errorf("the index lists other entries in %s than the tasks have", dlqStatus(st))
-		}
-	}
-	if !slices.Equal(got.queue(nil, 0, 1e6), want.queue(nil, 0, 1e6)) {
-		t.Errorf("the index has other pending entries than the tasks")
-	}
-}
-
 // dlqServer returns a server with a virtual clock and the templates of these
 // tests.
 func dlqServer(t *testing.T) (*testServer, *virtualClock) {
 	clock := newVirtualClock(testStart)
 	return newTestServer(t, serviceTest{clock: clock, extra: dlqTemplates}), clock
-}
-
-// step returns the path of a task's step, given by its index in the template.
-func (s *testServer) step(task string, i int) string {
-	s.t.Helper()
-	id := s.do("GET", "/v1/tasks/"+task, "").want(200).text(fmt.Sprintf("steps.%d.workflow_step_uuid", i))
-	return "/v1/tasks/" + task + "/workflow_steps/" + id
 }
 
 const (
@@ -69,59 +36,6 @@ const (
 	resolveBody  = `{"action_type":"resolve_manually","reason":"done by phone","resolved_by":"ops"}`
 	completeBody = `{"action_type":"complete_manually","completion_data":{"result":{"ok":1}},"reason":"known","completed_by":"ops"}`
 )
-
-// failed creates a task of a template, one or pair, and fails its first step.
-func (s *testServer) failed(name string) (task string) {
-	s.t.Helper()
-	task = s.create(`{"namespace":"t","name":"` + name + `"}`)
-	s.do("PATCH", s.step(task, 0), failBody).want(200)
-	return task
-}
-
-// entry returns the id of a task's newest entry.
-func (s *testServer) entry(task string) string {
-	s.t.Helper()
-	return s.do("GET", "/v1/dlq/task/"+task, "").want(200).text("dlq_entry_uuid")
-}
-
-// length returns the number of elements of an answer that is a list.
-func (a *answer) length() int {
-	a.t.Helper()
-	var list []any
-	if err := json.Unmarshal(a.body, &list); err != nil {
-		a.t.Fatalf("%v in %s", err, a.body)
-	}
-	return len(list)
-}
-
-// wantText compares the values at paths: path, value, path, value, …
-func (a *answer) wantText(pairs ...string) {
-	a.t.Helper()
-	for i := 0; i < len(pairs); i += 2 {
-		if got := a.text(pairs[i]); got != pairs[i+1] {
-			a.t.Errorf("%s: got %q; want %q in %s", pairs[i], got, pairs[i+1], a.body)
-		}
-	}
-}
-
-// wantKeys compares the members of the object at a path with a list of words.
-func (a *answer) wantKeys(path, words string) {
-	a.t.Helper()
-	var v any
-	noError(a.t, json.Unmarshal(a.body, &v))
-	if path != "" {
-		v = a.get(path)
-	}
-	object, ok := v.(map[string]any)
-	if !ok {
-		a.t.Fatalf("%s is not an object in %s", path, a.body)
-	}
-	got, want := slices.Sorted(maps.Keys(object)), strings.Fields(words)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		a.t.Errorf("%s: got members %q; want %q", path, got, want)
-	}
-}
 
 // TestFailureToRecovery plays one story: two steps fail permanently, operators fix them, the
 // task completes, and the entry is closed.
@@ -238,55 +152,6 @@ func TestOnePendingEntry(t *testing.T) {
 		wantText("dlq.in_dlq", "true", "dlq.dlq_reason", "max_retries_exceeded", "dlq.resolution_status", "pending")
 }
 
-func TestDLQUpdates(t *testing.T) {
-	s, clock := dlqServer(t)
-	entry := s.entry(s.failed("one"))
-	path := "/v1/dlq/entry/" + entry
-	read := func() *answer { return s.do("GET", "/v1/dlq", "").want(200) }
-	clock.advance(time.Minute)
-	s.do("PATCH", path, `{}`).want(200)
-	read().wantText("0.updated_at", "2026-01-01T00:01:00.000000", "0.resolution_status", "Pending")
-	clock.advance(time.Minute)
-	s.do("PATCH", path, `{"resolution_status":"Cancelled","resolution_notes":"n","resolved_by":"x","metadata":{"a":1}}`).want(200)
-	clock.advance(time.Minute)
-	s.do("PATCH", path, `{"resolution_status":null,"resolution_notes":null,"resolved_by":null,"metadata":null,"novelty":1}`).want(200)
-	read().wantText("0.resolution_status", "Cancelled", "0.resolution_notes", "n", "0.resolved_by", "x",
-		"0.metadata.a", "1", "0.resolution_timestamp", "2026-01-01T00:02:00.000000",
-		"0.updated_at", "2026-01-01T00:03:00.000000")
-	s.do("PATCH", path, `{"resolution_status":"ManuallyResolved","resolution_notes":"","metadata":{"b":2}}`).want(200)
-	a := read()
-	a.wantText("0.resolution_status", "ManuallyResolved", "0.resolution_notes", "",
-		"0.resolution_timestamp", "2026-01-01T00:02:00.000000")
-	a.wantKeys("0.metadata", "b")
-
-	nobody := uuid{}.String()
-	long := strings.Repeat("x", maxMessageLength+1)
-	for _, tt := range []struct {
-		path, body string
-		status     int
-		code, word string
-	}{
-		{"/v1/dlq/entry/x", `{}`, 400, "INVALID_UUID", "dlq_entry_uuid"},
-		{"/v1/dlq/entry/" + nobody, `{}`, 404, "NOT_FOUND", nobody},
-		{path, ``, 400, "JSON_ERROR", ""},
-		{path, `{`, 400, "JSON_ERROR", "offset"},
-		{path, `[]`, 400, "BAD_REQUEST", "object"},
-		{path, `{"resolution_status":"Done"}`, 422, "VALIDATION_FAILED", "Pending, ManuallyResolved, PermanentlyFailed, Cancelled"},
-		{path, `{"resolution_status":7}`, 422, "VALIDATION_FAILED", "resolution_status"},
-		{path, `{"resolution_notes":7,"resolved_by":"","metadata":[]}`, 422, "VALIDATION_FAILED", "metadata must be an object"},
-		{path, `{"resolution_notes":"` + long + `"}`, 422, "VALIDATION_FAILED", "10000"},
-		{path, `{"resolved_by":"` + long + `"}`, 422, "VALIDATION_FAILED", "255"},
-	} {
-		a := s.do("PATCH", tt.path, tt.body).want(tt.status)
-		if got := a.text("error.code"); got != tt.code || !strings.Contains(string(a.body), tt.word) {
-			t.Errorf("%.60s %.60s: got %s; want %s naming %q", tt.path, tt.body, a.body, tt.code, tt.word)
-		}
-	}
-	s.do("PATCH", path, `{"resolution_notes":7,"resolved_by":""}`).want(422).
-		wantText("error.details.0.field", "resolution_notes", "error.details.1.field", "resolved_by")
-	s.do("POST", path, `{}`).want(405)
-}
-
 func TestDLQLists(t *testing.T) {
 	s, clock := dlqServer(t)
 	for range 5 {
@@ -379,57 +244,6 @@ func TestDLQStats(t *testing.T) {
 		"0.pending", "1", "0.manually_resolved", "1", "0.permanent_failures", "1", "0.cancelled", "1",
 		"0.oldest_entry", "2026-01-01T00:00:00.000000", "0.newest_entry", "2026-01-01T00:03:00.000000",
 		"0.avg_resolution_time_minutes", "3")
-}
-
-// TestDLQOutlivesTheProcess restarts from the journal, from a snapshot, and from a
-// snapshot made after that.
-func TestDLQOutlivesTheProcess(t *testing.T) {
-	t.Parallel()
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: dlqTemplates}
-	s := openTestService(t, o)
-	var ended, open *task
-	for i := range 3 {
-		open = mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
-		ended = mustAct(t, s, mustCreate(t, s, "one"), 0, failAction)
-		ended = mustAct(t, s, ended, 0, resolveAction)
-		q := &investigation{status: dlqManuallyResolved, notes: new("n"), by: new("ops"), metadata: []byte(`{"i":1}`)}
-		if i == 0 {
-			investigateNewest(t, s, ended, q)
-			investigateNewest(t, s, open, &investigation{status: noDLQStatus, notes: new("")})
-		}
-	}
-	before := dlqText(t, s)
-	snapshot := func(s *service) {
-		noError(t, s.store.snapshot())
-	}
-	for i, prepare := range []func(*service){func(*service) {}, snapshot, snapshot} {
-		s = reopenTestService(t, s, o)
-		if after := dlqText(t, s); after != before {
-			t.Errorf("after restart %d the queue is\n%s\nwant\n%s", i, after, before)
-		}
-		prepare(s)
-	}
-	investigateNewest(t, s, ended, &investigation{status: dlqCancelled})
-	investigateNewest(t, s, open, &investigation{status: dlqCancelled})
-	before = dlqText(t, s)
-	closeTestService(t, s)
-	s = newTestService(t, o)
-	if after := dlqText(t, s); after != before {
-		t.Errorf("updates after a snapshot became\n%s\nwant\n%s", after, before)
-	}
-}
-
-func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
-	t.Helper()
-	of := must(s.dlq.ofTask(v.id, true, nil))(t)
-	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q, nil))
-}
-
-// dlqText returns everything that the queue shows.
-func dlqText(t *testing.T, s *service) string {
-	t.Helper()
-	queue := must(s.dlq.queue(nil, 1000))(t)
-	return string(jsonOf([]any{s.dlq.entries(dlqFilter{}, 0, 1000, true), queue, s.dlq.stats()}))
 }
 
 // TestDLQRecords reads every form of record back.
@@ -689,94 +503,6 @@ func TestStaleTaskGoesOn(t *testing.T) {
 	}
 }
 
-// TestStaleLimits compares a task in each state with its limits.
-func TestStaleLimits(t *testing.T) {
-	t.Parallel()
-	const dayMinutes = 24 * 60
-	for _, tc := range []struct {
-		template string
-		prepare  *stepRequest
-		state    taskState
-		at       int // minutes after the creation
-		health   string
-		limit    int // shown
-		broken   int
-	}{
-		{"plain", nil, taskStepsInProcess, 23, "healthy", 30, 0},
-		{"plain", nil, taskStepsInProcess, 24, "warning", 30, 0},
-		{"plain", nil, taskStepsInProcess, 29, "warning", 30, 0},
-		{"plain", nil, taskStepsInProcess, 30, "stale", 30, 30},
-		{"own", nil, taskStepsInProcess, 4, "warning", 5, 0},
-		{"own", nil, taskStepsInProcess, 5, "stale", 5, 5},
-		// The retry is due after 10 minutes.
-		{"plain", &retryAction, taskWaitingForRetry, 30, "healthy", 30, 0},
-		{"plain", &retryAction, taskWaitingForRetry, 34, "warning", 30, 0},
-		{"plain", &retryAction, taskWaitingForRetry, 40, "stale", 30, 30},
-		{"own", &retryAction, taskWaitingForRetry, 15, "healthy", 7, 0},
-		{"own", &retryAction, taskWaitingForRetry, 17, "stale", 7, 7},
-		{"plain", &failAction, taskBlockedByFailures, 19 * 60, "healthy", dayMinutes, 0},
-		{"plain", &failAction, taskBlockedByFailures, 20 * 60, "warning", dayMinutes, 0},
-		{"plain", &failAction, taskBlockedByFailures, dayMinutes, "stale", dayMinutes, dayMinutes},
-		{"own", &failAction, taskBlockedByFailures, 120, "stale", 120, 120},
-	} {
-		s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: staleTemplates(),
-			config: func(c *Config) { c.Engine.Jitter = false }})
-		v := mustCreate(t, s, tc.template)
-		if tc.prepare != nil {
-			v = mustAct(t, s, v, 0, *tc.prepare)
-		}
-		if v.state != tc.state {
-			t.Fatalf("got %s; want %s", v.state, tc.state)
-		}
-		a := s.cfg.Staleness.aging(v, testStart.add(minutes(tc.at)))
-		if a.health.String() != tc.health || a.limit != tc.limit || a.broken != tc.broken {
-			t.Errorf("%s in %s after %d minutes: got %s of %d, broken %d; want %s of %d, broken %d",
-				tc.template, tc.state, tc.at, a.health, a.limit, a.broken, tc.health, tc.limit, tc.broken)
-		}
-	}
-}
-
-// TestStaleInEveryState moves tasks from each state to error. No other timer fires
-// before, as if the process had been down.
-func TestStaleInEveryState(t *testing.T) {
-	for _, tc := range []struct {
-		prepare *stepRequest
-		state   taskState
-		after   time.Duration
-		reasons []dlqReason
-		limit   int
-	}{
-		{nil, taskStepsInProcess, 31 * time.Minute, []dlqReason{dlqWorkerUnavailable}, 30},
-		{&retryAction, taskWaitingForRetry, 41 * time.Minute, []dlqReason{dlqStalenessTimeout}, 30},
-		{&failAction, taskBlockedByFailures, 25 * time.Hour, []dlqReason{dlqMaxRetriesExceeded}, 0},
-	} {
-		t.Run(tc.state.String(), func(t *testing.T) {
-			clock := newVirtualClock(testStart)
-			s := newTestService(t, serviceTest{clock: clock, extra: staleTemplates(),
-				config: func(c *Config) { c.Engine.Jitter = false }})
-			v := mustCreate(t, s, "bare")
-			if tc.prepare != nil {
-				v = mustAct(t, s, v, 0, *tc.prepare)
-			}
-			clock.set(testStart.add(tc.after))
-			s.staleness.detect(0, &stalenessRun{done: s.store.holdPositions()})
-			after := settled(t, s, v.id)
-			if after.state != taskError || len(after.dead) != len(tc.reasons) {
-				t.Fatalf("got %s with %d entries; want error with %d", after.state, len(after.dead), len(tc.reasons))
-			}
-			for i, d := range after.dead {
-				if d.reason != tc.reasons[i] || d.state != tc.state {
-					t.Errorf("got an entry for %s in %s; want %s in %s", d.reason, d.state, tc.reasons[i], tc.state)
-				}
-			}
-			of, err := s.dlq.ofTask(v.id, true, nil)
-			if err != nil || of.TaskSnapshot.ThresholdMinutes != tc.limit {
-				t.Errorf("got %+v, %v; want a threshold of %d", of, err, tc.limit)
-			}
-		})
-	}
-}
-
 // TestStaleBlockedTaskGetsANewEntry lets a blocked task become stale after its
 // entry was closed.
 func TestStaleBlockedTaskGetsANewEntry(t *testing.T) {
@@ -859,35 +585,6 @@ func TestStalenessView(t *testing.T) {
 		"0.health_status", "stale", "0.time_in_state_minutes", "36", "1.time_in_state_minutes", "33")
 }
 
-// TestManyStaleTasks creates more stale tasks than fit into one batch.
-func TestManyStaleTasks(t *testing.T) {
-	t.Parallel()
-	clock := newVirtualClock(testStart)
-	s := newTestService(t, serviceTest{clock: clock, extra: staleTemplates()})
-	for i := range 2*stalenessBatch + 10 {
-		name := "bare"
-		if i%3 == 0 {
-			name = "plain"
-		}
-		mustCreate(t, s, name)
-	}
-	clock.advance(35 * time.Minute)
-	stale := (2*stalenessBatch + 10 + 2) / 3
-	if got := len(s.staleness.report(10_000)); got != stale {
-		t.Errorf("got %d unfinished tasks; want %d", got, stale)
-	}
-	if got := s.staleness.found.Load(); got != int64(stale) {
-		t.Errorf("the latest run found %d stale tasks; want %d, for which the action is none", got, stale)
-	}
-	if got := len(s.staleness.report(7)); got != 7 {
-		t.Errorf("got %d; want the limit of 7", got)
-	}
-	f := s.dlq.stats()
-	if len(f) != 1 || f[0].TotalEntries != 2*stalenessBatch+10-stale {
-		t.Errorf("got %+v; want %d entries of one reason", f, 2*stalenessBatch+10-stale)
-	}
-}
-
 // TestStaleTaskAfterRestart restarts with a task in error whose attempt was cut
 // off. After an operator's action the attempt is delivered again.
 func TestStaleTaskAfterRestart(t *testing.T) {
@@ -958,4 +655,113 @@ func TestStalenessMetrics(t *testing.T) {
 			t.Errorf("no %s in %s", line, body)
 		}
 	}
+}
+
+// step returns the path of a task's step, given by its index in the template.
+func (s *testServer) step(task string, i int) string {
+	s.t.Helper()
+	id := s.do("GET", "/v1/tasks/"+task, "").want(200).text(fmt.Sprintf("steps.%d.workflow_step_uuid", i))
+	return "/v1/tasks/" + task + "/workflow_steps/" + id
+}
+
+// failed creates a task of a template, one or pair, and fails its first step.
+func (s *testServer) failed(name string) (task string) {
+	s.t.Helper()
+	task = s.create(`{"namespace":"t","name":"` + name + `"}`)
+	s.do("PATCH", s.step(task, 0), failBody).want(200)
+	return task
+}
+
+// entry returns the id of a task's newest entry.
+func (s *testServer) entry(task string) string {
+	s.t.Helper()
+	return s.do("GET", "/v1/dlq/task/"+task, "").want(200).text("dlq_entry_uuid")
+}
+
+// length returns the number of elements of an answer that is a list.
+func (a *answer) length() int {
+	a.t.Helper()
+	var list []any
+	if err := json.Unmarshal(a.body, &list); err != nil {
+		a.t.Fatalf("%v in %s", err, a.body)
+	}
+	return len(list)
+}
+
+// wantText compares the values at paths: path, value, path, value, …
+func (a *answer) wantText(pairs ...string) {
+	a.t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if got := a.text(pairs[i]); got != pairs[i+1] {
+			a.t.Errorf("%s: got %q; want %q in %s", pairs[i], got, pairs[i+1], a.body)
+		}
+	}
+}
+
+// wantKeys compares the members of the object at a path with a list of words.
+func (a *answer) wantKeys(path, words string) {
+	a.t.Helper()
+	var v any
+	noError(a.t, json.Unmarshal(a.body, &v))
+	if path != "" {
+		v = a.get(path)
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		a.t.Fatalf("%s is not an object in %s", path, a.body)
+	}
+	got, want := slices.Sorted(maps.Keys(object)), strings.Fields(words)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		a.t.Errorf("%s: got members %q; want %q", path, got, want)
+	}
+}
+
+func TestDLQUpdates(t *testing.T) {
+	s, clock := dlqServer(t)
+	entry := s.entry(s.failed("one"))
+	path := "/v1/dlq/entry/" + entry
+	read := func() *answer { return s.do("GET", "/v1/dlq", "").want(200) }
+	clock.advance(time.Minute)
+	s.do("PATCH", path, `{}`).want(200)
+	read().wantText("0.updated_at", "2026-01-01T00:01:00.000000", "0.resolution_status", "Pending")
+	clock.advance(time.Minute)
+	s.do("PATCH", path, `{"resolution_status":"Cancelled","resolution_notes":"n","resolved_by":"x","metadata":{"a":1}}`).want(200)
+	clock.advance(time.Minute)
+	s.do("PATCH", path, `{"resolution_status":null,"resolution_notes":null,"resolved_by":null,"metadata":null,"novelty":1}`).want(200)
+	read().wantText("0.resolution_status", "Cancelled", "0.resolution_notes", "n", "0.resolved_by", "x",
+		"0.metadata.a", "1", "0.resolution_timestamp", "2026-01-01T00:02:00.000000",
+		"0.updated_at", "2026-01-01T00:03:00.000000")
+	s.do("PATCH", path, `{"resolution_status":"ManuallyResolved","resolution_notes":"","metadata":{"b":2}}`).want(200)
+	a := read()
+	a.wantText("0.resolution_status", "ManuallyResolved", "0.resolution_notes", "",
+		"0.resolution_timestamp", "2026-01-01T00:02:00.000000")
+	a.wantKeys("0.metadata", "b")
+
+	nobody := uuid{}.String()
+	long := strings.Repeat("x", maxMessageLength+1)
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		code, word string
+	}{
+		{"/v1/dlq/entry/x", `{}`, 400, "INVALID_UUID", "dlq_entry_uuid"},
+		{"/v1/dlq/entry/" + nobody, `{}`, 404, "NOT_FOUND", nobody},
+		{path, ``, 400, "JSON_ERROR", ""},
+		{path, `{`, 400, "JSON_ERROR", "offset"},
+		{path, `[]`, 400, "BAD_REQUEST", "object"},
+		{path, `{"resolution_status":"Done"}`, 422, "VALIDATION_FAILED", "Pending, ManuallyResolved, PermanentlyFailed, Cancelled"},
+		{path, `{"resolution_status":7}`, 422, "VALIDATION_FAILED", "resolution_status"},
+		{path, `{"resolution_notes":7,"resolved_by":"","metadata":[]}`, 422, "VALIDATION_FAILED", "metadata must be an object"},
+		{path, `{"resolution_notes":"` + long + `"}`, 422, "VALIDATION_FAILED", "10000"},
+		{path, `{"resolved_by":"` + long + `"}`, 422, "VALIDATION_FAILED", "255"},
+	} {
+		a := s.do("PATCH", tt.path, tt.body).want(tt.status)
+		if got := a.text("error.code"); got != tt.code || !strings.Contains(string(a.body), tt.word) {
+			t.Errorf("%.60s %.60s: got %s; want %s naming %q", tt.path, tt.body, a.body, tt.code, tt.word)
+		}
+	}
+	s.do("PATCH", path, `{"resolution_notes":7,"resolved_by":""}`).want(422).
+		wantText("error.details.0.field", "resolution_notes", "error.details.1.field", "resolved_by")
+	s.do("POST", path, `{}`).want(405)
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -228,62 +227,6 @@ func TestSendingAfterARestart(t *testing.T) {
 			t.Errorf("got %v; want %v", awaited, want)
 		}
 		closeTestService(t, s)
-	}
-}
-
-// TestSubscribersAfterARestore restores state documents, of a service and of its files, and repairs the files:
-// each subscriber gets exactly the events that it did not have, and what was given up is still listed.
-func TestSubscribersAfterARestore(t *testing.T) {
-	r := newReceiver(t)
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
-		config: subscribed([]string{"shop", r.url, "*"})}
-	s := openTestService(t, o)
-	mustCreate(t, s, "pay")
-	awaitDeliveries(t, s, deliveryDelivered)
-	r.answer(410)
-	mustCreate(t, s, "pay")
-	awaitDeliveries(t, s, deliveryDead, deliveryDelivered)
-	r.answer(503)
-	mustCreate(t, s, "pay")
-	mustCreate(t, s, "pay")
-	r.await(3)
-	want := domainOf(t, s, eventFilter{}, 0)[2:]
-	document := exported(t, s)
-	closeTestService(t, s)
-	quiet := slog.New(slog.DiscardHandler)
-	files := must(readStore(o.dir, quiet))(t)
-	files.clock = o.clock
-	if got := exported(t, &service{store: files}); got != document {
-		t.Errorf("the files give\n%s\nwant\n%s", got, document)
-	}
-	repaired := t.TempDir()
-	repair := journalOptions{dir: repaired, log: quiet, now: o.clock.now}
-	noError(t, must(salvageStore(osDisk{}, o.dir, quiet))(t).write(repair))
-	for name, restored := range map[string]serviceTest{
-		"in memory":  {state: &stateSource{document: strings.NewReader(document)}},
-		"imported":   {dir: t.TempDir(), state: &stateSource{document: strings.NewReader(document)}},
-		"repaired":   {dir: repaired},
-		"not at all": {dir: o.dir},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newReceiver(t)
-			restored.clock, restored.extra = newVirtualClock(testStart), o.extra
-			restored.config = subscribed([]string{"shop", r.url, "*"})
-			s := openTestService(t, restored)
-			if got := r.await(2); string(jsonOf(got)) != string(jsonOf(want)) {
-				t.Errorf("got %v; want %v", got, want)
-			}
-			all := []string{deliveryDelivered, deliveryDelivered, deliveryDead, deliveryDelivered}
-			if restored.state != nil {
-				all = all[:3] // a document has no event that everybody got
-			}
-			awaitDeliveries(t, s, all...)
-			mustCreate(t, s, "pay")
-			if got := r.await(3); len(got) != 3 || got[2].Seq <= want[1].Seq {
-				t.Errorf("got %v; want the event of the new task", got)
-			}
-			closeTestService(t, s)
-		})
 	}
 }
 

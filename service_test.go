@@ -1,199 +1,10 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
+	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"stepwell/e2e/wire"
 )
-
-// TestDurationsOfAClockSetBack sets the clock back while durations are measured.
-// Clients read unsigned numbers, and counters never decrease.
-func TestDurationsOfAClockSetBack(t *testing.T) {
-	clock := &laggingClock{virtualClock: newVirtualClock(testStart)}
-	s := newTestService(t, serviceTest{clock: clock})
-	v := s.health.timed("well", func() error {
-		clock.lag.Store(5_000_000)
-		return nil
-	})
-	if v.DurationMS != 0 {
-		t.Errorf("a check took %d ms; want 0", v.DurationMS)
-	}
-	stats := newHTTPStats("orchestration", s.auth.orchestration)
-	stats.observe("GET /", 200, -1)
-	if h := stats.times["GET /"]; h.sum != 0 || h.counts[0] != 1 {
-		t.Errorf("got a sum of %s and %d in the first bucket; want 0s and 1", h.sum, h.counts[0])
-	}
-}
-
-// healthAPI is a surface with its contract, called in the goroutine of the test.
-type healthAPI struct {
-	http.Handler
-	contract *wire.Contract
-}
-
-func (h healthAPI) get(t *testing.T, path string) *answer {
-	t.Helper()
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-	a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
-	if err := contractProblem(h.contract, a, "GET "+path); err != nil {
-		t.Error(err)
-	}
-	return a
-}
-
-// busyTemplate returns a template with steps that take an hour, on slots for
-// builtins or for HTTP handlers.
-func busyTemplate(steps int, callable string) string {
-	var specs []stepSpec
-	for i := range steps {
-		specs = append(specs, stepSpec{name: fmt.Sprint("s", i), callable: callable, config: `{"duration_ms":3600000}`})
-	}
-	return testTemplate("busy", specs...)
-}
-
-// TestEveryHealthCheckCanFail makes each check fail. It compares the check, the
-// overall status, and which surfaces are not ready.
-func TestEveryHealthCheckCanFail(t *testing.T) {
-	contract, workerContract := newAPIContract(t, "orchestration"), newAPIContract(t, "worker")
-	silent := make(chan struct{})
-	handler := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		select {
-		case <-silent:
-		case <-r.Context().Done():
-		}
-	}))
-	t.Cleanup(handler.Close)
-	t.Cleanup(func() { close(silent) })
-	small := func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency, c.Engine.MaxQueued = 1, 1, 10 }
-	busy := func(steps int, callable string) serviceTest {
-		return serviceTest{config: small, extra: []string{busyTemplate(steps, callable)}}
-	}
-	create := func(t *testing.T, s *testServer) {
-		id := s.create(`{"namespace":"t","name":"busy"}`)
-		t.Cleanup(func() { s.do("DELETE", "/v1/tasks/"+id, "").want(200) }) // so that closing need not wait
-	}
-	for _, tt := range []struct {
-		name  string
-		o     serviceTest
-		fail  func(t *testing.T, s *testServer)
-		want  map[string]string // status by check of the orchestration role
-		work  map[string]string // the same of the worker role
-		ready int
-	}{
-		{"nothing", serviceTest{}, func(*testing.T, *testServer) {}, nil, nil, 200},
-		{"the journal cannot be written", serviceTest{}, breakJournal,
-			map[string]string{"web_database": "unhealthy", "orchestration_database": "unhealthy"},
-			map[string]string{"database": "unhealthy"}, 503},
-		{"the scheduler is stuck", serviceTest{}, holdStore,
-			map[string]string{"command_processor": "unhealthy", "pool_utilization": "unknown", "queue_depth": "unknown"},
-			map[string]string{"command_processor": "unhealthy", "step_processing": "unknown"}, 503},
-		{"the scheduler is stopping", serviceTest{}, func(_ *testing.T, s *testServer) {
-			s.svc.store.mu.Lock()
-			defer s.svc.store.mu.Unlock()
-			s.svc.engine.stopping = true
-		}, map[string]string{"command_processor": "unhealthy"}, map[string]string{"command_processor": "unhealthy"}, 503},
-		{"draining", serviceTest{}, func(_ *testing.T, s *testServer) { s.svc.draining.Store(true) },
-			map[string]string{"orchestration_system": "unhealthy"}, map[string]string{"queue_processing": "unhealthy"}, 503},
-		{"one slot is taken", busy(1, "builtin:sleep"), create,
-			map[string]string{"pool_utilization": "degraded"}, nil, 200},
-		{"the HTTP slot is taken", busy(1, handler.URL), create,
-			map[string]string{"pool_utilization": "degraded"}, nil, 200},
-		{"steps wait", busy(5, "builtin:sleep"), create,
-			map[string]string{"pool_utilization": "degraded"}, map[string]string{"step_processing": "degraded"}, 200},
-		{"HTTP steps wait", busy(5, handler.URL), create,
-			map[string]string{"pool_utilization": "degraded"}, map[string]string{"step_processing": "degraded"}, 200},
-		{"the queue is nearly full", busy(9, "builtin:sleep"), create,
-			map[string]string{"pool_utilization": "degraded", "queue_depth": "degraded"},
-			map[string]string{"step_processing": "degraded"}, 200},
-		{"the queue is over its limit", busy(11, "builtin:sleep"), create,
-			map[string]string{"pool_utilization": "degraded", "queue_depth": "unhealthy"},
-			map[string]string{"step_processing": "degraded"}, 200},
-		{"the disk is slow", serviceTest{}, func(_ *testing.T, s *testServer) {
-			s.svc.store.journal.backlog.Store(bufferWarning) // nothing empties it in memory mode
-		}, map[string]string{"channel_saturation": "degraded"}, nil, 200},
-		{"the disk is behind", serviceTest{}, func(_ *testing.T, s *testServer) {
-			s.svc.store.journal.backlog.Store(backlogLimit)
-		}, map[string]string{"channel_saturation": "unhealthy"}, nil, 200},
-		{"timers are late", serviceTest{clock: lateClock()}, func(*testing.T, *testServer) {},
-			nil, map[string]string{"event_system": "unhealthy"}, 200},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := newTestServer(t, tt.o)
-			tt.fail(t, s)
-			orchestration := healthAPI{newOrchestrationAPI(s.svc, nil), contract}
-			worker := healthAPI{newWorkerAPI(s.svc, nil), workerContract}
-			checkHealth(t, orchestration.get(t, "/health/detailed"), tt.want)
-			checkHealth(t, worker.get(t, "/health/detailed"), tt.work)
-			for _, h := range []healthAPI{orchestration, worker} {
-				if got := h.get(t, "/health/ready").status; got != tt.ready {
-					t.Errorf("ready: got %d; want %d", got, tt.ready)
-				}
-				h.get(t, "/health").want(200)
-				h.get(t, "/health/live").want(200)
-			}
-		})
-	}
-}
-
-// checkHealth compares every check with the wanted one, healthy by default, and
-// the status with all checks.
-func checkHealth(t *testing.T, a *answer, want map[string]string) {
-	t.Helper()
-	a.want(200)
-	overall := "healthy"
-	for name, c := range a.get("checks").(map[string]any) {
-		status, wanted := c.(map[string]any)["status"], want[name]
-		if wanted == "" {
-			wanted = "healthy"
-		} else {
-			overall = "degraded"
-		}
-		if status != wanted || c.(map[string]any)["message"] == "" {
-			t.Errorf("%s: got %v; want %s", name, c, wanted)
-		}
-	}
-	if got := a.text("status"); got != overall {
-		t.Errorf("status: got %s; want %s", got, overall)
-	}
-}
-
-// breakJournal makes the journal fail until the test ends, before the service
-// closes.
-func breakJournal(t *testing.T, s *testServer) {
-	j := s.svc.store.journal
-	set := func(err error) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.broken = err
-	}
-	set(errors.New("the disk is on fire"))
-	t.Cleanup(func() { set(nil) })
-}
-
-// holdStore holds the store's lock, which the engine needs.
-func holdStore(t *testing.T, s *testServer) {
-	s.svc.health.patience = 10 * time.Millisecond
-	s.svc.store.mu.Lock()
-	t.Cleanup(s.svc.store.mu.Unlock)
-}
-
-// lateClock returns a wall clock whose timers never fire, with one that has been
-// due for a minute.
-func lateClock() *realClock {
-	c := &realClock{wake: make(chan struct{}, 1), done: make(chan struct{})}
-	c.schedule(c.now().add(-time.Minute), func() {})
-	return c
-}
 
 func TestOperationalState(t *testing.T) {
 	s := newTestServer(t, serviceTest{})
@@ -206,101 +17,109 @@ func TestOperationalState(t *testing.T) {
 	}
 }
 
-// TestDelayTrial counts requests as late while more than a few wait behind a trial that takes
-// long, and for a moment after it.
-func TestDelayTrial(t *testing.T) {
-	for _, tt := range []struct {
-		name          string
-		took          time.Duration // of the trial
-		behind        int           // requests behind it
-		open          int64         // requests that are not answered yet
-		during, after bool          // whether requests are late before its end and right after it
-	}{
-		{"quick", maxDelay / 2, 1000, 1000, false, false},
-		{"slow", 3 * maxDelay, 1000, 1000, true, true},
-		{"slow, with few requests", 3 * maxDelay, loadFloor - 1, 1000, false, false},
-		{"slow, with requests that are answered one after another", 3 * maxDelay, 1000, 1, false, false},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			trial := delayTrial{wait: func() { time.Sleep(tt.took) }, open: new(atomic.Int64)}
-			trial.open.Store(tt.open)
-			arrive := func(n int) (late bool) {
-				for range n {
-					late = trial.arrive()
-				}
-				return late
-			}
-			if arrive(loadFloor) || trial.began.Load() == 0 {
-				t.Fatalf("%s: the first requests are late, or make no trial", tt.name)
-			}
-			arrive(tt.behind)
-			time.Sleep(tt.took - time.Millisecond)
-			if got := arrive(1); got != tt.during {
-				t.Errorf("%s: before the end of the trial: late %v", tt.name, got)
-			}
-			time.Sleep(2 * time.Millisecond)
-			synctest.Wait()
-			trial.wait = func() {}
-			if got := arrive(1); got != tt.after {
-				t.Errorf("%s: after the trial: late %v", tt.name, got)
-			}
-			synctest.Wait() // for the trial that this one began
-			if arrive(1000) {
-				t.Errorf("%s: late after a quick trial", tt.name)
-			}
-			synctest.Wait()
-		})
-	}
-}
-
-// TestOverload has changes arrive faster than the disk takes them: those that come too late are
-// refused at once, reads are not, and what was accepted is done.
-func TestOverload(t *testing.T) {
+// TestDLQOutlivesTheProcess restarts from the journal, from a snapshot, and from a
+// snapshot made after that.
+func TestDLQOutlivesTheProcess(t *testing.T) {
 	t.Parallel()
-	s := newSlowTest(t, "always")
-	const task = `{"namespace":"t","name":"manual"}`
-	s.disk.hold()
-	answers := make(chan *answer, 3*loadFloor)
-	for range cap(answers) {
-		go func() { answers <- s.do("POST", "/v1/tasks", task) }()
-	}
-	var refused *answer
-	wire.Eventually(t, "changes are refused", func() bool {
-		late := s.svc.load.changes.arrive()
-		if late {
-			refused = s.do("POST", "/v1/tasks", task).want(503)
-		}
-		return late
-	})
-	if refused.text("error.code") != "OVERLOADED" || refused.text("error.retry_after_seconds") != "1" ||
-		refused.header.Get("Retry-After") != "1" || refused.header.Get("Connection") != "" {
-		t.Errorf("got %v and %s; want OVERLOADED after a second, on a connection that stays", refused.header, refused.body)
-	}
-	s.do("GET", "/v1/templates", "").want(200)
-	if m := string(s.do("GET", "/metrics", "").want(200).body); strings.Contains(m, "\nstepwell_overload_refusals_total 0\n") {
-		t.Error("the metrics do not count refusals")
-	}
-	s.disk.release()
-	created := 1 // by newSlowTest
-	for range cap(answers) {
-		if a := <-answers; a.status == 201 {
-			created++
-		} else if a.want(503); a.text("error.code") != "OVERLOADED" {
-			t.Errorf("got %s", a.body)
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: dlqTemplates}
+	s := openTestService(t, o)
+	var ended, open *task
+	for i := range 3 {
+		open = mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
+		ended = mustAct(t, s, mustCreate(t, s, "one"), 0, failAction)
+		ended = mustAct(t, s, ended, 0, resolveAction)
+		q := &investigation{status: dlqManuallyResolved, notes: new("n"), by: new("ops"), metadata: []byte(`{"i":1}`)}
+		if i == 0 {
+			investigateNewest(t, s, ended, q)
+			investigateNewest(t, s, open, &investigation{status: noDLQStatus, notes: new("")})
 		}
 	}
-	if tasks, _ := s.svc.store.size(); tasks != created || created < loadFloor {
-		t.Errorf("got %d tasks; want the %d that were answered so, and no fewer than %d", tasks, created, loadFloor)
+	before := dlqText(t, s)
+	snapshot := func(s *service) {
+		noError(t, s.store.snapshot())
 	}
-	wire.Eventually(t, "changes are taken again", func() bool { return s.do("POST", "/v1/tasks", task).status == 201 })
+	for i, prepare := range []func(*service){func(*service) {}, snapshot, snapshot} {
+		s = reopenTestService(t, s, o)
+		if after := dlqText(t, s); after != before {
+			t.Errorf("after restart %d the queue is\n%s\nwant\n%s", i, after, before)
+		}
+		prepare(s)
+	}
+	investigateNewest(t, s, ended, &investigation{status: dlqCancelled})
+	investigateNewest(t, s, open, &investigation{status: dlqCancelled})
+	before = dlqText(t, s)
+	closeTestService(t, s)
+	s = newTestService(t, o)
+	if after := dlqText(t, s); after != before {
+		t.Errorf("updates after a snapshot became\n%s\nwant\n%s", after, before)
+	}
 }
 
-// BenchmarkLoadGauge is what the gauge costs a request that is not refused.
-func BenchmarkLoadGauge(b *testing.B) {
-	g := newLoadGauge(nil)
-	for b.Loop() {
-		if g.refusal(true) != nil {
-			b.Fatal("refused")
-		}
+func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
+	t.Helper()
+	of := must(s.dlq.ofTask(v.id, true, nil))(t)
+	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q, nil))
+}
+
+// dlqText returns everything that the queue shows.
+func dlqText(t *testing.T, s *service) string {
+	t.Helper()
+	queue := must(s.dlq.queue(nil, 1000))(t)
+	return string(jsonOf([]any{s.dlq.entries(dlqFilter{}, 0, 1000, true), queue, s.dlq.stats()}))
+}
+
+// TestSubscribersAfterARestore restores state documents, of a service and of its files, and repairs the files:
+// each subscriber gets exactly the events that it did not have, and what was given up is still listed.
+func TestSubscribersAfterARestore(t *testing.T) {
+	r := newReceiver(t)
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
+		config: subscribed([]string{"shop", r.url, "*"})}
+	s := openTestService(t, o)
+	mustCreate(t, s, "pay")
+	awaitDeliveries(t, s, deliveryDelivered)
+	r.answer(410)
+	mustCreate(t, s, "pay")
+	awaitDeliveries(t, s, deliveryDead, deliveryDelivered)
+	r.answer(503)
+	mustCreate(t, s, "pay")
+	mustCreate(t, s, "pay")
+	r.await(3)
+	want := domainOf(t, s, eventFilter{}, 0)[2:]
+	document := exported(t, s)
+	closeTestService(t, s)
+	quiet := slog.New(slog.DiscardHandler)
+	files := must(readStore(o.dir, quiet))(t)
+	files.clock = o.clock
+	if got := exported(t, &service{store: files}); got != document {
+		t.Errorf("the files give\n%s\nwant\n%s", got, document)
+	}
+	repaired := t.TempDir()
+	repair := journalOptions{dir: repaired, log: quiet, now: o.clock.now}
+	noError(t, must(salvageStore(osDisk{}, o.dir, quiet))(t).write(repair))
+	for name, restored := range map[string]serviceTest{
+		"in memory":  {state: &stateSource{document: strings.NewReader(document)}},
+		"imported":   {dir: t.TempDir(), state: &stateSource{document: strings.NewReader(document)}},
+		"repaired":   {dir: repaired},
+		"not at all": {dir: o.dir},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReceiver(t)
+			restored.clock, restored.extra = newVirtualClock(testStart), o.extra
+			restored.config = subscribed([]string{"shop", r.url, "*"})
+			s := openTestService(t, restored)
+			if got := r.await(2); string(jsonOf(got)) != string(jsonOf(want)) {
+				t.Errorf("got %v; want %v", got, want)
+			}
+			all := []string{deliveryDelivered, deliveryDelivered, deliveryDead, deliveryDelivered}
+			if restored.state != nil {
+				all = all[:3] // a document has no event that everybody got
+			}
+			awaitDeliveries(t, s, all...)
+			mustCreate(t, s, "pay")
+			if got := r.await(3); len(got) != 3 || got[2].Seq <= want[1].Seq {
+				t.Errorf("got %v; want the event of the new task", got)
+			}
+			closeTestService(t, s)
+		})
 	}
 }

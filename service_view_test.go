@@ -1,7 +1,8 @@
 package main
 
 import (
-	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -93,25 +94,95 @@ func TestExecution(t *testing.T) {
 	}
 }
 
-// TestSummaryTimes checks that the summary has zoned times in the task and naive ones in the
-// steps, as existing clients read them.
-func TestSummaryTimes(t *testing.T) {
-	task := analysisTask([][]int{nil}, "e")
-	task.steps[0].attempted = testStart.add(time.Second)
-	v := task.summary(testStart)
-	for _, tc := range []struct {
-		name string
-		at   json.Marshaler
-		want string
-	}{
-		{"task.created_at", v.Task.CreatedAt, `"2026-01-01T00:00:00.000000Z"`},
-		{"task.completed_at", v.Task.CompletedAt, `null`},
-		{"steps.0.created_at", task.summaryStep(0).CreatedAt, `"2026-01-01T00:00:00.000000"`},
-		{"steps.0.last_attempted_at", task.summaryStep(0).LastAttemptedAt, `"2026-01-01T00:00:01.000000"`},
-		{"steps.0.completed_at", task.summaryStep(0).CompletedAt, `null`},
-	} {
-		if got := string(must(tc.at.MarshalJSON())(t)); got != tc.want {
-			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)
+// schemaTemplate has a schema for its context and one for the result of each step.
+const schemaTemplate = `{"name":"checked","version":"1.0.0","identity_strategy":"always_unique","default_context":{"currency":"EUR"},
+	"input_schema":{"required":["items","currency"],"properties":{"items":{"items":{"properties":{"price":{"type":"number"}}}}}},
+	"steps":[{"name":"sum","handler":{"callable":"builtin:echo"},"retry":{"max_attempts":5},
+		"result_schema":{"properties":{"total":{"type":"integer"}}}},
+		{"name":"ask","handler":{"callable":"people"},"dependencies":["sum"],"result_schema":{"type":["integer","null"]}}]}`
+
+// TestEnforcedSchemas checks contexts and the results of builtins, outside actors and operators.
+func TestEnforcedSchemas(t *testing.T) {
+	const misfit = `{"name":"checked","context":{"items":[{"price":"ü"}],"total":1.5}}`
+	start := func(mode string) (*testServer, *logLines) {
+		log := &logLines{}
+		return newTestServer(t, serviceTest{log: log, extra: []string{schemaTemplate}, config: func(c *Config) {
+			c.Templates.EnforceInputSchema = mode
+		}}), log
+	}
+	metric := func(s *testServer, context, result int) {
+		t.Helper()
+		got := string(s.do("GET", "/metrics", "").want(200).body)
+		for value, n := range map[string]int{"context": context, "result": result} {
+			if line := fmt.Sprintf("stepwell_schema_misfits_total{of=%q} %d\n", value, n); !strings.Contains(got, line) {
+				t.Errorf("got no %s", line)
+			}
 		}
 	}
+	complete := func(s *testServer, id, result string) *answer {
+		step := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").text("1.step_uuid")
+		return s.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step, `{"action_type":"complete_manually","reason":"r",
+			"completed_by":"b","completion_data":{"result":`+result+`}}`)
+	}
+
+	off, _ := start("off")
+	if a := off.do("POST", "/v1/tasks", misfit).want(201); a.header.Get("X-Stepwell-Warning") != "" {
+		t.Errorf("off: got %v", a.header)
+	}
+	metric(off, 0, 0)
+
+	warn, log := start("warn")
+	a := warn.do("POST", "/v1/tasks", misfit).want(201)
+	if got := a.header["X-Stepwell-Warning"]; len(got) != 1 || got[0] != `/context/items/0/price: got "\u00fc"; want a number` {
+		t.Errorf("warn: got %q", got)
+	}
+	complete(warn, a.text("task_uuid"), `"x"`).want(200)
+	warn.await(a.text("task_uuid"), "complete")
+	metric(warn, 1, 2)
+	for _, line := range []string{
+		"a context does not fit the template's input_schema template=default.checked@1.0.0 problems=/items/0/price: want a number",
+		"a result does not fit the step's result_schema step=sum problems=/total: want an integer",
+		"a result does not fit the step's result_schema step=ask problems=want an integer or null",
+	} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("warn: got the log %s; want %s", log, line)
+		}
+	}
+
+	reject, _ := start("reject")
+	a = reject.do("POST", "/v1/tasks", misfit).want(422)
+	if got := a.text("error.details.0.field") + " " + a.text("error.details.0.message"); got != `/context/items/0/price got "ü"; want a number` {
+		t.Errorf("reject: got %s", a.body)
+	}
+	if a = reject.do("POST", "/v1/tasks", `{"name":"checked"}`).want(422); a.text("error.details.0.field") != "/context/items" {
+		t.Errorf("reject: got %s", a.body)
+	}
+	reject.do("POST", "/stepwell/tasks", misfit).want(422)
+	id := reject.create(`{"name":"checked","context":{"items":[],"total":1.5}}`)
+	reject.await(id, "blocked_by_failures")
+	step := reject.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
+	if got := step.text("0.results.error.message"); got != "the result does not fit result_schema: /total: got 1.5; want an integer" {
+		t.Errorf("got %s", step.body)
+	}
+	if step.text("0.attempts") != "1" || step.text("0.results.error.error_type") != schemaMismatchType || step.get("0.results.error.retryable") != false {
+		t.Errorf("got %s; want a permanent failure", step.body)
+	}
+	id = reject.create(`{"name":"checked","context":{"items":[]}}`)
+	a = complete(reject, id, `"x"`).want(422)
+	if got := a.text("error.details.0.field"); got != "/completion_data/result" {
+		t.Errorf("got %s", a.body)
+	}
+	metric(reject, 3, 2)
+	claimed := must(reject.svc.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}))(t)[0]
+	answer := func() (stepView, error) {
+		q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true, result: []byte(`1.5`)}}
+		q.setLease(claimed.token)
+		return reject.svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: claimed.attempt.stepID})
+	}
+	for range 2 { // the repetition, whose first answer may have been lost, gets the same
+		if v, err := answer(); err != nil || v.CurrentState != "error" {
+			t.Errorf("got %v, %v; want the step in error", v.CurrentState, err)
+		}
+	}
+	complete(reject, reject.create(`{"name":"checked","context":{"items":[]}}`), `null`).want(200)
 }

@@ -1,77 +1,18 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
+	"stepwell/e2e/wire"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"stepwell/e2e/wire"
 )
-
-func TestStoreLock(t *testing.T) {
-	o := diskOptions(nil)
-	o.dir, o.fs = t.TempDir(), osDisk{}
-	j, _ := mustOpen(t, o)
-	mustStore(t, j, 3)
-	_, err := openJournal(o, &gathered{})
-	want := fmt.Sprintf("data directory %s is in use by process %d", o.dir, os.Getpid())
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("second opener: got %v; want %s", err, want)
-	}
-	var report strings.Builder
-	if err := checkStoreFiles(o.dir, blindLoader{}, &report); err != nil {
-		t.Errorf("check beside the holder: %v", err)
-	}
-	if want := fmt.Sprintf("the lock names process %d", os.Getpid()); !strings.Contains(report.String(), want) {
-		t.Errorf("check: got %s; want %s", &report, want)
-	}
-	mustClose(t, j)
-	if text, err := os.ReadFile(filepath.Join(o.dir, lockName)); err != nil || len(text) != 0 {
-		t.Errorf("lock afterwards: got %q, %v; want it empty", text, err)
-	}
-	j, g := mustOpen(t, o)
-	checkContents(t, g, 3)
-	mustClose(t, j)
-}
-
-func TestLockHolder(t *testing.T) {
-	for text, want := range map[string]int{"": 0, "17\n": 17, "x": 0, " 5 ": 5} {
-		if got := lockHolder(strings.NewReader(text)); got != want {
-			t.Errorf("holder in %q: got %d; want %d", text, got, want)
-		}
-	}
-}
-
-// TestStoreFileModes checks that only the owner can read what is stored.
-func TestStoreFileModes(t *testing.T) {
-	t.Parallel()
-	o := diskOptions(nil)
-	o.dir, o.fs = filepath.Join(t.TempDir(), "a", "b"), osDisk{}
-	j, _ := mustOpen(t, o)
-	noError(t, writeSnapshot(j))
-	mustClose(t, j)
-	for name, want := range map[string]os.FileMode{
-		".": 0o700, "..": 0o700, lockName: 0o600, journalName: 0o600, snapshotName: 0o600,
-	} {
-		info, err := os.Stat(filepath.Join(o.dir, name))
-		if err != nil || info.Mode().Perm() != want {
-			t.Errorf("mode of %s: got %v, %v; want %v", name, info.Mode(), err, want)
-		}
-	}
-}
 
 func TestStoreDirectoryIsAFile(t *testing.T) {
 	o := diskOptions(nil)
@@ -98,64 +39,6 @@ func TestErrorsNameTheFileInUse(t *testing.T) {
 				t.Errorf("error %d: got %v; want it to name %s", i, err, name)
 			}
 		}
-	}
-}
-
-// TestLockIsReleasedBesideACopy closes a lock while a copy of its file is open, as in a child
-// between fork and exec.
-func TestLockIsReleasedBesideACopy(t *testing.T) {
-	name := filepath.Join(t.TempDir(), lockName)
-	held := must(osDisk{}.lock(name))(t)
-	copied := must(syscall.Dup(int(held.(*storeLock).file.Fd())))(t)
-	defer syscall.Close(copied)
-	held.Close()
-	again, err := osDisk{}.lock(name)
-	if err != nil {
-		t.Fatalf("got %v; want the lock", err)
-	}
-	again.Close()
-}
-
-// TestStoreFilesAreRegular puts irregular files in the places of the files of a store: each is
-// refused, none is followed, replaced or removed, and none delays the start.
-func TestStoreFilesAreRegular(t *testing.T) {
-	t.Parallel()
-	open := func(_ *testing.T, path string) error {
-		o := diskOptions(nil)
-		o.dir, o.fs = filepath.Dir(path), osDisk{}
-		j, err := openJournal(o, &gathered{})
-		if err == nil {
-			j.close()
-		}
-		return err
-	}
-	for _, name := range []string{lockName, journalName, journalOldName, snapshotName, journalTempName, snapshotTemp} {
-		eachIrregularFile(t, name, open)
-	}
-	for _, name := range []string{journalName, journalTempName} {
-		eachIrregularFile(t, name, func(t *testing.T, path string) error {
-			o := diskOptions(nil)
-			o.dir, o.fs = filepath.Dir(path), osDisk{}
-			_, err := importStore(o, &stateSource{document: strings.NewReader(`{"format":1,"product":"stepwell","seq":0}`)}, o.log)
-			return err
-		})
-	}
-}
-
-// TestLockOfAnother checks that the lock of another user is refused.
-func TestLockOfAnother(t *testing.T) {
-	name := filepath.Join(t.TempDir(), lockName)
-	writeFile(t, name, []byte("precious"))
-	if err := os.Chown(name, 4711, -1); err != nil {
-		t.Skip(err)
-	}
-	_, err := osDisk{}.lock(name)
-	want := fmt.Sprintf("open %s: it belongs to the user 4711, and this process runs as %d", name, os.Geteuid())
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v; want %s", err, want)
-	}
-	if got := string(readFile(t, name)); got != "precious" {
-		t.Errorf("the lock became %q", got)
 	}
 }
 
@@ -249,6 +132,40 @@ func TestDiskHangs(t *testing.T) {
 	}
 }
 
+func (w *diskWatch) setLimit(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limit = d
+}
+
+// wantHangRefusal checks a refusal for lack of a disk that answers.
+func wantHangRefusal(t testing.TB, a *answer, part string) {
+	t.Helper()
+	if a.text("error.code") != "SERVICE_UNAVAILABLE" || a.header.Get("Retry-After") != "5" ||
+		!strings.Contains(a.text("error.message"), part) || !strings.Contains(a.text("error.message"), "store.slow_seconds") {
+		t.Errorf("got Retry-After %q and %s; want %q and store.slow_seconds", a.header.Get("Retry-After"), a.body, part)
+	}
+}
+
+// BenchmarkBareCommit measures write and sync in a loop, of as many records at
+// once.
+func BenchmarkBareCommit(b *testing.B) {
+	for _, group := range []int{1, 8, 16, 32, 64} {
+		b.Run(fmt.Sprintf("group=%d", group), func(b *testing.B) {
+			f := must(osDisk{}.create(filepath.Join(b.TempDir(), "bare")))(b)
+			defer f.Close()
+			buf := make([]byte, group*(benchBody+30))
+			pos := int64(0)
+			for n := 0; n < b.N; n += group {
+				must(f.WriteAt(buf, pos))(b)
+				noError(b, f.sync())
+				pos += int64(len(buf))
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
+
 func (s *slowTest) hang() {
 	t, j := s.t, s.svc.store.journal
 	j.watch.setLimit(2 * time.Second) // more than the request needs to come
@@ -285,425 +202,4 @@ func (s *slowTest) hang() {
 	wire.Eventually(t, "the task ends", func() bool {
 		return s.do("GET", "/v1/tasks?status=complete", "").want(200).text("pagination.total_count") == "1"
 	})
-}
-
-// TestStopWhileTheDiskHangs stops an engine while an attempt syncs in its own goroutine, which nobody can cut off.
-func TestStopWhileTheDiskHangs(t *testing.T) {
-	t.Parallel()
-	s := newSlowTest(t, "always").svc
-	j, goesOn, stopped := s.store.journal, make(chan struct{}), make(chan struct{})
-	j.watch.setLimit(10 * time.Millisecond)
-	s.engine.wg.Go(func() { j.during(func() error { <-goesOn; return nil }) })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	go func() {
-		s.engine.stop(ctx)
-		close(stopped)
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(10 * time.Second):
-		t.Error("the engine waits for the disk")
-	}
-	close(goesOn)
-	<-stopped
-}
-
-func (w *diskWatch) setLimit(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.limit = d
-}
-
-// wantHangRefusal checks a refusal for lack of a disk that answers.
-func wantHangRefusal(t testing.TB, a *answer, part string) {
-	t.Helper()
-	if a.text("error.code") != "SERVICE_UNAVAILABLE" || a.header.Get("Retry-After") != "5" ||
-		!strings.Contains(a.text("error.message"), part) || !strings.Contains(a.text("error.message"), "store.slow_seconds") {
-		t.Errorf("got Retry-After %q and %s; want %q and store.slow_seconds", a.header.Get("Retry-After"), a.body, part)
-	}
-}
-
-// TestSpaceHangs holds the reservation of space that a change needs: the change is refused soon,
-// and others at once, so that the store's lock is free for reads.
-func TestSpaceHangs(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	disk := &slowDisk{diskFS: newMemDisk(), space: true}
-	o := diskOptions(nil)
-	o.fs = disk
-	j, _ := mustOpen(t, o)
-	t.Cleanup(disk.release)
-	j.watchSpace.setLimit(10 * time.Millisecond)
-	noError(t, j.ask(func() error {
-		disk.hold()
-		j.space.room.Store(0)
-		return nil
-	}))
-	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), "store.slow_seconds") {
-		t.Errorf("got %v; want a disk that hangs", err)
-	}
-	began := realNow()
-	if err := j.reserve(); kindOf(err) != unavailable || realNow().sub(began) > spacePatience/2 {
-		t.Errorf("got %v after %s; want the same at once", err, realNow().sub(began))
-	}
-	disk.release()
-	wire.Eventually(t, "space is reserved", func() bool { return j.reserve() == nil && !j.hangs.Load() })
-	mustClose(t, j)
-}
-
-// TestDiskWatch tells of operations that are late, once, and of their ends.
-func TestDiskWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var told []bool
-		w := diskWatch{limit: time.Second, tell: func(late bool) { told = append(told, late) }}
-		for _, took := range []time.Duration{0, 900 * time.Millisecond, 5 * time.Second, 900 * time.Millisecond, 900 * time.Millisecond} {
-			if err := w.during(func() error { time.Sleep(took); return io.EOF }); err != io.EOF {
-				t.Errorf("got %v", err)
-			}
-		}
-		if !slices.Equal(told, []bool{true, false}) {
-			t.Errorf("got %v; want one late operation, and its end", told)
-		}
-	})
-}
-
-// TestCopiesAreWaitedFor checks that no file of a store is replaced while the directory is
-// copied: from when it is listed until each file was read, or nobody reads any more.
-func TestCopiesAreWaitedFor(t *testing.T) {
-	t.Parallel()
-	o := diskOptions(nil)
-	o.dir, o.fs = t.TempDir(), osDisk{}
-	j, _ := mustOpen(t, o)
-	defer j.close()
-	if j.copies.reads == nil {
-		t.Skip("the system does not tell who reads")
-	}
-	mustStore(t, j, 3)
-	noError(t, writeSnapshot(j))
-	if j.copied() {
-		t.Error("before a copy: got one")
-	}
-	names := must(os.ReadDir(o.dir))(t)
-	for _, name := range names {
-		if name.Name() != lockName && !j.copied() {
-			t.Errorf("before %s was read: the copy counts as whole", name.Name())
-		}
-		must(os.ReadFile(filepath.Join(o.dir, name.Name())))(t)
-	}
-	if j.copied() {
-		t.Error("after all files were read: the copy goes on")
-	}
-	must(os.ReadDir(o.dir))(t)
-	leave := make(chan struct{})
-	j.copies.leave = leave
-	done := make(chan error)
-	go func() { done <- writeSnapshot(j) }()
-	if err, ended := receiveWithin(done, 50*time.Millisecond); ended {
-		t.Errorf("a snapshot beside a copy: got %v; want it to wait", err)
-	}
-	for _, name := range names { // a copy reads all that it listed
-		must(os.ReadFile(filepath.Join(o.dir, name.Name())))(t)
-	}
-	must(os.ReadFile(filepath.Join(o.dir, snapshotTemp)))(t)
-	noError(t, <-done)
-	must(os.ReadDir(o.dir))(t)
-	close(leave)
-	if err := writeSnapshot(j); err == nil {
-		t.Error("a snapshot when the service ends beside a copy: got no error")
-	}
-	f := must(os.Open(filepath.Join(o.dir, journalName)))(t)
-	j.copied()
-	j.copies.since = time.Now().Add(-2 * copyPatience)
-	if !j.copied() {
-		t.Error("a copy that has a file open: it does not count")
-	}
-	noError(t, f.Close())
-	j.copied()
-	j.copies.since = time.Now().Add(-2 * copyPatience)
-	if j.copied() {
-		t.Error("a copy that nobody goes on with: it counts")
-	}
-	must(os.ReadDir(o.dir))(t)
-	if j.fileBytes.Store(copyGrowth * j.snapshotThreshold()); j.copied() {
-		t.Error("a journal that has grown too large: the copy counts")
-	}
-}
-
-// listedDisk is a disk on which somebody lists the directory while a switch looks whether it is the store's.
-type listedDisk struct {
-	osDisk
-	list atomic.Pointer[func()] // called once
-}
-
-func (d *listedDisk) identify(name string) (fileID, time.Time, error) {
-	if list := d.list.Swap(nil); list != nil {
-		(*list)()
-	}
-	return d.osDisk.identify(name)
-}
-
-// lookedAtDisk counts the looks at the journal's name.
-type lookedAtDisk struct {
-	osDisk
-	journals atomic.Int32
-}
-
-func (d *lookedAtDisk) identify(name string) (fileID, time.Time, error) {
-	if filepath.Base(name) == journalName {
-		d.journals.Add(1)
-	}
-	return d.osDisk.identify(name)
-}
-
-// TestCopyBegunBeforeSwitch checks that a switch waits for a copy that begins while it asks the flusher.
-func TestCopyBegunBeforeSwitch(t *testing.T) {
-	t.Parallel()
-	o, disk := diskOptions(nil), new(listedDisk)
-	o.dir, o.fs = t.TempDir(), disk
-	j, _ := mustOpen(t, o)
-	defer j.close()
-	if j.copies.reads == nil {
-		t.Skip("the system does not tell who reads")
-	}
-	mustStore(t, j, 3)
-	var names []os.DirEntry
-	listed := make(chan struct{})
-	list := func() {
-		names = must(os.ReadDir(o.dir))(t)
-		close(listed)
-	}
-	disk.list.Store(&list)
-	done := make(chan error)
-	go func() { done <- j.awaitSwitch() }()
-	<-listed
-	if err, ended := receiveWithin(done, 50*time.Millisecond); ended {
-		t.Fatalf("a switch beside a copy: got %v; want it to wait", err)
-	}
-	for _, name := range names {
-		must(os.ReadFile(filepath.Join(o.dir, name.Name())))(t)
-	}
-	noError(t, <-done)
-}
-
-// openCopier is a disk on which somebody lists the directory when the snapshot that is about to be replaced
-// is opened, and reads every file some time later.
-type openCopier struct {
-	osDisk
-	dir   string
-	tried atomic.Int32 // copies begun
-	going atomic.Int32 // copies not ended
-	early atomic.Int32 // names taken away beside a copy
-}
-
-func (d *openCopier) edit(name string) (diskFile, error) {
-	if filepath.Base(name) == snapshotName && d.tried.Add(1) <= 3 {
-		d.going.Add(1)
-		names, _ := os.ReadDir(d.dir)
-		time.AfterFunc(20*time.Millisecond, func() {
-			defer d.going.Add(-1)
-			for _, name := range names {
-				os.ReadFile(filepath.Join(d.dir, name.Name()))
-			}
-		})
-	}
-	return d.osDisk.edit(name)
-}
-
-func (d *openCopier) rename(from, to string) error {
-	d.early.Add(d.going.Load())
-	return d.osDisk.rename(from, to)
-}
-
-// TestCopyBegunWhileSwitching checks that a snapshot gets its name only after a copy that began when
-// everything for it was ready.
-func TestCopyBegunWhileSwitching(t *testing.T) {
-	t.Parallel()
-	disk := &openCopier{dir: t.TempDir()}
-	o := diskOptions(nil)
-	o.dir, o.fs = disk.dir, disk
-	j, _ := mustOpen(t, o)
-	defer j.close()
-	if j.copies.reads == nil {
-		t.Skip("the system does not tell who reads")
-	}
-	for range 4 {
-		mustStore(t, j, 3)
-		noError(t, writeSnapshot(j))
-	}
-	if disk.tried.Load() < 3 || disk.early.Load() > 0 {
-		t.Errorf("beside %d copies, %d names were taken away; want none", disk.tried.Load(), disk.early.Load())
-	}
-}
-
-// lateCopier is a disk on which somebody lists the directory right before a name is taken away.
-type lateCopier struct {
-	osDisk
-	dir    string
-	on     atomic.Bool
-	listed chan []os.DirEntry
-	mu     sync.Mutex // nobody else reads from the listing until it is known
-}
-
-func (d *lateCopier) after(change func() error) error {
-	if !d.on.Load() {
-		return change()
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	names, err := os.ReadDir(d.dir)
-	if err == nil {
-		err = change()
-	}
-	d.listed <- names
-	return err
-}
-
-// readMore reads every file, unless somebody listed them for a copy that has not begun.
-func (d *lateCopier) readMore() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.listed) > 0 {
-		return
-	}
-	for _, name := range append(storeFiles[:], snapshotTemp) {
-		os.ReadFile(filepath.Join(d.dir, name))
-	}
-}
-
-func (d *lateCopier) rename(from, to string) error {
-	return d.after(func() error { return d.osDisk.rename(from, to) })
-}
-
-func (d *lateCopier) remove(name string) error {
-	return d.after(func() error { return d.osDisk.remove(name) })
-}
-
-// TestListedNamesStay checks that a copy that lists the directory in the last moment before a name is taken
-// away finds every name that it listed, and that the service waits for it before the next change.
-func TestListedNamesStay(t *testing.T) {
-	t.Parallel()
-	disk := &lateCopier{dir: t.TempDir(), listed: make(chan []os.DirEntry, 100)}
-	o := diskOptions(nil)
-	o.dir, o.fs = disk.dir, disk
-	j, _ := mustOpen(t, o)
-	if j.copies.reads == nil {
-		t.Skip("the system does not tell who reads")
-	}
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	done, changes := make(chan error), 0
-	for range 3 {
-		mustStore(t, j, 3)
-		disk.on.Store(true)
-		go func() { done <- writeSnapshot(j) }()
-		for ended := false; !ended; {
-			select {
-			case names := <-disk.listed:
-				changes++
-				copyListed(t, disk.dir, names)
-			case <-tick.C: // a copy also ends when it has the files that came later
-				disk.readMore()
-			case err := <-done:
-				noError(t, err)
-				ended = true
-			}
-		}
-		disk.on.Store(false)
-	}
-	if changes < 9 {
-		t.Errorf("got %d changes of names; want 3 for each snapshot", changes)
-	}
-	noError(t, j.close())
-	j, g := mustOpen(t, o)
-	defer j.close()
-	checkContents(t, g, 9)
-}
-
-// copyListed reads the files that were listed. The service puts a name back as soon as it runs again.
-func copyListed(t *testing.T, dir string, names []os.DirEntry) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for _, name := range names {
-		path := filepath.Join(dir, name.Name())
-		for began := time.Now(); ; <-tick.C {
-			if _, err := os.Stat(path); err == nil {
-				break
-			} else if time.Since(began) > copyPatience/2 {
-				t.Errorf("a name that was listed is gone: %v", err)
-				break
-			}
-		}
-		os.ReadFile(path)
-	}
-}
-
-// TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced
-// refuses changes at once, acknowledges none, and says why; an idle one notices within a second.
-func TestStoreIsWatched(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	for _, tt := range []struct {
-		name   string
-		do     func(dir string) error
-		reason string
-	}{
-		{"removed", os.RemoveAll, "the data directory was removed"},
-		{"moved away", func(dir string) error { return os.Rename(dir, dir+".old") }, "the data directory was removed"},
-		{"replaced", func(dir string) error {
-			return errors.Join(os.Rename(dir, dir+".old"), os.CopyFS(dir, os.DirFS(dir+".old")))
-		}, "the data directory was replaced by another one"},
-		{"unlocked", func(dir string) error { return os.Remove(filepath.Join(dir, lockName)) },
-			"the file lock was removed from the data directory"},
-		{"opened by another process", func(dir string) error {
-			return errors.Join(os.Remove(filepath.Join(dir, lockName)), os.WriteFile(filepath.Join(dir, lockName), nil, 0o600))
-		}, "another process has used the data directory"},
-		{"without its journal", func(dir string) error { return os.Remove(filepath.Join(dir, journalName)) },
-			"journal.jsonl was removed"},
-		{"with another journal", func(dir string) error {
-			name := filepath.Join(dir, journalName)
-			return errors.Join(os.Rename(name, name+".mine"), os.WriteFile(name, []byte(journalText(1, 3)), 0o600))
-		}, "journal.jsonl was replaced by another file"},
-	} {
-		for _, kind := range []string{"idle", "new", "old", "with its time of before"} {
-			t.Run(tt.name+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				o := diskOptions(nil)
-				disk := &lookedAtDisk{}
-				o.dir, o.fs = filepath.Join(t.TempDir(), "data"), disk
-				j, _ := mustOpen(t, o)
-				defer j.close()
-				mustStore(t, j, 3)
-				before := must(os.Stat(o.dir))(t).ModTime()
-				if kind == "old" || kind == "with its time of before" {
-					wire.Eventually(t, "five changes beside unchanged names without a look at the journal's", func() bool {
-						disk.journals.Store(0)
-						mustStore(t, j, 5)
-						return disk.journals.Load() == 0
-					})
-				}
-				noError(t, tt.do(o.dir))
-				if kind == "with its time of before" { // as tar does
-					os.Chtimes(o.dir, before, before) // an error if there is none
-				}
-				if kind != "idle" {
-					err := j.wait(t.Context(), appendTest(j, 1))
-					if err == nil || !strings.Contains(errors.Unwrap(err).Error(), tt.reason) {
-						t.Errorf("a change afterwards: got %v; want it refused, as %s", err, tt.reason)
-					}
-				}
-				wire.Eventually(t, "the store is read-only", func() bool { return !j.status().writable })
-				if got := j.status().reason; !strings.Contains(got, tt.reason) {
-					t.Errorf("reason: got %q; want %q", got, tt.reason)
-				}
-				if err := j.reserve(); kindOf(err) != unavailable {
-					t.Errorf("reserve: got %v; want it refused", err)
-				}
-				if err := writeSnapshot(j); err == nil {
-					t.Error("a snapshot: got no error")
-				}
-			})
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,11 +14,10 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"stepwell/e2e/wire"
 	"strings"
 	"testing"
 	"time"
-
-	"stepwell/e2e/wire"
 )
 
 // allEvents returns everything that a follower would receive now, as text.
@@ -526,20 +524,6 @@ func (sc *scene) play(t *testing.T, s *testServer) {
 	}
 }
 
-// TestViewAfterIsDurable expects the answer to a change to wait also for what happened to its
-// task since then.
-func TestViewAfterIsDurable(t *testing.T) {
-	t.Parallel()
-	s := newTestService(t, serviceTest{dir: testDir, disk: newMemDisk(), extra: claimTemplates})
-	holdFlusher(t, s)
-	id := createAside(t, s, "one")
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	if _, err := s.store.viewAfter(gone, &task{id: id}, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v; want the answer to wait for the disk", err)
-	}
-}
-
 // told sends a request, with an Idempotency-Key if it begins with key=, to a surface. A
 // caller who has gone gets 503 from whatever waits for the disk.
 func told(t *testing.T, api http.Handler, caller context.Context, request string) *answer {
@@ -582,98 +566,131 @@ func TestWaitShowsTheTaskAsRead(t *testing.T) {
 	}
 }
 
-// TestFiltersOverManySpans checks that a follower with a filter gets the events of its task or namespace,
-// wherever it begins in a log that is longer than all spans held.
-func TestFiltersOverManySpans(t *testing.T) {
-	s := newTestService(t, serviceTest{extra: []string{
-		testTemplate("pair", stepSpec{name: "a", callable: "builtin:noop"}, stepSpec{name: "b", callable: "builtin:noop"}),
-		benchTemplate("rare", "builtin:noop", [][]int{{}}),
-	}})
-	var id uuid
-	for n := 0; s.store.events.held < (keptSpans+20)*spanMoves; n++ {
-		common := mustCreate(t, s, "pair").id
-		if n%200 == 0 {
-			must(s.createTask(t.Context(), must(parseTaskRequest([]byte(`{"namespace":"bench","name":"rare"}`)))(t), true))(t)
-		}
-		if n == 300 {
-			id = common
-		}
-		settle(s)
+// publishing returns a template of the namespace t with one step that publishes the events.
+func publishing(name, callable, config string, events ...string) string {
+	return fmt.Sprintf(`{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique","steps":[
+		{"name":"pay","handler":{"callable":%q,"initialization":%s},
+		 "retry":{"max_attempts":2,"backoff":"none"},"publishes_events":[%s]}]}`,
+		name, callable, config, strings.Join(events, ","))
+}
+
+// published declares an event.
+func published(name, members string) string {
+	return fmt.Sprintf(`{"name":%q,"description":"","schema":{}%s}`, name, members)
+}
+
+// everyCondition declares an event for each condition, named after it.
+func everyCondition() (all []string) {
+	for _, c := range []string{"success", "failure", "retryable_failure", "permanent_failure", "always"} {
+		all = append(all, published(c, fmt.Sprintf(`,"condition":%q`, c)))
 	}
-	whole := blocksOf(t, allEvents(t, s, eventFilter{}, 0))
-	for _, tt := range []struct {
-		filter eventFilter
-		text   string // in the events that it selects
+	return all
+}
+
+// domainView is an event as readers get it.
+type domainView struct {
+	ID, Type      string
+	Seq           uint64
+	Attempt, N    int
+	Success       bool
+	TaskUUID      string `json:"task_uuid"`
+	DeliveryMode  string `json:"delivery_mode"`
+	Publisher     *string
+	Data          json.RawMessage
+	CorrelationID string `json:"correlation_id"`
+}
+
+// domainOf returns the domain events that a follower would receive from a sequence on, once the service
+// has settled.
+func domainOf(t *testing.T, s *service, filter eventFilter, after uint64) (events []domainView) {
+	t.Helper()
+	settle(s)
+	filter.kind = domainKind
+	for line := range strings.Lines(allEvents(t, s, filter, after)) {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			var e domainView
+			noError(t, json.Unmarshal([]byte(data), &e))
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+func typesOf(events []domainView) (types []string) {
+	for _, e := range events {
+		types = append(types, fmt.Sprintf("%s %d", e.Type, e.Attempt))
+	}
+	return types
+}
+
+// TestPublishingConditions checks which attempts publish an event of each condition.
+func TestPublishingConditions(t *testing.T) {
+	for name, test := range map[string]struct {
+		callable, config string
+		want             []string
 	}{
-		{eventFilter{task: id}, fmt.Sprintf(`"task_uuid":"%s"`, id)},
-		{eventFilter{namespace: "bench"}, `"namespace":"bench"`},
-		{eventFilter{task: id, namespace: "bench"}, "none"},
+		"a success":        {"builtin:noop", "{}", []string{"success 1", "always 1"}},
+		"one failure":      {"builtin:flaky", `{"failures":1}`, []string{"failure 1", "retryable_failure 1", "always 1", "success 2", "always 2"}},
+		"no attempts left": {"builtin:fail", `{"retryable":true}`, []string{"failure 1", "retryable_failure 1", "always 1", "failure 2", "permanent_failure 2", "always 2"}},
+		"not retryable":    {"builtin:fail", `{"retryable":false}`, []string{"failure 1", "permanent_failure 1", "always 1"}},
+		"an outside actor": {"Outside", "{}", []string{"success 1", "always 1"}},
 	} {
-		for _, after := range []uint64{0, 1, whole[len(whole)/2].seq, whole[len(whole)-1].seq} {
-			var want strings.Builder
-			for _, e := range whole {
-				if e.seq > after && strings.Contains(e.text, tt.text) {
-					want.WriteString(e.text)
-				}
+		t.Run(name, func(t *testing.T) {
+			s := openTestService(t, serviceTest{
+				clock: newVirtualClock(testStart), extra: []string{publishing("pay", test.callable, test.config, everyCondition()...)},
+			})
+			made := mustCreate(t, s, "pay")
+			settle(s)
+			s.clock.(*virtualClock).advance(time.Minute)
+			settle(s)
+			if test.callable == "Outside" {
+				complete(t, s, made)
 			}
-			if got := allEvents(t, s, tt.filter, after); got != want.String() {
-				t.Errorf("%+v after %d: got\n%s\nwant\n%s", tt.filter, after, got, want.String())
+			if got := typesOf(domainOf(t, s, eventFilter{}, 0)); !slices.Equal(got, test.want) {
+				t.Errorf("got %v; want %v", got, test.want)
 			}
+		})
+	}
+}
+
+// complete completes the only step of a task as an outside actor does.
+func complete(t *testing.T, s *service, made *task) {
+	t.Helper()
+	q := &stepRequest{action: actionComplete, by: "somebody", reason: "paid", result: []byte(`{"paid":1}`)}
+	_, _, err := s.operator.act(t.Context(), made.id, made.stepID(0), q)
+	noError(t, err)
+}
+
+// TestPublishedEventsSurvive checks that the durable events are the same after restarts, with
+// and without a snapshot, and that fast ones are gone; and that a task which is dropped leaves
+// a gap.
+func TestPublishedEventsSurvive(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{publishing("pay", "builtin:echo", "{}",
+		published("kept", `,"publisher":"Billing"`), published("lost", `,"delivery_mode":"fast"`),
+		published("both", `,"delivery_mode":"broadcast"`))}}
+	s := openTestService(t, o)
+	mustCreate(t, s, "pay", `"context":{"amount":1}`)
+	mustCreate(t, s, "pay", `"context":{"amount":2}`)
+	before := domainOf(t, s, eventFilter{}, 0)
+	if got, want := typesOf(before), []string{"kept 1", "lost 1", "both 1", "kept 1", "lost 1", "both 1"}; !slices.Equal(got, want) {
+		t.Fatalf("got %v; want %v", got, want)
+	}
+	if e := before[3]; string(e.Data) != `{"amount":2}` || !e.Success || *e.Publisher != "Billing" || e.DeliveryMode != "durable" || e.N != 1 {
+		t.Errorf("got %+v", e)
+	}
+	lasting := jsonOf(slices.DeleteFunc(slices.Clone(before), func(e domainView) bool { return e.Type == "lost" }))
+	for range 2 {
+		s = reopenTestService(t, s, o)
+		if got := jsonOf(domainOf(t, s, eventFilter{}, 0)); string(got) != string(lasting) {
+			t.Errorf("got %s; want %s", got, lasting)
 		}
+		mustSnapshot(t, s.store)
 	}
-}
-
-// TestFollowersSleepPastOthers checks that a follower is not woken by transitions that its filter excludes,
-// that it does not fall behind when the log drops them, and that its id moves past them.
-func TestFollowersSleepPastOthers(t *testing.T) {
-	s := newTestService(t, serviceTest{config: func(c *Config) { c.Events.Keep = 40 }, extra: []string{
-		testTemplate("one", stepSpec{name: "a", callable: "Outside"}),
-		benchTemplate("other", "builtin:noop", [][]int{{}}),
-	}})
-	id := mustCreate(t, s, "one").id
-	f, now, err := s.store.followNow(eventFilter{task: id})
-	if err != nil {
-		t.Fatal(err)
+	if got := domainOf(t, s, eventFilter{}, before[0].Seq); len(got) != 2 || got[0].ID != before[3].ID {
+		t.Errorf("got %v after the first task; want what the second published", got)
 	}
-	relay := &s.store.events.relay
-	relay.tell(s.store)
-	news := f.news()
-	f.take(nil)
-	other := must(parseTaskRequest([]byte(`{"namespace":"bench","name":"other"}`)))(t)
-	shared := namespaceMark("bench") == taskMark(id)
-	for range 20 {
-		v := must(s.createTask(t.Context(), other, true))(t)
-		shared = shared || taskMark(v.id) == taskMark(id)
-		settle(s)
-		relay.tell(s.store)
+	if f := must(s.store.follow(eventFilter{kind: domainKind}, before[0].Seq))(t); f.missed {
+		t.Error("a reader that has everything was told of a gap")
 	}
-	if closed(news) && !shared {
-		t.Error("the follower is woken by other tasks")
-	}
-	f.skip()
-	if c := f.take(nil); c.behind || c.moves > 0 || f.after <= now {
-		t.Errorf("got behind %v, %d events and id %d; want none, and an id after %d", c.behind, c.moves, f.after, now)
-	}
-	news = f.news()
-	f.take(nil)
-	mustAct(t, s, must(s.store.view(id))(t), 0, completeAction)
-	relay.tell(s.store)
-	must(s.createTask(t.Context(), other, true))(t)
-	if !closed(news) {
-		t.Fatal("the follower is not woken by its task")
-	}
-	f.skip()
-	if c := f.take(nil); c.behind || !strings.Contains(string(c.text), `"to_state":"complete"`) {
-		t.Errorf("got behind %v, %s; want the events of the task", c.behind, c.text)
-	}
-}
-
-// closed reports whether a channel is closed.
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	closeTestService(t, s)
 }

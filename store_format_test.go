@@ -2,97 +2,11 @@ package main
 
 import (
 	"bytes"
-	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 )
-
-func TestCheckStore(t *testing.T) {
-	bad := strings.Replace(journalText(3, 6), `"n":4`, `"n":9`, 1)
-	for _, tt := range []struct {
-		name  string
-		files map[string]string
-		lines []string // of the report, each a part of one
-		err   string
-	}{
-		{"a good store", map[string]string{journalName: journalText(3, 6), snapshotName: snapshotText(4)}, []string{
-			"snapshot.jsonl: 346 bytes, 4 lines, covers sequence 1 to 4, 4 lines expected",
-			"journal.jsonl: 339 bytes, 4 lines, sequence 3 to 6",
-			"a start would go on after sequence 6",
-		}, ""},
-		{"a new store", map[string]string{journalName: journalText(1, 0)}, []string{
-			"journal.jsonl: 97 bytes, 0 lines, no records, the first would be 1",
-			"a start would go on after sequence 0",
-		}, ""},
-		{"a torn end", map[string]string{journalName: journalText(1, 3) + `{"seq":4,"ki`}, []string{
-			"journal.jsonl: 283 bytes, 4 lines, sequence 1 to 3",
-			"journal.jsonl: torn from line 5 on: a start cuts the last 12 bytes off",
-			"a start would go on after sequence 3",
-		}, ""},
-		{"an old journal", map[string]string{journalOldName: "x\n", journalName: journalText(3, 6),
-			snapshotName: snapshotText(4)}, []string{
-			"snapshot.jsonl: ",
-			"journal.old.jsonl, line 1: it is not a line of this format",
-			"journal.jsonl: ",
-			"a start would go on after sequence 6",
-		}, ""},
-		{"damage", map[string]string{journalName: bad, snapshotName: snapshotText(2)}, []string{
-			"snapshot.jsonl: ",
-			"journal.jsonl: 339 bytes, 4 lines, sequence 3 to 6",
-			"journal.jsonl, line 3: the checksum does not match (bad lines in all: 1)",
-		}, "a start would refuse the store: journal.jsonl, line 3: the checksum does not match"},
-		{"a missing file", map[string]string{snapshotName: snapshotText(2)}, []string{
-			"snapshot.jsonl: ",
-		}, "journal.jsonl is missing"},
-		{"a newer format", map[string]string{journalName: `{"format":3}` + "\n"}, []string{
-			"journal.jsonl has format 3",
-		}, "journal.jsonl has format 3"},
-		{"nothing", nil, nil, "there is no store in /data"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			disk := memDiskWith(testDir, tt.files)
-			var report strings.Builder
-			err := checkStore(disk, testDir, blindLoader{}, &report)
-			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-				t.Errorf("check: got error %v; want %q", err, tt.err)
-			}
-			got := strings.Split(strings.TrimSuffix(report.String(), "\n"), "\n")
-			if report.Len() == 0 {
-				got = nil
-			}
-			if len(got) != len(tt.lines) {
-				t.Fatalf("report: got\n%s\nwant %d lines", report.String(), len(tt.lines))
-			}
-			for i, want := range tt.lines {
-				if !strings.HasPrefix(got[i], want) {
-					t.Errorf("report, line %d: got %s; want %s", i+1, got[i], want)
-				}
-			}
-			if disk.ops != 0 {
-				t.Errorf("operations that change something: got %d", disk.ops)
-			}
-		})
-	}
-}
-
-func TestCheckStoreNeedsDirectory(t *testing.T) {
-	if err := checkStoreFiles(t.TempDir()+"/none", blindLoader{}, &strings.Builder{}); err == nil {
-		t.Error("check of a directory that is not there: got no error")
-	}
-}
-
-// blindLoader is a loader that ignores everything.
-type blindLoader struct{}
-
-func (blindLoader) expect(int) {}
-
-func (blindLoader) snapshotLine(*checkedLine) error { return nil }
-
-func (blindLoader) record(*checkedLine) error { return nil }
 
 // TestWriteBegan checks where the write of a record began.
 func TestWriteBegan(t *testing.T) {
@@ -111,164 +25,66 @@ func TestWriteBegan(t *testing.T) {
 	}
 }
 
-// damagedStore returns the files of a store with a snapshot and later records, and the lines of
-// its tasks by id.
-func damagedStore(t *testing.T) (files map[string]string, tasks map[string]string) {
-	t.Helper()
+// unevenLines returns lines of every length below a limit, and now and then one that is longer than another.
+func unevenLines(count, below, long int) (text []byte, lines [][]byte) {
+	for i := range count {
+		size := i * 13 % below
+		if i%197 == 0 {
+			size = long + i
+		}
+		lines = append(lines, bytes.Repeat([]byte{byte('a' + i%26)}, size))
+		text = append(append(text, lines[i]...), '\n')
+	}
+	return text, lines
+}
+
+// TestLineScannerKeepsLines checks that lines of all lengths are not changed by
+// later reads.
+func TestLineScannerKeepsLines(t *testing.T) {
+	t.Parallel()
+	slowAndSequential(t)
+	text, want := unevenLines(400, 4000, lineChunk*2)
+	for _, known := range []int64{int64(len(text)), 0, 1 << 40} {
+		s := newJournalScanner(bytes.NewReader(text), known)
+		var got [][]byte
+		for line, whole, err := s.next(); err == nil; line, whole, err = s.next() {
+			if !whole {
+				t.Errorf("line %d has no end", s.number)
+			}
+			got = append(got, line)
+		}
+		if !slices.EqualFunc(got, want, bytes.Equal) || s.end != int64(len(text)) || s.number != len(want) {
+			t.Errorf("lines: got %d, %d bytes; want %d, %d bytes, all equal", len(got), s.end, len(want), len(text))
+		}
+	}
+}
+
+// TestStoreFilesAreJSON checks that all lines are JSON, because people read them with jq.
+func TestStoreFilesAreJSON(t *testing.T) {
 	disk := newMemDisk()
-	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, dir: testDir, disk: disk}
-	s := newTestService(t, o)
-	tellStory(t, s)
-	noError(t, s.store.snapshot())
-	tellStoryWithoutKey(t, s)
-	tasks = map[string]string{}
-	for line := range strings.Lines(lines(s)) {
-		id, _ := lineID([]byte(line))
-		tasks[id.String()] = line
-	}
-	closeTestService(t, s)
-	files = disk.files()
-	delete(files, lockName)
-	delete(files, cleanName)
-	return files, tasks
-}
-
-// salvaged reads what is sound of some files, writes it as a new store, and returns its tasks.
-func salvaged(t *testing.T, files map[string]string) (v *salvage, tasks map[string]string) {
-	t.Helper()
-	damaged, repaired := memDiskWith(testDir, files), newMemDisk()
-	v = must(salvageStore(damaged, testDir, slog.New(slog.DiscardHandler)))(t)
-	noError(t, v.write(diskOptions(repaired)))
-	if damaged.ops != 0 {
-		t.Errorf("changes of the damaged store: got %d", damaged.ops)
-	}
-	s := must(openStore(diskOptions(repaired), defaultKeptEvents, newVirtualClock(testStart), v.s.log))(t)
-	defer s.close()
-	tasks = map[string]string{}
-	for line := range strings.Lines(lines(&service{store: s})) {
-		id, _ := lineID([]byte(line))
-		tasks[id.String()] = line
-	}
-	return v, tasks
-}
-
-func TestSalvageOfASoundStore(t *testing.T) {
-	files, want := damagedStore(t)
-	files[journalName] += `{"seq":`
-	v, got := salvaged(t, files)
-	if len(v.losses) > 0 || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got losses %q, tasks\n%s\nwant none and\n%s", v.losses, got, want)
-	}
-	if want := "an unfinished write"; !strings.Contains(v.torn, want) {
-		t.Errorf("the end of the journal: got %q; want %s", v.torn, want)
-	}
-}
-
-// TestSalvageLosesOneLine damages each line of each file: every task whose own lines are sound is
-// there as it was, and each of the others is named.
-func TestSalvageLosesOneLine(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	files, want := damagedStore(t)
-	for name, text := range files {
-		all := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
-		for i := range all {
-			damaged := slices.Clone(all)
-			damaged[i] = strings.Replace(damaged[i], `":`, `";`, 1)
-			changed := map[string]string{snapshotName: files[snapshotName], journalName: files[journalName]}
-			changed[name] = strings.Join(damaged, "") + "\n"
-			v, got := salvaged(t, changed)
-			at := fmt.Sprintf("%s, line %d", name, i+1)
-			told := strings.Join(v.losses, "\n")
-			if !strings.Contains(told, at+": ") && !strings.Contains(all[i], endHead) {
-				t.Errorf("%s: got losses %q; want the place", at, told)
-			}
-			for id, line := range want {
-				mayLack := strings.Contains(all[i], id) || strings.Contains(told, id)
-				if got[id] != line && !mayLack && !strings.Contains(all[i], `"hash":`) {
-					t.Errorf("%s: task %s is\n%s\nwant\n%s\nlosses %s", at, id, got[id], line, told)
-				}
-			}
-			for id := range got {
-				if want[id] == "" {
-					t.Errorf("%s: got task %s, which never was", at, id)
-				}
-			}
-		}
-	}
-}
-
-// TestSalvageOfParts checks what is left of a store without one of its files, with one of another
-// store, with swapped lines, and of one that a newer version wrote.
-func TestSalvageOfParts(t *testing.T) {
-	files, want := damagedStore(t)
-	snapshot, journal := files[snapshotName], files[journalName]
-	for _, tt := range []struct {
-		name  string
-		files map[string]string
-		tasks int
-		told  string
-	}{
-		{"no journal", map[string]string{snapshotName: snapshot}, 6, ""},
-		{"no snapshot", map[string]string{journalName: journal}, 0, "records are missing"},
-		{"swapped lines", map[string]string{snapshotName: swapped(snapshot), journalName: journal}, len(want), ""},
-		{"a journal of another store", map[string]string{snapshotName: snapshot,
-			journalName: strings.Replace(journal, journal[:strings.IndexByte(journal, '\n')+1],
-				string(appendJournalHeader(nil, "ANOTHER", 1)), 1)}, 6, "it is left out"},
-		{"half a snapshot", map[string]string{snapshotName: snapshot[:len(snapshot)*3/4], journalName: journal}, -1,
-			"snapshot.jsonl, line "},
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 3)
+	noError(t, writeSnapshot(j))
+	mustStore(t, j, 2)
+	mustClose(t, j)
+	files := disk.files()
+	for name, want := range map[string]string{
+		snapshotName: `{"format":2,"snapshot":"stepwell","store":"` + testStoreID + `","at":"2023-11-14T22:13:20.000000Z","seq":3,"count":3 `,
+		journalName:  `{"format":2,"journal":"stepwell","store":"` + testStoreID + `","from":4,"sum":"`,
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			v, got := salvaged(t, tt.files)
-			if told := strings.Join(v.losses, "\n"); !strings.Contains(told, tt.told) || tt.told == "" && told != "" {
-				t.Errorf("losses: got %q; want %q", told, tt.told)
+		if !strings.HasPrefix(files[name], want) {
+			t.Errorf("%s: got %.100s; want %s…", name, files[name], want)
+		}
+		for line := range strings.Lines(files[name]) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("%s: not JSON: %s", name, line)
 			}
-			if len(got) != tt.tasks && tt.tasks >= 0 {
-				t.Errorf("tasks: got %d; want %d", len(got), tt.tasks)
-			}
-		})
-	}
-	newer := memDiskWith(testDir, map[string]string{journalName: `{"format":3}` + "\n"})
-	if _, err := salvageStore(newer, testDir, slog.Default()); err == nil || !strings.Contains(err.Error(), "has format 3") {
-		t.Errorf("a newer format: got %v; want it refused", err)
-	}
-	if _, err := salvageStore(newMemDisk(), testDir, slog.Default()); err == nil {
-		t.Error("no store: got no error")
-	}
-}
-
-// TestServiceReadOnly opens a damaged store to be read: what is sound is shown, no change is
-// taken, and no file changes.
-func TestServiceReadOnly(t *testing.T) {
-	t.Parallel()
-	files, want := damagedStore(t)
-	sound := files[journalName]
-	files[journalName] = strings.Replace(sound, `"kind":"operator"`, `"kind":"oPerator"`, 1)
-	if files[journalName] == sound {
-		t.Fatal("the journal has no record to damage")
-	}
-	dir := t.TempDir()
-	for name, text := range files {
-		noError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	o := journalOptions{dir: dir, log: slog.New(slog.DiscardHandler)}
-	s := must(openReadOnly(o, newVirtualClock(testStart), o.log))(t)
-	if tasks, _ := s.size(); tasks != len(want) {
-		t.Errorf("tasks: got %d; want %d", tasks, len(want))
-	}
-	_, err := s.update(func(*change) error { return nil })
-	if kindOf(err) != unavailable || !strings.Contains(err.Error(), "--read-only") {
-		t.Errorf("a change: got %v; want it refused because of --read-only", err)
-	}
-	noError(t, s.waitAll(t.Context()))
-	noError(t, s.close())
-	names := must(os.ReadDir(dir))(t)
-	for _, name := range names {
-		if text := must(os.ReadFile(filepath.Join(dir, name.Name())))(t); !bytes.Equal(text, []byte(files[name.Name()])) {
-			t.Errorf("%s was changed", name.Name())
 		}
 	}
-	if len(names) != len(files) {
-		t.Errorf("files: got %v; want none more", names)
+	if got := strings.IndexByte(files[snapshotName], '\n') + 1; got != snapshotHeaderSize {
+		t.Errorf("header of the snapshot: got %d bytes; want %d", got, snapshotHeaderSize)
+	}
+	if got := len(snapshotHeader(testStoreID, 1, 1<<64-1, 1<<64-1)); got != snapshotHeaderSize {
+		t.Errorf("greatest header of a snapshot: got %d bytes; want %d", got, snapshotHeaderSize)
 	}
 }

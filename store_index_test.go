@@ -18,29 +18,6 @@ import (
 	"time"
 )
 
-// BenchmarkCounting applies the log of a four-step diamond, with and without figures. The
-// difference is the cost of counting a task and its steps.
-func BenchmarkCounting(b *testing.B) {
-	svc := benchService(b, "")
-	q := must(parseTaskRequest([]byte(diamondBody)))(b)
-	must(svc.createTask(b.Context(), q, true))(b)
-	line := svc.store.slots[0].line.text()
-	if line == nil {
-		b.Fatal("the diamond did not end")
-	}
-	for _, bc := range []struct {
-		name string
-		obs  replayer
-	}{{"without", unobserved{}}, {"with", newAnalytics()}} {
-		b.Run(bc.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				must(svc.store.replayLine(line, bc.obs))(b)
-			}
-		})
-	}
-}
-
 // The stored tasks of BenchmarkStored: some hours of some templates.
 const (
 	storedNamespaces = 4

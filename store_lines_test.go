@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -97,49 +95,4 @@ func TestShortLinesOfAnyText(t *testing.T) {
 			t.Fatalf("got %q without the lines before it; want %q", got, short)
 		}
 	}
-}
-
-// TestStoredTasks reads lines of tasks one after the other, and compares what they have in common
-// with what each says by itself.
-func TestStoredTasks(t *testing.T) {
-	var slab lineSlab
-	lines := storedTaskLines(t)
-	for _, line := range slices.Concat(lines, lines, lines[:1], lines[:1]) {
-		got, want := readStoredTask(line, &slab), must(readTaskHeader(line))(t)
-		by := *must(want.creationRecord())(t).created
-		if got.err != nil || !reflect.DeepEqual(got.taskHeader, want) {
-			t.Errorf("got %+v, %v; want %+v", got.taskHeader, got.err, want)
-		}
-		if by.context = got.by.context; !reflect.DeepEqual(*got.by, by) {
-			t.Errorf("got %+v; want %+v", got.by, by)
-		}
-		if text := got.line.text(); !bytes.Equal(text, line) {
-			t.Errorf("got %s; want %s", text, line)
-		}
-	}
-}
-
-// TestLineReader reads lines of every length, some longer than a block, and stops early.
-func TestLineReader(t *testing.T) {
-	text, want := unevenLines(800, 9000, lineBlockSize*2)
-	for _, end := range []int{len(text), len(text) - 1} {
-		s := newJournalScanner(bytes.NewReader(text[:end]), 0)
-		if _, _, err := s.next(); err != nil {
-			t.Fatal(err)
-		}
-		r := readAhead(s, (*lineBlock).stored)
-		for i := 1; ; i++ {
-			l, err := r.next()
-			if err == io.EOF && i == len(want) && r.end == int64(end) && r.number == len(want) {
-				break
-			}
-			if err != nil || !bytes.Equal(l.text, want[i]) || l.whole != (i < len(want)-1 || end == len(text)) {
-				t.Fatalf("line %d of %d at %d: got error %v", i, r.number, r.end, err)
-			}
-		}
-		r.stop()
-	}
-	r := readAhead(newJournalScanner(bytes.NewReader(text), 0), (*lineBlock).stored)
-	must(r.next())(t)
-	r.stop() // ends its goroutine
 }

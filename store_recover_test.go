@@ -3,19 +3,22 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"stepwell/e2e/wire"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"stepwell/e2e/wire"
 )
 
 // journalText returns a journal with the records from first to last.
@@ -549,67 +552,6 @@ func TestRecoveryNamesRefusedRecord(t *testing.T) {
 	}
 }
 
-// unevenLines returns lines of every length below a limit, and now and then one that is longer than another.
-func unevenLines(count, below, long int) (text []byte, lines [][]byte) {
-	for i := range count {
-		size := i * 13 % below
-		if i%197 == 0 {
-			size = long + i
-		}
-		lines = append(lines, bytes.Repeat([]byte{byte('a' + i%26)}, size))
-		text = append(append(text, lines[i]...), '\n')
-	}
-	return text, lines
-}
-
-// TestLineScannerKeepsLines checks that lines of all lengths are not changed by
-// later reads.
-func TestLineScannerKeepsLines(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	text, want := unevenLines(400, 4000, lineChunk*2)
-	for _, known := range []int64{int64(len(text)), 0, 1 << 40} {
-		s := newJournalScanner(bytes.NewReader(text), known)
-		var got [][]byte
-		for line, whole, err := s.next(); err == nil; line, whole, err = s.next() {
-			if !whole {
-				t.Errorf("line %d has no end", s.number)
-			}
-			got = append(got, line)
-		}
-		if !slices.EqualFunc(got, want, bytes.Equal) || s.end != int64(len(text)) || s.number != len(want) {
-			t.Errorf("lines: got %d, %d bytes; want %d, %d bytes, all equal", len(got), s.end, len(want), len(text))
-		}
-	}
-}
-
-// TestLoadedLinesShareMemory loads lines one by one, as an import and a repair do: each takes little more
-// than itself.
-func TestLoadedLinesShareMemory(t *testing.T) {
-	slowAndSequential(t)
-	const count = 200
-	svc := newTestService(t, serviceTest{extra: storyTemplates})
-	l := &restorer{s: newStore(svc.clock, slog.New(slog.DiscardHandler))}
-	for range count {
-		mustCreate(t, svc, "noop")
-	}
-	var lines [][]byte
-	for _, sl := range svc.store.slots {
-		lines = append(lines, sl.line.text())
-	}
-	for _, tpl := range svc.store.templates {
-		l.s.keepTemplate(tpl)
-	}
-	before := liveHeap()
-	for _, line := range lines {
-		noError(t, l.line(line))
-	}
-	if took := (liveHeap() - before) * 1e6 / count; took > 8<<10 {
-		t.Errorf("each of %d lines takes %.0f bytes; want at most %d", count, took, 8<<10)
-	}
-	runtime.KeepAlive(l)
-}
-
 // FuzzRecovery checks that a start reads good records in order, or refuses,
 // whatever the journal holds.
 func FuzzRecovery(f *testing.F) {
@@ -690,23 +632,6 @@ func TestStartOfWideTasks(t *testing.T) {
 	}
 }
 
-// TestRepeatedRecordCostsNothing expects a record that the snapshot's line of its task has to
-// be skipped at once.
-func TestRepeatedRecordCostsNothing(t *testing.T) {
-	id := newIDSource(newVirtualClock(testStart), nil).random()
-	l := &restorer{s: newStore(nil, slog.New(slog.DiscardHandler)), ahead: map[uuid]uint64{id: 9}, last: 9}
-	line := fmt.Appendf(nil, `{"seq":9,"task":"%s","kind":"nonsense"}`, id)
-	repeated, next := &checkedLine{text: line, seq: 9}, &checkedLine{text: line, seq: 10}
-	next.record, next.err = decodeRecord(line)
-	cost := testing.AllocsPerRun(100, func() { noError(t, l.record(repeated)) })
-	if cost != 0 || l.s.seq != 9 {
-		t.Errorf("got %v allocations, sequence %d; want 0, 9", cost, l.s.seq)
-	}
-	if l.record(next) == nil || l.repeats(9, line[:30]) || l.repeats(9, []byte(`{"seq":9}`)) {
-		t.Error("a record that the line does not have was skipped")
-	}
-}
-
 // endingDisk ends a context at the second read of a file.
 type endingDisk struct {
 	*memDisk
@@ -755,14 +680,203 @@ func TestStartEnds(t *testing.T) {
 	}
 }
 
-// TestReadStoreTakesNoChanges reads the files of a store and ends a walk over its tasks, as an
-// export does: a change is refused at once and asks the disk for nothing.
-func TestReadStoreTakesNoChanges(t *testing.T) {
-	dir := t.TempDir()
-	closeTestService(t, openTestService(t, serviceTest{dir: dir}))
-	s := must(readStore(dir, slog.New(slog.DiscardHandler)))(t)
-	_, err := s.update(func(*change) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "closed") || s.journal.watchSpace.timer != nil {
-		t.Errorf("got error %v; want a store that is closed, and no look at the disk", err)
+const (
+	testDir     = "/data"
+	testStoreID = "TESTSTORETESTSTORETESTSTOR" // of the stores that tests make
+)
+
+// TestCleanJournal expects a start to write the journal again unless it was closed well, and
+// is still the same.
+func TestCleanJournal(t *testing.T) {
+	t.Parallel()
+	stored := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(stored))
+	mustStore(t, j, 3)
+	mustClose(t, j)
+	for _, tt := range []struct {
+		name   string
+		change func(d *memDisk)
+		again  bool
+	}{
+		{"closed well", func(*memDisk) {}, false},
+		{"without the note", func(d *memDisk) { noError(t, d.remove(testDir+"/"+cleanName)) }, true},
+		{"with a torn note", func(d *memDisk) { d.names[testDir+"/"+cleanName].data[3] = 'x' }, true},
+		{"with a longer journal", func(d *memDisk) {
+			n := d.names[testDir+"/"+journalName]
+			n.data = appendRecord(n.data, 4, 0, testBody(4))
+		}, true},
+		{"with a torn journal", func(d *memDisk) {
+			n := d.names[testDir+"/"+journalName]
+			n.data = append(n.data, "{"...)
+		}, true},
+		{"with a copy of the journal", func(d *memDisk) {
+			n := d.names[testDir+"/"+journalName]
+			d.names[testDir+"/"+journalName] = newMemNode(n.data, n.kept)
+		}, true},
+		{"started once more", func(d *memDisk) {
+			j, _ := mustOpen(t, diskOptions(d))
+			t.Cleanup(func() { j.close() })
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			disk := stored.restart()
+			tt.change(disk)
+			disk = disk.restart()
+			j, _ := mustOpen(t, diskOptions(disk))
+			if got := disk.count("write", journalName) > 0; got != tt.again {
+				t.Errorf("the journal was written again: got %v; want %v", got, tt.again)
+			}
+			mustClose(t, j)
+		})
+	}
+}
+
+// countingLoader is a loader that only counts lines.
+type countingLoader struct{ lines int }
+
+func (c *countingLoader) expect(int) {}
+
+func (c *countingLoader) snapshotLine(*checkedLine) error { c.lines++; return nil }
+
+func (c *countingLoader) record(*checkedLine) error { c.lines++; return nil }
+
+// BenchmarkRecovery reads a snapshot of 1,000,000 lines of 900 bytes from the
+// system's cache.
+func BenchmarkRecovery(b *testing.B) {
+	const lines, size = 1_000_000, 900
+	disk, dir := osDisk{}, b.TempDir()
+	o := diskOptions(nil)
+	o.dir, o.fs = dir, disk
+	j := must(openJournal(o, &gathered{}))(b)
+	line := append([]byte(`{"pad":"`), bytes.Repeat([]byte("x"), size-len(sumTail)-10)...)
+	line = append(line, '"')
+	s := must(j.startSnapshot())(b)
+	for range lines {
+		noError(b, s.line(line))
+	}
+	noError(b, s.commit())
+	noError(b, j.close())
+	info := must(os.Stat(filepath.Join(dir, snapshotName)))(b)
+	b.SetBytes(info.Size())
+	b.ReportAllocs()
+	for b.Loop() {
+		c := &countingLoader{}
+		r := &recovery{disk: disk, dir: dir, loader: c}
+		if err := r.read(); err != nil || c.lines != lines {
+			b.Fatalf("read %d lines: %v", c.lines, err)
+		}
+	}
+}
+
+// TestLineReader reads lines of every length, some longer than a block, and stops early.
+func TestLineReader(t *testing.T) {
+	text, want := unevenLines(800, 9000, lineBlockSize*2)
+	for _, end := range []int{len(text), len(text) - 1} {
+		s := newJournalScanner(bytes.NewReader(text[:end]), 0)
+		if _, _, err := s.next(); err != nil {
+			t.Fatal(err)
+		}
+		r := readAhead(s, (*lineBlock).stored)
+		for i := 1; ; i++ {
+			l, err := r.next()
+			if err == io.EOF && i == len(want) && r.end == int64(end) && r.number == len(want) {
+				break
+			}
+			if err != nil || !bytes.Equal(l.text, want[i]) || l.whole != (i < len(want)-1 || end == len(text)) {
+				t.Fatalf("line %d of %d at %d: got error %v", i, r.number, r.end, err)
+			}
+		}
+		r.stop()
+	}
+	r := readAhead(newJournalScanner(bytes.NewReader(text), 0), (*lineBlock).stored)
+	must(r.next())(t)
+	r.stop() // ends its goroutine
+}
+
+// Faults in the files of a store. After each, no acknowledged change is lost and none is
+// invented, or the start is refused and the damage is named.
+
+// droppingStore returns the files of a store that dropped tasks before and
+// after its snapshot.
+func droppingStore(t *testing.T) map[string]string {
+	t.Helper()
+	disk := newMemDisk()
+	o := serviceTest{dir: testDir, disk: disk, clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)}
+	s := openTestService(t, o)
+	for i := range 8 {
+		mustCreate(t, s, "noop", fmt.Sprintf(`"idempotency_key":"k%d"`, i%4))
+		if i == 3 {
+			mustCreate(t, s, "pair")
+			noError(t, s.store.snapshot())
+		}
+	}
+	closeTestService(t, s)
+	files := disk.files()
+	delete(files, lockName)
+	return files
+}
+
+// reopened returns the tasks that a store keeps when it is opened from files.
+func reopened(t *testing.T, files map[string]string) (ids []uuid, err error) {
+	t.Helper()
+	return keptOn(t, memDiskWith(testDir, files))
+}
+
+func keptOn(t *testing.T, disk *memDisk) (ids []uuid, err error) {
+	t.Helper()
+	c := newVirtualClock(testStart)
+	s, err := openStore(diskOptions(disk), defaultKeptEvents, c, diskOptions(disk).log)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	s.mu.Lock()
+	checkRetention(t, s)
+	s.mu.Unlock()
+	return kept(&service{store: s}), nil
+}
+
+// keptAfter returns the tasks that the complete lines of a journal give, on top of a snapshot.
+func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid {
+	t.Helper()
+	ids := slices.Clone(base)
+	for line := range strings.Lines(journal) {
+		var r struct {
+			Seq        uint64
+			Task, Kind string
+		}
+		if !strings.HasSuffix(line, "\n") || json.Unmarshal([]byte(line), &r) != nil || r.Seq <= covered {
+			continue
+		}
+		id, _ := parseUUID(r.Task)
+		switch r.Kind {
+		case "created":
+			ids = append(ids, id)
+		case "dropped":
+			ids = slices.DeleteFunc(ids, func(other uuid) bool { return other == id })
+		}
+	}
+	return ids
+}
+
+// TestDropsCutAtEveryByte checks that a journal of any length gives the tasks that were kept
+// after its last complete record.
+func TestDropsCutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	slowAndSequential(t)
+	files := droppingStore(t)
+	journal := files[journalName]
+	header := strings.IndexByte(journal, '\n') + 1
+	files[journalName] = journal[:header]
+	base, err := reopened(t, files)
+	if err != nil || len(base) != 3 {
+		t.Fatalf("the snapshot keeps %v, %v; want 3 tasks", base, err)
+	}
+	for n := header; n <= len(journal); n += size(5, 1) {
+		files[journalName] = journal[:n]
+		got, err := reopened(t, files)
+		if want := keptAfter(t, base, 0, journal[:n]); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("cut at byte %d: got %v, %v; want %v", n, got, err, want)
+		}
 	}
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -85,55 +83,11 @@ func retaining(n int) func(c *Config) {
 	return func(c *Config) { c.Store.RetainFinishedCount = n }
 }
 
-// kept returns the ids of a store's tasks in the order of creation.
-func kept(s *service) (ids []uuid) {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	for pos := range s.store.slots {
-		if !s.store.slots[pos].vacant() {
-			ids = append(ids, s.store.idLocked(uint32(pos)))
-		}
-	}
-	return ids
-}
-
 func wantKept(t *testing.T, s *service, want ...uuid) {
 	t.Helper()
 	if got := kept(s); !slices.Equal(got, want) {
 		t.Errorf("the store keeps %v; want %v", got, want)
 	}
-}
-
-// TestRetention checks that the tasks that finished first are dropped, whenever
-// they were created, and nothing unfinished or under investigation.
-func TestRetention(t *testing.T) {
-	t.Parallel()
-	clock := newVirtualClock(testStart)
-	o := serviceTest{dir: t.TempDir(), clock: clock, config: retaining(2), extra: append(storyTemplates, dlqTemplates[1])}
-	s := openTestService(t, o)
-	old := mustCreate(t, s, "pair") // waits for an actor
-	first, second := mustCreate(t, s, "noop"), mustCreate(t, s, "noop")
-	wantKept(t, s, old.id, first.id, second.id)
-	mustAct(t, s, old, 0, completeAction)
-	wantKept(t, s, old.id, second.id)
-	failed := mustCreate(t, s, "one")
-	mustAct(t, s, failed, 0, failAction)
-	must(s.operator.cancelTask(t.Context(), failed.id, taskActor{}))(t)
-	third := mustCreate(t, s, "noop")
-	wantKept(t, s, old.id, failed.id, third.id)
-	for restart := range 2 {
-		s = reopenTestService(t, s, o)
-		if got := kept(s); !slices.Equal(got, []uuid{old.id, failed.id, third.id}) {
-			t.Fatalf("after restart %d: got %v", restart, got)
-		}
-		noError(t, s.store.snapshot())
-	}
-	entry := s.store.dead.rows[0].id
-	noError(t, s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}, nil))
-	wantKept(t, s, failed.id, third.id)
-	last := mustCreate(t, s, "noop")
-	wantKept(t, s, failed.id, last.id)
-	closeTestService(t, s)
 }
 
 // TestStoreFull fills the memory for tasks: new ones are refused, accepted work continues, and
@@ -222,51 +176,6 @@ func TestMemoryOfTasks(t *testing.T) {
 	}
 }
 
-// TestMemoryAfterStart compares the counted size of large tasks with the memory that they take
-// when they were read.
-func TestMemoryAfterStart(t *testing.T) {
-	slowAndSequential(t)
-	o := serviceTest{dir: t.TempDir(), config: func(c *Config) { c.Store.Sync = "never" }, extra: storyTemplates}
-	s := openTestService(t, o)
-	for range 200 {
-		mustCreate(t, s, "noop", `"context":{"a":"`+strings.Repeat("a", 160<<10)+`"}`)
-	}
-	closeTestService(t, s)
-	alone := must(openStore(journalOptions{dir: o.dir, log: s.log, now: s.clock.now}, 1, s.clock, s.log))(t)
-	noError(t, errors.Join(alone.compact(), alone.close()))
-	before := liveHeap()
-	read := must(readStore(o.dir, slog.New(slog.DiscardHandler)))(t)
-	took, counted := liveHeap()-before, float64(read.retain.bytes)/1e6
-	if t.Logf("%.1f MB, counted as %.1f", took, counted); took > 1.15*counted {
-		t.Errorf("they take %.1f MB; want about the %.1f that they count", took, counted)
-	}
-}
-
-// TestRetentionByAge checks that tasks that finished too long ago are dropped
-// by the clock alone, without any change.
-func TestRetentionByAge(t *testing.T) {
-	clock := newVirtualClock(testStart)
-	s := newTestService(t, serviceTest{clock: clock, extra: storyTemplates, config: func(c *Config) {
-		c.Store.RetainFinishedCount, c.Store.RetainFinishedAgeHours = 0, 2
-	}})
-	ended := func() uuid { return settled(t, s, mustCreate(t, s, "noop").id).id } // before the clock moves
-	waiting, first := mustCreate(t, s, "pair").id, ended()
-	clock.advance(time.Hour)
-	second := ended()
-	clock.advance(time.Hour - time.Microsecond)
-	wantKept(t, s, waiting, first, second)
-	clock.advance(time.Microsecond)
-	wantKept(t, s, waiting, second)
-	clock.advance(48 * time.Hour)
-	wantKept(t, s, waiting)
-	third := ended()
-	clock.advance(3 * time.Hour)
-	wantKept(t, s, waiting)
-	if _, err := s.store.view(third); kindOf(err) != taskMissing {
-		t.Errorf("a dropped task: got %v; want not found", err)
-	}
-}
-
 // TestRetentionAtRestart starts with other limits than before: a smaller one
 // takes effect, a larger one brings nothing back.
 func TestRetentionAtRestart(t *testing.T) {
@@ -287,55 +196,6 @@ func TestRetentionAtRestart(t *testing.T) {
 			ids = ids[len(ids)-limit:]
 		}
 		wantKept(t, s, ids...)
-	}
-	closeTestService(t, s)
-}
-
-// TestRetentionFreesIdentity checks that a dropped task can be created again.
-func TestRetentionFreesIdentity(t *testing.T) {
-	t.Parallel()
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
-	s := openTestService(t, o)
-	body := `{"namespace":"t","name":"noop","idempotency_key":"k"}`
-	for range 3 {
-		v := must(parseAndCreate(s, body))(t)
-		if _, err := parseAndCreate(s, body); kindOf(err) != conflict {
-			t.Errorf("while it is kept: got %v; want a conflict", err)
-		}
-		last := mustCreate(t, s, "noop")
-		if _, err := s.store.view(v.id); kindOf(err) != taskMissing {
-			t.Errorf("the task before the last: got %v; want not found", err)
-		}
-		s = reopenTestService(t, s, o)
-		wantKept(t, s, last.id)
-	}
-	closeTestService(t, s)
-}
-
-// TestRetentionKeepsFigures drops tasks, and restarts from the journal and from
-// a snapshot: the figures count them as before, and no id is used again.
-func TestRetentionKeepsFigures(t *testing.T) {
-	t.Parallel()
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
-	s := openTestService(t, o)
-	for range 10 {
-		mustCreate(t, s, "noop")
-	}
-	figures, id := figuresText(s.store.analytics), s.ids.reserve(1).String()
-	for _, back := range []time.Duration{0, time.Hour, 2 * time.Hour} {
-		closeTestService(t, s)
-		o.clock = newVirtualClock(testStart.add(-back))
-		s = openTestService(t, o)
-		if got := figuresText(s.store.analytics); got != figures {
-			t.Errorf("the figures are\n%s\nwant\n%s", got, figures)
-		}
-		if s.store.retain.dropped != 9 {
-			t.Errorf("got %d tasks dropped; want 9", s.store.retain.dropped)
-		}
-		if got := s.ids.reserve(1).String(); got < id {
-			t.Errorf("got id %s on a clock that went back; want one after %s", got, id)
-		}
-		noError(t, s.store.snapshot())
 	}
 	closeTestService(t, s)
 }
@@ -530,31 +390,6 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 		return 1
 	}
 	return v.finished()
-}
-
-// TestPackingBoundsMemory creates many tasks and keeps few: everything that grows with
-// positions stays small, even with an old task in front.
-func TestPackingBoundsMemory(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	s := newTestService(t, serviceTest{extra: append(storyTemplates, dlqTemplates[1]), config: retaining(50)})
-	mustCreate(t, s, "pair")
-	for i := range 40_000 {
-		mustCreate(t, s, "noop", fmt.Sprintf(`"initiator":"user %d"`, i))
-	}
-	st := s.store
-	const room = 8 * packFloor
-	if len(st.slots) > room || cap(st.slots) > room || cap(st.retain.queue.items) > room {
-		t.Errorf("got %d positions, room for %d, and for %d in the queue; want at most %d",
-			len(st.slots), cap(st.slots), cap(st.retain.queue.items), room)
-	}
-	if n := len(st.index.all.blocks); n > room/bitBlockBits {
-		t.Errorf("got %d blocks of positions; want at most %d", n, room/bitBlockBits)
-	}
-	if len(st.index.postings) > 60 || len(st.index.byInitiator) > 60 || st.byID.count > 60 {
-		t.Errorf("got %d and %d entries in indexes of %d tasks",
-			len(st.index.postings), len(st.index.byInitiator), st.byID.count)
-	}
 }
 
 // The cost of keeping few of many tasks: memory and latency must stay flat.

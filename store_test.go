@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,35 +34,6 @@ func tellStory(t *testing.T, s *service) {
 	must(s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, taskActor{subject: "someone"}))(t)
 }
 
-// reopenTestService closes a service and opens it again.
-func reopenTestService(t testing.TB, s *service, o serviceTest) *service {
-	t.Helper()
-	closeTestService(t, s)
-	return openTestService(t, o)
-}
-
-// lines returns every task of a store as its line, in order.
-func lines(s *service) string {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	var b strings.Builder
-	for _, sl := range s.store.slots {
-		line := sl.line.text()
-		if sl.live != nil {
-			line = sl.live.appendTaskLine(nil)
-		}
-		fmt.Fprintf(&b, "%s\n", line)
-	}
-	return b.String()
-}
-
-func wantLines(t *testing.T, when string, s *service, want string) {
-	t.Helper()
-	if got := lines(s); got != want {
-		t.Errorf("%s the store has\n%s\nwant\n%s", when, got, want)
-	}
-}
-
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"always", "interval", "never"} {
@@ -89,74 +59,6 @@ func parseAndCreate(s *service, body string) (*task, error) {
 		return nil, err
 	}
 	return s.createTask(context.Background(), q, true)
-}
-
-// TestSnapshot writes snapshots in the middle of the story. A start from them and the journal
-// gives the same tasks.
-func TestSnapshot(t *testing.T) {
-	t.Parallel()
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
-	s := openTestService(t, o)
-	for range 3 {
-		tellStoryWithoutKey(t, s)
-		noError(t, s.store.snapshot())
-	}
-	tellStoryWithoutKey(t, s)
-	before := lines(s)
-	s = reopenTestService(t, s, o)
-	wantLines(t, "after the restart", s, before)
-	if err := s.store.snapshot(); err != nil { // of lines that came from a snapshot
-		t.Fatal(err)
-	}
-	closeTestService(t, s)
-	s = newTestService(t, o)
-	wantLines(t, "after a snapshot of a snapshot", s, before)
-}
-
-func tellStoryWithoutKey(t *testing.T, s *service) {
-	t.Helper()
-	for range 5 {
-		mustCreate(t, s, "noop")
-		mustAct(t, s, mustCreate(t, s, "pair"), 0, retryAction)
-		v := mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
-		mustAct(t, s, mustAct(t, s, v, 0, resetAction), 0, completeAction)
-		mustCreate(t, s, "pair")
-	}
-}
-
-// TestSnapshotBesideChanges writes snapshots while tasks are created and ended.
-func TestSnapshotBesideChanges(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	o := serviceTest{dir: t.TempDir(), extra: storyTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
-	s := openTestService(t, o)
-	done := make(chan error)
-	go func() {
-		for range 5 {
-			if err := s.store.snapshot(); err != nil {
-				done <- err
-				return
-			}
-		}
-		close(done)
-	}()
-	for i := 0; ; i++ {
-		mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
-		default:
-			continue
-		}
-		break
-	}
-	before := lines(s)
-	closeTestService(t, s)
-	if after := lines(newTestService(t, o)); after != before {
-		t.Error("after the restart the store is another")
-	}
 }
 
 // TestRedelivery restarts during an attempt: it is delivered again with the same number, three
@@ -309,31 +211,6 @@ func TestReadersSeeNoChange(t *testing.T) {
 	}
 }
 
-// TestEndedTaskIsNotDecodedAtOnce: a task that has just ended is shown as it is in memory, unless
-// it is large, until others have taken its place.
-func TestEndedTaskIsNotDecodedAtOnce(t *testing.T) {
-	s := newTestService(t, serviceTest{extra: storyTemplates})
-	small := mustCreate(t, s, "noop")
-	large := mustCreate(t, s, "noop", fmt.Sprintf(`"context":{"text":%q}`, strings.Repeat("x", smallCopy)))
-	kept := func(v *task) bool {
-		first, second := must(s.store.view(v.id))(t), must(s.store.view(v.id))(t)
-		return first == second
-	}
-	if !kept(small) || kept(large) {
-		t.Errorf("kept: the small task %v, the large one %v; want the small one alone", kept(small), kept(large))
-	}
-	decoded := must(s.store.readTaskLine(s.store.slots[small.pos].line.text()))(t)
-	if got, want := string(must(s.store.view(small.id))(t).appendTaskLine(nil)), string(decoded.appendTaskLine(nil)); got != want {
-		t.Errorf("the task that was kept has the line %s; want %s", got, want)
-	}
-	for range len(s.store.decoded) {
-		mustCreate(t, s, "noop")
-	}
-	if kept(small) {
-		t.Errorf("the task is kept after %d others", len(s.store.decoded))
-	}
-}
-
 // TestIDsGoOnAfterARestart restarts with a clock that stopped or was set back: no id is used
 // twice, in whatever order the tasks entered the store.
 func TestIDsGoOnAfterARestart(t *testing.T) {
@@ -381,94 +258,6 @@ func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	closeTestService(t, s)
 	s = newTestService(t, o)
 	mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
-}
-
-// Faults in the files of a store. After each, no acknowledged change is lost and none is
-// invented, or the start is refused and the damage is named.
-
-// droppingStore returns the files of a store that dropped tasks before and
-// after its snapshot.
-func droppingStore(t *testing.T) map[string]string {
-	t.Helper()
-	disk := newMemDisk()
-	o := serviceTest{dir: testDir, disk: disk, clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)}
-	s := openTestService(t, o)
-	for i := range 8 {
-		mustCreate(t, s, "noop", fmt.Sprintf(`"idempotency_key":"k%d"`, i%4))
-		if i == 3 {
-			mustCreate(t, s, "pair")
-			noError(t, s.store.snapshot())
-		}
-	}
-	closeTestService(t, s)
-	files := disk.files()
-	delete(files, lockName)
-	return files
-}
-
-// reopened returns the tasks that a store keeps when it is opened from files.
-func reopened(t *testing.T, files map[string]string) (ids []uuid, err error) {
-	t.Helper()
-	return keptOn(t, memDiskWith(testDir, files))
-}
-
-func keptOn(t *testing.T, disk *memDisk) (ids []uuid, err error) {
-	t.Helper()
-	c := newVirtualClock(testStart)
-	s, err := openStore(diskOptions(disk), defaultKeptEvents, c, diskOptions(disk).log)
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
-	s.mu.Lock()
-	checkRetention(t, s)
-	s.mu.Unlock()
-	return kept(&service{store: s}), nil
-}
-
-// keptAfter returns the tasks that the complete lines of a journal give, on top of a snapshot.
-func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid {
-	t.Helper()
-	ids := slices.Clone(base)
-	for line := range strings.Lines(journal) {
-		var r struct {
-			Seq        uint64
-			Task, Kind string
-		}
-		if !strings.HasSuffix(line, "\n") || json.Unmarshal([]byte(line), &r) != nil || r.Seq <= covered {
-			continue
-		}
-		id, _ := parseUUID(r.Task)
-		switch r.Kind {
-		case "created":
-			ids = append(ids, id)
-		case "dropped":
-			ids = slices.DeleteFunc(ids, func(other uuid) bool { return other == id })
-		}
-	}
-	return ids
-}
-
-// TestDropsCutAtEveryByte checks that a journal of any length gives the tasks that were kept
-// after its last complete record.
-func TestDropsCutAtEveryByte(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	files := droppingStore(t)
-	journal := files[journalName]
-	header := strings.IndexByte(journal, '\n') + 1
-	files[journalName] = journal[:header]
-	base, err := reopened(t, files)
-	if err != nil || len(base) != 3 {
-		t.Fatalf("the snapshot keeps %v, %v; want 3 tasks", base, err)
-	}
-	for n := header; n <= len(journal); n += size(5, 1) {
-		files[journalName] = journal[:n]
-		got, err := reopened(t, files)
-		if want := keptAfter(t, base, 0, journal[:n]); err != nil || !slices.Equal(got, want) {
-			t.Fatalf("cut at byte %d: got %v, %v; want %v", n, got, err, want)
-		}
-	}
 }
 
 // TestDropsFlippedBytes changes each byte of both files, or each seventh: either it is refused, by file and
@@ -594,4 +383,108 @@ func TestRetentionOnAClockThatGoesBack(t *testing.T) {
 	}
 	clock.advance(5 * time.Hour)
 	wantKept(t, s)
+}
+
+// TestViewAfterIsDurable expects the answer to a change to wait also for what happened to its
+// task since then.
+func TestViewAfterIsDurable(t *testing.T) {
+	t.Parallel()
+	s := newTestService(t, serviceTest{dir: testDir, disk: newMemDisk(), extra: claimTemplates})
+	holdFlusher(t, s)
+	id := createAside(t, s, "one")
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := s.store.viewAfter(gone, &task{id: id}, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v; want the answer to wait for the disk", err)
+	}
+}
+
+// TestLargeTemplateOnAFullDisk uses a template of more bytes than are reserved for a change, on
+// a disk that has no more: it is refused, and everything else goes on.
+func TestLargeTemplateOnAFullDisk(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	for _, plain := range []bool{false, true} {
+		disk := newMemDisk()
+		disk.plain = plain
+		large := testTemplate("large", stepSpec{name: "a", callable: "Outside",
+			config: `{"pad":"` + strings.Repeat("x", 20<<20) + `"}`})
+		s := newTestServer(t, serviceTest{dir: testDir, disk: disk, log: io.Discard, extra: append(claimTemplates, large)})
+		s.create(`{"namespace":"t","name":"one"}`)
+		disk.setCapacity(disk.used() + 1<<20)
+		for range 2 {
+			a := s.do("POST", "/v1/tasks", `{"namespace":"t","name":"large"}`).want(503)
+			if !strings.Contains(a.text("error.message"), "no space left") || a.header.Get("Retry-After") == "" {
+				t.Errorf("plain=%v: got %s; want no space, and when to try again", plain, a.body)
+			}
+			s.create(`{"namespace":"t","name":"two"}`)
+		}
+		disk.setCapacity(disk.used() + 64<<20)
+		s.create(`{"namespace":"t","name":"large"}`)
+		if st := s.svc.store.status(); !st.writable {
+			t.Errorf("plain=%v: got the store read-only: %s", plain, st.reason)
+		}
+	}
+}
+
+// TestWithheldEvents checks that an event whose payload does not fit its schema is not published,
+// is told of, and does not change the outcome; also after a restart.
+func TestWithheldEvents(t *testing.T) {
+	typed := `{"name":"paid \"x\"","description":"","schema":{"type":"object","required":["amount"],"properties":{"amount":{"type":"integer"}}}}`
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{
+		publishing("pay", "builtin:echo", "{}", typed, published("seen", "")), publishing("ask", "Outside", "{}", typed)}}
+	s := openTestService(t, o)
+	bad := mustCreate(t, s, "pay", `"context":{"amount":"much"}`)
+	good := mustCreate(t, s, "pay", `"context":{"amount":1}`)
+	complete(t, s, mustCreate(t, s, "ask"))
+	for range 2 {
+		got := domainOf(t, s, eventFilter{}, 0)
+		if types := typesOf(got); !slices.Equal(types, []string{"seen 1", `paid "x" 1`, "seen 1"}) || got[1].TaskUUID != good.id.String() {
+			t.Errorf("got %v", types)
+		}
+		v := must(s.history.audit(bad.id, bad.stepID(0), nil))(t)[0]
+		if want := `{"paid \"x\"":"/amount: `; !v.Success || !strings.HasPrefix(string(v.WithheldEvents), want) {
+			t.Errorf("got the audit %s; want %s", v.WithheldEvents, want)
+		}
+		if got := s.store.events.domain.withheld; got != 2 {
+			t.Errorf("got %d events withheld; want 2", got)
+		}
+		s = reopenTestService(t, s, o)
+		s.store.locked(func() { s.store.events.domain.withheld = 2 })
+	}
+	closeTestService(t, s)
+}
+
+// kept returns the ids of a store's tasks in the order of creation.
+func kept(s *service) (ids []uuid) {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	for pos := range s.store.slots {
+		if !s.store.slots[pos].vacant() {
+			ids = append(ids, s.store.idLocked(uint32(pos)))
+		}
+	}
+	return ids
+}
+
+// TestSnapshotThreshold lets a journal grow beyond the configured size.
+func TestSnapshotThreshold(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, serviceTest{dir: t.TempDir(), templates: apiTemplates, config: func(c *Config) {
+		c.Store.Sync, c.Store.SnapshotJournalMB = "never", 1
+	}})
+	large := fmt.Sprintf(`{"namespace":"t","name":"manual","context":{"text":%q}}`, strings.Repeat("x", 200<<10))
+	for range 4 {
+		s.create(large)
+	}
+	if got := s.svc.store.status(); got.snapshotBytes > 0 || got.journalBytes >= 1<<20 {
+		t.Errorf("got a snapshot of %d bytes beside a journal of %d; want a small journal alone", got.snapshotBytes, got.journalBytes)
+	}
+	for range 2 {
+		s.create(large)
+	}
+	eventually(t, "a snapshot", func() bool {
+		s.create(`{"namespace":"t","name":"manual"}`) // the first change after the journal was written notices its size
+		return s.svc.store.status().snapshotBytes > 1<<20
+	})
 }

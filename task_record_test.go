@@ -9,130 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 )
-
-// replayTemplate is the template of the fuzz target's tasks.
-func replayTemplate(t testing.TB) *template {
-	t.Helper()
-	return mustParseTemplate(t, testTemplate("fuzz", stepSpec{name: "a", callable: "Outside"},
-		stepSpec{name: "b", callable: "Outside", after: []string{"a"}},
-		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}}))
-}
-
-// FuzzReplay decodes records, one a line, and applies them to a task. Accepted records must be
-// the same in the task's line.
-func FuzzReplay(f *testing.F) {
-	for _, log := range fuzzLogs {
-		f.Add([]byte(log))
-	}
-	tpl := replayTemplate(f)
-	f.Fuzz(func(t *testing.T, log []byte) {
-		records := bytes.Split(log, []byte("\n"))
-		for _, r := range records {
-			if jsonKind(r) != '{' || checkJSON(r) != nil {
-				return
-			}
-		}
-		h := taskHeader{id: uuid{1}, template: tpl.hash, log: append(append([]byte("["), bytes.Join(records, []byte(","))...), ']')}
-		v, err := h.replay(tpl, &transitionObserver{})
-		if err != nil {
-			return
-		}
-		for i := range v.steps {
-			v.stepView(i, testStart, "w")
-			if _, err := h.replay(tpl, &auditObserver{step: i}); err != nil {
-				t.Errorf("it replays once and not twice: %v", err)
-			}
-		}
-		checkRewritten(t, h, tpl)
-	})
-}
-
-// fuzzLogs are logs of tasks of replayTemplate, valid and damaged.
-var fuzzLogs = []string{
-	`{"seq":1,"at":1,"kind":"created","template":"h","context":{"a":1},"tags":["x"],"priority":-3}`,
-	`{"seq":1,"at":1,"kind":"created","template":"h"}
-{"seq":2,"at":2,"kind":"started","step":0}
-{"seq":3,"at":3,"kind":"recovered","step":0}
-{"seq":4,"at":4,"kind":"ran","step":0,"started":4,"ok":false,"retry_at":9,"error":{"message":"m"}}
-{"seq":5,"at":9,"kind":"due","step":0}
-{"seq":6,"at":9,"kind":"operator","step":0,"action":"complete_manually","by":"x","reason":"y","ok":true,"result":5}
-{"seq":7,"at":10,"kind":"late","step":0,"ok":true,"attempt":1}
-{"seq":8,"at":11,"kind":"cancelled"}`,
-	`{"seq":1,"at":1,"kind":"created","template":"h"}
-{"seq":2,"at":2,"kind":"operator","step":0,"action":"fail","by":"x"}`,
-	`{"seq":1,"at":1,"kind":"created","template":"h"}
-{"seq":2,"at":2,"kind":"created","template":"h"}`,
-	`{"seq":1,"at":1,"kind":"created","template":"h","request":"` + strings.Repeat("1f", 32) + `"}`,
-	`{"seq":1,"at":1,"kind":"created","template":"h"}
-{"seq":2,"at":2,"kind":"cancelled","step":0,"ok":true}`,
-}
-
-// rewriter writes every record that is replayed.
-type rewriter struct {
-	unobserved
-	t task
-}
-
-func (w *rewriter) startRecord(_ *task, r *record) {
-	named := *r // a task's own log leaves out its id
-	named.task = uuid{1}
-	w.t.appendLog(r.seq, appendRecordMembers(nil, &named))
-}
-
-// rewrite returns the log as this program writes it.
-func rewrite(t *testing.T, h taskHeader, tpl *template) (taskHeader, *task) {
-	t.Helper()
-	w := &rewriter{}
-	v, err := h.replay(tpl, w)
-	if err != nil {
-		t.Fatalf("%s does not replay: %v", h.log, err)
-	}
-	h.log = append(append([]byte("["), w.t.log...), ']')
-	return h, v
-}
-
-// checkRewritten replays the log as this program writes it: it must have the same meaning, and
-// be written in the same way again.
-func checkRewritten(t *testing.T, h taskHeader, tpl *template) {
-	t.Helper()
-	once, v := rewrite(t, h, tpl)
-	twice, again := rewrite(t, once, tpl)
-	if !bytes.Equal(once.log, twice.log) {
-		t.Errorf("got %s; want %s", twice.log, once.log)
-	}
-	compareSteps(t, again, v)
-	line := v.appendTaskLine(nil)
-	if got, err := readTaskHeader(line); err != nil || got.state != v.state || got.counts != v.counts {
-		t.Errorf("%s is read as %+v, %v", line, got, err)
-	}
-}
-
-// TestDamagedLogsAreRefused checks that logs with good checksums but impossible
-// contents are refused, with the reason.
-func TestDamagedLogsAreRefused(t *testing.T) {
-	const created = `{"seq":1,"at":1,"kind":"created","template":"h"},`
-	tpl := replayTemplate(t)
-	for _, tc := range []struct{ log, want string }{
-		{``, "empty"},
-		{`{"seq":1,"at":1,"kind":"created","template":"h","request":"1f"}`, "64 hex digits"},
-		{`{"seq":1,"at":1,"kind":"created","template":"h","request":7}`, `member "request"`},
-		{`{"seq":1,"at":1,"kind":"due","step":0}`, "begin with its creation"},
-		{created + `{"seq":2,"at":2,"kind":"started","step":3}`, "no step 3"},
-		{created + `{"seq":2,"at":2,"kind":"started","step":1}`, "cannot take start"},
-		{created + `{"seq":2,"at":2,"kind":"operator","step":0}`, "names no action"},
-		{created + `{"seq":2,"at":2,"kind":"operator","step":0,"action":"fail"}`, "without its error"},
-		{created + created[:len(created)-1], "cannot take start"},
-		{created + `{"seq":2,"at":2,"kind":"template","hash":"h","definition":{}}`, "no step"},
-	} {
-		h := taskHeader{id: uuid{1}, log: []byte("[" + tc.log + "]")}
-		if _, err := h.replay(tpl, unobserved{}); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: got %v; want an error with %q", tc.log, err, tc.want)
-		}
-	}
-}
 
 // TestMembersInAnySpelling reads records whose members are not spelled as they
 // are written, or not known, or repeated.
@@ -190,4 +68,71 @@ func TestReadRecordKeepsNothing(t *testing.T) {
 	if len(kinds) < 6 {
 		t.Errorf("got records of %d kinds", len(kinds))
 	}
+}
+
+// TestTwoDecisions checks that a convergence waits while a dependency can still be created.
+func TestTwoDecisions(t *testing.T) {
+	steps := []stepSpec{stepOf(stepDecision, "d1"), stepOf(stepDecision, "d2"), stepOf("", "a", "d1"), stepOf("", "b", "d2"),
+		stepOf(stepDeferredConvergence, "end", "a", "b")}
+	a := newActor(t, serviceTest{}, steps...)
+	a.decide("d1", "a")
+	a.complete("a")
+	a.want("steps_in_process: d1=complete d2=enqueued a=complete end=pending")
+	if x := a.view().stepView(3, 0, ""); x.TotalParents != 1 || x.CompletedParents != 1 || x.DependenciesSatisfied {
+		t.Errorf("got %+v; want its one parent complete, and not satisfied", x)
+	}
+	a.decide("d2", "b")
+	a.want("steps_in_process: d1=complete d2=complete a=complete end=pending b=enqueued")
+	a.complete("b", "end")
+	a.want("complete: d1=complete d2=complete a=complete end=complete b=complete")
+
+	a = newActor(t, serviceTest{}, steps...)
+	a.decide("d1", "a")
+	a.complete("a")
+	a.decide("d2")
+	a.want("steps_in_process: d1=complete d2=complete a=complete end=enqueued")
+
+	a = newActor(t, serviceTest{}, steps...)
+	a.decide("d1", "a")
+	a.complete("a")
+	noError(t, a.act("d2", stepRequest{action: actionCancel}))
+	a.want("steps_in_process: d1=complete d2=cancelled a=complete end=enqueued")
+}
+
+// TestNoBatches checks that a placeholder replaces the workers, so that their dependents run.
+func TestNoBatches(t *testing.T) {
+	steps := []stepSpec{stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split"), stepOf(stepDeferredConvergence, "end", "w")}
+	for _, result := range []string{"", createBatches("w", 0), `{"batch_processing_outcome":{"type":"no_batches"}}`,
+		`{"batch_processing_outcome":"no_batches"}`} {
+		a := newActor(t, serviceTest{}, steps...)
+		a.want("steps_in_process: split=enqueued")
+		a.completeWith("split", result)
+		a.want("steps_in_process: split=complete w_000=complete end=enqueued")
+		a.complete("end")
+		a.want("complete: split=complete w_000=complete end=complete")
+	}
+	steps[0].config, steps[1].after = `{"worker_template_name":"w"}`, nil // named, not declared
+	a := newActor(t, serviceTest{}, steps...)
+	noError(t, a.act("split", resolveAction))
+	a.want("steps_in_process: split=resolved_manually w_000=complete end=enqueued")
+	err := a.act("split", stepRequest{action: actionComplete, result: []byte(createBatches("w", 3))})
+	if kindOf(err) != invalidFields {
+		t.Errorf("batches after all: got %v; want them refused", err)
+	}
+	a.completeWith("split", "")
+	a.want("steps_in_process: split=complete w_000=complete end=enqueued")
+}
+
+// TestGrowthWhileBlocked checks that the steps that a decision creates while the task is
+// blocked start once it continues, and that a branch that depends on a cancelled step blocks.
+func TestGrowthWhileBlocked(t *testing.T) {
+	a := newActor(t, serviceTest{}, stepOf("", "x"), stepOf("", "y"), stepOf(stepDecision, "d"), stepOf("", "b", "d", "y"))
+	noError(t, a.act("x", failAction))
+	noError(t, a.act("y", stepRequest{action: actionCancel}))
+	a.decide("d", "b")
+	a.want("blocked_by_failures: x=error y=cancelled d=complete b=pending")
+	a.complete("x")
+	a.want("blocked_by_failures: x=complete y=cancelled d=complete b=pending")
+	noError(t, a.act("b", resolveAction))
+	a.want("complete: x=complete y=cancelled d=complete b=resolved_manually")
 }

@@ -106,3 +106,23 @@ func TestStatesOfNoReturn(t *testing.T) {
 		t.Errorf("error: final %t, ended %t; want false, true", taskError.final(), taskError.ended())
 	}
 }
+
+// TestBatchInstances runs batches of many sizes by builtins.
+func TestBatchInstances(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	for _, n := range []int{0, 1, 1000, 10000} {
+		s := newTestService(t, serviceTest{config: func(c *Config) { c.Tasks.MaxContextBytes = 4 << 20 }, extra: []string{testTemplate("grows",
+			stepSpec{kind: stepBatchable, name: "split", callable: "builtin:echo"},
+			stepSpec{kind: stepBatchWorker, name: "w", callable: "builtin:noop", after: []string{"split"}},
+			stepSpec{kind: stepDeferredConvergence, name: "end", callable: "builtin:sum", after: []string{"w"}})}})
+		v := settled(t, s, mustCreate(t, s, "grows", `"context":`+createBatches("w", n)).id)
+		if v.state != taskComplete || len(v.steps) != max(n, 1)+2 || v.counts[stepComplete] != len(v.steps) {
+			t.Errorf("%d instances: got %s with %d steps", n, v.state, len(v.steps))
+		}
+		last := len(v.steps) - 1
+		if v.def(last).name != "end" && v.def(2).name != "end" {
+			t.Errorf("%d instances: there is no end", n)
+		}
+	}
+}

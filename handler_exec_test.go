@@ -19,155 +19,6 @@ import (
 	"time"
 )
 
-// runBuiltin runs a builtin on an attempt as the engine would.
-func runBuiltin(t *testing.T, name string, a *attempt) (outcome, time.Duration) {
-	t.Helper()
-	b := must(findBuiltin(name))(t)
-	return b.run(a)
-}
-
-func TestBuiltins(t *testing.T) {
-	for _, row := range []struct {
-		name, config string
-		number       int
-		want         string
-		delay        time.Duration
-	}{
-		{"noop", `{}`, 1, `ok null`, 0},
-		{"noop", `{"anything": [1]}`, 1, `ok null`, 0},
-		{"echo", `{}`, 1, `ok {"order":8}`, 0},
-
-		{"sleep", `{}`, 1, `ok null`, 0},
-		{"sleep", `{"duration_ms": null}`, 1, `ok null`, 0},
-		{"sleep", `{"duration_ms": 1500}`, 1, `ok null`, 1500 * time.Millisecond},
-		{"sleep", `{"duration_ms": 1000000000000}`, 1, `ok null`, 1000000000 * time.Second},
-		{"sleep", `{"duration_ms": 1000000000001}`, 1,
-			"initialization.duration_ms is 1000000000001; want an integer from 0 to 1000000000000", 0},
-		{"sleep", `{"duration_ms": -1}`, 1,
-			"initialization.duration_ms is -1; want an integer from 0 to 1000000000000", 0},
-		{"sleep", `{"duration_ms": 1.5}`, 1,
-			"initialization.duration_ms is 1.5; want an integer from 0 to 1000000000000", 0},
-		{"sleep", `{"duration_ms": "2s"}`, 1,
-			"initialization.duration_ms is a string; want an integer from 0 to 1000000000000", 0},
-
-		{"fail", `{}`, 1, `builtin_fail permanent`, 0},
-		{"fail", `{"retryable": true, "error_type": "down", "message": "m"}`, 1, `down retryable`, 0},
-		{"fail", `{"retryable": null, "error_type": ""}`, 1, `builtin_fail permanent`, 0},
-		{"fail", `{"retryable": 1}`, 1, "initialization.retryable is 1; want true or false", 0},
-		{"fail", `{"message": {}}`, 1, "initialization.message is an object; want a string", 0},
-		{"fail", `{"error_type": []}`, 1, "initialization.error_type is a list; want a string", 0},
-
-		{"flaky", `{}`, 1, `builtin_flaky retryable`, 0},
-		{"flaky", `{}`, 2, `ok {"attempts":2}`, 0},
-		{"flaky", `{"failures": 0}`, 1, `ok {"attempts":1}`, 0},
-		{"flaky", `{"failures": 2}`, 2, `builtin_flaky retryable`, 0},
-		{"flaky", `{"failures": 2}`, 3, `ok {"attempts":3}`, 0},
-		{"flaky", `{"failures": -2}`, 3, "initialization.failures is -2; want an integer from 0 to 1000000", 0},
-		{"flaky", `{"failures": true}`, 3,
-			"initialization.failures is true or false; want an integer from 0 to 1000000", 0},
-
-		{"sum", `{}`, 1, `ok 0`, 0},
-		{"sum", `{"add": 3}`, 1, `ok 3`, 0},
-		{"sum", `{"add": "3"}`, 1, "initialization.add is a string; want a number", 0},
-
-		{"decide", `{"field": "order", "branches": {"8": ["a", "b"], "9": []}, "default": ["c"]}`, 1,
-			`ok {"decision_point_outcome":{"type":"create_steps","step_names":["a","b"]}}`, 0},
-		{"decide", `{"field": "other", "branches": {"8": ["a"]}, "default": ["c"]}`, 1,
-			`ok {"decision_point_outcome":{"type":"create_steps","step_names":["c"]}}`, 0},
-		{"decide", `{"field": "order"}`, 1, `ok {"decision_point_outcome":{"type":"no_branches"}}`, 0},
-		{"decide", `{}`, 1, "initialization.field is missing; want the name of a member of the inputs", 0},
-		{"decide", `{"field": "order", "branches": []}`, 1,
-			"initialization.branches is a list; want an object of lists of step names", 0},
-
-		{"batch", `{}`, 1, `ok {"batch_processing_outcome":{"type":"no_batches"}}`, 0},
-		{"batch", `{"total_items": 5, "batch_size": 3, "worker_template_name": "w"}`, 1,
-			`ok {"batch_processing_outcome":{"type":"create_batches","worker_template_name":"w","worker_count":2,"cursor_configs":[` +
-				`{"batch_id":"001","start_cursor":0,"end_cursor":3,"batch_size":3},` +
-				`{"batch_id":"002","start_cursor":3,"end_cursor":5,"batch_size":3}],"total_items":5}}`, 0},
-		{"batch", `{"total_items": 5, "batch_size": 0}`, 1, "initialization.batch_size is 0; want at least 1", 0},
-		{"batch", `{"total_items": 10001, "batch_size": 1}`, 1, "10001 items make 10001 batches of 1, more than 10000", 0},
-
-		{"tally", `{}`, 1, `ok {"value":0}`, 0},
-		{"tally", `{"cursor": {"start_cursor": 20, "end_cursor": 25}}`, 1, `ok {"value":5}`, 0},
-		{"tally", `{"cursor": 7}`, 1, "initialization.cursor is 7; want an object", 0},
-		{"tally", `{"cursor": {"end_cursor": "x"}}`, 1,
-			"cursor.end_cursor is a string; want an integer from 0 to 1000000000000000", 0},
-	} {
-		a := newTestAttempt(row.config)
-		a.number = row.number
-		o, delay := runBuiltin(t, row.name, a)
-		got := showOutcome(o)
-		if o.err != nil && o.err.errorType == invalidConfigType && !o.err.retryable {
-			got = o.err.message
-		}
-		if got != row.want || delay != row.delay {
-			t.Errorf("%s %s, attempt %d: got %s after %v; want %s after %v",
-				row.name, row.config, row.number, got, delay, row.want, row.delay)
-		}
-	}
-}
-
-func TestFailSaysWhatItIsTold(t *testing.T) {
-	o, _ := runBuiltin(t, "fail", newTestAttempt(`{"message": "the card \u00fc was declined"}`))
-	if got, want := o.err.message, "the card ü was declined"; got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
-}
-
-func TestEchoNeverTakesItsInputsForAnOutcome(t *testing.T) {
-	a := newTestAttempt(`{}`)
-	a.inputs = []byte(`{ "success": false }`)
-	o, _ := runBuiltin(t, "echo", a)
-	if got, want := showOutcome(o), `ok {"success":false}`; got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
-}
-
-func TestSum(t *testing.T) {
-	for _, row := range []struct {
-		add     string
-		results []string
-		want    string
-	}{
-		{"1", []string{"2", "3"}, "ok 6"},
-		{"-1", []string{`{"value": 5, "other": 7}`, `"8"`, `null`, ``, `[9]`, `true`, `{"value": "9"}`}, "ok 4"},
-		{"0", []string{"9007199254740993", "9007199254740993"}, "ok 18014398509481986"},
-		{"0", []string{"123456789012345678901234567890", "1"}, "ok 123456789012345678901234567891"},
-		{"0", []string{"0.1", "0.2"}, "ok 0.3"},
-		{"0.5", []string{"1.5e0", "-2E0"}, "ok 0"},
-		{"1e3", []string{"25e-2"}, "ok 1000.25"},
-		{"-0", nil, "ok 0"},
-		{"1e308", []string{"1e308"}, "invalid_result permanent"},
-		{"1", []string{"1e-99999999999999999999", "1e-1000000000"}, "ok 1"},
-		{"1", []string{"0e99999999999999999999"}, "ok 1"},
-	} {
-		a := newTestAttempt(`{"add": ` + row.add + `}`)
-		for _, r := range row.results {
-			a.results = append(a.results, namedResult{"s", []byte(r)})
-		}
-		o, _ := runBuiltin(t, "sum", a)
-		if got := showOutcome(o); got != row.want {
-			t.Errorf("%s + %v: got %s; want %s", row.add, row.results, got, row.want)
-		}
-	}
-}
-
-// TestBuiltinsReadOnlyWhatTheySay runs each builtin without the parts of the
-// attempt that it claims not to need, and checks that it is documented.
-func TestBuiltinsReadOnlyWhatTheySay(t *testing.T) {
-	for _, b := range builtins {
-		if b.help == "" {
-			t.Errorf("%s: no help", b.name)
-		}
-		if b.needsInputs {
-			continue
-		}
-		if o, _ := b.run(&attempt{number: 1, config: []byte(`{}`)}); o.success == (o.err != nil) {
-			t.Errorf("%s: got %s", b.name, showOutcome(o))
-		}
-	}
-}
-
 // TestHandlerProgram is not a test. Tests run this binary as a handler; the arguments after --
 // tell it what to do.
 func TestHandlerProgram(t *testing.T) {
@@ -251,25 +102,6 @@ func startHangingChild(address string, away bool) {
 	}
 }
 
-// thisProgram returns the callable that runs this binary.
-func thisProgram(t *testing.T) string {
-	t.Helper()
-	path := must(os.Executable())(t)
-	return "exec:" + path
-}
-
-// programAttempt returns an attempt that makes this binary perform an action.
-func programAttempt(t *testing.T, do ...string) *attempt {
-	t.Helper()
-	return newTestAttempt(programConfig(t, do...))
-}
-
-// programConfig returns the configuration of a step that makes this binary perform an action.
-func programConfig(t *testing.T, do ...string) string {
-	t.Helper()
-	return string(must(json.Marshal(map[string]any{"args": handlerProgramArgs(do...)}))(t))
-}
-
 func runExec(t *testing.T, h *handlerSet, do ...string) outcome {
 	t.Helper()
 	return h.run(new(attemptContext), h.resolve(thisProgram(t)), programAttempt(t, do...))
@@ -317,22 +149,6 @@ func TestExecOutcomes(t *testing.T) {
 	if want := "the reply: invalid JSON at offset 0: "; !strings.HasPrefix(o.err.message, want) ||
 		!strings.HasSuffix(o.err.message, ": oops again") {
 		t.Errorf("got %s; want %s… with the output", o.err.message, want)
-	}
-}
-
-func TestExecInput(t *testing.T) {
-	h := newTestHandlers(t, func(c *workerConfig) { c.MaxResultBytes = 1 << 20 })
-	a := programAttempt(t, "input")
-	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`) // more than a pipe holds
-	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
-	if string(o.result) != string(a.envelope(nil)) {
-		t.Errorf("got %d bytes, %s; want the envelope", len(o.result), errorText(o))
-	}
-	a = programAttempt(t, "say", "1", "", "0")
-	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`)
-	o = h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
-	if got, want := showOutcome(o), "ok 1"; got != want {
-		t.Errorf("a program that does not read its input: got %s (%s); want %s", got, errorText(o), want)
 	}
 }
 
@@ -461,22 +277,6 @@ func TestNoRoomForAProcessIsRetryable(t *testing.T) {
 	}
 }
 
-func TestExecKeepsTheEndOfStandardError(t *testing.T) {
-	t.Parallel()
-	o := runExec(t, newTestHandlers(t, nil), "grumble")
-	if got, want := showOutcome(o), "exit_3 permanent"; got != want {
-		t.Fatalf("got %s; want %s", got, want)
-	}
-	var context struct{ Stderr string }
-	json.Unmarshal(o.err.context, &context)
-	if n := len(context.Stderr); n > maxErrorText || n < maxErrorText-3 {
-		t.Errorf("got %d bytes; want %d", n, maxErrorText)
-	}
-	if !strings.HasSuffix(context.Stderr, "line 19999 é\n") || strings.Contains(context.Stderr, "\ufffd") {
-		t.Errorf("got …%q", context.Stderr[len(context.Stderr)-30:])
-	}
-}
-
 func TestTailOutput(t *testing.T) {
 	const all = "0123456789abcdefghijklmnopqrstuvwxyz"
 	text := strings.Repeat(all, 3000)
@@ -498,26 +298,6 @@ func TestTailOutput(t *testing.T) {
 	io.WriteString(&w, "\x80kept, because nothing was cut")
 	if got := w.tail(); got[0] != 0x80 {
 		t.Errorf("got %q", got)
-	}
-}
-
-func TestExecTimeout(t *testing.T) {
-	h := newTestHandlers(t, nil)
-	a := programAttempt(t, "signal", "0") // none: it waits for ever
-	a.timeout = 30 * time.Millisecond
-	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
-	if got, want := showOutcome(o), "timeout retryable"; got != want {
-		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
-	}
-}
-
-func TestExecCancelledBeforeItStarts(t *testing.T) {
-	ctx := new(attemptContext)
-	ctx.cancel()
-	h := newTestHandlers(t, nil)
-	o := h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "say", "1", "", "0"))
-	if got, want := showOutcome(o), "cancelled retryable"; got != want {
-		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
 	}
 }
 
@@ -544,24 +324,6 @@ func (p *peers) accept() net.Conn {
 	}
 	p.t.Cleanup(func() { conn.Close() })
 	return conn
-}
-
-// awaitEnd returns once the program at the other end, which sends nothing, has ended.
-func awaitEnd(conn net.Conn) { io.Copy(io.Discard, conn) }
-
-func TestExecCancelKillsTheWholeGroup(t *testing.T) {
-	h, p := newTestHandlers(t, nil), newPeers(t)
-	ctx := new(attemptContext)
-	defer ctx.cancel()
-	done := make(chan outcome)
-	go func() { done <- h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "fork", p.address())) }()
-	parent, child := p.accept(), p.accept()
-	ctx.cancel()
-	if got, want := showOutcome(<-done), "cancelled retryable"; got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
-	awaitEnd(parent)
-	awaitEnd(child)
 }
 
 // TestExecKillsWhatAProgramLeaves ends a program whose child, in the same group,
@@ -600,4 +362,196 @@ func TestExecLeavesNoZombie(t *testing.T) {
 			t.Errorf("exit %s: kill after the end: got %v; want %v", code, err, os.ErrProcessDone)
 		}
 	}
+}
+
+func TestExecKeepsTheEndOfStandardError(t *testing.T) {
+	t.Parallel()
+	o := runExec(t, newTestHandlers(t, nil), "grumble")
+	if got, want := showOutcome(o), "exit_3 permanent"; got != want {
+		t.Fatalf("got %s; want %s", got, want)
+	}
+	var context struct{ Stderr string }
+	json.Unmarshal(o.err.context, &context)
+	if n := len(context.Stderr); n > maxErrorText || n < maxErrorText-3 {
+		t.Errorf("got %d bytes; want %d", n, maxErrorText)
+	}
+	if !strings.HasSuffix(context.Stderr, "line 19999 é\n") || strings.Contains(context.Stderr, "\ufffd") {
+		t.Errorf("got …%q", context.Stderr[len(context.Stderr)-30:])
+	}
+}
+
+// newTestHandlers returns the handlers of a configuration with small limits, which the change
+// function may modify. The environment has only PATH.
+func newTestHandlers(t testing.TB, change func(c *workerConfig)) *handlerSet {
+	t.Helper()
+	c := &workerConfig{MaxResultBytes: 1000, HTTPConcurrency: 16, AllowExec: true}
+	if change != nil {
+		change(c)
+	}
+	h, err := newHandlerSet(c, "1.2.3", handlerTestEnv)
+	if err != nil {
+		t.Fatalf("newHandlerSet: %v", err)
+	}
+	t.Cleanup(func() {
+		h.web.transport.CloseIdleConnections()
+		h.web.plain.mu.Lock()
+		defer h.web.plain.mu.Unlock()
+		h.web.plain.dropLocked(len(h.web.plain.idle))
+	})
+	return h
+}
+
+// newTestAttempt returns an attempt with a configuration.
+func newTestAttempt(config string) *attempt {
+	return &attempt{
+		taskID:        stableID("task"),
+		stepID:        stableID("step"),
+		namespace:     "shop",
+		name:          "order",
+		version:       "1.0.0",
+		correlationID: "c-1",
+		context:       []byte(`{"order":7}`),
+		stepName:      "pay",
+		number:        2,
+		maxAttempts:   3,
+		timeout:       30 * time.Second,
+		config:        []byte(config),
+		inputs:        []byte(`{"order":8}`),
+	}
+}
+
+// showOutcome shows an outcome without its error's message and context: "ok" and
+// the result, or the error type, whether it is retryable, and the status.
+func showOutcome(o outcome) string {
+	var s string
+	switch {
+	case o.success && o.err == nil && o.result == nil:
+		s = "ok null"
+	case o.success && o.err == nil:
+		s = "ok " + string(o.result)
+	case o.success || o.err == nil:
+		return "an outcome that contradicts itself"
+	case o.err.retryable:
+		s = o.err.errorType + " retryable"
+	default:
+		s = o.err.errorType + " permanent"
+	}
+	if o.err != nil && o.err.statusCode != 0 {
+		s += fmt.Sprint(" ", o.err.statusCode)
+	}
+	if o.checkpoint != nil {
+		s += " checkpoint " + string(o.checkpoint)
+	}
+	if o.metadata != nil {
+		s += " metadata " + string(o.metadata)
+	}
+	return s
+}
+
+// errorText returns all text of an outcome's error.
+func errorText(o outcome) string {
+	if o.err == nil {
+		return ""
+	}
+	return o.err.message + " " + string(o.err.context)
+}
+
+func TestExecNotAllowed(t *testing.T) {
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.AllowExec = false
+		c.Handlers = map[string]string{"A": "exec:tool"}
+	})
+	for callable, warned := range map[string]bool{
+		"A": true, "exec:/bin/tool": true, "builtin:noop": false, "B": false,
+	} {
+		if err := h.check(callable); err != nil {
+			t.Errorf("check(%q): %v", callable, err)
+		}
+		if got := h.warning(callable) != ""; got != warned {
+			t.Errorf("warning(%q): got %q", callable, h.warning(callable))
+		}
+		if err := h.missingProgram(callable); err != nil {
+			t.Errorf("missingProgram(%q): looked for a program that is not allowed: %v", callable, err)
+		}
+	}
+	o := h.run(new(attemptContext), h.resolve("A"), newTestAttempt(`{}`))
+	if got, want := showOutcome(o), "exec_not_allowed permanent"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if got := newTestHandlers(t, nil).warning("exec:/bin/tool"); got != "" {
+		t.Errorf("warning of an allowed program: %q", got)
+	}
+}
+
+// thisProgram returns the callable that runs this binary.
+func thisProgram(t *testing.T) string {
+	t.Helper()
+	path := must(os.Executable())(t)
+	return "exec:" + path
+}
+
+// programAttempt returns an attempt that makes this binary perform an action.
+func programAttempt(t *testing.T, do ...string) *attempt {
+	t.Helper()
+	return newTestAttempt(programConfig(t, do...))
+}
+
+// programConfig returns the configuration of a step that makes this binary perform an action.
+func programConfig(t *testing.T, do ...string) string {
+	t.Helper()
+	return string(must(json.Marshal(map[string]any{"args": handlerProgramArgs(do...)}))(t))
+}
+
+func TestExecInput(t *testing.T) {
+	h := newTestHandlers(t, func(c *workerConfig) { c.MaxResultBytes = 1 << 20 })
+	a := programAttempt(t, "input")
+	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`) // more than a pipe holds
+	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
+	if string(o.result) != string(a.envelope(nil)) {
+		t.Errorf("got %d bytes, %s; want the envelope", len(o.result), errorText(o))
+	}
+	a = programAttempt(t, "say", "1", "", "0")
+	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`)
+	o = h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
+	if got, want := showOutcome(o), "ok 1"; got != want {
+		t.Errorf("a program that does not read its input: got %s (%s); want %s", got, errorText(o), want)
+	}
+}
+
+func TestExecTimeout(t *testing.T) {
+	h := newTestHandlers(t, nil)
+	a := programAttempt(t, "signal", "0") // none: it waits for ever
+	a.timeout = 30 * time.Millisecond
+	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
+	if got, want := showOutcome(o), "timeout retryable"; got != want {
+		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
+	}
+}
+
+func TestExecCancelledBeforeItStarts(t *testing.T) {
+	ctx := new(attemptContext)
+	ctx.cancel()
+	h := newTestHandlers(t, nil)
+	o := h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "say", "1", "", "0"))
+	if got, want := showOutcome(o), "cancelled retryable"; got != want {
+		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
+	}
+}
+
+// awaitEnd returns once the program at the other end, which sends nothing, has ended.
+func awaitEnd(conn net.Conn) { io.Copy(io.Discard, conn) }
+
+func TestExecCancelKillsTheWholeGroup(t *testing.T) {
+	h, p := newTestHandlers(t, nil), newPeers(t)
+	ctx := new(attemptContext)
+	defer ctx.cancel()
+	done := make(chan outcome)
+	go func() { done <- h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "fork", p.address())) }()
+	parent, child := p.accept(), p.accept()
+	ctx.cancel()
+	if got, want := showOutcome(<-done), "cancelled retryable"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	awaitEnd(parent)
+	awaitEnd(child)
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+func TestRedactURL(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"", ""},
+		{"builtin:echo", "builtin:echo"},
+		{"http://example.com/steps", "http://example.com/steps"},
+		{"http://me:hunter2@example.com/steps", "http://[REDACTED]@example.com/steps"},
+		{"http://hunter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:hun/ter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:hun?ter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:hun@ter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:%zz@example.com", "http://[REDACTED]@example.com"},
+		{"me:hunter2@example.com:80", "[REDACTED]@example.com:80"},
+		{"https://example.com/?token=hunter2", "https://example.com/?[REDACTED]"},
+		{"https://example.com/#hunter2", "https://example.com/#[REDACTED]"},
+		{"https://me:hunter2@example.com/?a=b@c", "https://[REDACTED]@example.com/?[REDACTED]"},
+		{"https://example.com/x?mail=hunter2@c", "https://example.com/x?[REDACTED]"},
+		{"https://example.com/x?a=hunter2 hunter2", "https://example.com/x?[REDACTED]"},
+		{"http://me:12?hunter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:12/hunter2@example.com", "http://[REDACTED]@example.com"},
+		{"https://cdn.example.com/swagger-ui-dist@5", "https://cdn.example.com/swagger-ui-dist@5"},
+		{"http://[::1]:80/a@b", "http://[::1]:80/a@b"},
+		{"http://me:hunter2@[::1]:80/a", "http://[REDACTED]@[::1]:80/a"},
+		{"http://example.com/a?", "http://example.com/a?"},
+	} {
+		if got := redactURL(tt.in); got != tt.want {
+			t.Errorf("redactURL(%q): got %q; want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+// TestRedact finds URLs in texts and in JSON, which stays valid.
+func TestRedact(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{`Post "http://me:s3cret@h:1/p?token=s3cret&x=1": dial tcp: refused`,
+			`Post "http://[REDACTED]@h:1/p?[REDACTED]": dial tcp: refused`},
+		{"see https://h/x?s3cret, or\nhttp://s3cret@h", "see https://h/x?[REDACTED] or\nhttp://[REDACTED]@h"},
+		{`{"a":"http://h/?t=s3cret","b":"c"}`, `{"a":"http://h/?[REDACTED]","b":"c"}`},
+		{`{"a":"http://h/?t=s3cret s3cret\"s3cret"}`, `{"a":"http://h/?[REDACTED]"}`},
+		{`{"a":"http:\/\/me:s3cret@h\/p?t=s3cret\u0026s3cret"}`, `{"a":"http:\/\/[REDACTED]@h\/p?[REDACTED]"}`},
+		{`{"a":"said \"http://h/?t=s3cret s3cret\" twice"}`, `{"a":"said \"http://h/?[REDACTED]\" twice"}`},
+		{`{"a":"Post \"http://h/?t=s3cret\": dial tcp"}`, `{"a":"Post \"http://h/?[REDACTED]\": dial tcp"}`},
+		{`{"a":"to http://h/?t=s3cret\\"}`, `{"a":"to http://h/?[REDACTED]"}`},
+		{`{"stderr":"at http://h/?t=s3cret\nnext \"line\""}`, `{"stderr":"at http://h/?[REDACTED]\nnext \"line\""}`},
+		{`{"a":"to http://me:s3\\cret@h"}`, `{"a":"to http://[REDACTED]@h"}`},
+		{"amqp://u:s3cret@h/v jdbc:postgresql://u:s3cret@h/d", "amqp://[REDACTED]@h/v jdbc:postgresql://[REDACTED]@h/d"},
+		{"http://me:s3/cret@h/", "http://[REDACTED]@h/"},
+		{`{"$ref":"https://h/s.json#/$defs/a","$schema":"http://json-schema.org/draft-07/schema#"}`,
+			`{"$ref":"https://h/s.json#/$defs/a","$schema":"http://json-schema.org/draft-07/schema#"}`},
+		{"http://h/a@b", "http://h/a@b"},
+		{"http://h and a@b", "http://h and a@b"},
+		{"me@example.org, x:y@z, Foo::Bar#baz?", "me@example.org, x:y@z, Foo::Bar#baz?"},
+		{"", ""},
+	} {
+		got := string(redact([]byte(tt.in)))
+		if got != tt.want {
+			t.Errorf("%s\ngot  %s\nwant %s", tt.in, got, tt.want)
+		}
+		if again := string(redact([]byte(got))); again != got {
+			t.Errorf("%s\nredacted again: %s", got, again)
+		}
+	}
+}
+
+// FuzzRedact checks that JSON stays valid, and that no credentials of a URL are left.
+func FuzzRedact(f *testing.F) {
+	f.Add("http", "me:s", "h/p", "t=1")
+	f.Add("http", `\"`, `\`, `"`)
+	f.Fuzz(func(t *testing.T, scheme, user, path, query string) {
+		text := scheme + "://" + user + "@" + path + "?" + query
+		for _, s := range []string{text, "say \"" + text + "\" twice", text + "\n" + text} {
+			quoted := must(json.Marshal(s))(t)
+			if got := redact(quoted); !json.Valid(got) {
+				t.Errorf("%s\nbecomes %s", quoted, got)
+			}
+			twice := must(json.Marshal(string(quoted)))(t)
+			if got := redact(twice); !json.Valid(got) {
+				t.Errorf("%s\nbecomes %s", twice, got)
+			}
+		}
+		if u, err := url.Parse(text); err == nil && u.User != nil {
+			_, shown, _ := strings.Cut(redactName(text), "://")
+			secret := u.RawQuery != "" || u.Fragment != "" && !strings.ContainsAny(u.Fragment[:1], `/\`)
+			if !strings.HasPrefix(shown, redactedText+"@") || secret && !strings.HasSuffix(shown, redactedText) {
+				t.Errorf("%s\nbecomes %s", text, shown)
+			}
+		}
+	})
+}

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// authTestNow is the time of the tests.
+const authTestNow = instant(1767268800_000000) // 2026-01-01T12:00:00Z
+
+// authRun runs "stepwell auth" in a new directory.
+type authRun struct {
+	t   *testing.T
+	env map[string]string
+	at  instant
+}
+
+func newAuthRun(t *testing.T) *authRun {
+	t.Chdir(t.TempDir())
+	return &authRun{t: t, env: map[string]string{}, at: authTestNow}
+}
+
+func (r *authRun) run(args ...string) (stdout, stderr string, err error) {
+	r.t.Helper()
+	var out, diag bytes.Buffer
+	p := &process{
+		getenv: func(k string) string { return r.env[k] }, now: func() instant { return r.at },
+		stdout: &out, stderr: &diag,
+	}
+	err = p.run(context.Background(), append([]string{"auth"}, args...))
+	return out.String(), diag.String(), err
+}
+
+// must runs a command that must succeed without a warning.
+func (r *authRun) must(args ...string) string {
+	r.t.Helper()
+	stdout, stderr, err := r.run(args...)
+	if err != nil || stderr != "" {
+		r.t.Fatalf("auth %q: got %v, stderr %q; want success", args, err, stderr)
+	}
+	return stdout
+}
+
+// fails runs a command that must fail; usage says whether with a usage error.
+func (r *authRun) fails(usage bool, want string, args ...string) {
+	r.t.Helper()
+	stdout, _, err := r.run(args...)
+	_, isUsage := errors.AsType[*usageError](err)
+	if err == nil || isUsage != usage || !strings.Contains(err.Error(), want) {
+		r.t.Errorf("auth %q: got %v (usage error: %v); want one with %q (usage error: %v)",
+			args, err, isUsage, want, usage)
+	}
+	if stdout != "" {
+		r.t.Errorf("auth %q: got %q on standard output; want nothing", args, stdout)
+	}
+}
+
+// fakeKeys writes an existing pair, because making one takes long.
+func (r *authRun) fakeKeys(key *rsa.PrivateKey) {
+	r.t.Helper()
+	private, public := []byte(privatePEM(r.t, key)), []byte(publicPEM(r.t, key))
+	noError(r.t, os.MkdirAll("keys", 0o700))
+	files := []keyFile{{"keys/jwt-private-key.pem", private, 0o600}, {"keys/jwt-public-key.pem", public, 0o644}}
+	noError(r.t, installKeyFiles(files, true))
+}
+
+func TestGenerateKeys(t *testing.T) {
+	r := newAuthRun(t)
+	out := r.must("generate-keys")
+	if !strings.Contains(out, "keys/jwt-private-key.pem") || !strings.Contains(out, "keys/jwt-public-key.pem") {
+		t.Errorf("got %q; want both paths", out)
+	}
+	for name, want := range map[string]fs.FileMode{"jwt-private-key.pem": 0o600, "jwt-public-key.pem": 0o644} {
+		info, err := os.Stat(filepath.Join("keys", name))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: got %v, %v; want mode %v", name, info, err, want)
+		}
+	}
+	private := must(readPrivateKey("keys/jwt-private-key.pem"))(t)
+	public := must(readPublicKey("keys/jwt-public-key.pem"))(t)
+	if !private.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(public) {
+		t.Error("the two files do not belong together")
+	}
+	assertFiles(t, "keys", "jwt-private-key.pem", "jwt-public-key.pem")
+}
+
+// assertFiles fails unless the directory contains exactly these files.
+func assertFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	var got []string
+	for _, e := range must(os.ReadDir(dir))(t) {
+		got = append(got, e.Name())
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%s holds %q; want %q", dir, got, want)
+	}
+}
+
+func TestGenerateKeysNeverOverwrites(t *testing.T) {
+	r := newAuthRun(t)
+	r.fakeKeys(authKeys().rsa)
+	before, _ := os.ReadFile("keys/jwt-private-key.pem")
+	r.fails(false, "--force", "generate-keys")
+	os.Remove("keys/jwt-public-key.pem")
+	r.fails(false, "keys/jwt-private-key.pem", "generate-keys")
+	if now, _ := os.ReadFile("keys/jwt-private-key.pem"); !bytes.Equal(before, now) {
+		t.Error("the private key was replaced without --force")
+	}
+	assertFiles(t, "keys", "jwt-private-key.pem")
+	r.must("generate-keys", "--force")
+	if now, _ := os.ReadFile("keys/jwt-private-key.pem"); bytes.Equal(before, now) {
+		t.Error("--force left the private key as it was")
+	}
+	assertFiles(t, "keys", "jwt-private-key.pem", "jwt-public-key.pem")
+}
+
+// TestGenerateKeysReplacesOnlyFiles checks that --force replaces no link, pipe or device.
+func TestGenerateKeysReplacesOnlyFiles(t *testing.T) {
+	eachIrregularFile(t, "key.pem", func(t *testing.T, path string) error {
+		err := installKeyFiles([]keyFile{{path, []byte("new"), 0o600}}, true)
+		assertFiles(t, filepath.Dir(path), "key.pem")
+		return err
+	})
+}
+
+func TestInstallKeyFilesAllOrNothing(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(name, text string) {
+		noError(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	files := []keyFile{{"a", []byte("new a"), 0o600}, {"b", []byte("new b"), 0o644}}
+
+	// The second file was created meanwhile, so the first must be removed.
+	write("b", "old b")
+	if err := installKeyFiles(files, false); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("got %v; want fs.ErrExist", err)
+	}
+	assertFiles(t, ".", "b")
+
+	// A directory cannot be replaced, so the old first file must be restored.
+	os.Remove("b")
+	os.Mkdir("b", 0o700)
+	write("a", "old a")
+	if err := installKeyFiles(files, true); err == nil {
+		t.Error("got no error; want one about b")
+	}
+	if got, _ := os.ReadFile("a"); string(got) != "old a" {
+		t.Errorf("a: got %q; want the old one", got)
+	}
+	assertFiles(t, ".", "a", "b")
+
+	os.Remove("b")
+	if err := installKeyFiles(files, true); err != nil {
+		t.Errorf("got %v; want success", err)
+	}
+	if got, _ := os.ReadFile("a"); string(got) != "new a" {
+		t.Errorf("a: got %q; want the new one", got)
+	}
+	assertFiles(t, ".", "a", "b")
+}
+
+func TestGenerateToken(t *testing.T) {
+	r := newAuthRun(t)
+	r.fakeKeys(authKeys().rsa)
+	token := strings.TrimSpace(r.must("generate-token", "--permissions", "tasks:read, dlq:*,tasks:read",
+		"--role", "task-submitter", "--subject", "ci", "--expiry-hours", "2"))
+	part := strings.Split(token, ".")[1]
+	raw := must(base64.RawURLEncoding.DecodeString(part))(t)
+	var got map[string]any
+	noError(t, json.Unmarshal(raw, &got))
+	want := map[string]any{
+		"iss": "stepwell", "aud": "stepwell-api", "sub": "ci", "iat": 1767268800.0, "nbf": 1767268800.0,
+		"exp": 1767276000.0, "permissions": []any{"tasks:create", "tasks:read", "tasks:list", "dlq:*"},
+	}
+	if g, w := mustJSON(t, got), mustJSON(t, want); g != w {
+		t.Errorf("claims: got %s; want %s", g, w)
+	}
+
+	out := r.must("validate-token", "--token", token)
+	for _, want := range []string{
+		"subject      ci\n", "issuer       stepwell\n", "audience     stepwell-api\n",
+		"issued at    2026-01-01T12:00:00.000000Z\n", "expires at   2026-01-01T14:00:00.000000Z\n",
+		"permissions  tasks:create, tasks:read, tasks:list, dlq:*\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got %q; want a line %q", out, want)
+		}
+	}
+}
+
+func TestGenerateTokenDefaultsFromEnvironment(t *testing.T) {
+	r := newAuthRun(t)
+	r.fakeKeys(authKeys().rsa)
+	noError(t, os.Rename("keys", "elsewhere"))
+	r.env = map[string]string{
+		"STEPWELL_JWT_PRIVATE_KEY_PATH":                             "elsewhere/jwt-private-key.pem",
+		"STEPWELL_JWT_PUBLIC_KEY_PATH":                              "elsewhere/jwt-public-key.pem",
+		"STEPWELL_ORCHESTRATION__WEB__AUTH__JWT_ISSUER":             "me",
+		"STEPWELL_ORCHESTRATION__WEB__AUTH__JWT_AUDIENCE":           "you",
+		"STEPWELL_ORCHESTRATION__WEB__AUTH__JWT_TOKEN_EXPIRY_HOURS": "3",
+	}
+	var made struct {
+		Token     string `json:"token"`
+		ExpiresAt string `json:"expires_at"`
+	}
+	out := r.must("generate-token", "--role", "full-access", "-o", "json")
+	noError(t, json.Unmarshal([]byte(out), &made))
+	if want := "2026-01-01T15:00:00.000000Z"; made.ExpiresAt != want {
+		t.Errorf("expires_at: got %s; want %s", made.ExpiresAt, want)
+	}
+	r.env["STEPWELL_AUTH_TOKEN"] = made.Token
+	var shown struct {
+		Valid       bool     `json:"valid"`
+		Issuer      string   `json:"issuer"`
+		Audience    []string `json:"audience"`
+		Permissions []string `json:"permissions"`
+	}
+	noError(t, json.Unmarshal([]byte(r.must("validate-token", "-o", "json")), &shown))
+	if !shown.Valid || shown.Issuer != "me" || shown.Audience[0] != "you" || len(shown.Permissions) != 6 {
+		t.Errorf("got %+v; want a valid one from me for you with six permissions", shown)
+	}
+}
+
+func TestGenerateTokenRefuses(t *testing.T) {
+	r := newAuthRun(t)
+	r.fakeKeys(authKeys().rsa)
+	r.fails(true, "--permissions or --role", "generate-token")
+	r.fails(true, "--permissions or --role", "generate-token", "--permissions", " , ")
+	r.fails(true, "unknown permissions: tasks:destroy, *", "generate-token", "--permissions", "tasks:destroy,tasks:read,*")
+	r.fails(true, `unknown role "root"`, "generate-token", "--role", "root")
+	r.fails(true, "--expiry-hours", "generate-token", "--role", "ops-admin", "--expiry-hours", "0")
+	r.fails(true, "--expiry-hours", "generate-token", "--role", "ops-admin", "--expiry-hours", "999999")
+	r.fails(true, "expiry-hours", "generate-token", "--role", "ops-admin", "--expiry-hours", "soon")
+	r.fails(true, "must not be empty", "generate-token", "--role", "ops-admin", "--issuer", "")
+	r.fails(true, "nonsense", "generate-token", "--nonsense")
+	r.fails(true, `unexpected argument "more"`, "generate-token", "--role", "ops-admin", "more")
+	r.fails(true, "-o must be", "generate-token", "--role", "ops-admin", "-o", "yaml")
+	r.fails(false, "absent.pem", "generate-token", "--role", "ops-admin", "--private-key", "absent.pem")
+	r.fails(false, "want an unencrypted PRIVATE KEY",
+		"generate-token", "--role", "ops-admin", "--private-key", "keys/jwt-public-key.pem")
+
+	stdout, stderr, err := r.run("generate-token", "--permissions", "tasks:destroy", "--allow-unknown")
+	if err != nil || stdout == "" || !strings.Contains(stderr, "unknown permissions: tasks:destroy") {
+		t.Errorf("--allow-unknown: got %v, stderr %q; want a token and a warning", err, stderr)
+	}
+	_, stderr, err = r.run("generate-token", "--role", "ops-admin", "--expiry-hours", "48")
+	if err != nil || !strings.Contains(stderr, "24 hours") {
+		t.Errorf("48 hours: got %v, stderr %q; want a token and a warning", err, stderr)
+	}
+}
+
+func TestValidateTokenTellsWhyNot(t *testing.T) {
+	r := newAuthRun(t)
+	r.fakeKeys(authKeys().rsa)
+	token := strings.TrimSpace(r.must("generate-token", "--role", "ops-admin"))
+	r.fails(true, "--token is needed", "validate-token")
+	r.fails(false, "(malformed): it does not have three parts", "validate-token", "--token", "abc")
+	r.fails(false, "(invalid): its issuer", "validate-token", "--token", token, "--issuer", "other")
+	r.fails(false, "(invalid): it is not for the expected audience",
+		"validate-token", "--token", token, "--audience", "other")
+	r.fails(false, "absent.pem", "validate-token", "--token", token, "--public-key", "absent.pem")
+	r.fails(false, "it contains a private key",
+		"validate-token", "--token", token, "--public-key", "keys/jwt-private-key.pem")
+	r.at = authTestNow.add(-2 * time.Minute)
+	r.fails(false, "(invalid): it is not valid yet", "validate-token", "--token", token)
+	r.at = authTestNow.add(24*time.Hour + 61*time.Second)
+	r.fails(false, "(expired): it has expired", "validate-token", "--token", token)
+	r.at = authTestNow.add(24*time.Hour + 59*time.Second)
+	r.must("validate-token", "--token", token)
+	r.fakeKeys(authKeys().rsa2)
+	r.fails(false, "(invalid): its signature does not match", "validate-token", "--token", token)
+
+	r.at = authTestNow
+	token, _, _ = r.run("generate-token", "--permissions", "a\x1bb", "--allow-unknown")
+	token = strings.TrimSpace(token)
+	r.fails(false, `unknown permissions: "a\x1bb"`, "validate-token", "--token", token)
+	if out := r.must("validate-token", "--token", token, "--allow-unknown"); strings.Contains(out, "\x1b") {
+		t.Errorf("got %q; want no escape character in it", out)
+	}
+}
+
+// TestTokenErrorsKeepSecrets checks every way in which validate-token fails.
+func TestTokenErrorsKeepSecrets(t *testing.T) {
+	r := newAuthRun(t)
+	r.fakeKeys(authKeys().rsa)
+	token := strings.TrimSpace(r.must("generate-token", "--role", "ops-admin", "--subject", "marker-of-the-subject"))
+	private, _ := os.ReadFile("keys/jwt-private-key.pem")
+	broken := strings.Replace(string(private), "\n", "\nAAAA", 1)
+	noError(t, os.WriteFile("broken.pem", []byte(broken), 0o600))
+	block, _ := pem.Decode(private)
+	if block == nil {
+		t.Fatal("the private key is no PEM")
+	}
+	secrets := append(strings.Split(token, "."), strings.Split(string(private), "\n")[1], "marker-of-the-subject")
+	for _, args := range [][]string{
+		{"validate-token", "--token", token, "--issuer", "x"},
+		{"validate-token", "--token", token + "A"},
+		{"validate-token", "--token", token + ".x"},
+		{"validate-token", "--token", token, "--public-key", "broken.pem"},
+		{"generate-token", "--role", "ops-admin", "--private-key", "broken.pem"},
+	} {
+		_, stderr, err := r.run(args...)
+		if err == nil {
+			t.Errorf("auth %s: got success; want an error", args[0])
+			continue
+		}
+		for _, s := range secrets {
+			if strings.Contains(err.Error()+stderr, s) {
+				t.Errorf("auth %s: the error holds a secret: %v", args[0], err)
+			}
+		}
+	}
+}
+
+func TestShowPermissions(t *testing.T) {
+	r := newAuthRun(t)
+	out := r.must("show-permissions")
+	for _, want := range append(permissionNames[:], "tasks:*", "ops-admin", "POST /v1/tasks\n",
+		"GET /v1/templates (or templates:read)") {
+		if !strings.Contains(out, want) {
+			t.Errorf("got no %q in %s", want, out)
+		}
+	}
+	var shown struct {
+		Permissions []struct {
+			Permission, Resource string
+			Routes               []string
+		}
+		Wildcards []string
+		Roles     map[string][]string
+	}
+	noError(t, json.Unmarshal([]byte(r.must("show-permissions", "-o", "json")), &shown))
+	if len(shown.Permissions) != 17 || len(shown.Wildcards) != 6 || len(shown.Roles) != 5 {
+		t.Errorf("got %d permissions, %d wildcards, %d roles; want 17, 6, 5",
+			len(shown.Permissions), len(shown.Wildcards), len(shown.Roles))
+	}
+	asked := 0
+	for _, p := range shown.Permissions {
+		asked += len(p.Routes)
+		if p.Routes == nil || !strings.HasPrefix(p.Permission, p.Resource+":") {
+			t.Errorf("got %+v; want a list of routes, and the resource it begins with", p)
+		}
+	}
+	want := 1 // the context wherever it appears
+	for _, table := range allRoutes() {
+		for _, row := range table.routes {
+			want += len(row.permissions)
+		}
+	}
+	if asked != want {
+		t.Errorf("got %d routes; want the %d that the tables have", asked, want)
+	}
+}
+
+func TestAuthUsage(t *testing.T) {
+	r := newAuthRun(t)
+	r.fails(true, "missing command")
+	r.fails(true, `unknown command "keys"`, "keys")
+	usage := r.must("--help")
+	for _, verb := range []string{"generate-keys", "generate-token", "validate-token", "show-permissions"} {
+		if out := r.must(verb, "--help"); !strings.Contains(out, "stepwell auth "+verb) || !strings.Contains(out, "-o ") {
+			t.Errorf("%s --help: got %q; want its flags", verb, out)
+		}
+		if !strings.Contains(usage, "  "+verb) {
+			t.Errorf("the usage does not name %s", verb)
+		}
+	}
+	r.fails(true, "--key-size", "generate-keys", "--key-size", "1024")
+	r.fails(true, "--key-size", "generate-keys", "--key-size", "100000")
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestConsoleFacts checks what the page says about the service.
+func TestConsoleFacts(t *testing.T) {
+	cfg := defaultConfig()
+	cfg.Fixture.Enabled = true
+	page := string(newConsoleSite(cfg, &authConfig{Enabled: true, APIKeyHeader: `X-"Key`}).pageAt("/console").html)
+	for _, want := range []string{`data-fixture="true"`, `data-auth="true"`, `data-key-header="X-&#34;Key"`, `data-version="` + version + `"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("got no %s in the page", want)
+		}
+	}
+	if strings.Contains(page, "<!--") || strings.Contains(page, "FILES") || strings.Contains(page, "CONSOLE") {
+		t.Errorf("got a place that was not filled in:\n%s", page)
+	}
+}
+
+// TestConsoleIsWhole checks that the files together are small, import only each other, and have
+// neither inline code nor anything from elsewhere.
+func TestConsoleIsWhole(t *testing.T) {
+	site := newConsoleSite(defaultConfig(), &authConfig{})
+	size, plain := 0, 0
+	texts := maps.Clone(site.files)
+	texts["index.html"] = []byte(site.page)
+	for name, text := range texts {
+		size, plain = size+compressedSize(text), plain+len(text)
+		for _, found := range regexp.MustCompile(`https?://[^"'\s)]+`).FindAllString(string(text), -1) {
+			if found != "http://www.w3.org/2000/svg" && !strings.HasPrefix(found, "http://127.0.0.1") {
+				t.Errorf("%s: got %s; want nothing from elsewhere", name, found)
+			}
+		}
+		for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "style: \""} {
+			if strings.Contains(string(text), bad) {
+				t.Errorf("%s: got %s; the policy forbids it", name, bad)
+			}
+		}
+		for line := range strings.Lines(string(text)) {
+			for _, m := range consoleImports.FindAllStringSubmatch(line, -1) {
+				if site.files[m[1]] == nil {
+					t.Errorf("%s: imports %s, which does not exist", name, m[1])
+				}
+			}
+		}
+	}
+	if size > 95_000 || plain > 232_000 {
+		t.Errorf("a browser loads %d bytes, %d uncompressed; want 95,000 and 232,000 at most", size, plain)
+	}
+	first := 0
+	for _, name := range []string{"index.html", "begin.js", "main.js", "api.js", "ui.js", "tasks.js"} {
+		first += compressedSize(texts[name])
+	}
+	if first > 40_000 {
+		t.Errorf("a browser loads %d bytes for the page of the tasks; want 40,000 at most", first)
+	}
+	t.Logf("%d bytes, compressed; %d plain; %d for the page of the tasks", size, plain, first)
+}
+
+// consolePaths are the paths that the bar of the console leads to.
+var consolePaths = map[string]bool{"/console": true, "/console/": true, "/console/tasks": true, "/console/templates": true,
+	"/console/dlq": true, "/console/analytics": true, "/console/fixture": true, "/console/start": true, "/api-docs/ui": true}
+
+var consoleLinks = regexp.MustCompile(`(?:src|href)="([^"#]+)"`)
+
+// TestConsolePages checks that the page is the same at every path, that its files are found from
+// there, also below the prefix of a proxy, and that browsers keep these files.
+func TestConsolePages(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, serviceTest{})
+	for _, path := range []string{
+		"/console", "/console/", "/console/tasks", "/console/tasks?status=error", "/console/tasks/x",
+		"/console/templates/a/b/1.0.0", "/console/templates/a%2Fb/c/1.0.0", "/console/nowhere",
+	} {
+		a := s.do("GET", path, "").want(200)
+		policy := a.header.Get("Content-Security-Policy")
+		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'; style-src 'sha256-") ||
+			strings.Contains(policy, "unsafe") || a.header.Get("Cache-Control") != "no-cache" {
+			t.Errorf("%s: got headers %v; want a strict policy and no-cache", path, a.header)
+		}
+		files := 0
+		for _, link := range consoleLinks.FindAllStringSubmatch(string(a.body), -1) {
+			if strings.HasPrefix(link[1], "data:") {
+				continue
+			}
+			page, _ := url.Parse("http://proxy.example/flows" + path)
+			target, _ := page.Parse(link[1])
+			file, below := strings.CutPrefix(target.Path, "/flows/console/web/")
+			if !below {
+				if !consolePaths[strings.TrimPrefix(target.Path, "/flows")] {
+					t.Errorf("%s: the link %s leads to %s", path, link[1], target)
+				}
+				continue
+			}
+			files++
+			got := s.do("GET", "/console/web/"+file, "").want(200)
+			if !strings.Contains(got.header.Get("Cache-Control"), "immutable") {
+				t.Errorf("%s: got Cache-Control %q", file, got.header.Get("Cache-Control"))
+			}
+		}
+		if files != 1 {
+			t.Errorf("%s: got %d links to files; want the script that loads the others", path, files)
+		}
+	}
+}
+
+// TestConsoleFiles checks the type of files, and that a path of another build is not kept.
+func TestConsoleFiles(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, serviceTest{})
+	a := s.do("GET", "/console/web/old/main.js", "").want(200)
+	if a.header.Get("Content-Type") != "text/javascript; charset=utf-8" || a.header.Get("Cache-Control") != "no-cache" ||
+		a.header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("got headers %v; want a script, not kept", a.header)
+	}
+	for _, name := range []string{"index.html", "console.css", "none.js", "..%2Findex.html"} {
+		s.do("GET", "/console/web/old/"+name, "").want(404)
+	}
+}
+
+var consoleImports = regexp.MustCompile(`(?:from|import\() ?"\./([^"]+)"`)
+
+// compressedSize returns how many bytes a browser loads for a text.
+func compressedSize(text []byte) int {
+	var b bytes.Buffer
+	w := newGzipWriter()
+	w.Reset(&b)
+	w.Write(text)
+	w.Close()
+	return b.Len()
+}
+
+// TestConsoleOff switches the console off: browsers are led to the documentation.
+func TestConsoleOff(t *testing.T) {
+	t.Parallel()
+	for enabled, want := range map[bool]string{true: "/console", false: "/api-docs/ui"} {
+		s := newTestServer(t, serviceTest{config: func(c *Config) { c.Console.Enabled = enabled }})
+		r, _ := http.NewRequest("GET", s.url+"/", nil)
+		r.Header.Set("Accept", "text/html")
+		resp := must(http.DefaultTransport.RoundTrip(r))(t)
+		resp.Body.Close()
+		if resp.StatusCode != 302 || resp.Header.Get("Location") != want {
+			t.Errorf("console.enabled = %v: got %d to %s; want 302 to %s", enabled, resp.StatusCode, resp.Header.Get("Location"), want)
+		}
+		links := s.do("GET", "/", "").want(200).get("links").(map[string]any)
+		if _, linked := links["console"]; linked != enabled {
+			t.Errorf("console.enabled = %v: got links %v", enabled, links)
+		}
+		status := map[bool]int{true: 200, false: 404}[enabled]
+		s.do("GET", "/console/tasks", "").want(status)
+		s.do("GET", "/console", "").want(status)
+	}
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// claim sends a claim and returns the steps it got.
+func (s *testServer) claim(body string) []claimed {
+	s.t.Helper()
+	var got []claimed
+	noError(s.t, json.Unmarshal(s.do("POST", "/v1/steps/claim", body).want(200).body, &got))
+	return got
+}
+
+// awaitClaimers returns once n claimers wait.
+func (s *testServer) awaitClaimers(n int) {
+	s.t.Helper()
+	eventually(s.t.(*testing.T), fmt.Sprintf("%d claimers to wait", n), func() bool {
+		s.svc.store.mu.Lock()
+		defer s.svc.store.mu.Unlock()
+		return len(s.svc.engine.outside.claimers) == n
+	})
+}
+
+func (s *testServer) claimers() []*claimer {
+	s.svc.store.mu.Lock()
+	defer s.svc.store.mu.Unlock()
+	return slices.Clone(s.svc.engine.outside.claimers)
+}
+
+func newClaimServer(t *testing.T, o serviceTest) *testServer {
+	t.Helper()
+	if o.clock == nil {
+		o.clock = newVirtualClock(testStart)
+	}
+	o.extra = append(o.extra, claimTemplates...)
+	return newTestServer(t, o)
+}
+
+const (
+	anyOne   = `{"callables":["*"],"worker_id":"w1"}`
+	anyTen   = `{"callables":["*"],"limit":10}`
+	createOn = `{"namespace":"t","name":%q,"context":{"n":7}}`
+)
+
+// TestClaimOrder expects steps in the order of priority, then of the age of their
+// tasks.
+func TestClaimOrder(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	var ids []string
+	for _, priority := range []int{0, 5, 0, -3, 5} {
+		ids = append(ids, s.create(fmt.Sprintf(`{"namespace":"t","name":"pair","priority":%d}`, priority)))
+	}
+	var got []string
+	for _, c := range append(s.claim(`{"callables":["*"],"limit":4}`), s.claim(anyTen)...) {
+		got = append(got, fmt.Sprintf("%d%s", slices.Index(ids, c.Task.TaskUUID), c.Step.Name))
+	}
+	if want := "1a 1b 4a 4b 0a 0b 2a 2b 3a 3b"; strings.Join(got, " ") != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+// TestClaimPatterns claims steps by callable and namespace.
+func TestClaimPatterns(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]int{
+		`{"callables":["Shop::Pack"],"limit":9}`:                            1,
+		`{"callables":["Shop::*"],"limit":9}`:                               2,
+		`{"callables":["Shop::Send","Shop::Pack"],"limit":9}`:               2,
+		`{"callables":["*"]}`:                                               1,
+		`{"callables":["Shop::"],"limit":9}`:                                0,
+		`{"callables":["builtin:*"],"limit":9}`:                             0,
+		`{"callables":["*"],"namespaces":["other"],"limit":9}`:              0,
+		`{"callables":["*"],"namespaces":["other","t"],"limit":9}`:          2,
+		`{"callables":["*"],"namespaces":null,"limit":null,"worker_id":""}`: -422,
+	} {
+		t.Run(body, func(t *testing.T) {
+			s := newClaimServer(t, serviceTest{})
+			s.create(fmt.Sprintf(createOn, "pair"))
+			if want < 0 {
+				s.do("POST", "/v1/steps/claim", body).want(-want)
+				return
+			}
+			if got := s.claim(body); len(got) != want {
+				t.Errorf("claimed %d steps; want %d", len(got), want)
+			}
+		})
+	}
+}
+
+// TestClaimInBlockedTask expects no steps from a blocked task until it is
+// unblocked.
+func TestClaimInBlockedTask(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	s.create(fmt.Sprintf(createOn, "pair"))
+	a := s.claimOne(`{"callables":["Shop::Pack"]}`)
+	s.answer(a, "fail", `,"error":{"message":"no","retryable":false}`).want(200)
+	if got := s.state(a.Task.TaskUUID); got != "blocked_by_failures: error enqueued" {
+		t.Fatal(got)
+	}
+	if got := s.do("GET", "/v1/steps", "").want(200); string(got.body) != "[]\n" {
+		t.Errorf("listed %s", got.body)
+	}
+	got := make(chan []claimed)
+	go func() { got <- s.claim(`{"callables":["Shop::Send"],"wait_seconds":60}`) }()
+	s.awaitClaimers(1)
+	s.patch(a, `{"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`)
+	b, ok := receiveWithin(got, patience)
+	if !ok || len(b) != 1 || b[0].Step.Name != "b" {
+		t.Errorf("claimed %+v once the task went on", b)
+	}
+}
+
+// TestLongPollEnds checks that a wait ends at its limit and when the client disconnects.
+func TestLongPollEnds(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	s := newClaimServer(t, serviceTest{})
+	if got := s.claim(`{"callables":["*"],"wait_seconds":1}`); len(got) != 0 {
+		t.Errorf("claimed %+v", got)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan claimResult, 1)
+	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, wait: time.Hour, worker: "w"}
+	go func() { done <- s.svc.engine.claim(ctx, q) }()
+	s.awaitClaimers(1)
+	leave()
+	<-done
+	s.awaitClaimers(0)
+	id := s.create(fmt.Sprintf(createOn, "one"))
+	if got := s.state(id); got != "steps_in_process: enqueued" {
+		t.Errorf("a client that went away was given a step: %s", got)
+	}
+}
+
+// TestUnclaimOfADroppedTask undoes a claim of two steps after the task of one was
+// dropped.
+func TestUnclaimOfADroppedTask(t *testing.T) {
+	s := newClaimServer(t, serviceTest{config: retaining(1), extra: storyTemplates})
+	gone, left := s.create(fmt.Sprintf(createOn, "one")), s.create(fmt.Sprintf(createOn, "one"))
+	q := &claimRequest{callables: []string{"*"}, limit: 2, lease: time.Minute, worker: "w"}
+	got := s.svc.engine.claim(context.Background(), q)
+	if len(got.steps) != 2 {
+		t.Fatalf("claimed %d steps; want 2", len(got.steps))
+	}
+	s.do("DELETE", "/v1/tasks/"+gone, "").want(200)
+	mustCreate(t, s.svc, "noop")
+	s.do("GET", "/v1/tasks/"+gone, "").want(404)
+	s.svc.engine.unclaim(got.steps)
+	if got := s.state(left); got != "steps_in_process: enqueued" {
+		t.Errorf("the other task is %s", got)
+	}
+}
+
+// TestUnclaim expects a step claimed by a client that disconnected to go to the
+// next claimer, as the same attempt.
+func TestUnclaim(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	id := s.create(fmt.Sprintf(createOn, "one"))
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}
+	if got, err := s.svc.outside.claim(ctx, q); err == nil {
+		t.Errorf("claimed %+v for nobody", got)
+	}
+	if got := s.state(id); got != "steps_in_process: enqueued" {
+		t.Fatal(got)
+	}
+	c := s.claimOne(anyOne)
+	if c.Step.Attempt != 1 {
+		t.Errorf("claimed attempt %d; want 1", c.Step.Attempt)
+	}
+	if got := s.auditOf(c); got != "" {
+		t.Errorf("got the audit %q; want none", got)
+	}
+}
+
+// TestLongPoll checks that waiting claimers are served in turn while there are steps for them.
+func TestLongPoll(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	got := make(chan int, 8)
+	wait := func(n int, callable string) {
+		before := len(s.claimers())
+		go func() {
+			if len(s.claim(fmt.Sprintf(`{"callables":[%q],"wait_seconds":60}`, callable))) == 1 {
+				got <- n
+			} else {
+				got <- -n
+			}
+		}()
+		s.awaitClaimers(before + 1)
+	}
+	next := func(want int) {
+		t.Helper()
+		if n, ok := receiveWithin(got, patience); !ok || n != want {
+			t.Errorf("served %d; want %d", n, want)
+		}
+	}
+	wait(1, "Nothing")
+	wait(2, "Shop::Pack")
+	wait(3, "Shop::*")
+	wait(4, "Shop::Send")
+	s.create(fmt.Sprintf(createOn, "one"))
+	next(2)
+	s.create(fmt.Sprintf(createOn, "pair"))
+	first, second := <-got, <-got
+	if first+second != 7 {
+		t.Errorf("served %d and %d; want 3 and 4", first, second)
+	}
+	if left := s.claimers(); len(left) != 1 {
+		t.Errorf("%d claimers wait; want the one without a matching step", len(left))
+	}
+	wait(5, "Nothing")
+	s.svc.finish(context.Background())
+	if n, m := <-got, <-got; n+m != -6 {
+		t.Errorf("got %d and %d as the service stops; want both waits to end without a step", n, m)
+	}
+	s.do("POST", "/v1/steps/claim", anyOne).want(503)
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+// TestTagsDifferByRights checks that nobody is told that they have what they may not see.
+func TestTagsDifferByRights(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: apiTemplates})
+	task := createWith(t, s, `{"a":1}`)
+	a := newOrchestrationAPI(s, nil)
+	seen := map[string]string{}
+	for _, p := range [][]permission{
+		{}, {permTasksContextRead}, {permStepsRead}, {permTasksContextRead, permStepsRead},
+	} {
+		sc := &securityContext{method: authByAPIKey}
+		for _, one := range p {
+			sc.permissions |= 1 << one
+		}
+		tag := a.taskTag(task, hiddenFrom(withSecurity(t.Context(), sc)), 0)
+		if other, twice := seen[tag]; twice {
+			t.Errorf("got the tag %s for %v and for %s", tag, p, other)
+		}
+		seen[tag] = fmt.Sprint(p)
+	}
+}
+
+// TestTagsFollowTheClock checks that the tag of a task changes when a retry becomes due, even
+// before that is recorded.
+func TestTagsFollowTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestService(t, serviceTest{extra: []string{testTemplate("fails", stepSpec{name: "a", callable: "Outside"})}})
+		v := mustCreate(t, s, "fails")
+		failed, _ := must2(s.operator.act(t.Context(), v.id, v.stepID(0), &stepRequest{
+			action: actionFail, by: "x", reason: "y", err: &stepError{message: "no", errorType: "e", retryable: true},
+		}))(t)
+		a := newOrchestrationAPI(s, nil)
+		due := failed.steps[0].retryAt
+		if due == 0 {
+			t.Fatal("got no retry; want one")
+		}
+		if before, after := a.taskTag(failed, "", due-1), a.taskTag(failed, "", due); before == after {
+			t.Errorf("got %s before and after the retry is due", before)
+		}
+	})
+}

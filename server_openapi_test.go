@@ -1,0 +1,460 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"stepwell/e2e/wire"
+	"strings"
+	"testing"
+)
+
+func TestOpenAPIDocumentsAreWhole(t *testing.T) {
+	t.Parallel()
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		components := doc["components"].(map[string]any)
+		used := map[string]bool{}
+		openAPIReferences(doc, func(ref string) {
+			used[ref] = true
+			if _, ok := openAPIResolve(doc, ref); !ok {
+				t.Errorf("got no %s; want one", ref)
+			}
+		})
+		for kind, entries := range components {
+			for name := range entries.(map[string]any) {
+				if ref := "#/components/" + kind + "/" + name; !used[ref] && kind != "securitySchemes" {
+					t.Errorf("got %s, which nothing refers to", ref)
+				}
+			}
+		}
+		if got, _ := wire.LookUp(doc, "components.securitySchemes.api_key_auth.name"); got != "X-Key" {
+			t.Errorf("api key header: got %v; want X-Key", got)
+		}
+		if got, _ := wire.LookUp(doc, "info.version"); got != version {
+			t.Errorf("version: got %v; want %s", got, version)
+		}
+	})
+}
+
+// TestOpenAPIOrder checks that a document lists its tags and paths in the order of use.
+func TestOpenAPIOrder(t *testing.T) {
+	t.Parallel()
+	for surface, want := range map[string]struct{ tags, paths string }{
+		"orchestration": {
+			"Tasks Steps Templates DLQ Analytics Health Configuration Documentation",
+			"/v1/tasks /v1/tasks/{task_uuid} /v1/tasks/{task_uuid}/explain /v1/tasks/{task_uuid}/summary ",
+		},
+		"worker": {"Templates Health Configuration Documentation", "/v1/templates "},
+		"mount":  {"Tasks Steps Handlers Analytics Health Documentation", "/tasks /tasks/{id} /tasks/{id}/explain "},
+	} {
+		text := must(openAPIForSurface("X-Key", nil, surface))(t)
+		var doc struct {
+			Tags  []struct{ Name string }
+			Paths json.RawMessage
+		}
+		noError(t, json.Unmarshal(text, &doc))
+		var tags []string
+		for _, tag := range doc.Tags {
+			tags = append(tags, tag.Name)
+		}
+		if got := strings.Join(tags, " "); got != want.tags {
+			t.Errorf("%s: got tags %s; want %s", surface, got, want.tags)
+		}
+		var paths []string
+		eachMember(doc.Paths, func(path string, _ []byte) bool { paths = append(paths, path); return true })
+		if got := strings.Join(paths, " "); !strings.Contains(got+" ", want.paths) {
+			t.Errorf("%s: got paths %s; want %s among them", surface, got, want.paths)
+		}
+	}
+}
+
+// TestMountDocumentHasNoVersions checks that the mount point's document names no path under /v1.
+func TestMountDocumentHasNoVersions(t *testing.T) {
+	t.Parallel()
+	doc := must(wire.Decode(must(openAPIForSurface("X-Key", nil, "mount"))(t)))(t)
+	for _, part := range doc.(map[string]any) {
+		if text := wire.Text(part); strings.Contains(text, "/v1") {
+			t.Errorf("got %.200s; want no /v1", text[max(strings.Index(text, "/v1")-100, 0):])
+		}
+	}
+}
+
+// openAPIResolve resolves a reference in doc.
+func openAPIResolve(doc map[string]any, ref string) (any, bool) {
+	v, ok := any(doc), strings.HasPrefix(ref, "#/")
+	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+		object, _ := v.(map[string]any)
+		if v, ok = object[name]; !ok {
+			return nil, false
+		}
+	}
+	return v, ok
+}
+
+// TestConfigSchemas compares the sections of the configuration in openapi.json with the table of keys.
+func TestConfigSchemas(t *testing.T) {
+	doc := must(wire.Decode(openAPIFile))(t).(map[string]any)
+	for name, schema := range configSchemas() {
+		got := openAPIFollow(doc, map[string]any{"$ref": "#/components/schemas/" + name})
+		delete(got, "description")
+		if got, want := must(json.Marshal(got))(t), must(json.Marshal(schema))(t); !bytes.Equal(got, want) {
+			t.Errorf("%s: got %s; want %s", name, got, want)
+		}
+	}
+}
+
+// configSchemas returns the schemas that the table of keys stands for: one for all sections, one for
+// those that the worker shows, one for each section, and one for the authentication that three of
+// them have.
+func configSchemas() map[string]any {
+	schemas := map[string]any{}
+	all := configSchemaOf(schemas, "Configuration")
+	for i := range configKeys {
+		section, parts := all, strings.Split(configKeys[i].path, ".")
+		for j, part := range parts[:len(parts)-1] {
+			name := strings.ToUpper(part[:1]) + part[1:] + "Section"
+			if part == "web" && j > 0 {
+				name = "Role" + name
+			}
+			section["properties"].(map[string]any)[part] = map[string]any{"$ref": "#/components/schemas/" + name}
+			section = configSchemaOf(schemas, name)
+		}
+		section["properties"].(map[string]any)[parts[len(parts)-1]] = configKeys[i].schema()
+	}
+	shown := configSchemaOf(schemas, "WorkerConfiguration")["properties"].(map[string]any)
+	for _, name := range workerSections {
+		shown[name] = all["properties"].(map[string]any)[name]
+	}
+	for _, schema := range schemas {
+		s := schema.(map[string]any)
+		s["required"] = slices.Sorted(maps.Keys(s["properties"].(map[string]any)))
+	}
+	return schemas
+}
+
+// configSchemaOf returns the schema of a name, which it adds if there is none.
+func configSchemaOf(schemas map[string]any, name string) map[string]any {
+	if schemas[name] == nil {
+		schemas[name] = map[string]any{"type": "object", "properties": map[string]any{}}
+	}
+	return schemas[name].(map[string]any)
+}
+
+// schema returns the schema of a key's value, as it is shown.
+func (k *configKey) schema() map[string]any {
+	text := map[string]any{"type": "string"}
+	switch k.def.(type) {
+	case string:
+		if k.words != nil {
+			text["enum"] = k.words
+		}
+		return text
+	case bool:
+		return map[string]any{"type": "boolean"}
+	case int64:
+		return map[string]any{"type": "integer", "minimum": k.min, "maximum": k.max}
+	case []string:
+		return map[string]any{"type": "array", "items": text}
+	case map[string]string:
+		return map[string]any{"type": "object", "additionalProperties": text}
+	case headerTables:
+		table := map[string]any{"type": "object", "additionalProperties": text}
+		return map[string]any{"type": "object", "additionalProperties": map[string]any{"anyOf": []any{text, table}}}
+	}
+	name := map[reflect.Type]string{
+		reflect.TypeFor[[]apiKeyConfig](): "ApiKeySection", reflect.TypeFor[[]subscriberConfig](): "SubscriberSection",
+	}[reflect.TypeOf(k.def)]
+	return map[string]any{"type": "array", "items": map[string]any{"$ref": "#/components/schemas/" + name}}
+}
+
+// The OpenAPI documents follow their own rules, name every route with its
+// permission, and agree with the shapes that responses are checked against.
+
+// openAPIRoutes returns the operations that each surface's document must have, with
+// their permissions in the route tables.
+func openAPIRoutes() map[string]map[string]string {
+	routes := map[string]map[string]string{}
+	for _, table := range allRoutes() {
+		surface := table.surface
+		routes[surface] = map[string]string{}
+		for _, row := range table.routes {
+			pattern, permission := strings.NewReplacer("{$}", "", "...}", "}").Replace(row.pattern), ""
+			switch len(row.permissions) {
+			case 0:
+			case int(permissionCount):
+				permission = "*"
+			default:
+				permission = row.permissions[0].String()
+			}
+			routes[surface][pattern] = permission
+		}
+	}
+	routes["fixture"] = map[string]string{}
+	for _, row := range (&controlAPI{}).routes() {
+		routes["fixture"][row.pattern] = "*"
+	}
+	return routes
+}
+
+// eachOpenAPIOperation calls f for each operation, with "GET /path".
+func eachOpenAPIOperation(doc map[string]any, f func(route string, operation map[string]any)) {
+	for path, item := range doc["paths"].(map[string]any) {
+		for method, operation := range item.(map[string]any) {
+			f(strings.ToUpper(method)+" "+path, operation.(map[string]any))
+		}
+	}
+}
+
+func TestOpenAPIRoutesAndPermissions(t *testing.T) {
+	sequential(t)
+	t.Parallel()
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		got := map[string]string{}
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			permission, _ := operation["x-required-permission"].(string)
+			got[route] = permission
+			checkOpenAPIPermission(t, route, permission, operation)
+			_, refused := operation["responses"].(map[string]any)["421"]
+			if open := new(hostGuard).open(route); refused == open {
+				t.Errorf("%s: got a response 421: %v; want %v", route, refused, !open)
+			}
+		})
+		if !maps.Equal(got, openAPIRoutes()[surface]) {
+			t.Errorf("got routes %q; want %q", got, openAPIRoutes()[surface])
+		}
+	})
+}
+
+func checkOpenAPIPermission(t *testing.T, route, permission string, operation map[string]any) {
+	t.Helper()
+	security := wire.Text(operation["security"])
+	description, _ := operation["description"].(string)
+	_, marked := operation["x-surfaces"]
+	if permission == "" {
+		if security != "null" || strings.Contains(description, "Permission") || marked {
+			t.Errorf("%s: got security %s, marked %v, description %q; want a public operation",
+				route, security, marked, description)
+		}
+		return
+	}
+	if want := `[{"bearer_auth":[]},{"api_key_auth":[]}]`; security != want {
+		t.Errorf("%s: got security %s; want %s", route, security, want)
+	}
+	line := "**Required Permission:** `" + permission + "`"
+	if !slices.Contains(strings.Split(description, "\n"), line) {
+		t.Errorf("%s: got description %q; want the line %q", route, description, line)
+	}
+	for _, code := range []string{"401", "403", "500"} {
+		if _, ok := operation["responses"].(map[string]any)[code]; !ok {
+			t.Errorf("%s: got no response %s; want one", route, code)
+		}
+	}
+}
+
+// eachOpenAPIDocument runs f with the document of each surface.
+func eachOpenAPIDocument(t *testing.T, f func(t *testing.T, surface string, doc map[string]any)) {
+	t.Helper()
+	for surface := range openAPIRoutes() {
+		t.Run(surface, func(t *testing.T) {
+			text := must(openAPIForSurface("X-Key", nil, surface))(t)
+			doc := must(wire.Decode(text))(t)
+			f(t, surface, doc.(map[string]any))
+		})
+	}
+}
+
+// freeValues are the members whose values have no type that the program could know: what callers,
+// templates and handlers give, and two more.
+var freeValues = strings.Fields("context options metadata custom inputs config configuration result results payload " +
+	"data body cursor accumulated_results dependency_results default_context initialization composition " +
+	"task_handler schema result_schema input_schema config_schema" +
+	" order" + // conditions whose members depend on those of match
+	" tasks templates analytics subscribers requests") // records of a state document
+
+// TestOpenAPIValuesHaveTypes checks that generated clients get a type for every value but the free ones.
+func TestOpenAPIValuesHaveTypes(t *testing.T) {
+	t.Parallel()
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		eachSchema(doc, "", func(name string, schema map[string]any) {
+			if isFree(schema) && !slices.Contains(freeValues, name) {
+				t.Errorf("%s: got %s; want a type", name, wire.Text(schema))
+			}
+		})
+	})
+}
+
+// eachSchema calls f with every schema in v, and the name of the member that it describes.
+func eachSchema(v any, name string, f func(name string, schema map[string]any)) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			eachSchema(e, name, f)
+		}
+	case map[string]any:
+		for key, value := range v {
+			members, _ := value.(map[string]any)
+			switch key {
+			case "example", "examples", "default":
+				continue
+			case "schemas", "properties":
+				for member, schema := range members {
+					f(member, schema.(map[string]any))
+					eachSchema(schema, member, f)
+				}
+				continue
+			case "schema", "items", "additionalProperties":
+				if members != nil {
+					f(name, members)
+				}
+			}
+			eachSchema(value, name, f)
+		}
+	}
+}
+
+// isFree reports whether a schema allows any value, or any object.
+func isFree(schema map[string]any) bool {
+	for _, word := range strings.Fields("$ref const enum anyOf oneOf allOf properties items") {
+		if _, ok := schema[word]; ok {
+			return false
+		}
+	}
+	types := wire.Text(schema["type"])
+	_, typed := schema["additionalProperties"].(map[string]any)
+	return types == "null" || strings.Contains(types, "object") && !typed
+}
+
+// TestOpenAPINames checks the names of the schemas that generated clients of existing services know.
+func TestOpenAPINames(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{
+		"orchestration": `ApiError BottleneckAnalysis ConfigMetadata DetailedHealthChecks DetailedHealthResponse DlqEntry
+			DlqInvestigationQueueEntry DlqInvestigationUpdate DlqReason DlqResolutionStatus DlqStats HealthCheck HealthInfo
+			HealthResponse ManualCompletionData NamespaceSummary OrchestrationConfigResponse PaginationInfo
+			PerformanceMetrics ReadinessChecks ReadinessResponse ResourceUtilization SafeAuthConfig SafeMessagingConfig
+			SlowStepInfo SlowTaskInfo StalenessHealthStatus StalenessMonitoring StepAuditResponse StepDefinition
+			StepExecutionError StepExecutionMetadata StepExecutionResult StepManualAction StepReadinessStatus StepResponse
+			SystemHealthCounts TaskListResponse TaskRequest TaskResponse TemplateDetail TemplateListResponse
+			TemplateSummary UpdateInvestigationResponse`,
+		"worker": `ApiError BasicHealthResponse CacheStats DomainEventStats EventRouterStats HandlerMetadata
+			InProcessEventBusStats MetricValue MetricsResponse ResolvedTaskTemplate TaskTemplate TemplateResponse
+			TemplateValidationResponse WorkerConfigResponse WorkerSystemInfo`,
+		"mount": "TaskTemplate",
+	}
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+		for _, name := range strings.Fields(want[surface]) {
+			if schemas[name] == nil {
+				t.Errorf("%s: got no schema %s; want one", surface, name)
+			}
+		}
+	})
+}
+
+// TestDocumentTellsOfAuthentication checks that the page can learn whether callers need
+// credentials.
+func TestDocumentTellsOfAuthentication(t *testing.T) {
+	t.Parallel()
+	for _, enabled := range []bool{true, false} {
+		s := newTestServer(t, serviceTest{config: func(c *Config) {
+			if enabled {
+				withAPIKeys(&c.Orchestration.Web.Auth)
+				c.Orchestration.Web.Auth.Enabled = true
+			}
+		}})
+		if got := s.do("GET", "/api-docs.json", "").want(200).get("x-authentication"); got != enabled {
+			t.Errorf("got %v; want %v", got, enabled)
+		}
+	}
+}
+
+// openAPIFollow returns v, or what v refers to.
+func openAPIFollow(doc map[string]any, v any) map[string]any {
+	object, _ := v.(map[string]any)
+	if ref, ok := object["$ref"].(string); ok {
+		target, _ := openAPIResolve(doc, ref)
+		object, _ = target.(map[string]any)
+	}
+	return object
+}
+
+func TestOpenAPIOperationsAreDescribed(t *testing.T) {
+	t.Parallel()
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		ids, tags := map[any]string{}, wire.Text(doc["tags"])
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			id := operation["operationId"]
+			if ids[id] != "" || id == nil {
+				t.Errorf("%s: got operation id %v, that of %q; want a different one", route, id, ids[id])
+			}
+			ids[id] = route
+			for _, tag := range operation["tags"].([]any) {
+				if !strings.Contains(tags, wire.Text(tag)) {
+					t.Errorf("%s: got unknown tag %v", route, tag)
+				}
+			}
+			checkOpenAPIParameters(t, doc, route, operation)
+			if body, ok := operation["requestBody"]; ok {
+				checkOpenAPIContent(t, doc, route+" request", openAPIFollow(doc, body))
+			}
+			for code, response := range operation["responses"].(map[string]any) {
+				if code != "204" && code != "304" { // which have no content
+					checkOpenAPIContent(t, doc, route+" "+code, openAPIFollow(doc, response))
+				}
+			}
+		})
+	})
+}
+
+// checkOpenAPIParameters checks that exactly the path's parameters are declared, and
+// that every parameter has a schema and an example that matches it.
+func checkOpenAPIParameters(t *testing.T, doc map[string]any, route string, operation map[string]any) {
+	t.Helper()
+	var declared []string
+	for _, p := range operation["parameters"].([]any) {
+		parameter := openAPIFollow(doc, p)
+		name := parameter["name"].(string)
+		if parameter["in"] == "path" {
+			declared = append(declared, "{"+name+"}")
+		}
+		if parameter["schema"] == nil || parameter["example"] == nil || parameter["description"] == nil {
+			t.Errorf("%s: got %s; want schema, example and description", route, wire.Text(parameter))
+		}
+		for _, problem := range wire.SchemaProblems(doc, parameter["schema"], parameter["example"]) {
+			t.Errorf("%s: parameter %s: %s", route, name, problem)
+		}
+	}
+	inPath := regexp.MustCompile(`\{[^}]*\}`).FindAllString(route, -1)
+	slices.Sort(inPath)
+	if slices.Sort(declared); !slices.Equal(inPath, declared) {
+		t.Errorf("%s: got path parameters %q; want %q", route, declared, inPath)
+	}
+}
+
+// checkOpenAPIContent checks that a body has a schema, and examples that match it.
+func checkOpenAPIContent(t *testing.T, doc map[string]any, what string, body map[string]any) {
+	t.Helper()
+	content, _ := body["content"].(map[string]any)
+	if len(content) == 0 || body["description"] == nil {
+		t.Errorf("%s: got %s; want a description and content", what, wire.Text(body))
+	}
+	for mediaType, c := range content {
+		media := c.(map[string]any)
+		examples, _ := media["examples"].(map[string]any)
+		if example, ok := media["example"]; ok {
+			examples = map[string]any{"example": map[string]any{"value": example}}
+		}
+		if len(examples) == 0 || media["schema"] == nil {
+			t.Errorf("%s %s: got %d examples, schema %v; want both", what, mediaType, len(examples), media["schema"])
+		}
+		for name, example := range examples {
+			value := openAPIFollow(doc, example)["value"]
+			for _, problem := range wire.SchemaProblems(doc, media["schema"], value) {
+				t.Errorf("%s %s, example %s: %s", what, mediaType, name, problem)
+			}
+		}
+	}
+}

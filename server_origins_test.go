@@ -1,0 +1,377 @@
+package main
+
+// The OpenAPI documents follow their own rules, name every route with its
+// permission, and agree with the shapes that responses are checked against.
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestExposedHeaders checks that pages may read every header that the document declares.
+func TestExposedHeaders(t *testing.T) {
+	exposed := splitList(exposedHeaders)
+	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			for code, response := range operation["responses"].(map[string]any) {
+				headers, _ := openAPIFollow(doc, response)["headers"].(map[string]any)
+				for name := range headers {
+					if !slices.Contains(exposed, name) && name != "Cache-Control" && name != "Content-Type" {
+						t.Errorf("%s %s: got the header %s; want it exposed", route, code, name)
+					}
+				}
+			}
+		})
+	})
+}
+
+// guardedServer serves a surface on its own listener, as the program does.
+type guardedServer struct {
+	t   *testing.T
+	url string
+}
+
+func newGuardedServer(t *testing.T, h http.Handler, address string) *guardedServer {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Skipf("%s cannot be listened on: %v", address, err)
+	}
+	s := newHTTPServer(l, h, manyConnections(), slog.New(slog.DiscardHandler))
+	go s.serve()
+	t.Cleanup(func() { s.server.Close() })
+	return &guardedServer{t, s.url()}
+}
+
+// ask sends an empty object with a Host ("" for the usual one) and an Origin ("" for
+// none).
+func (s *guardedServer) ask(method, path, host, origin string) *answer {
+	s.t.Helper()
+	if origin == "" {
+		return s.askWith(method, path, host, "", "")
+	}
+	return s.askWith(method, path, host, "Origin", origin)
+}
+
+// askWith is ask with any header ("" for none). It does not follow redirects.
+func (s *guardedServer) askWith(method, path, host, header, value string) *answer {
+	s.t.Helper()
+	req := must(http.NewRequest(method, s.url+path, strings.NewReader("{}")))(s.t)
+	if host != "" {
+		req.Host = host
+	}
+	if header != "" {
+		req.Header.Set(header, value)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return readAnswer(s.t, must(http.DefaultTransport.RoundTrip(req))(s.t))
+}
+
+func guardConfig(c *Config) {
+	c.Web.AllowedHosts = []string{"Steps.Test", "10.9.8.7"}
+	c.Web.AllowedOrigins = []string{"https://app.example:8443"}
+}
+
+// TestForeignPages sends what browsers send for foreign pages and for our own.
+func TestForeignPages(t *testing.T) {
+	const let = 422 // the guard lets it pass, but an empty object is not a task
+	svc := newTestService(t, serviceTest{config: guardConfig})
+	loopback := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
+	wide := newGuardedServer(t, newOrchestrationAPI(svc, nil), "0.0.0.0:0")
+	own := strings.TrimPrefix(loopback.url, "http://")
+	for _, tt := range []struct {
+		host, origin   string
+		loopback, wide int
+	}{
+		{"", "", let, let},
+		{"", "http://evil.example", 400, 400},
+		{"", "http://evil.example:8080", 400, 400},
+		{"", "http://localhost.evil.example", 400, 400},
+		{"", "http://127.0.0.1.evil.example", 400, 400},
+		{"", "http://evillocalhost", 400, 400},
+		{"", "null", 400, 400},
+		{"", "file://", 400, 400},
+		{"", "app://", 400, 400},
+		{"", "http://", 400, 400},
+		{"", "http://:8080", 400, 400},
+		{"", "app://localhost", 400, 400}, // not a page of a web server
+		{"", "localhost", 400, 400},
+		{"", "ionic://steps.test", 400, 400},
+		{"", "https://app.example", 400, 400},
+		{"", "https://app.example:8443", let, let},
+		{"", "https://APP.example:8443", let, let},
+		{"", "http://" + own, let, let},
+		{"", "http://localhost:3000", let, let},
+		{"", "http://console.localhost", let, let},
+		{"", "http://[::1]:3000", let, let},
+		{"", "http://steps.test", let, let},
+		{"evil.example", "", 421, let},
+		{"evil.example:8080", "http://evil.example:8080", 421, 421}, // the name was made to resolve to this host
+		{"evil.example", "http://localhost", 421, 421},
+		{"10.9.8.8:80", "http://10.9.8.8:80", 421, let}, // a page cannot choose what an address means
+		{"[2001:db8::1]:80", "http://[2001:db8::1]:80", 421, let},
+		{"steps.test:80", "http://steps.test:80", let, let},
+		{"evil.example", "http://other.example", 400, 400},
+		{"localhost", "", let, let},
+		{"LOCALHOST.:1", "", let, let},
+		{"a.b.localhost:9", "", let, let},
+		{"127.9.9.9", "", let, let},
+		{"[::1]:99", "", let, let},
+		{"[::ffff:127.0.0.1]", "", let, let},
+		{"host.docker.internal:8080", "", let, let},
+		{"steps.test:80", "", let, let},
+		{"10.9.8.7", "", let, let},
+		{"10.9.8.8", "", 421, let},
+		{"0.0.0.0:8080", "", 421, let},
+		{"127.0.0.1.evil.example", "", 421, let},
+	} {
+		for s, want := range map[*guardedServer]int{loopback: tt.loopback, wide: tt.wide} {
+			a := s.ask("POST", "/v1/tasks", tt.host, tt.origin)
+			code := map[int]string{400: "BAD_REQUEST", 421: "MISDIRECTED_REQUEST", let: "VALIDATION_FAILED"}[want]
+			if a.status != want || a.text("error.code") != code {
+				t.Errorf("%s, Host %q, Origin %q: got %d, %s; want %d", s.url, tt.host, tt.origin, a.status, a.body, want)
+			}
+		}
+	}
+}
+
+// TestForeignPagesMayRead checks requests of pages of other origins that change nothing.
+// Browsers do not show the answers to such pages.
+func TestForeignPagesMayRead(t *testing.T) {
+	t.Parallel()
+	svc := newTestService(t, serviceTest{})
+	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
+	for _, path := range []string{"/health", "/metrics", "/api-docs", "/v1/tasks"} {
+		for _, method := range []string{"GET", "HEAD"} {
+			if a := s.ask(method, path, "", "http://evil.example"); a.status != 200 {
+				t.Errorf("%s %s: got %d; want 200", method, path, a.status)
+			}
+		}
+	}
+}
+
+// TestWorkerRefusesForeignPages checks that errors have the worker role's form.
+func TestWorkerRefusesForeignPages(t *testing.T) {
+	svc := newTestService(t, serviceTest{})
+	s := newGuardedServer(t, newWorkerAPI(svc, nil), "127.0.0.1:0")
+	const path = "/v1/templates/demo/diamond/1.0.0/validate"
+	a := s.ask("POST", path, "evil.example", "").want(421)
+	if a.text("error") != "misdirected_request" || !strings.Contains(a.text("message"), "web.allowed_hosts") {
+		t.Errorf("got %s", a.body)
+	}
+	if a = s.ask("POST", path, "", "http://evil.example").want(400); a.text("error") != "invalid_request" {
+		t.Errorf("got %s", a.body)
+	}
+}
+
+// TestCredentialsReplaceTheGuard checks that the guard is off with authentication, because
+// foreign pages have no credentials.
+func TestCredentialsReplaceTheGuard(t *testing.T) {
+	svc := newTestService(t, serviceTest{config: func(c *Config) {
+		a := &c.Orchestration.Web.Auth
+		a.Enabled, a.APIKeysEnabled, a.APIKeys = true, true, surfaceKeys
+		a.JWTPublicKey = publicPEM(t, authKeys().rsa)
+	}})
+	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
+	if a := s.ask("POST", "/v1/tasks", "evil.example", "http://evil.example"); a.status != 401 {
+		t.Errorf("got %d; want 401: %s", a.status, a.body)
+	}
+}
+
+// TestCookiesNeedAnOwnOrigin checks requests with cookies and passwords, which browsers add to
+// requests of foreign pages, too, so that an authenticator cannot tell whether the user wants
+// the request.
+func TestCookiesNeedAnOwnOrigin(t *testing.T) {
+	who := newWhoServer(t)
+	who.say(200, `{"subject":"ann","permissions":["tasks:*"]}`)
+	svc := newTestService(t, serviceTest{config: func(c *Config) {
+		guardConfig(c)
+		c.Orchestration.Web.Auth.Enabled, c.Orchestration.Web.Auth.AuthenticatorURL = true, who.URL
+	}})
+	a := newOrchestrationAPI(svc, nil)
+	for _, tt := range []struct {
+		method, path, header, value, origin string
+		want                                int
+	}{
+		{"POST", "/v1/tasks", "Cookie", "session=x", "https://evil.example", 400},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "null", 400},
+		{"POST", "/stepwell/tasks", "Cookie", "session=x", "https://evil.example", 400},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "https://steps.example", 422},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "https://app.example:8443", 422},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "", 422},
+		{"POST", "/v1/tasks", "Authorization", "Basic eDp5", "https://evil.example", 400},
+		{"POST", "/v1/tasks", "Authorization", "Bearer x", "https://evil.example", 422}, // no browser adds it
+		{"POST", "/v1/tasks", "X-Api-Key", "x", "https://evil.example", 422},
+		{"GET", "/v1/tasks", "Cookie", "session=x", "https://evil.example", 200},
+		{"GET", "/health", "Cookie", "session=x", "https://evil.example", 200},
+	} {
+		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader("{}"))
+		r.Host = "steps.example"
+		r.Header = http.Header{"Content-Type": {"application/json"}, tt.header: {tt.value}}
+		if tt.origin != "" {
+			r.Header.Set("Origin", tt.origin)
+		}
+		w := httptest.NewRecorder()
+		if a.ServeHTTP(w, r); w.Code != tt.want {
+			t.Errorf("%+v: got %d %s", tt, w.Code, w.Body)
+		}
+	}
+}
+
+// TestGuardConfiguration checks that names with a port or a path are refused, because they
+// would never match.
+func TestGuardConfiguration(t *testing.T) {
+	for value, ok := range map[string]bool{
+		"steps.test": true, "10.9.8.7": true, "::1": true, "steps.test:80": false, "http://steps.test": false, "": false,
+	} {
+		if err := checkHostValue(value); (err == nil) != ok {
+			t.Errorf("web.allowed_hosts %q: got %v; want ok %v", value, err, ok)
+		}
+	}
+	for value, ok := range map[string]bool{
+		"https://a.example": true, "http://a.example:8080": true, "https://a.example/": false, "a.example": false,
+		"null": false, "https://": false, "https://user@a.example": false, "*": true, "https://*.example": true,
+	} {
+		if err := checkOriginValue(value); (err == nil) != ok {
+			t.Errorf("web.allowed_origins %q: got %v; want ok %v", value, err, ok)
+		}
+	}
+}
+
+// TestPagesOfOtherOrigins checks which answers a browser shows to a page of another origin.
+func TestPagesOfOtherOrigins(t *testing.T) {
+	const app, other = "https://App.example:8443", "https://other.example"
+	for _, tt := range []struct {
+		allowed                   []string
+		method, path, origin      string
+		status                    int
+		shown, credentials, asked string // asked: Access-Control-Allow-Methods of a preflight
+	}{
+		{nil, "GET", "/v1/tasks", app, 200, "", "", ""},
+		{nil, "OPTIONS", "/v1/tasks", app, 405, "", "", ""},
+		{[]string{app}, "GET", "/v1/tasks", app, 200, app, "true", ""},
+		{[]string{app}, "GET", "/v1/tasks", other, 200, "", "", ""},
+		{[]string{app}, "GET", "/v1/tasks", "", 200, "", "", ""},
+		{[]string{app}, "POST", "/v1/tasks", app, 422, app, "true", ""},
+		{[]string{app}, "POST", "/v1/tasks", other, 400, "", "", ""},
+		{[]string{app}, "PUT", "/v1/tasks", app, 405, app, "true", ""},
+		{[]string{app}, "GET", "/v1/tasks/x", app, 400, app, "true", ""},
+		{[]string{app}, "GET", "/stepwell/tasks", app, 200, app, "true", ""},
+		{[]string{app}, "GET", "/metrics", app, 200, app, "true", ""},
+		{[]string{app}, "HEAD", "/v1/events", app, 200, app, "true", ""},
+		{[]string{app}, "OPTIONS", "/v1/tasks", app, 204, app, "true", "GET, HEAD, POST"},
+		{[]string{app}, "OPTIONS", "/api/v1/tasks/x", app, 204, app, "true", "DELETE, GET, HEAD"},
+		{[]string{app}, "OPTIONS", "/stepwell/tasks/x/workflow_steps/y", app, 204, app, "true", "DELETE, GET, HEAD, PATCH"},
+		{[]string{app}, "OPTIONS", "/v1/tasks", other, 405, "", "", ""},
+		{[]string{app}, "OPTIONS", "/nowhere", app, 404, "", "", ""},
+		{[]string{"*"}, "GET", "/v1/tasks", other, 200, "*", "", ""},
+		{[]string{"*"}, "GET", "/v1/tasks", "null", 200, "*", "", ""},
+		{[]string{"*"}, "POST", "/v1/tasks", other, 422, "*", "", ""},
+		{[]string{"*"}, "OPTIONS", "/v1/tasks", other, 204, "*", "", "GET, HEAD, POST"},
+		{[]string{"*", app}, "GET", "/v1/tasks", app, 200, app, "true", ""},
+		{[]string{"*", app}, "GET", "/v1/tasks", other, 200, "*", "", ""},
+	} {
+		svc := newTestService(t, serviceTest{config: func(c *Config) { c.Web.AllowedOrigins = tt.allowed }})
+		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader("{}"))
+		r.Host, r.Header = "localhost", http.Header{"Content-Type": {"application/json"}}
+		if tt.origin != "" {
+			r.Header.Set("Origin", tt.origin)
+		}
+		if tt.method == "OPTIONS" {
+			r.Header.Set("Access-Control-Request-Method", "POST")
+			r.Header.Set("Access-Control-Request-Headers", "authorization,if-match")
+		}
+		w := httptest.NewRecorder()
+		newOrchestrationAPI(svc, nil).ServeHTTP(w, r)
+		h := w.Header()
+		if w.Code != tt.status || h.Get("Access-Control-Allow-Origin") != tt.shown ||
+			h.Get("Access-Control-Allow-Credentials") != tt.credentials || h.Get("Access-Control-Allow-Methods") != tt.asked {
+			t.Errorf("%+v: got %d with %v", tt, w.Code, h)
+		}
+		varies := strings.Contains(strings.Join(h["Vary"], ","), "Origin")
+		if want := tt.allowed != nil && tt.status != 404; varies != want {
+			t.Errorf("%+v: got Vary %q; want Origin in it: %v", tt, h["Vary"], want)
+		}
+		if headers := h.Get("Access-Control-Allow-Headers"); (headers == "authorization,if-match") != (tt.asked != "") {
+			t.Errorf("%+v: got allowed headers %q", tt, headers)
+		}
+	}
+}
+
+// TestControlIsForNoPage checks that no page of another origin can use the routes that control
+// the service, whatever is configured.
+func TestControlIsForNoPage(t *testing.T) {
+	w := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Web.AllowedOrigins = []string{"*", "https://app.example"} }}).world
+	a := newOrchestrationAPI(w.service(), nil)
+	for _, row := range (&controlAPI{}).routes() {
+		method, path, _ := strings.Cut(row.pattern, " ")
+		for _, m := range []string{method, "OPTIONS"} {
+			r := httptest.NewRequest(m, path, strings.NewReader("{}"))
+			r.Header = http.Header{"Origin": {"https://app.example"}, "Access-Control-Request-Method": {method}}
+			rec := httptest.NewRecorder()
+			a.ServeHTTP(rec, r)
+			for name := range rec.Header() {
+				if strings.HasPrefix(name, "Access-Control-") {
+					t.Errorf("%s %s: got %d with %s", m, path, rec.Code, name)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryOriginBringsNoCookies checks that "*" does not stand for requests to which the browser
+// adds credentials.
+func TestEveryOriginBringsNoCookies(t *testing.T) {
+	who := newWhoServer(t)
+	who.say(200, `{"subject":"ann","permissions":["tasks:*"]}`)
+	svc := newTestService(t, serviceTest{config: func(c *Config) {
+		c.Web.AllowedOrigins = []string{"*"}
+		c.Orchestration.Web.Auth.Enabled, c.Orchestration.Web.Auth.AuthenticatorURL = true, who.URL
+	}})
+	for header, want := range map[string]int{"Cookie": 400, "X-Api-Key": 422} {
+		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader("{}"))
+		r.Host = "localhost"
+		r.Header = http.Header{"Content-Type": {"application/json"}, header: {"x=y"}, "Origin": {"https://evil.example"}}
+		w := httptest.NewRecorder()
+		if newOrchestrationAPI(svc, nil).ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%s: got %d %s; want %d", header, w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestForeignHosts sends requests to every route of every surface with a foreign host name, as
+// a page can whose name was made to resolve to this host: without the headers of a browser,
+// with an Origin, and with Sec-Fetch-Site.
+func TestForeignHosts(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	svc := newTestService(t, serviceTest{config: func(c *Config) {
+		c.Orchestration.Web.ConfigEndpointEnabled = true
+		c.Mount.StatusRequiresAuth, c.Mount.MetricsRequireAuth = true, true // without effect
+	}})
+	a := newOrchestrationAPI(svc, nil)
+	for _, s := range []*surface{a.surface, a.mount.surface, newWorkerAPI(svc, nil).surface} {
+		loopback, wide := newGuardedServer(t, s, "127.0.0.1:0"), newGuardedServer(t, s, "0.0.0.0:0")
+		for _, row := range s.rows {
+			method, path, _ := strings.Cut(row.pattern, " ")
+			open := regexp.MustCompile(`^(/stepwell)?/(health|metrics|api-docs|console)\b`).MatchString(path)
+			method = strings.Replace(method, "GET", "HEAD", 1) // which ends event streams at once
+			path = strings.NewReplacer("{$}", "", "...", "").Replace(path)
+			for _, server := range []*guardedServer{loopback, wide} {
+				for _, header := range []string{"", "Origin", "Sec-Fetch-Site"} {
+					a := server.askWith(method, path, "evil.example", header, "http://evil.example")
+					want := !open && (server == loopback || header != "")
+					if refused := a.status == 421; refused != want {
+						t.Errorf("%s, %s, %q: got %d; want it refused: %v", s.name, row.pattern, header, a.status, want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSlowReaders checks that a reader that takes a piece from time to time gets the whole
+// answer, and that one that takes nothing is cut off. Neither holds the memory longer.
+func TestSlowReaders(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		every time.Duration // between two reads of half a piece
+		whole bool
+	}{
+		{"slow", answerPatience / 3, true},
+		{"too slow", answerPatience, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPipedServer(t, serviceTest{templates: apiTemplates})
+				createWith(t, p.svc, longContext)
+				r := p.get("/v1/tasks")
+				var body bytes.Buffer
+				var err error
+				for err == nil {
+					time.Sleep(tc.every) // of the bubble's time
+					_, err = io.CopyN(&body, r, jsonPiece/2)
+				}
+				if whole := err == io.EOF && json.Valid(body.Bytes()); whole != tc.whole {
+					t.Errorf("got %d bytes, %v; want the whole answer: %v", body.Len(), err, tc.whole)
+				}
+				synctest.Wait()
+				if room := p.api.room; room.taken != 0 || len(room.shares) > 0 || room.cut != uint64(boolCount(!tc.whole)) {
+					t.Errorf("got %+v", room)
+				}
+			})
+		})
+	}
+}
+
+// TestAnswersMakeRoom fills the room with answers. Another one waits until some of them
+// have been stalled for a while and are cut off, or is refused if they move. Short
+// answers have room in any case.
+func TestAnswersMakeRoom(t *testing.T) {
+	for _, moving := range []bool{false, true} {
+		t.Run(fmt.Sprintf("moving=%v", moving), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPipedServer(t, serviceTest{templates: apiTemplates,
+					config: func(c *Config) { c.Web.MaxAnswerBytes = 1 << 20 }})
+				for range 40 {
+					createWith(t, p.svc, longContext)
+				}
+				done := make(chan struct{})
+				defer close(done)
+				room := p.api.room
+				for room.taken+streamMemory <= room.limit/4*3 {
+					r := p.get("/v1/tasks?per_page=40")
+					go func() {
+						for _, err := io.CopyN(io.Discard, r, 1); err == nil && moving; _, err = io.CopyN(io.Discard, r, jsonPiece) {
+							receiveWithin(done, stalledAfter/4)
+						}
+					}()
+					synctest.Wait()
+				}
+				began := time.Now()
+				p.getStatus("/v1/tasks?per_page=2&context=false", 200)
+				p.getStatus("/v1/tasks?per_page=20&context=false", 200) // which holds its buffer
+				if took := time.Since(began); took > 0 {
+					t.Errorf("short answers took %s", took)
+				}
+				if !moving {
+					p.getStatus("/v1/tasks?per_page=40", 200)
+					if took := time.Since(began); took < stalledAfter || took > 2*stalledAfter {
+						t.Errorf("it took %s; want about %s", took, stalledAfter)
+					}
+					return
+				}
+				resp := p.getStatus("/v1/tasks?per_page=40", 503)
+				if took := time.Since(began); took < roomPatience || took > 2*roomPatience {
+					t.Errorf("it took %s; want about %s", took, roomPatience)
+				}
+				if h := resp.Header; h.Get("Retry-After") != "1" || !resp.Close {
+					t.Errorf("got the headers %v; want Retry-After and the last answer of the connection", h)
+				}
+			})
+		})
+	}
+}
+
+// TestRoomIsSoonRefused checks that a request is soon refused while many requests wait for room
+// already.
+func TestRoomIsSoonRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
+		a.room.taken = a.room.limit
+		began := time.Now()
+		refused := 0
+		for range maxRoomWaiters + 5 {
+			go func() {
+				w := a.newRecorder(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+				if kindOf(w.hold(1)) == backpressure && time.Since(began) == 0 {
+					refused++
+				}
+			}()
+			synctest.Wait()
+		}
+		if refused != 5 {
+			t.Errorf("got %d refused at once; want 5", refused)
+		}
+		time.Sleep(2 * roomPatience)
+		synctest.Wait()
+		if a.room.refused != maxRoomWaiters+5 || a.room.waiting != 0 {
+			t.Errorf("got %d refused and %d waiting; want %d and none", a.room.refused, a.room.waiting, maxRoomWaiters+5)
+		}
+	})
+}
+
+// TestLongAnswersTakeTurns checks that the next answer is made while the reader of this one
+// takes a piece, or after its end.
+func TestLongAnswersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
+		a.room.turns = make(chan struct{}, 1)
+		mine, theirs := net.Pipe()
+		recorder := func() *recorder {
+			w := a.newRecorder(&pipeWriter{*httptest.NewRecorder(), mine}, httptest.NewRequest("GET", "/", nil))
+			w.matched = true
+			return w
+		}
+		first, second := recorder(), recorder()
+		noError(t, first.hold(0))
+		turn, over := false, make(chan struct{})
+		go func() {
+			noError(t, second.hold(0))
+			turn = true
+			<-over
+			second.share.release()
+		}()
+		if synctest.Wait(); turn {
+			t.Error("two answers are made at once")
+		}
+		go first.Write(make([]byte, jsonPiece))
+		if synctest.Wait(); !turn {
+			t.Error("nothing is made while a reader takes a piece")
+		}
+		io.CopyN(io.Discard, theirs, jsonPiece)
+		if synctest.Wait(); first.share.turn {
+			t.Error("the first answer goes on before its turn")
+		}
+		close(over)
+		if synctest.Wait(); !first.share.turn {
+			t.Error("the first answer does not go on")
+		}
+		first.share.release()
+	})
+}
+
+// pipeWriter is a response to a pipe.
+type pipeWriter struct {
+	httptest.ResponseRecorder
+	to net.Conn
+}
+
+func (w *pipeWriter) Write(p []byte) (int, error) { return w.to.Write(p) }

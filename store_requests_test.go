@@ -1,0 +1,493 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestIdempotencyKeysSurviveRestarts restarts with keys in the journal and in the
+// snapshot, of live and of ended tasks.
+func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
+	t.Parallel()
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock}
+	s := openTestService(t, o)
+	ids := map[string]uuid{}
+	for _, key := range []string{"old", "older"} {
+		ids[key] = mustReplay(t, s, key, uuid{}, false)
+		clock.advance(time.Hour)
+	}
+	must(s.operator.cancelTask(t.Context(), ids["old"], taskActor{}))(t)
+	noError(t, s.store.snapshot())
+	ids["new"] = mustReplay(t, s, "new", uuid{}, false)
+	for range 3 {
+		s = reopenTestService(t, s, o)
+		for key, id := range ids {
+			mustReplay(t, s, key, id, true)
+		}
+		if _, err := submitKeyed(t.Context(), s, "", "new", `{"namespace":"t","name":"diamond"}`); kindOf(err) != invalidFields {
+			t.Errorf("another body after a restart: got %v; want it refused", err)
+		}
+		noError(t, s.store.snapshot())
+	}
+	closeTestService(t, s)
+}
+
+// keyed sends a creation with an Idempotency-Key.
+func keyed(t *testing.T, s *testServer, path, body string, keys ...string) *answer {
+	t.Helper()
+	req := must(http.NewRequest("POST", s.url+path, strings.NewReader(body)))(t)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header["Idempotency-Key"] = keys
+	return send(t, req)
+}
+
+func send(t *testing.T, req *http.Request) *answer {
+	t.Helper()
+	resp := must(http.DefaultClient.Do(req))(t)
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	must(b.ReadFrom(resp.Body))(t)
+	return &answer{t, resp.StatusCode, resp.Header, b.Bytes()}
+}
+
+const manualTask = `{"namespace":"t","name":"manual"}`
+
+func TestIdempotencyKeyForm(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	for _, keys := range [][]string{
+		{""}, {" "}, {"a b"}, {"a\tb"}, {"\u00e4"}, {"\xff"}, {strings.Repeat("k", 256)}, {"a", "a"}, {"a", "b"},
+	} {
+		a := keyed(t, s, "/v1/tasks", manualTask, keys...).want(400)
+		if !strings.Contains(a.text("error.message"), "Idempotency-Key") {
+			t.Errorf("%q: got %s; want the header's name", keys, a.body)
+		}
+	}
+	for _, key := range []string{"!", "~", `"quoted"`, strings.Repeat("k", 255)} {
+		keyed(t, s, "/v1/tasks", manualTask, key).want(201)
+	}
+}
+
+// submitKeyed creates a task under a key, from a template of the namespace t.
+func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*submitted, error) {
+	q, err := parseTaskRequest([]byte(body))
+	if err != nil {
+		return nil, err
+	}
+	return s.tasks.submit(ctx, &submission{taskRequest: q, request: markFor(subject, key, body)})
+}
+
+// markFor returns the mark of a creation.
+func markFor(subject, key, body string) (m requestMark) {
+	m.key = hashOf([]byte(subject), []byte("/v1/tasks"), []byte(key))
+	m.body = hashOf(canonicalJSON(nil, []byte(body)))
+	return m
+}
+
+// mustReplay fails the test unless a submission under the key returns the task,
+// replayed as expected.
+func mustReplay(t *testing.T, s *service, key string, want uuid, replayed bool) uuid {
+	t.Helper()
+	done := must(submitKeyed(t.Context(), s, "", key, manualTask))(t)
+	if done.replayed != replayed || replayed && done.task.id != want {
+		t.Errorf("key %s: got task %s, replayed %t; want %s, %t", key, done.task.id, done.replayed, want, replayed)
+	}
+	return done.task.id
+}
+
+// TestIdempotencyKeysExpire expects keys to be remembered for exactly 24 hours,
+// also across a restart.
+func TestIdempotencyKeysExpire(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock}
+	s := openTestService(t, o)
+	first := mustReplay(t, s, "a", uuid{}, false)
+	clock.advance(time.Hour)
+	other := mustReplay(t, s, "b", uuid{}, false)
+	clock.advance(23*time.Hour - time.Microsecond)
+	mustReplay(t, s, "a", first, true) // does not prolong it
+	clock.advance(time.Microsecond)
+	second := mustReplay(t, s, "a", uuid{}, false)
+	if second == first {
+		t.Fatalf("got task %s again", first)
+	}
+	mustReplay(t, s, "b", other, true)
+	closeTestService(t, s)
+	s = newTestService(t, o)
+	mustReplay(t, s, "a", second, true)
+	mustReplay(t, s, "b", other, true)
+	clock.advance(24 * time.Hour)
+	mustReplay(t, s, "b", uuid{}, false)
+	if n := len(s.store.requests.ages); n != 1 {
+		t.Errorf("got %d keys; want the new one alone", n)
+	}
+}
+
+// TestIdempotencyKeysOfDroppedTasks repeats requests whose tasks retention dropped, after
+// everything that may happen to a store in between.
+func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
+	t.Parallel()
+	const body = `{"namespace":"t","name":"diamond"}`
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock, config: func(c *Config) {
+		c.Store.RetainFinishedCount, c.Requests.KeepHours, c.Requests.KeepCount = 1, 48, 3
+	}}
+	open := func() *testServer {
+		svc := openTestService(t, o)
+		return (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+	}
+	s := open()
+	ids := map[string]string{}
+	for _, key := range []string{"evicted", "a", "b", "c", "kept"} {
+		ids[key] = keyed(t, s, "/v1/tasks", body, key).want(201).text("task_uuid")
+	}
+	check := func(when string) {
+		t.Helper()
+		for _, key := range []string{"a", "b", "c"} {
+			for _, query := range []string{"", "?wait=1s"} {
+				a := keyed(t, s, "/v1/tasks"+query, body, key).want(410)
+				if a.text("error.code") != "TASK_DROPPED" || a.text("error.task_uuid") != ids[key] ||
+					!strings.Contains(a.text("error.message"), ids[key]) || a.header.Get("Location") != "" {
+					t.Errorf("%s: got %v %s; want task %s told as dropped", when, a.header, a.body, ids[key])
+				}
+			}
+			keyed(t, s, "/v1/tasks", manualTask, key).want(422)
+		}
+		if got := keyed(t, s, "/v1/tasks", body, "kept").want(201).text("task_uuid"); got != ids["kept"] {
+			t.Errorf("%s: got task %s; want %s", when, got, ids["kept"])
+		}
+		metrics := readMetrics(string(s.do("GET", "/metrics", "").body)).families
+		if got := fmt.Sprint(metrics["stepwell_idempotency_keys"].samples); got !=
+			"map[stepwell_idempotency_keys[[task dropped]]:3 stepwell_idempotency_keys[[task kept]]:1]" {
+			t.Errorf("%s: the metrics show %s", when, got)
+		}
+	}
+	check("at first")
+	evicted := readMetrics(string(s.do("GET", "/metrics", "").body)).families["stepwell_idempotency_keys_evicted_total"]
+	if got := evicted.samples["stepwell_idempotency_keys_evicted_total[]"]; got != 1 {
+		t.Errorf("%v keys were forgotten early; want 1", got)
+	}
+	for _, step := range []struct {
+		when string
+		do   func()
+	}{
+		{"after a restart", func() { closeTestService(t, s.svc) }},
+		{"from a snapshot", func() { noError(t, s.svc.store.snapshot()); closeTestService(t, s.svc) }},
+		{"from a snapshot of a snapshot", func() { noError(t, s.svc.store.snapshot()); closeTestService(t, s.svc) }},
+		{"after a crash", func() {
+			crashed := filepath.Join(t.TempDir(), "data")
+			noError(t, os.CopyFS(crashed, os.DirFS(o.dir)))
+			closeTestService(t, s.svc)
+			o.dir = crashed
+		}},
+		{"from a state document", func() {
+			text := exported(t, s.svc)
+			closeTestService(t, s.svc)
+			o.dir, o.state = t.TempDir(), &stateSource{document: strings.NewReader(text)}
+		}},
+	} {
+		step.do()
+		s = open()
+		o.state = nil
+		check(step.when)
+	}
+	clock.advance(48*time.Hour - time.Microsecond)
+	check("just before their time is over")
+	clock.advance(time.Microsecond)
+	if got := keyed(t, s, "/v1/tasks", body, "a").want(201); got.header.Get("Idempotency-Replayed") != "" || got.text("task_uuid") == ids["a"] {
+		t.Errorf("got %v %s after its time; want a new task", got.header, got.body)
+	}
+	a := keyed(t, s, "/stepwell/tasks", body, "m").want(201).text("id")
+	s.create(body)
+	m := keyed(t, s, "/stepwell/tasks", body, "m").want(410)
+	if m.text("error.type") != "TaskDropped" || m.text("error.code") != "TASK_DROPPED" || m.text("error.task_id") != a {
+		t.Errorf("got %s at the mount point; want task %s told as dropped", m.body, a)
+	}
+	closeTestService(t, s.svc)
+}
+
+func TestIdempotencyScope(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: "testdata/templates"})
+	seen := map[uuid]bool{}
+	for _, subject := range []string{"", "anna", "bert"} {
+		for _, key := range []string{"k", "K"} {
+			done := must(submitKeyed(t.Context(), s, subject, key, manualTask))(t)
+			if done.replayed || seen[done.task.id] {
+				t.Errorf("%q of %q: got task %s again; want a new one", key, subject, done.task.id)
+			}
+			seen[done.task.id] = true
+		}
+	}
+}
+
+// TestIdempotencyInFlight repeats a request while the first one waits: the
+// repetition is refused until the first is answered, and a replay afterwards.
+func TestIdempotencyInFlight(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	ctx, cancel := context.WithCancel(t.Context())
+	q := must(parseTaskRequest([]byte(manualTask)))(t)
+	answered := make(chan error)
+	go func() {
+		_, err := s.svc.tasks.submit(ctx, &submission{
+			taskRequest: q, request: markFor("", "k", manualTask), waits: true, limit: time.Hour})
+		answered <- err
+	}()
+	awaitWaiters(t, s.svc, 1)
+	a := keyed(t, s, "/v1/tasks", manualTask, "k").want(409)
+	if a.header.Get("Retry-After") != "1" || a.text("error.code") != "CONFLICT" {
+		t.Errorf("got %v %s; want a conflict with Retry-After", a.header, a.body)
+	}
+	keyed(t, s, "/v1/tasks", `{"namespace":"t","name":"diamond"}`, "k").want(422)
+	keyed(t, s, "/v1/tasks", manualTask, "other").want(201)
+	cancel() // the client goes away
+	if err := <-answered; err != context.Canceled {
+		t.Errorf("got %v; want the cancellation", err)
+	}
+	if got := keyed(t, s, "/v1/tasks", manualTask, "k").want(201).header.Get("Idempotency-Replayed"); got != "true" {
+		t.Errorf("got Idempotency-Replayed %q; want true", got)
+	}
+	s.svc.store.mu.Lock()
+	defer s.svc.store.mu.Unlock()
+	if n := len(s.svc.store.requests.flights); n > 0 {
+		t.Errorf("%d requests are still being answered; want none", n)
+	}
+}
+
+// TestFlightOfAnotherWorld ends a request that began before a reset. A later
+// request with the same key must stay in flight.
+func TestFlightOfAnotherWorld(t *testing.T) {
+	s := newTestService(t, serviceTest{})
+	m := markFor("", "k", manualTask)
+	_, before := must2(s.store.beginRequest(m))(t)
+	s.store.requests = newRequestIndex()
+	_, after := must2(s.store.beginRequest(m))(t)
+	s.store.endRequest(before)
+	if _, _, err := s.store.beginRequest(m); kindOf(err) != conflict {
+		t.Errorf("got %v while the second request is in flight; want a conflict", err)
+	}
+	s.store.endRequest(after)
+	if _, _, err := s.store.beginRequest(m); err != nil {
+		t.Errorf("got %v once nothing is in flight", err)
+	}
+}
+
+// TestRequestIndexOfDroppedTasks expects the entries of dropped tasks to take no more room
+// than their number allows, and all entries to leave after their time.
+func TestRequestIndexOfDroppedTasks(t *testing.T) {
+	const kept = 100
+	x, memory := newRequestIndex(), int64(0)
+	x.limit(requestLimits{24 * time.Hour, 2 * kept}, testStart)
+	x.resize = func(by int64) { memory += by }
+	mark := func(i int) requestMark { return requestMark{key: hashOf(fmt.Append(nil, i))} }
+	for i := range 100 * kept {
+		x.insert(mark(i), uuid{}.plus(i+1), testStart.add(time.Duration(i)*time.Millisecond))
+		if old := i - kept; old >= 0 {
+			x.drop(mark(old), uuid{}.plus(old+1), testStart.add(time.Duration(old)*time.Millisecond))
+		}
+	}
+	if n := len(x.ages); len(x.tasks) != kept || n > 2*kept+agesFloor {
+		t.Errorf("%d keys take %d entries", len(x.tasks), n)
+	}
+	if len(x.dropped) != 2*kept || len(x.order) != 2*kept || x.evicted != 97*kept || memory != 2*kept*droppedRequestBytes {
+		t.Errorf("%d keys of dropped tasks take %d entries and %d bytes, %d were forgotten early", len(x.dropped),
+			len(x.order), memory, x.evicted)
+	}
+	x.forget(testStart.add(25 * time.Hour))
+	if len(x.tasks)+len(x.ages)+len(x.dropped)+len(x.order) != 0 || memory != 0 {
+		t.Errorf("%d, %d and %d keys are left after their day, with %d bytes; want none", len(x.tasks), len(x.ages),
+			len(x.dropped), memory)
+	}
+}
+
+// TestIdempotencyRace sends the same request many times at once.
+func TestIdempotencyRace(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: "testdata/templates"})
+	for round := range 20 {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		ids, created := map[uuid]bool{}, 0
+		for range 16 {
+			wg.Go(func() {
+				done, err := submitKeyed(t.Context(), s, "", fmt.Sprint(round), manualTask)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					if kindOf(err) != conflict {
+						t.Errorf("got %v; want a task or a conflict", err)
+					}
+					return
+				}
+				ids[done.task.id] = true
+				if !done.replayed {
+					created++
+				}
+			})
+		}
+		wg.Wait()
+		if len(ids) != 1 || created != 1 {
+			t.Fatalf("got %d tasks, %d of them created; want one of each", len(ids), created)
+		}
+	}
+}
+
+// TestIdempotencyFailures expects failed requests not to be remembered.
+func TestIdempotencyFailures(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates",
+		config: func(c *Config) { c.Tasks.MaxContextBytes = 100 }})
+	large := fmt.Sprintf(`{"namespace":"t","name":"manual","context":{"a":%q}}`, strings.Repeat("x", 100))
+	for _, tt := range []struct {
+		body string
+		want int
+	}{
+		{`{"namespace":"t","name":"manul"}`, 404},
+		{`{"namespace":"t","name":"manual","priority":"high"}`, 422},
+		{`{"namespace":"t"`, 400},
+		{`{"namespace":"t","name":"keyed"}`, 400},
+		{large, 413},
+	} {
+		keyed(t, s, "/v1/tasks", tt.body, "k").want(tt.want)
+	}
+	if got := keyed(t, s, "/v1/tasks", manualTask, "k").want(201).header.Get("Idempotency-Replayed"); got != "" {
+		t.Errorf("got Idempotency-Replayed %q; want none", got)
+	}
+}
+
+// markBy returns the mark of a request by a caller.
+func markBy(t *testing.T, sc *securityContext, route, key, body string) requestMark {
+	t.Helper()
+	r := httptest.NewRequest("POST", "/", nil)
+	r = r.WithContext(withSecurity(t.Context(), sc))
+	r.Header.Set("Idempotency-Key", key)
+	return must(requestMarkOf(r, route, []byte(body)))(t)
+}
+
+// TestRequestMarksOfCallers expects callers to share their marks only if their
+// credentials say that they are the same.
+func TestRequestMarksOfCallers(t *testing.T) {
+	t.Parallel()
+	keys := authKeys()
+	jwks := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey), rsaWebKey("b", &keys.rsa2.PublicKey)))
+	who := newKeyServer(t, `{"subject":"ci","permissions":[]}`)
+	local := newKeySetBench(t, jwks, func(c *authConfig) {
+		for i, description := range []string{"ci", "ci", "", ""} {
+			c.APIKeys = append(c.APIKeys, apiKeyConfig{fmt.Sprint("the-key-of-caller-", i), []string{"tasks:*"}, description})
+		}
+		c.APIKeysEnabled = true
+	})
+	foreign := newKeySetBench(t, jwks, func(c *authConfig) { c.JWTIssuer = "other" })
+	forward := newAuthBench(t, func(c *authConfig) { c.JWTPublicKey, c.AuthenticatorURL = "", who.URL })
+	token := func(kid string, key any, claims string) string {
+		return "Authorization: Bearer " + signedText(t, "RS256", key, fmt.Sprintf(`{"alg":"RS256","kid":%q}`, kid), claims)
+	}
+	known := map[requestMark]string{}
+	for _, tt := range []struct {
+		name, like string // like: an earlier one that is the same caller
+		b          *authBench
+		line       string
+	}{
+		{"an API key", "", local, "X-API-Key: the-key-of-caller-0"},
+		{"the same key", "an API key", local, "X-API-Key: the-key-of-caller-0"},
+		{"another with its description", "", local, "X-API-Key: the-key-of-caller-1"},
+		{"one without a description", "", local, "X-API-Key: the-key-of-caller-2"},
+		{"another without", "", local, "X-API-Key: the-key-of-caller-3"},
+		{"a token with that subject", "", local, token("a", keys.rsa, goodClaims(""))},
+		{"its renewal", "a token with that subject", local, token("a", keys.rsa, goodClaims(`,"jti":"2"`))},
+		{"its renewal by a rotated key", "a token with that subject", local, token("b", keys.rsa2, goodClaims(""))},
+		{"another subject", "", local, token("a", keys.rsa, claimsWith("sub", `"deploy"`))},
+		{"no subject", "", local, token("a", keys.rsa, claimsWith("sub", ""))},
+		{"no subject, another key", "", local, token("b", keys.rsa2, claimsWith("sub", ""))},
+		{"another issuer", "", foreign, token("a", keys.rsa, claimsWith("iss", `"other"`))},
+		{"the authenticator's caller", "", forward, "Cookie: a=b"},
+		{"the same with another cookie", "the authenticator's caller", forward, "Cookie: c=d"},
+	} {
+		sc, f := tt.b.ask(tt.line)
+		if f != nil {
+			t.Fatalf("%s: %+v", tt.name, f)
+		}
+		m := markBy(t, sc, "/v1/tasks", "k", `{}`)
+		if known[m] != tt.like {
+			t.Errorf("%s: got the mark of %q; want that of %q", tt.name, known[m], tt.like)
+		}
+		if tt.like == "" {
+			known[m] = tt.name
+		}
+	}
+	// Without authentication all callers are one, as in stores of older versions.
+	if got := markBy(t, unrestricted(), "/v1/tasks", "k", `{}`); got != markFor("", "k", `{}`) || known[got] != "" {
+		t.Errorf("authentication off: got %v; want the mark without a caller", got)
+	}
+	// Marks that an older version stored for a subject alone belong to nobody.
+	if name, ok := known[markFor("ci", "k", `{}`)]; ok {
+		t.Errorf("%s: got the mark of every caller with its subject", name)
+	}
+}
+
+// TestRequestMarks expects the mark to depend on caller, route, key and body, and
+// on nothing else.
+func TestRequestMarks(t *testing.T) {
+	mark := func(subject, route, key, body string) requestMark {
+		t.Helper()
+		return markBy(t, &securityContext{subject: subject, method: authByAPIKey}, route, key, body)
+	}
+	first := mark("anna", "/v1/tasks", "k", `{"a":1,"b":"x"}`)
+	for _, tt := range []struct {
+		subject, route, key, body string
+		sameKey, sameBody         bool
+	}{
+		{"anna", "/v1/tasks", "k", `{ "b":"\u0078", "a":1 }`, true, true},
+		{"anna", "/v1/tasks", "k", `{"a":2,"b":"x"}`, true, false},
+		{"anna", "/v1/tasks", "k", `{"a":"1","b":"x"}`, true, false},
+		{"anna", "/v1/tasks", "k2", `{"a":1,"b":"x"}`, false, true},
+		{"anna", "/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+		{"bert", "/v1/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+		{"", "anna/v1/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+	} {
+		m := mark(tt.subject, tt.route, tt.key, tt.body)
+		if (m.key == first.key) != tt.sameKey || (m.body == first.body) != tt.sameBody {
+			t.Errorf("%+v: got the same key %t, the same body %t", tt, m.key == first.key, m.body == first.body)
+		}
+		r := &record{kind: recCreated, created: &creation{template: "h", request: m}}
+		again, err := decodeRecord(append(appendRecordMembers([]byte{'{'}, r), '}'))
+		if err != nil || again.created.request != m {
+			t.Errorf("%+v: got %+v back, %v; want %v", tt, again, err, m)
+		}
+	}
+}
+
+// TestRequestIndexMemory measures the memory of a key, without that of its task.
+func TestRequestIndexMemory(t *testing.T) {
+	slow(t)
+	const many, most = 100_000, 150
+	x := newRequestIndex()
+	before := heapBytes()
+	for i := range many {
+		x.insert(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
+	}
+	each := (heapBytes() - before) / many
+	t.Logf("%d bytes a key", each)
+	if each > most {
+		t.Errorf("a key takes %d bytes; want at most %d", each, most)
+	}
+	for i := range many {
+		x.drop(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
+	}
+	x.limit(requestLimits{age: time.Hour}, testStart)
+	each = (heapBytes() - before) / many
+	t.Logf("%d bytes a key of a dropped task", each)
+	if each > droppedRequestBytes*5/4 {
+		t.Errorf("a key of a dropped task takes %d bytes; want about %d", each, droppedRequestBytes)
+	}
+	x.forget(testStart.add(time.Hour))
+	if len(x.tasks)+len(x.ages)+len(x.dropped)+len(x.order) != 0 {
+		t.Errorf("%d, %d and %d keys are left; want none", len(x.tasks), len(x.ages), len(x.dropped))
+	}
+}

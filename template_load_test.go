@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// writeTemplateFiles writes files to a new directory and returns its path.
+func writeTemplateFiles(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	return dir
+}
+
+func namedDefinition(name string) string { return `{"name":"` + name + `","version":"1.0.0"}` }
+
+func TestLoadTemplates(t *testing.T) {
+	dir := writeTemplateFiles(t, map[string]string{
+		"b.json":           namedDefinition("b"),
+		"a.toml":           "name = 'a'\nversion = '1.0.0'\nodd = 1\n",
+		"deeper/c.json":    namedDefinition("c"),
+		"deeper/d/e.json":  namedDefinition("e"),
+		".hidden/x.json":   namedDefinition("x"),
+		".x.json":          "not read",
+		"readme.md":        "not read",
+		"x.json.bak":       "not read",
+		"elsewhere/f.text": namedDefinition("f"),
+	})
+	noError(t, os.Symlink("b.json", filepath.Join(dir, "link.txt")))
+	other := writeTemplateFiles(t, map[string]string{"data/f.json": namedDefinition("f")})
+	hidden := filepath.Join(dir, ".hidden", "x.json") // read by the link to it alone
+	noError(t, os.Symlink(hidden, filepath.Join(other, "linked.json")))
+	overlap := filepath.Join(dir, "deeper")
+	r, warnings := must2(loadTemplates([]string{dir, other, overlap + "/"}, "", nil))(t)
+	want := "default.a@1.0.0 default.b@1.0.0 default.c@1.0.0 default.e@1.0.0 default.f@1.0.0 default.x@1.0.0"
+	if got := fullTemplateNames(r.all()); got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	checkTemplateLines(t, "warnings", warnings, []string{
+		filepath.Join(dir, "a.toml") + ":3:1: odd: unknown field, kept as it is",
+	})
+}
+
+// TestTemplatesSkippedForTheirEnding checks that a file which looks like a template but has another ending
+// causes a warning.
+func TestTemplatesSkippedForTheirEnding(t *testing.T) {
+	const definition = `{"name":"a","version":"1.0.0","steps":[{"name":"s","handler":{"callable":"x"}}]}`
+	dir := writeTemplateFiles(t, map[string]string{
+		"a.json":     definition,
+		"B.JSON":     definition,
+		"c.yaml.off": "name: c\nsteps:\n  - name: s\n    handler:\n      callable: builtin:noop\n",
+		"d/d.txt":    "name: d\nsteps:\n- {name: s, handler: {callable: x}}\n",
+		"e":          "name = 'e'\n[[steps]]\nname = 's'\nhandler.callable = 'x'\n",
+		"readme.md":  definition,
+		"values.ini": "steps: 7\n",
+		"notes.txt":  "The callable of a step is not called before the steps it depends on.",
+		".hidden":    definition,
+	})
+	noError(t, syscall.Mkfifo(filepath.Join(dir, "pipe.txt"), 0o600))
+	noError(t, os.Symlink(dir, filepath.Join(dir, "loop.txt")))
+	_, warnings := must2(loadTemplates([]string{dir, filepath.Join(dir, "d")}, "", nil))(t)
+	var want []string
+	for _, name := range []string{"B.JSON", "c.yaml.off", "d/d.txt", "e"} {
+		want = append(want, filepath.Join(dir, name)+": looks like a template, but only "+templateFiles+" are read")
+	}
+	checkTemplateLines(t, "warnings", warnings, append(want, filepath.Join(dir, "d")+": has no template; only "+templateFiles+" are read"))
+}
+
+func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	r, warnings, err := loadTemplates([]string{dir}, "", nil)
+	if err != nil || len(r.all()) != 0 {
+		t.Fatalf("got %v; want no template and no error", err)
+	}
+	checkTemplateLines(t, "warnings", warnings, []string{dir + ": has no template; only " + templateFiles + " are read"})
+}
+
+func TestLoadTemplatesListsEveryProblem(t *testing.T) {
+	dir := writeTemplateFiles(t, map[string]string{
+		"a.json": namedDefinition("t"),
+		"b.json": `{"name":"t","version":"1.0.0","namespace":"default"}`,
+		"c.json": `{"name":"c","version":"x","steps":[{"name":"s","handler":{"callable":"bad"}}]}`,
+		"d.toml": "name = ",
+		"e.toml": "name = 'e'\nversion = '1.0.0'\n[[steps]]\nname = 's'\nhandler.callable = 'bad'\n",
+	})
+	noError(t, os.Symlink("nowhere", filepath.Join(dir, "f.json")))
+	noError(t, os.Symlink(t.TempDir(), filepath.Join(dir, "g.json")))
+	missing := filepath.Join(dir, "missing")
+	r, _, err := loadTemplates([]string{dir, missing}, "", &templateRules{callable: refuseBadCallable})
+	problems, ok := errors.AsType[inputProblems](err)
+	if r != nil || !ok {
+		t.Fatalf("got %v, %v; want template problems", r, err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	want := []string{
+		in("b.json") + ":1:2: name: duplicate template default.t@1.0.0, also defined in " + in("a.json"),
+		in("c.json") + `:1:13: version: "x" is not a semantic version like 1.2.3`,
+		in("c.json") + ":1:59: steps[0].handler.callable: no such handler",
+		in("d.toml") + ":1:7: invalid TOML: ",
+		in("e.toml") + ":5:9: steps[0].handler.callable: no such handler",
+		in("f.json") + ": reading the template: no such file or directory",
+		in("g.json") + ": reading the template: not a regular file",
+		missing + ": reading the templates directory: no such file or directory",
+		"docs/templates.md describes the formats and every field",
+	}
+	got := strings.Split(problems.Error(), "\n")
+	if len(got) != len(want) {
+		t.Fatalf("got\n%s\nwant\n%s", err, strings.Join(want, "\n"))
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("got %q; want it to begin with %q", got[i], want[i])
+		}
+	}
+}
+
+func TestLoadTemplatesChecksDemoCallables(t *testing.T) {
+	refuse := func(string) error { return errors.New("refused") }
+	_, _, err := loadTemplates(nil, "", &templateRules{callable: refuse})
+	want := "built-in templates/demo/approval.json:22:9: steps[0].handler.callable: refused\n"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v; want it to begin with %q", err, want)
+	}
+}
+
+func checkTemplateLines(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %s\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// refuseBadCallable refuses callables that begin with bad.
+func refuseBadCallable(callable string) error {
+	if strings.HasPrefix(callable, "bad") {
+		return errors.New("no such handler")
+	}
+	return nil
+}

@@ -12,11 +12,6 @@ import (
 	"time"
 )
 
-// Where the figures are kept: every template, and every step of one, has a row
-// over all time and a row for each of the last hours in which something was
-// counted. A reader gets all of it as of one moment without a copy: rows are
-// shared until they change, see freeze.
-
 // keptHours is how many full hours are kept beside the current one, so that the
 // last 720 hours are covered at any minute. Older hours are only in the row
 // over all time.

@@ -15,10 +15,10 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 	w := must(s.journal.startSnapshot())(t)
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures, lost := len(s.slots), s.analytics.freeze(), s.events.missing()
-	s.holdLocked()
+	count, figures, lost := len(s.tasks.slots), s.analytics.freeze(), s.events.missing()
+	s.retain.holdLocked()
 	s.mu.Unlock()
-	defer s.release()
+	defer s.retain.release()
 	between()
 	noError(t, w.line(appendEventsLine(nil, lost, 0, 0)))
 	noError(t, s.writeSnapshot(w, count, figures, covered))
@@ -95,7 +95,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	s = reopenTestService(t, s, o)
 	s.finish(context.Background())
 	defer s.close()
-	if n := len(s.store.slots); n != 0 {
+	if n := len(s.store.tasks.slots); n != 0 {
 		t.Fatalf("%d tasks are still there", n)
 	}
 	if got := performanceOf(s, 1); got != before {
@@ -137,7 +137,7 @@ func TestCountingOrder(t *testing.T) {
 		var held []*frozenFigures
 		var texts []string
 		for i, line := range all {
-			must(s.store.replayLine([]byte(line), a))(t)
+			must(s.store.templates.replayLine([]byte(line), a))(t)
 			if i%10 == 0 {
 				held = append(held, a.freeze())
 				texts = append(texts, frozenText(held[len(held)-1]))

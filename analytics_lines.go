@@ -20,20 +20,6 @@ import (
 	"fmt"
 )
 
-// The figures as lines of the snapshot, one for each template and each step:
-//
-//	{"figures":"template","seq":120,"namespace":"t","name":"pair","version":"1.0.0",
-//	 "all":{row},"hours":[{row},…]}
-//	{"figures":"step", …,"step":"a","all":{row},"hours":[{row},…]}
-//
-// with rows like
-//
-//	{"hour":490896,"counts":{"attempts_ended":3,…},"bins":[[21,2],[40,1]],"sum":5310,"max":5000,
-//	 "types":{"timeout":1},"last":1767225600123456}
-//
-// "hour" counts from the Unix epoch, durations are in microseconds. All lines
-// of a snapshot are as of the sequence that it covers.
-
 // figuresHead is the start of a line of figures.
 const figuresHead = `{"figures":`
 

@@ -30,7 +30,7 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 			t.Errorf("%s: got %v; want %q", tc.line, err, tc.reason)
 		}
 	}
-	l := &restorer{s: &store{analytics: newAnalytics(), slots: make([]slot, 1)}}
+	l := &restorer{s: &store{analytics: newAnalytics(), tasks: slotTable{slots: make([]slot, 1)}}}
 	if err := l.figuresLine([]byte(good)); err == nil || !strings.Contains(err.Error(), "after a task") {
 		t.Errorf("figures after a task: got %v", err)
 	}

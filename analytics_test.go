@@ -53,7 +53,7 @@ func (y *story) start(id uuid, step int) {
 func (y *story) end(id uuid, step int, o outcome) {
 	y.t.Helper()
 	y.record(id, func(c *change, t *task) *record {
-		return &record{kind: recEnded, step: step, end: y.svc.engine.ending(t, step, o, c.now, t.steps[step].attempted)}
+		return &record{kind: recEnded, step: step, end: y.svc.engine.outcomes.ending(t, step, o, c.now, t.steps[step].attempted)}
 	})
 }
 

@@ -1,7 +1,7 @@
 package main
 
-// The settings of a role's authentication and their checks, the registry of API keys,
-// and the credentials of a client. No message repeats a key or a URL.
+// The settings of a role's authentication and their checks, and the credentials of a client. No
+// message repeats a key or a URL.
 
 import (
 	"cmp"
@@ -186,8 +186,7 @@ func (s *authSetup) verifiers(a *authenticator, trusted []netip.Prefix) {
 	case c.JWTVerificationMethod != "jwks" && c.JWTPublicKeyPath+c.JWTPublicKey != "":
 		a.tokens = &tokenVerifier{c.rules(), s.staticKey()}
 	case c.JWTVerificationMethod == "jwks" && len(s.problems) == 0:
-		client := newKeyClient(c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
-		fetcher := &keyFetcher{c.JWKSURL, c.JWTAllowedAlgorithms, client}
+		fetcher := newKeyFetcher(c.JWKSURL, c.JWTAllowedAlgorithms, c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
 		a.keys = newKeySet(fetcher.fetch, seconds(c.JWKSRefreshIntervalSeconds), seconds(c.JWKSMaxStaleSeconds),
 			a.clock, a.log, a.cache.clear)
 		a.tokens = &tokenVerifier{c.rules(), a.keys}

@@ -20,8 +20,6 @@ import (
 	"time"
 )
 
-// Forward authentication: another service says who sent a request.
-
 const (
 	forwardTimeout      = 2 * time.Second
 	maxForwardReply     = 64 << 10

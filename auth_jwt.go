@@ -1,8 +1,7 @@
 package main
 
-// Reading, verifying and making tokens, and keys as PEM. Whatever the library would
-// wrongly accept is refused before the library sees the token. No error contains any
-// part of a token or a key.
+// Reading, verifying and making tokens. Whatever the library would wrongly accept is refused
+// before the library sees the token. No error contains any part of a token.
 
 import (
 	"context"

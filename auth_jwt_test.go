@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -43,20 +42,13 @@ func runAttacks(t *testing.T, b *authBench, attacks []attack) {
 	}
 }
 
-// attackTime is far more than any token may cost.
-const attackTime = 2 * time.Second
-
 // attackSurface sends the attacks to a route that requires the permissions of the tokens.
 func attackSurface(t *testing.T, a *authenticator, attacks []attack) {
 	t.Helper()
 	s := newAuthSurface(t, "orchestration", unchanged)
 	s.auth = a
 	for _, tt := range attacks {
-		began := time.Now()
 		got := s.ask("GET /v1/tasks/{task_uuid}", "Authorization: Bearer "+tt.token)
-		if took := time.Since(began); took > attackTime {
-			t.Errorf("%s: it took %s; want less than %s", tt.name, took, attackTime)
-		}
 		reason, status := got.header.Get("X-Auth-Failure-Reason"), 401
 		if tt.want == "" {
 			status = 404 // there is no such task

@@ -376,6 +376,26 @@ func TestSigningAlgorithmsAreSigned(t *testing.T) {
 	}
 }
 
+// TestWeakModuli has moduli with the fingerprint of the library: powers of 65537 modulo the primes, and multiples of
+// their product.
+func TestWeakModuli(t *testing.T) {
+	product := big.NewInt(2)
+	for p := int64(3); p <= 167; p += 2 {
+		if big.NewInt(p).ProbablyPrime(0) {
+			product.Mul(product, big.NewInt(p))
+		}
+	}
+	for i := range int64(64) {
+		n := new(big.Int).Exp(big.NewInt(65537), big.NewInt(1000+i), product)
+		if n.Add(n, new(big.Int).Mul(product, big.NewInt(1<<40+i))); !isROCA(n) {
+			t.Errorf("modulus %d was not found", i)
+		}
+		if n.Add(n, big.NewInt(2)); isROCA(n) {
+			t.Errorf("modulus %d and 2 has the fingerprint", i)
+		}
+	}
+}
+
 // publicMembers returns the members of a web key that hold the key itself.
 func publicMembers(t testing.TB, key crypto.PublicKey) string {
 	t.Helper()

@@ -1,8 +1,7 @@
 package main
 
-// A key set (JWKS, RFC 7517): fetched at start, refreshed at an interval and for
-// unknown key ids, used for a while when refreshes fail. Then the decoding of its text, and
-// the HTTP clients of authentication.
+// A key set (JWKS, RFC 7517): fetched at start, refreshed at an interval and for unknown key ids,
+// used for a while when refreshes fail. Then the decoding of its text, and its HTTP client.
 
 import (
 	"bytes"
@@ -562,6 +561,11 @@ type keyFetcher struct {
 	url     string
 	allowed []string // algorithms
 	client  *http.Client
+}
+
+// newKeyFetcher returns a fetcher, which reaches private hosts only if they are allowed.
+func newKeyFetcher(url string, allowed []string, allowPrivate bool) *keyFetcher {
+	return &keyFetcher{url, allowed, newKeyClient(allowPrivate)}
 }
 
 // fetch gets and decodes the set. The error does not contain the URL, which may

@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// Metrics of authentication. Their labels are fixed words: nothing that a caller
-// sends becomes a label.
-
 var (
 	authReasons = []string{reasonMissing, reasonExpired, reasonInvalid, reasonMalformed, reasonForbidden}
 	authMethods = []string{authByNothing, authByToken, authByAPIKey, authByForward}

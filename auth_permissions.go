@@ -7,8 +7,6 @@ import (
 	"strings"
 )
 
-// Permissions: the vocabulary, sets of them, and the role patterns.
-
 // permission is one of the 17 permissions that a route can require.
 type permission uint8
 

@@ -1,8 +1,8 @@
 package main
 
-// Sets of positions in the creation sequence, the index for lists of tasks, and times by
-// position. A set has a count for each block of positions, so that a page far down a list
-// is found without looking at everything before it.
+// Sets of positions in the creation sequence, the index for lists of tasks. A set has a count
+// for each block of positions, so that a page far down a list is found without looking at
+// everything before it.
 
 import (
 	"math/bits"

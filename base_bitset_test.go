@@ -252,57 +252,6 @@ func TestBitsetListingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// checkTimes checks that every point is counted in its bucket, and that the ranges of the words include
-// it.
-func checkTimes(t *testing.T, s *timeScale, columns ...*timeColumn) {
-	t.Helper()
-	want, points := [maxBuckets]int32{}, 0
-	for _, c := range columns {
-		for i := range uint32(len(c.blocks) * bitBlockBits) {
-			b, word, _ := bitsetPlace(i)
-			if c.blocks[b] == nil || c.at(i) == 0 {
-				continue
-			}
-			k, r := s.bucket(timePoint{c.at(i), i}), c.ranges[b].words[word]
-			want[k]++
-			points++
-			if got := c.blocks[b].planes[word].bucket(int(i % 64)); got != k || r.apart(k, k) || c.ranges[b].outer.apart(k, k) {
-				t.Fatalf("position %d: got bucket %d, of %v in %v; want %d", i, got, r, c.ranges[b].outer, k)
-			}
-		}
-	}
-	if s.sizes != want || s.points != points || len(s.starts) > maxBuckets {
-		t.Errorf("got %d points in %d buckets of %v; want %d in %v", s.points, len(s.starts), s.sizes, points, want)
-	}
-}
-
-// TestTimeScale fills all buckets, and more, with points that come in order, apart from some, and makes
-// new ones.
-func TestTimeScale(t *testing.T) {
-	s := newTimeScale()
-	base := &timeColumn{scale: s}
-	c := &timeColumn{scale: s, base: base}
-	r := rand.New(rand.NewPCG(4, 5))
-	const points = maxBuckets*minBucket + 250_000
-	for i := range uint32(points) {
-		base.set(i, 1+instant(i))
-		if i%1000 == 999 {
-			base.set(i-r.Uint32N(i), 1+instant(i))
-		}
-	}
-	for range 500 { // in a few blocks
-		c.set(r.Uint32N(20_000), 1+instant(r.IntN(points)))
-	}
-	if len(s.starts) != maxBuckets {
-		t.Errorf("got %d buckets; want all %d", len(s.starts), maxBuckets)
-	}
-	checkTimes(t, s, base, c)
-	if s.balance(base, c); len(s.starts) > maxBuckets*3/5 || int(s.largest) > 3*s.fair() {
-		t.Errorf("got %d buckets with up to %d points; want some %d of %d", len(s.starts), s.largest, maxBuckets/2, s.fair())
-	}
-	checkTimes(t, s, base, c)
-}
-
 func BenchmarkBitsetPage(b *testing.B) {
 	for _, limit := range []uint32{1_000, 1_000_000} {
 		all, half, third := bitsetOfEvery(1, limit), bitsetOfEvery(2, limit), bitsetOfEvery(3, limit)

@@ -1,9 +1,8 @@
 package main
 
-// Time, identifiers and chance. First instants, and buckets of many. The clock of a service
-// is real or virtual: nothing else reads the wall clock or starts a timer for the delays of
-// tasks. Limits that apply in real time in every mode follow it, and then the source of
-// identifiers.
+// Time. First instants. The clock of a service is real or virtual: nothing else reads the wall
+// clock or starts a timer for the delays of tasks. Limits that apply in real time in every mode
+// follow it.
 
 import (
 	"context"

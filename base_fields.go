@@ -11,9 +11,6 @@ import (
 	"unicode/utf8"
 )
 
-// Reading the fields of a request body. A method that reads a field records a
-// problem when the value is wrong.
-
 // Limits of the fields of a request, in characters.
 const (
 	maxNameLength   = 255

@@ -11,9 +11,6 @@ import (
 	"syscall"
 )
 
-// Files. A name can lead to a pipe, whose opening never ends, to a device, or through a
-// link to a file of somebody else.
-
 // openRegular opens a regular file, which it may create with mode 0600. It follows
 // links unless the flags have O_NOFOLLOW.
 func openRegular(name string, flag int) (*os.File, error) {

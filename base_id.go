@@ -13,9 +13,6 @@ import (
 	"sync"
 )
 
-// Identifiers, random numbers and secrets. A service takes all of them from one source,
-// which a test or fixture mode can make repeatable.
-
 // uuid is a UUID in network byte order (RFC 9562). The zero value means "none".
 type uuid [16]byte
 

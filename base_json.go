@@ -1,9 +1,8 @@
 package main
 
-// JSON texts without decoding them into values: walking, reading, writing, merging,
-// the canonical form, and comparing. Everything here takes a text that passed
-// checkJSON, or a value inside one, and does not validate it again. An empty text is
-// no value and no error.
+// JSON texts without decoding them into values: walking, reading and merging. Everything here
+// takes a text that passed checkJSON, or a value inside one, and does not validate it again. An
+// empty text is no value and no error.
 
 import (
 	"bytes"

@@ -7,8 +7,6 @@ import (
 	"slices"
 )
 
-// The canonical form, which is the same for all spellings of a value.
-
 // canonicalJSON appends the canonical form of data: no white space, members sorted by
 // the bytes of their unescaped names at every level, strings with minimal escaping,
 // numbers as written.

@@ -12,8 +12,6 @@ import (
 	"unicode/utf8"
 )
 
-// The scanner for JSON from outside: it accepts a text, or says where and why not.
-
 const (
 	maxJSONDepth   = 64 // arrays and objects inside one another
 	fewJSONMembers = 16 // up to this number, names are compared one by one

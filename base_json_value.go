@@ -11,8 +11,6 @@ import (
 	"strings"
 )
 
-// Comparing values, as a whole or in part.
-
 // jsonSubset is a compiled description of a value, or of what it must contain.
 type jsonSubset struct {
 	members map[string]*jsonSubset // of an object; nil for any other value

@@ -3,8 +3,6 @@ package main
 // The system calls of Linux that the program needs beyond package os.
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"os"
@@ -64,50 +62,6 @@ func soleOpener(f *os.File) error {
 	}
 	return lease(syscall.F_UNLCK)
 }
-
-// dirWatch notices what is read in a directory.
-type dirWatch struct{ fd int }
-
-// watchDir begins to notice. The error may be that of a limit: each user has few watches.
-func watchDir(dir string) (*dirWatch, error) {
-	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("inotify_init1", err)
-	}
-	if _, err = syscall.InotifyAddWatch(fd, dir, syscall.IN_OPEN|syscall.IN_ACCESS|syscall.IN_CLOSE_NOWRITE); err != nil {
-		syscall.Close(fd)
-		return nil, &os.PathError{Op: "inotify_add_watch", Path: dir, Err: err}
-	}
-	return &dirWatch{fd}, nil
-}
-
-// events calls f for what happened since the last call: a file, by name, was opened (1), read (0), or
-// closed by a reader (-1); without a name, the directory was listed.
-func (w *dirWatch) events(f func(name string, opened int)) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := syscall.Read(w.fd, buf)
-		if err != nil || n <= 0 {
-			return
-		}
-		for b := buf[:n]; len(b) >= syscall.SizeofInotifyEvent; {
-			mask := binary.NativeEndian.Uint32(b[4:])
-			end := syscall.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
-			name := string(bytes.TrimRight(b[syscall.SizeofInotifyEvent:end], "\x00"))
-			b = b[end:]
-			switch {
-			case name != "" && mask&syscall.IN_OPEN != 0:
-				f(name, 1)
-			case name != "" && mask&syscall.IN_CLOSE_NOWRITE != 0:
-				f(name, -1)
-			case name != "" || mask&syscall.IN_ACCESS != 0:
-				f(name, 0)
-			}
-		}
-	}
-}
-
-func (w *dirWatch) close() { syscall.Close(w.fd) }
 
 // awaitExit returns once a child has ended, and reports whether the child is still
 // a zombie: then no other process can get its number or its group's.

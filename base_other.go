@@ -31,15 +31,6 @@ func isUnlinked(*os.File) bool { return false }
 // soleOpener cannot tell.
 func soleOpener(*os.File) error { return errors.ErrUnsupported }
 
-// dirWatch notices nothing.
-type dirWatch struct{}
-
-func watchDir(string) (*dirWatch, error) { return nil, errors.ErrUnsupported }
-
-func (*dirWatch) events(func(name string, opened int)) {}
-
-func (*dirWatch) close() {}
-
 // awaitExit cannot wait without freeing the child's number; it reports false.
 func awaitExit(int) bool { return false }
 

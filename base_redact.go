@@ -9,10 +9,6 @@ import (
 	"strings"
 )
 
-// Redaction: what may be secret in a URL is never shown, logged or put into an error.
-// That is the user and password, and whatever follows a ? or #, since any parameter
-// may be a token.
-
 const redactedText = "[REDACTED]"
 
 // redactURL redacts a value that is a URL, or begins with one after a name.

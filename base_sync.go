@@ -10,8 +10,6 @@ import (
 	"time"
 )
 
-// Small structures.
-
 // notifier wakes every waiter at each notification. The zero value is ready.
 type notifier struct {
 	mu sync.Mutex
@@ -67,7 +65,12 @@ func (q *quota) regain(held *atomic.Int64) bool {
 // refuse counts a refusal and returns it; full says what there is too much of.
 func (q *quota) refuse(full string, args ...any) *failure {
 	q.refused.Add(1)
-	return &failure{kind: backpressure, retryAfter: time.Second, message: fmt.Sprintf(full, args...)}
+	return tryLater(full, args...)
+}
+
+// tryLater returns a refusal of what may succeed in a second.
+func tryLater(format string, args ...any) *failure {
+	return &failure{kind: backpressure, retryAfter: time.Second, message: fmt.Sprintf(format, args...)}
 }
 
 // logRate lets through a number of messages a second, so that callers cannot fill the log.

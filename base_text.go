@@ -11,8 +11,6 @@ import (
 	"sync"
 )
 
-// Text: lists, misspelt words, and credentials in URLs.
-
 // splitList splits a list at commas and drops blanks and empty items.
 func splitList(text string) []string {
 	var list []string

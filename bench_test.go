@@ -332,24 +332,26 @@ type handlerRow struct {
 
 	all    []time.Duration
 	rates  []float64 // by turn
+	used   []float64 // µs of processor per diamond, by turn
 	allocs uint64
-	cpu    time.Duration
 	syncs  uint64
 }
 
 // BenchmarkHandlers measures diamonds whose steps an HTTP handler in another process runs, each
 // from a creation to its answer at the end: in memory and with store.sync = "always". The references
 // make the same four calls in the same order with net/http, without an engine; the one for "always"
-// also waits for a sync where the service does. The four take turns.
+// also waits for a sync where the service does. The row "nethttp" is the service in memory whose
+// connections to the handler are those of net/http. The five take turns.
 //
 //	go test -run XXX -bench Handlers -benchtime 20000x .
 func BenchmarkHandlers(b *testing.B) {
 	handler := startHandler(b)
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
-			memory, always := webDiamonds(b, "memory", "", handler), webDiamonds(b, "always", b.TempDir(), handler)
+			memory, always := webDiamonds(b, "memory", "", handler, nil), webDiamonds(b, "always", b.TempDir(), handler, nil)
+			nethttp := webDiamonds(b, "nethttp", "", handler, newHandlerTransport(1000, nil))
 			bare, synced := bareDiamonds(b, "bare", memory, handler, func() {}), bareDiamonds(b, "synced", memory, handler, benchGroupSyncer(b))
-			rows := []*handlerRow{bare, synced, memory, always}
+			rows := []*handlerRow{bare, synced, memory, nethttp, always}
 			b.ResetTimer()
 			for range handlerTurns {
 				for _, row := range rows {
@@ -358,6 +360,8 @@ func BenchmarkHandlers(b *testing.B) {
 			}
 			b.StopTimer()
 			b.ReportMetric(medianRatio(memory.rates, bare.rates), "memory/bare")
+			b.ReportMetric(medianRatio(memory.rates, nethttp.rates), "memory/nethttp")
+			b.ReportMetric(medianRatio(memory.used, nethttp.used), "memory/nethttp-cpu")
 			b.ReportMetric(medianRatio(synced.rates, bare.rates), "synced/bare")
 			b.ReportMetric(medianRatio(always.rates, synced.rates), "always/synced")
 			b.ReportMetric(medianRatio(always.rates, memory.rates), "always/memory")
@@ -382,10 +386,14 @@ func startHandler(b *testing.B) (url string) {
 	return strings.TrimSpace(must(bufio.NewReader(stdout).ReadString('\n'))(b))
 }
 
-// webDiamonds is the row of a service whose creations wait for the end.
-func webDiamonds(b *testing.B, name, dir, handler string) *handlerRow {
+// webDiamonds is the row of a service whose creations wait for the end. Connections to the handler
+// that are not nil replace those of the service.
+func webDiamonds(b *testing.B, name, dir, handler string, connections http.RoundTripper) *handlerRow {
 	svc := newTestService(b, serviceTest{dir: dir, log: io.Discard, config: retaining(1000),
 		extra: []string{benchTemplate("diamond", handler, diamondParents)}})
+	if connections != nil {
+		svc.handlers.web.connections = connections
+	}
 	return &handlerRow{name: name, url: benchServer(b, svc), store: svc.store, diamond: func(c *wireClient) error {
 		status, body, err := c.do("POST", "/v1/tasks?wait=30s", diamondBody)
 		if err == nil && !bytes.Contains(body, []byte(`"status":"complete"`)) {
@@ -433,7 +441,7 @@ func (r *handlerRow) turn(b *testing.B, clients, n int) {
 	if b.Failed() {
 		b.FailNow()
 	}
-	r.cpu += cpuTime(b) - cpu
+	r.used = append(r.used, float64((cpuTime(b)-cpu).Microseconds())/float64(n))
 	r.syncs += r.syncCount() - syncs
 	runtime.ReadMemStats(&after)
 	r.allocs += after.Mallocs - before.Mallocs
@@ -453,11 +461,12 @@ func (r *handlerRow) report(b *testing.B) {
 	n := float64(len(r.all))
 	slices.Sort(r.all)
 	slices.Sort(r.rates)
+	slices.Sort(r.used)
 	b.ReportMetric(r.rates[len(r.rates)/2], r.name+"-tasks/s")
 	b.ReportMetric(1000*ms(r.all, 0.5), r.name+"-p50-µs")
 	b.ReportMetric(1000*ms(r.all, 0.99), r.name+"-p99-µs")
 	b.ReportMetric(float64(r.allocs)/n/4, r.name+"-allocs/step")
-	b.ReportMetric(float64(r.cpu.Microseconds())/n, r.name+"-cpu-µs/task")
+	b.ReportMetric(r.used[len(r.used)/2], r.name+"-cpu-µs/task")
 	if r.name == "always" {
 		b.ReportMetric(float64(r.syncs)/n, "syncs/task")
 	}
@@ -1132,7 +1141,7 @@ func BenchmarkFollowers(b *testing.B) {
 				for _, s := range streams {
 					s.Close()
 				}
-				for svc.store.streamFigures().open > 0 {
+				for svc.store.events.figures().open > 0 {
 					runtime.Gosched()
 				}
 			}
@@ -1141,7 +1150,7 @@ func BenchmarkFollowers(b *testing.B) {
 			b.ReportMetric(alone.rate(), "alone-op/s")
 			b.ReportMetric(float64(beside.moves)/beside.took.Seconds(), "transitions/s")
 			b.ReportMetric(float64(beside.sent)/beside.took.Seconds(), "events/s")
-			b.ReportMetric(float64(svc.store.streamFigures().cut)/float64(b.N), "cut/op")
+			b.ReportMetric(float64(svc.store.events.figures().cut)/float64(b.N), "cut/op")
 			b.ReportMetric(float64(besidePaced.moves)/besidePaced.took.Seconds(), "paced-transitions/s")
 			b.ReportMetric(float64(besidePaced.sent)/besidePaced.took.Seconds(), "paced-events/s")
 			b.ReportMetric(besidePaced.cores(), "paced-cores")
@@ -1180,7 +1189,7 @@ func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces, p
 		svc.store.locked(func() { n = svc.store.events.end() })
 		return n
 	}
-	sent, moved, used, began := svc.store.streamFigures().delivered, moves(), cpuTime(b), time.Now()
+	sent, moved, used, began := svc.store.events.figures().delivered, moves(), cpuTime(b), time.Now()
 	var next, done atomic.Uint64
 	var clients sync.WaitGroup
 	for range 16 {
@@ -1204,5 +1213,5 @@ func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces, p
 	}
 	clients.Wait()
 	f.took, f.cpu, f.done = f.took+time.Since(began), f.cpu+cpuTime(b)-used, f.done+done.Load()
-	f.moves, f.sent = f.moves+moves()-moved, f.sent+svc.store.streamFigures().delivered-sent
+	f.moves, f.sent = f.moves+moves()-moved, f.sent+svc.store.events.figures().delivered-sent
 }

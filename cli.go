@@ -1,8 +1,6 @@
 package main
 
-// The table of commands: how a command line is parsed, and what is made of the table: the help
-// texts, the completion of shells, and the page docs/cli.md. What commands print: tables for
-// people, with colours and signs where the terminal shows them, and JSON for programs.
+// The table of commands: how a command line is parsed, and the help texts that are made of it.
 
 import (
 	"context"
@@ -12,8 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -74,7 +70,7 @@ func (p *process) dispatch(ctx context.Context, c command, args []string) error 
 		case len(args) == 0:
 			return usagef("missing command\n%s", strings.TrimSpace(c.usage()))
 		case isVersion(args[0]):
-			return p.version(nil)(ctx, nil)
+			return p.printVersion()
 		case args[0] == "help":
 			help, args = true, args[1:]
 			continue
@@ -93,10 +89,10 @@ func (p *process) dispatch(ctx context.Context, c command, args []string) error 
 
 // runCommandLine parses the flags and operands of a command, and runs it.
 func (p *process) runCommandLine(ctx context.Context, c *command, args []string) error {
-	o := newOptions(c)
+	o := newOptions(p, c)
 	run := c.define(o)
 	if slices.ContainsFunc(args, isVersion) && o.Lookup("version") == nil {
-		return p.version(nil)(ctx, nil)
+		return p.printVersion()
 	}
 	operands, err := o.parse(args, p.stdout)
 	if err != nil {
@@ -131,9 +127,10 @@ func (c *command) usage() string {
 	return b.String()
 }
 
-// options are the flags of a command.
+// options are the flags of a command, and its surroundings.
 type options struct {
 	*flag.FlagSet
+	p       *process
 	command *command
 
 	keyOperands map[string]string // of flags that set keys of the configuration, by name
@@ -145,8 +142,8 @@ type options struct {
 }
 
 // newOptions returns the options of a command, whose name is in full, as in "store check".
-func newOptions(c *command) *options {
-	o := &options{FlagSet: flag.NewFlagSet(c.name, flag.ContinueOnError), command: c, keyOperands: map[string]string{}}
+func newOptions(p *process, c *command) *options {
+	o := &options{FlagSet: flag.NewFlagSet(c.name, flag.ContinueOnError), p: p, command: c, keyOperands: map[string]string{}}
 	o.SetOutput(io.Discard)
 	o.Usage = func() {}
 	return o
@@ -245,50 +242,6 @@ func (o *options) misuse(format string, args ...any) error {
 
 func capitalized(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// each calls f with the command, or the commands of a group at every level, by full name.
-func (c *command) each(f func(c *command)) {
-	if len(c.commands) == 0 {
-		f(c)
-	}
-	for _, sub := range c.commands {
-		full, _ := c.sub(sub.name)
-		full.each(f)
-	}
-}
-
-// commonFlags are the flags of many commands, which docs/cli.md describes once.
-var commonFlags = []string{"--url URL", "--no-headers", "-o FORM"}
-
-// writeCommandsPage writes the part of docs/cli.md that comes from the table: usage, flags and
-// examples of every command.
-func writeCommandsPage(w io.Writer, root command) {
-	root.each(func(c *command) {
-		o := newOptions(c)
-		c.define(o)
-		fmt.Fprintf(w, "### %s\n\n%s.", c.name, capitalized(c.help))
-		if c.more != "" {
-			fmt.Fprintf(w, " %s", c.more)
-		}
-		fmt.Fprintf(w, "\n\n```text\n%s\n```\n\n", strings.TrimPrefix(o.usageLine(), "usage: "))
-		rows := 0
-		o.eachFlag(func(form, help string) {
-			if slices.Contains(commonFlags, form) {
-				return
-			}
-			if rows++; rows == 1 {
-				fmt.Fprint(w, "| flag | |\n|---|---|\n")
-			}
-			fmt.Fprintf(w, "| `%s` | %s |\n", form, strings.ReplaceAll(help, "|", "\\|"))
-		})
-		if rows > 0 {
-			fmt.Fprintln(w)
-		}
-		if len(c.examples) > 0 {
-			fmt.Fprintf(w, "```text\nstepwell %s\n```\n\n", strings.Join(c.examples, "\nstepwell "))
-		}
-	})
-}
-
 // jsonArgument reads an argument that is JSON, @FILE or - for standard input.
 func (p *process) jsonArgument(flag, text string) (json.RawMessage, error) {
 	data, from := []byte(text), ""
@@ -319,8 +272,7 @@ type waitFlag struct {
 	limit time.Duration
 }
 
-func (f *waitFlag) String() string { return "" }
-
+func (f *waitFlag) String() string   { return "" }
 func (f *waitFlag) IsBoolFlag() bool { return true }
 
 func (f *waitFlag) Set(text string) error {
@@ -344,25 +296,4 @@ func (f *listFlag) String() string { return "" }
 func (f *listFlag) Set(text string) error {
 	*f = append(*f, text)
 	return nil
-}
-
-// openPiped opens a service in fixture mode, and returns a client of it. end closes both.
-func (p *process) openPiped(parts serviceOptions) (c *client, end func(), err error) {
-	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
-	g := &gates{shared: newSurfaceCache(), connections: newConnections(parts.quotas, parts.log)}
-	w, err := openWorld("", parts, g)
-	if err != nil {
-		return nil, nil, err
-	}
-	server := newHTTPServer(l, &g.orchestration, g.connections, parts.log)
-	go server.serve()
-	web := &http.Client{Transport: &http.Transport{DialContext: l.dial}}
-	end = func() {
-		server.server.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), abandonedTimeout)
-		defer cancel()
-		w.finish(ctx)
-		w.close()
-	}
-	return &client{p, "http://localhost", web}, end, nil
 }

@@ -17,10 +17,36 @@ import (
 	"time"
 )
 
-// authSettings returns a lookup of variables that falls back on the configuration
-// files, so that tokens fit the service that reads the same files. The files are
-// read when a key is needed that the environment does not set.
-func (p *process) authSettings() func(name string) string {
+func authCommands() command {
+	return command{name: "auth", help: "make keys and tokens, show permissions", commands: []command{
+		{
+			name: "generate-keys", help: "make an RSA key pair for tokens",
+			examples: []string{"auth generate-keys", "auth generate-keys --output-dir /etc/stepwell/keys --key-size 4096"},
+			define:   generateKeys,
+		},
+		{
+			name: "generate-token", help: "make a token",
+			examples: []string{"auth generate-token --role task-submitter", "auth generate-token --permissions 'tasks:*,steps:read'"},
+			define:   generateToken,
+		},
+		{
+			name: "validate-token", help: "show the contents of a token, or why it is refused",
+			examples: []string{"auth validate-token", "auth validate-token --token $TOKEN --public-key keys/jwt-public-key.pem"},
+			define:   validateToken,
+		},
+		{
+			name: "show-permissions", help: "list the permissions, the routes that require them, and the roles",
+			examples: []string{"auth show-permissions", "auth show-permissions -o json"}, define: showPermissions,
+		},
+	}}
+}
+
+// authSettings looks up a variable of the environment, or else of the configuration
+// files, so that tokens fit the service that reads the same files.
+type authSettings func(name string) string
+
+// authSettings reads the files when a key is needed that the environment does not set.
+func (p *process) authSettings() authSettings {
 	configured := sync.OnceValue(func() *Config {
 		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
 		if err != nil {
@@ -37,27 +63,25 @@ func (p *process) authSettings() func(name string) string {
 	}
 }
 
-func (c *authCLI) generateKeys(f *options) runner {
-	f.withOutput()
-	dir := f.String("output-dir", keysDir, "write to `DIR`, created if missing")
-	bits := f.Int("key-size", minRSABits, "make an RSA key of `BITS`, 2048 to 8192")
-	force := f.Bool("force", false, "replace existing keys")
-	return func(context.Context, []string) error { return c.makeKeys(f, *dir, *bits, *force) }
-}
-
-func (c *authCLI) makeKeys(f *options, dir string, bits int, force bool) error {
-	if bits < minRSABits || bits > maxRSABits || bits%8 != 0 {
-		return f.misuse("--key-size must be %d to %d, a multiple of 8", minRSABits, maxRSABits)
+func generateKeys(o *options) runner {
+	o.withOutput()
+	dir := o.String("output-dir", keysDir, "write to `DIR`, created if missing")
+	bits := o.Int("key-size", minRSABits, "make an RSA key of `BITS`, 2048 to 8192")
+	force := o.Bool("force", false, "replace existing keys")
+	return func(context.Context, []string) error {
+		if *bits < minRSABits || *bits > maxRSABits || *bits%8 != 0 {
+			return o.misuse("--key-size must be %d to %d, a multiple of 8", minRSABits, maxRSABits)
+		}
+		private, public := filepath.Join(*dir, privateKeyName), filepath.Join(*dir, publicKeyName)
+		if err := writeNewKeys(private, public, *bits, *force); err != nil {
+			return fmt.Errorf("auth generate-keys: %w", err)
+		}
+		result := map[string]string{"private_key": private, "public_key": public}
+		return o.print(output{result, member("private_key"), func(t *table) {
+			t.row("private key", private, "keep it secret: its owner can make any token")
+			t.row("public key", public, "give it to the service as jwt_public_key_path")
+		}})
 	}
-	private, public := filepath.Join(dir, privateKeyName), filepath.Join(dir, publicKeyName)
-	if err := writeNewKeys(private, public, bits, force); err != nil {
-		return fmt.Errorf("auth generate-keys: %w", err)
-	}
-	result := map[string]string{"private_key": private, "public_key": public}
-	return c.print(f, output{result, member("private_key"), func(t *table) {
-		t.row("private key", private, "keep it secret: its owner can make any token")
-		t.row("public key", public, "give it to the service as jwt_public_key_path")
-	}})
 }
 
 // writeNewKeys makes a pair and writes both files or neither.
@@ -86,12 +110,12 @@ func keyExistsError(path string) error {
 	return fmt.Errorf("%s already contains a key; --force replaces it and invalidates its tokens", path)
 }
 
-func (c *authCLI) showPermissions(f *options) runner {
-	f.withOutput()
-	return func(context.Context, []string) error { return c.listPermissions(f) }
+func showPermissions(o *options) runner {
+	o.withOutput()
+	return func(context.Context, []string) error { return listPermissions(o) }
 }
 
-func (c *authCLI) listPermissions(f *options) error {
+func listPermissions(o *options) error {
 	type shown struct {
 		Permission string   `json:"permission"`
 		Resource   string   `json:"resource"`
@@ -116,7 +140,7 @@ func (c *authCLI) listPermissions(f *options) error {
 		}
 		return strings.Join(names, "\n")
 	}
-	return c.print(f, output{result, name, printPermissions})
+	return o.print(output{result, name, printPermissions})
 }
 
 // printPermissions is the table of show-permissions.
@@ -143,62 +167,63 @@ func printPermissions(t *table) {
 	}
 }
 
-func (c *authCLI) generateToken(f *options) runner {
-	f.withOutput()
-	permissions := f.String("permissions", "", "`PERMISSIONS`, separated by commas")
-	roles := f.String("role", "", "`ROLES`, separated by commas: "+strings.Join(roleNames(), ", "))
-	subject := f.String("subject", "stepwell-cli", "`SUBJECT` of the token")
-	keyPath := f.String("private-key", c.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName),
+func generateToken(o *options) runner {
+	o.withOutput()
+	settings := o.p.authSettings()
+	permissions := o.String("permissions", "", "`PERMISSIONS`, separated by commas")
+	roles := o.String("role", "", "`ROLES`, separated by commas: "+strings.Join(roleNames(), ", "))
+	subject := o.String("subject", "stepwell-cli", "`SUBJECT` of the token")
+	keyPath := o.String("private-key", settings.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName),
 		"`FILE` with the private key")
-	hours := f.Int("expiry-hours", c.defaultHours(), "the token is valid for `HOURS`")
-	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "`ISSUER` that the service expects")
-	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "`AUDIENCE` that the service expects")
-	allowUnknown := f.Bool("allow-unknown", false, "allow permissions that this service does not know")
+	hours := o.Int("expiry-hours", settings.defaultHours(), "the token is valid for `HOURS`")
+	issuer := o.String("issuer", settings.setting("jwt_issuer", defaultIssuer), "`ISSUER` that the service expects")
+	audience := o.String("audience", settings.setting("jwt_audience", defaultAudience), "`AUDIENCE` that the service expects")
+	allowUnknown := o.Bool("allow-unknown", false, "allow permissions that this service does not know")
 	return func(context.Context, []string) error {
-		list, err := c.tokenPermissions(f, *permissions, *roles, *allowUnknown)
+		list, err := namedPermissions(o, *permissions, *roles, *allowUnknown)
 		if err != nil {
 			return err
 		}
 		switch {
 		case *hours < 1 || *hours > maxExpiryHours:
-			return f.misuse("--expiry-hours must be 1 to %d", maxExpiryHours)
+			return o.misuse("--expiry-hours must be 1 to %d", maxExpiryHours)
 		case *issuer == "" || *audience == "" || *subject == "":
-			return f.misuse("--issuer, --audience and --subject must not be empty")
+			return o.misuse("--issuer, --audience and --subject must not be empty")
 		case *hours > 24:
-			fmt.Fprintln(c.stderr, "warning: a token for more than 24 hours can be revoked only by replacing the key")
+			fmt.Fprintln(o.p.stderr, "warning: a token for more than 24 hours can be revoked only by replacing the key")
 		}
 		life := time.Duration(*hours) * time.Hour
-		return c.printNewToken(f, *keyPath, tokenSpec{*subject, *issuer, *audience, list, c.now(), life})
+		return printNewToken(o, *keyPath, tokenSpec{*subject, *issuer, *audience, list, o.p.now(), life})
 	}
 }
 
-// tokenPermissions returns the permissions that the flags name, in order, without repeats.
-func (c *authCLI) tokenPermissions(f *options, permissions, roles string, allowUnknown bool) ([]string, error) {
+// namedPermissions returns the permissions that the flags name, in order, without repeats.
+func namedPermissions(o *options, permissions, roles string, allowUnknown bool) ([]string, error) {
 	var list []string
 	for _, name := range splitList(roles) {
 		role, ok := rolePermissions(name)
 		if !ok {
-			return nil, f.misuse("unknown role %q; want one of %s", name, strings.Join(roleNames(), ", "))
+			return nil, o.misuse("unknown role %q; want one of %s", name, strings.Join(roleNames(), ", "))
 		}
 		list = append(list, role...)
 	}
 	list = append(list, splitList(permissions)...)
 	if len(list) == 0 {
-		return nil, f.misuse("--permissions or --role is needed")
+		return nil, o.misuse("--permissions or --role is needed")
 	}
 	list = authOnce(list)
 	_, unknown := parsePermissions(list)
 	names := strings.Join(unknown, ", ")
 	switch {
 	case len(unknown) > 0 && !allowUnknown:
-		return nil, f.misuse("unknown permissions: %s (see auth show-permissions, or --allow-unknown)", names)
+		return nil, o.misuse("unknown permissions: %s (see auth show-permissions, or --allow-unknown)", names)
 	case len(unknown) > 0:
-		fmt.Fprintf(c.stderr, "warning: unknown permissions: %s; strict validation refuses the token\n", names)
+		fmt.Fprintf(o.p.stderr, "warning: unknown permissions: %s; strict validation refuses the token\n", names)
 	}
 	return list, nil
 }
 
-func (c *authCLI) printNewToken(f *options, keyPath string, spec tokenSpec) error {
+func printNewToken(o *options, keyPath string, spec tokenSpec) error {
 	var token string
 	key, err := readPrivateKey(keyPath)
 	if err == nil {
@@ -213,27 +238,28 @@ func (c *authCLI) printNewToken(f *options, keyPath string, spec tokenSpec) erro
 		ExpiresAt   string   `json:"expires_at"`
 		Permissions []string `json:"permissions"`
 	}{token, spec.subject, spec.issued.add(spec.life).zoned(), spec.permissions}
-	return c.print(f, output{result, member("token"), func(t *table) { t.row(token) }})
+	return o.print(output{result, member("token"), func(t *table) { t.row(token) }})
 }
 
-func (c *authCLI) validateToken(f *options) runner {
-	f.withOutput()
-	token := f.String("token", "", "`TOKEN`; by default STEPWELL_AUTH_TOKEN")
-	keyPath := f.String("public-key", c.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
+func validateToken(o *options) runner {
+	o.withOutput()
+	settings := o.p.authSettings()
+	token := o.String("token", "", "`TOKEN`; by default STEPWELL_AUTH_TOKEN")
+	keyPath := o.String("public-key", settings.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
 		"`FILE` with the public key")
-	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "`ISSUER` to expect")
-	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "`AUDIENCE` to expect")
-	claim := f.String("permissions-claim", "permissions", "`CLAIM` with the permissions")
-	allowUnknown := f.Bool("allow-unknown", false, "accept unknown permissions")
+	issuer := o.String("issuer", settings.setting("jwt_issuer", defaultIssuer), "`ISSUER` to expect")
+	audience := o.String("audience", settings.setting("jwt_audience", defaultAudience), "`AUDIENCE` to expect")
+	claim := o.String("permissions-claim", "permissions", "`CLAIM` with the permissions")
+	allowUnknown := o.Bool("allow-unknown", false, "accept unknown permissions")
 	return func(context.Context, []string) error {
 		if *token == "" {
-			*token = c.settings("STEPWELL_AUTH_TOKEN")
+			*token = settings("STEPWELL_AUTH_TOKEN")
 		}
 		if *token == "" || *issuer == "" || *audience == "" {
-			return f.misuse("--token is needed; --issuer and --audience must not be empty")
+			return o.misuse("--token is needed; --issuer and --audience must not be empty")
 		}
 		rules := tokenRules{issuer: *issuer, audience: *audience, leeway: defaultLeeway, permissionsClaim: *claim}
-		claims, err := c.verifiedClaims(*keyPath, strings.TrimSpace(*token), rules)
+		claims, err := verifiedClaims(*keyPath, strings.TrimSpace(*token), rules, o.p.now())
 		if err != nil {
 			return fmt.Errorf("auth validate-token: %w", err)
 		}
@@ -242,13 +268,13 @@ func (c *authCLI) validateToken(f *options) runner {
 			return fmt.Errorf("auth validate-token: unknown permissions: %s; strict validation refuses the token",
 				strings.Join(printables(unknown), ", "))
 		}
-		return c.printClaims(f, claims)
+		return printClaims(o, claims)
 	}
 }
 
 // verifiedClaims verifies a token by the key in a file, with any algorithm of the key's
 // family.
-func (c *authCLI) verifiedClaims(keyPath, token string, rules tokenRules) (*tokenClaims, error) {
+func verifiedClaims(keyPath, token string, rules tokenRules, now instant) (*tokenClaims, error) {
 	public, err := readPublicKey(keyPath)
 	if err != nil {
 		return nil, err
@@ -258,14 +284,14 @@ func (c *authCLI) verifiedClaims(keyPath, token string, rules tokenRules) (*toke
 		return nil, err
 	}
 	rules.algorithms = key.algorithms
-	claims, err := (&tokenVerifier{rules, key}).verify(context.Background(), token, c.now())
+	claims, err := (&tokenVerifier{rules, key}).verify(context.Background(), token, now)
 	if refused, ok := errors.AsType[*tokenError](err); ok {
 		return nil, fmt.Errorf("the token is refused (%s): %w", refused.reason, err)
 	}
 	return claims, err
 }
 
-func (c *authCLI) printClaims(f *options, claims *tokenClaims) error {
+func printClaims(o *options, claims *tokenClaims) error {
 	at := func(i instant) string {
 		if i == 0 {
 			return ""
@@ -285,7 +311,7 @@ func (c *authCLI) printClaims(f *options, claims *tokenClaims) error {
 		true, claims.subject, claims.issuer, claims.audience,
 		at(claims.issuedAt), at(claims.notBefore), at(claims.expiry), claims.permissions,
 	}
-	return c.print(f, output{result, member("subject"), func(t *table) {
+	return o.print(output{result, member("subject"), func(t *table) {
 		for _, row := range [][2]string{
 			{"subject", printable(claims.subject)},
 			{"issuer", printable(claims.issuer)},
@@ -303,21 +329,21 @@ func (c *authCLI) printClaims(f *options, claims *tokenClaims) error {
 }
 
 // setting returns a key of the orchestration role's authentication.
-func (c *authCLI) setting(key, fallback string) string {
-	return authSetting(c.settings, "orchestration", key, fallback)
+func (s authSettings) setting(key, fallback string) string {
+	return authSetting(s, "orchestration", key, fallback)
 }
 
 // defaultHours returns the configured lifetime of tokens.
-func (c *authCLI) defaultHours() int {
-	if n, err := strconv.Atoi(c.setting("jwt_token_expiry_hours", "")); err == nil {
+func (s authSettings) defaultHours() int {
+	if n, err := strconv.Atoi(s.setting("jwt_token_expiry_hours", "")); err == nil {
 		return n
 	}
 	return defaultExpiryHours
 }
 
 // keyPath returns the default file of a key.
-func (c *authCLI) keyPath(variable, name string) string {
-	return cmp.Or(c.settings(variable), filepath.Join(keysDir, name))
+func (s authSettings) keyPath(variable, name string) string {
+	return cmp.Or(s(variable), filepath.Join(keysDir, name))
 }
 
 func roleNames() []string {

@@ -18,8 +18,6 @@ import (
 	"time"
 )
 
-// bench: load on a service, and what came of it.
-
 const (
 	maxBenchClients = 10_000
 	benchLongPoll   = time.Second            // how long the creation itself waits, where the service has that
@@ -27,7 +25,7 @@ const (
 	benchFailures   = 10                     // kinds of failures that are told apart
 )
 
-func (p *process) benchCommand() command {
+func benchCommand() command {
 	return command{
 		name: "bench", help: "create tasks for a while, and measure how long they take to end",
 		more: "It uses POST /v1/tasks with wait, and GET /v1/tasks/{task_uuid} until the task has ended where the " +
@@ -37,11 +35,11 @@ func (p *process) benchCommand() command {
 		examples: []string{
 			"bench --template demo/diamond --clients 16 --duration 10s", "bench --rate 500 --duration 1m -o json",
 		},
-		define: p.bench,
+		define: bench,
 	}
 }
 
-func (p *process) bench(o *options) runner {
+func bench(o *options) runner {
 	o.withClient().withOutput()
 	template := o.String("template", "demo/diamond", "create tasks of this `TEMPLATE`")
 	text := o.String("context", "", "their context: `JSON`, @FILE, or - for standard input")
@@ -51,7 +49,7 @@ func (p *process) bench(o *options) runner {
 	o.DurationVar(&b.length, "duration", 10*time.Second, "create tasks for a `DURATION`")
 	o.DurationVar(&b.patience, "timeout", 30*time.Second, "a task fails that has not ended after a `DURATION`")
 	noWait := o.Bool("no-wait", false, "measure the creation only, and do not wait for the end")
-	return p.asks(o, func(ctx context.Context, c *client, _ []string) error {
+	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		ref, err := parseTemplateRef(*template)
 		switch {
 		case err != nil:
@@ -63,22 +61,22 @@ func (p *process) bench(o *options) runner {
 		case b.length <= 0 || b.patience <= 0:
 			return o.misuse("--duration and --timeout must be more than 0")
 		}
-		b.client, b.waits, b.mark = c, !*noWait, fmt.Sprintf("bench-%d-", p.now())
+		b.client, b.waits, b.mark = c, !*noWait, fmt.Sprintf("bench-%d-", o.p.now())
 		b.body = map[string]any{"namespace": ref.namespace, "name": ref.name, "source_system": "stepwell bench"}
 		if ref.version != "" {
 			b.body["version"] = ref.version
 		}
 		if *text != "" {
-			if b.body["context"], err = p.jsonArgument("--context", *text); err != nil {
+			if b.body["context"], err = o.p.jsonArgument("--context", *text); err != nil {
 				return err
 			}
 		}
-		return p.runBench(ctx, o, b)
+		return runBench(ctx, o, b)
 	})
 }
 
 // runBench makes the load, and prints what it has measured, also if it is interrupted.
-func (p *process) runBench(ctx context.Context, o *options, b *benchLoad) error {
+func runBench(ctx context.Context, o *options, b *benchLoad) error {
 	ctx, release := interruptible(ctx, 0)
 	defer release()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -88,11 +86,11 @@ func (p *process) runBench(ctx context.Context, o *options, b *benchLoad) error 
 	if err := b.one(ctx, 0); err != nil {
 		return err
 	}
-	show, end := p.progressLine()
+	show, end := o.p.progressLine()
 	b.run(ctx, show)
 	end()
 	v := b.result()
-	if err := p.print(o, output{v, member("tasks_per_second"), v.table}); err != nil {
+	if err := o.print(output{v, member("tasks_per_second"), v.table}); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {

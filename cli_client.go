@@ -1,8 +1,7 @@
 package main
 
 // The HTTP client of the commands: where a service is, what it is told about the caller, what its
-// errors mean for the command line, and what people may call tasks, steps and templates. The commands
-// auth generate-keys, generate-token, validate-token and show-permissions, which make credentials.
+// errors mean for the command line, and what people may call tasks, steps and templates.
 
 import (
 	"bytes"
@@ -38,14 +37,29 @@ func (o *options) withClient() *options {
 
 // asks returns the runner of a command that asks the orchestration role. Errors begin with the name of the
 // command.
-func (p *process) asks(o *options, ask func(ctx context.Context, c *client, operands []string) error) runner {
+func (o *options) asks(ask func(ctx context.Context, c *client, operands []string) error) runner {
 	return func(ctx context.Context, operands []string) error {
-		c, err := p.client(o)
+		c, err := o.client()
 		if err == nil {
 			err = ask(ctx, c, operands)
 		}
 		return o.named(err)
 	}
+}
+
+// shows returns the runner of a command that prints what the service answers for a path below what its
+// operands name. Flags set the parameters of the query.
+func (o *options) shows(below string, filters [][2]string, show func(d document) output) runner {
+	o.withClient().withOutput()
+	query := url.Values{}
+	o.filters(query, filters)
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		d, err := c.ask(ctx, o, operands, below, query)
+		if err != nil {
+			return err
+		}
+		return o.print(show(d))
+	})
 }
 
 // named returns an error that begins with the name of the command, unless it does already or is not
@@ -58,10 +72,10 @@ func (o *options) named(err error) error {
 }
 
 // client returns the client that --url or the environment describe.
-func (p *process) client(o *options) (*client, error) {
-	base := cmp.Or(*o.url, p.getenv("STEPWELL_URL"))
+func (o *options) client() (*client, error) {
+	base := cmp.Or(*o.url, o.p.getenv("STEPWELL_URL"))
 	if base == "" {
-		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
+		c, _, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +88,7 @@ func (p *process) client(o *options) (*client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, usagef("%q is no URL of a service", redactURL(base))
 	}
-	return &client{p, strings.TrimRight(base, "/"), &http.Client{}}, nil
+	return &client{o.p, strings.TrimRight(base, "/"), &http.Client{}}, nil
 }
 
 // call is a request.
@@ -88,6 +102,26 @@ type call struct {
 // get asks for a path.
 func (c *client) get(ctx context.Context, path string, query url.Values) (document, error) {
 	return c.do(ctx, call{method: "GET", path: path, query: query})
+}
+
+// ask asks for a path below what the operands of a command name: a task, a step of it, or
+// nothing; or for the template that they name.
+func (c *client) ask(
+	ctx context.Context, o *options, operands []string, below string, query url.Values,
+) (d document, err error) {
+	path := ""
+	switch o.command.operands {
+	case "TASK":
+		path, _, err = c.taskPath(ctx, operands[0])
+	case "TASK STEP":
+		path, err = c.stepPath(ctx, operands[0], operands[1])
+	case "TEMPLATE":
+		return c.template(ctx, operands[0])
+	}
+	if err != nil {
+		return d, err
+	}
+	return c.get(ctx, path+below, query)
 }
 
 // do sends a request and reads the answer. The error has the exit code for what went wrong.
@@ -376,17 +410,10 @@ type listing struct {
 }
 
 // lists returns a command that lists what a path answers, filtered by flags.
-func (p *process) lists(l listing, filters ...[2]string) func(o *options) runner {
+func lists(l listing, filters ...[2]string) func(o *options) runner {
 	return func(o *options) runner {
-		o.withClient().withOutput()
-		query := url.Values{}
-		o.filters(query, filters)
-		return p.asks(o, func(ctx context.Context, c *client, _ []string) error {
-			d, err := c.get(ctx, l.path, query)
-			if err != nil {
-				return err
-			}
-			return p.print(o, listOutput(d.at(l.member).list(), l.name, l.none, l.columns))
+		return o.shows(l.path, filters, func(d document) output {
+			return listOutput(d.at(l.member).list(), l.name, l.none, l.columns)
 		})
 	}
 }

@@ -13,9 +13,6 @@ import (
 	"time"
 )
 
-// Completion. The script of a shell passes the words of the command line to the program, which
-// prints the words that may follow.
-
 // completeWord is the command that the scripts call.
 const completeWord = "__complete"
 
@@ -44,7 +41,7 @@ complete -c stepwell -a '(__stepwell_complete)'
 `,
 }
 
-func (p *process) completionCommand() command {
+func completionCommand() command {
 	return command{
 		name: "completion", operands: "SHELL", help: "print a script that completes command lines in bash, zsh or fish",
 		more: "Templates and recent tasks come from the running service that STEPWELL_URL names.",
@@ -57,7 +54,7 @@ func (p *process) completionCommand() command {
 				if !ok {
 					return o.misuse("SHELL must be bash, zsh or fish, not %q", operands[0])
 				}
-				_, err := io.WriteString(p.stdout, script)
+				_, err := io.WriteString(o.p.stdout, script)
 				return err
 			}
 		},
@@ -70,7 +67,7 @@ func (p *process) complete(ctx context.Context, words []string) error {
 	if len(words) == 0 {
 		return nil
 	}
-	c, last := p.commands(), words[len(words)-1]
+	c, last := commands(), words[len(words)-1]
 	words = words[:len(words)-1]
 	for len(words) > 0 && len(c.commands) > 0 {
 		sub, ok := c.sub(words[0])
@@ -95,30 +92,27 @@ func (p *process) candidates(ctx context.Context, c *command, args []string, las
 	if len(c.commands) > 0 {
 		return words
 	}
-	o := newOptions(c)
+	o := newOptions(p, c)
 	c.define(o)
 	if strings.HasPrefix(last, "-") {
 		o.VisitAll(func(f *flag.Flag) { words = append(words, dashed(f.Name)) })
 		return words
 	}
-	given := o.given(args)
-	if given < 0 {
-		return nil // the value of a flag
-	}
-	operands := strings.Fields(c.operands)
-	if given >= len(operands) {
+	given, whole := o.given(args)
+	if _, most := c.limits(); !whole || len(given) >= most {
 		return nil
 	}
-	return p.namesFor(ctx, o, strings.Trim(operands[given], "[]…"), args)
+	operands := strings.Fields(c.operands)
+	return o.namesFor(ctx, strings.Trim(operands[min(len(given), len(operands)-1)], "[]…"), given)
 }
 
-// given returns how many operands there are among arguments, or -1 if a flag still lacks its value.
-func (o *options) given(args []string) (operands int) {
+// given returns the operands among arguments, and whether no flag still lacks its value.
+func (o *options) given(args []string) (operands []string, whole bool) {
 	for i := 0; i < len(args); i++ {
 		name, isFlag := strings.CutPrefix(args[i], "-")
 		name = strings.TrimPrefix(name, "-")
 		if !isFlag || name == "" {
-			operands++
+			operands = append(operands, args[i])
 			continue
 		}
 		f := o.Lookup(name)
@@ -129,25 +123,25 @@ func (o *options) given(args []string) (operands int) {
 			continue
 		}
 		if i++; i == len(args) {
-			return -1
+			return nil, false
 		}
 		o.Set(name, args[i])
 	}
-	return operands
+	return operands, true
 }
 
 // completionPatience is how long the completion of a name may wait for the service.
 const completionPatience = 500 * time.Millisecond
 
-// namesFor returns what may stand for an operand: names from the running service.
-func (p *process) namesFor(ctx context.Context, o *options, operand string, args []string) (names []string) {
+// namesFor returns what may stand for an operand after those given: names from the running service.
+func (o *options) namesFor(ctx context.Context, operand string, given []string) (names []string) {
 	if o.url == nil && o.Name() != "run" {
 		return nil
 	}
 	if o.url == nil {
 		o.withClient()
 	}
-	c, err := p.client(o)
+	c, err := o.client()
 	if err != nil {
 		return nil
 	}
@@ -161,10 +155,7 @@ func (p *process) namesFor(ctx context.Context, o *options, operand string, args
 		}
 		return append(names, "latest")
 	case "STEP":
-		if len(args) == 0 {
-			return nil
-		}
-		path, _, err := c.taskPath(ctx, args[len(args)-1])
+		path, _, err := c.taskPath(ctx, given[0])
 		if err != nil {
 			return nil
 		}

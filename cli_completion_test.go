@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"strings"
 	"testing"
 )
@@ -29,5 +28,3 @@ func TestCompletionWords(t *testing.T) {
 		}
 	}
 }
-
-var updateCommandsPage = flag.Bool("update-cli", false, "rewrite the reference in docs/cli.md")

@@ -3,8 +3,10 @@ package main
 // The command config, and the flags that set keys.
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -79,6 +81,46 @@ func (p *process) loadConfig(args configArgs, environ []string) (*Config, *prove
 	return c, origin, err
 }
 
+func configCommands() command {
+	return command{name: "config", help: "show the effective configuration, or check files", commands: []command{
+		{
+			name: "show", help: "show the effective configuration and where each value comes from",
+			more:     "It takes the flags of serve.",
+			examples: []string{"config show", "config show --listen 0.0.0.0:80 -o json"}, define: showConfig,
+		},
+		{
+			name: "validate", operands: "[FILE…]", help: "check files, in the order in which they are read",
+			examples: []string{"config validate", "config validate base.toml production.toml"}, define: validateConfig,
+		},
+	}}
+}
+
+func showConfig(o *options) runner {
+	a := new(serveArgs)
+	o.withOutput()
+	serveFlags(o, a)
+	return func(context.Context, []string) error {
+		c, origin, err := o.p.loadConfig(a.configArgs, o.p.environ)
+		if err != nil {
+			return err
+		}
+		for _, w := range origin.warnings {
+			fmt.Fprintln(o.p.stderr, "warning: "+w)
+		}
+		rows := configRows(c, origin)
+		return o.print(output{rows, member("key"), func(t *table) {
+			t.head("KEY", "VALUE", "SOURCE")
+			for _, r := range rows {
+				path := r.Key
+				if r.Entry != "" {
+					path = joinConfigPath(path, r.Entry)
+				}
+				t.row(path, tomlLiteral(r.Value), r.Source)
+			}
+		}})
+	}
+}
+
 // configRow is one line of "config show": a key, or an entry of a table.
 type configRow struct {
 	Key    string `json:"key"` // or the path of a table in its value
@@ -106,4 +148,23 @@ func configRows(c *Config, origin *provenance) []configRow {
 		}
 	}
 	return rows
+}
+
+// validateConfig checks files, alone and together. It ignores variables that set
+// keys, because only the files are in question.
+func validateConfig(o *options) runner {
+	var a configArgs
+	keyFlag(o, configKeyAt("environment"), &a)
+	return func(_ context.Context, files []string) error {
+		a.files = files
+		_, origin, err := o.p.loadConfig(a, nil)
+		if err != nil {
+			return err
+		}
+		if len(origin.files) == 0 {
+			return fmt.Errorf("config validate: no %s here, and no file named", defaultConfigFile)
+		}
+		_, err = fmt.Fprintln(o.p.stdout, "ok")
+		return err
+	}
 }

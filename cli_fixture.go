@@ -5,9 +5,128 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 )
+
+func fixtureCommands() command {
+	return command{name: "fixture", help: "control a service in fixture mode: its clock, stubs and state", commands: []command{
+		{
+			name: "clock", operands: "[ACTION] [VALUE]", help: "show or move the virtual clock",
+			more:     "ACTION is freeze, advance DURATION, next (to the next timer), set TIME, auto or resume.",
+			examples: []string{"fixture clock", "fixture clock advance 24h"}, define: controlClock,
+		},
+		{
+			name: "reset", help: "drop all tasks, stubs and requests, and set the clock back",
+			examples: []string{"fixture reset", "fixture reset --url http://127.0.0.1:9000"},
+			define:   control("POST", "/reset", noBody),
+		},
+		{name: "stub", help: "script the outcomes of steps", commands: []command{
+			{
+				name: "list", help: "list the stubs in the order in which they are asked",
+				examples: []string{"fixture stub list", "fixture stub list -o json"},
+				define: lists(listing{path: "/_stepwell/stubs", member: "stubs", name: "id", none: "no stub", columns: []column{
+					of("STUB", "id"), of("MATCH", "match"), of("OUTCOMES", "outcomes"), of("THEN", "then"), of("USES", "uses"),
+				}}),
+			},
+			{
+				name: "add", operands: "JSON", help: "add a stub: JSON, @FILE or -",
+				examples: []string{
+					`fixture stub add '{"match":{"step":"charge"},"outcomes":[{"result":{"paid":true}}]}'`,
+					"fixture stub add @declined.json",
+				},
+				define: control("POST", "/stubs", jsonOperand),
+			},
+			{
+				name: "remove", operands: "[ID]", help: "remove a stub, or all",
+				examples: []string{"fixture stub remove stub-1", "fixture stub remove"},
+				define:   control("DELETE", "/stubs", noBody),
+			},
+		}},
+		{
+			name: "requests", help: "list the latest requests and handler calls",
+			examples: []string{"fixture requests --kind handler", "fixture requests --step charge -o json"},
+			define: lists(listing{path: "/_stepwell/requests", member: "entries", name: "id", none: "no entry", columns: []column{
+				of("ID", "id"), of("KIND", "kind"), ageOf("AGE", "at"), of("AT", "at").whenWide(),
+				{head: "WHAT", show: func(_ *table, d document) string {
+					if d.text("kind") == "handler" {
+						return printable(d.text("namespace") + "/" + d.text("name") + " " + d.text("step") + " attempt " + d.text("attempt"))
+					}
+					return printable(d.text("method") + " " + d.text("path") + " " + d.text("status"))
+				}},
+			}}, [2]string{"kind", "only of this `KIND`: request or handler"}, [2]string{"step", "only calls for this `STEP`"},
+				[2]string{"path", "only requests for this `PATH`"}, [2]string{"limit", "list the latest `N`"}),
+		},
+		{
+			name: "verify", operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",
+			more: "The exit code is 1 if the count is another.",
+			examples: []string{
+				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",
+			},
+			define: control("POST", "/verify", jsonOperand),
+		},
+		{name: "state", help: "save and restore the whole state", commands: []command{
+			{
+				name: "get", help: "print the state as one JSON document",
+				examples: []string{"fixture state get > state.json", "fixture state get | jq .tasks"},
+				define:   control("GET", "/state", noBody),
+			},
+			{
+				name: "put", operands: "FILE", help: "replace the state by a document; - is standard input",
+				examples: []string{"fixture state put state.json", "fixture state put -"},
+				define: control("PUT", "/state", func(o *options, operands []string) (any, error) {
+					if operands[0] == "-" {
+						return o.p.jsonArgument("FILE", "-")
+					}
+					return o.p.jsonArgument("FILE", "@"+operands[0])
+				}),
+			},
+		}},
+		{name: "sandbox", help: "add, list and remove isolated copies of the service", commands: []command{
+			{
+				name: "list", help: "list the sandboxes",
+				examples: []string{"fixture sandbox list", "fixture sandbox list -o name"},
+				define: lists(listing{path: "/_stepwell/sandboxes", member: "sandboxes", name: "name", none: "no sandbox",
+					columns: []column{of("SANDBOX", "name"), of("ORCHESTRATION", "orchestration_url"), of("WORKER", "worker_url")}}),
+			},
+			{
+				name: "add", operands: "[NAME]", help: "add a sandbox, and print where it is",
+				examples: []string{"fixture sandbox add", "fixture sandbox add checkout-7"},
+				define: control("POST", "/sandboxes", func(_ *options, operands []string) (any, error) {
+					if len(operands) == 0 {
+						return map[string]any{}, nil
+					}
+					return map[string]any{"name": operands[0]}, nil
+				}),
+			},
+			{
+				name: "remove", operands: "NAME", help: "remove a sandbox",
+				examples: []string{"fixture sandbox remove checkout-7", "fixture sandbox remove sandbox-1"},
+				define:   control("DELETE", "/sandboxes", noBody),
+			},
+		}},
+	}}
+}
+
+// control returns a command that sends a request to the control API and prints the answer. The operands of
+// a DELETE belong to its path.
+func control(method, path string, body func(o *options, operands []string) (any, error)) func(*options) runner {
+	return func(o *options) runner {
+		o.withClient()
+		return o.asks(func(ctx context.Context, c *client, operands []string) error {
+			content, err := body(o, operands)
+			if err != nil {
+				return err
+			}
+			at := path
+			if method == "DELETE" && len(operands) > 0 {
+				at += "/" + url.PathEscape(operands[0])
+			}
+			return c.askControl(ctx, call{method: method, path: at, body: content})
+		})
+	}
+}
 
 // askControl sends a request to the control API, and prints the answer if there is one.
 func (c *client) askControl(ctx context.Context, q call) error {
@@ -32,17 +151,19 @@ func (c *client) askControl(ctx context.Context, q call) error {
 	return c.p.printJSON(a)
 }
 
+func noBody(*options, []string) (any, error) { return nil, nil }
+
 // jsonOperand reads the first operand.
-func (p *process) jsonOperand(_ *options, operands []string) (any, error) {
-	return p.jsonArgument("JSON", operands[0])
+func jsonOperand(o *options, operands []string) (any, error) {
+	return o.p.jsonArgument("JSON", operands[0])
 }
 
 // clockActions are the changes of the clock without a value.
 var clockActions = map[string]string{"freeze": "freeze", "next": "advance_to_next", "auto": "auto", "resume": "resume"}
 
-func (p *process) fixtureClock(o *options) runner {
+func controlClock(o *options) runner {
 	o.withClient()
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if len(operands) == 0 {
 			return c.askControl(ctx, call{method: "GET", path: "/clock"})
 		}

@@ -5,12 +5,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -37,17 +35,14 @@ type output struct {
 }
 
 // print writes a result as -o says.
-func (p *process) print(o *options, out output) error {
+func (o *options) print(out output) error {
 	switch *o.output {
 	case "table", "wide":
-		t := &table{p: p, style: p.styleOf(p.stdout), wide: *o.output == "wide", headless: *o.headless}
+		t := &table{p: o.p, style: o.p.styleOf(o.p.stdout), wide: *o.output == "wide", headless: *o.headless}
 		out.table(t)
-		return t.write(p.stdout)
+		return t.write(o.p.stdout)
 	case "json":
-		e := json.NewEncoder(p.stdout)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(out.result)
+		return o.p.printJSON(out.result)
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -65,7 +60,7 @@ func (p *process) print(o *options, out output) error {
 		if *o.output == "name" {
 			text = out.name(item)
 		}
-		fmt.Fprintln(p.stdout, text)
+		fmt.Fprintln(o.p.stdout, text)
 	}
 	return nil
 }
@@ -499,125 +494,5 @@ func (t *table) eachMember(d document, f func(name string, v document)) {
 			return
 		}
 		f(fmt.Sprint(name), newDocument(v))
-	}
-}
-
-// The control API of fixture mode, which other services do not have.
-
-func (p *process) fixtureCommands() command {
-	return command{name: "fixture", help: "control a service in fixture mode: its clock, stubs and state", commands: []command{
-		{
-			name: "clock", operands: "[ACTION] [VALUE]", help: "show or move the virtual clock",
-			more:     "ACTION is freeze, advance DURATION, next (to the next timer), set TIME, auto or resume.",
-			examples: []string{"fixture clock", "fixture clock advance 24h"}, define: p.fixtureClock,
-		},
-		{
-			name: "reset", help: "drop all tasks, stubs and requests, and set the clock back",
-			examples: []string{"fixture reset", "fixture reset --url http://127.0.0.1:9000"},
-			define:   p.control("POST", "/reset", func(*options, []string) (any, error) { return nil, nil }),
-		},
-		{name: "stub", help: "script the outcomes of steps", commands: []command{
-			{
-				name: "list", help: "list the stubs in the order in which they are asked",
-				examples: []string{"fixture stub list", "fixture stub list -o json"},
-				define: p.lists(listing{path: "/_stepwell/stubs", member: "stubs", name: "id", none: "no stub", columns: []column{
-					of("STUB", "id"), of("MATCH", "match"), of("OUTCOMES", "outcomes"), of("THEN", "then"), of("USES", "uses"),
-				}}),
-			},
-			{
-				name: "add", operands: "JSON", help: "add a stub: JSON, @FILE or -",
-				examples: []string{
-					`fixture stub add '{"match":{"step":"charge"},"outcomes":[{"result":{"paid":true}}]}'`,
-					"fixture stub add @declined.json",
-				},
-				define: p.control("POST", "/stubs", p.jsonOperand),
-			},
-			{
-				name: "remove", operands: "[ID]", help: "remove a stub, or all",
-				examples: []string{"fixture stub remove stub-1", "fixture stub remove"},
-				define:   p.control("DELETE", "/stubs", func(*options, []string) (any, error) { return nil, nil }),
-			},
-		}},
-		{
-			name: "requests", help: "list the latest requests and handler calls",
-			examples: []string{"fixture requests --kind handler", "fixture requests --step charge -o json"},
-			define: p.lists(listing{path: "/_stepwell/requests", member: "entries", name: "id", none: "no entry", columns: []column{
-				of("ID", "id"), of("KIND", "kind"), ageOf("AGE", "at"), of("AT", "at").whenWide(),
-				{head: "WHAT", show: func(_ *table, d document) string {
-					if d.text("kind") == "handler" {
-						return printable(d.text("namespace") + "/" + d.text("name") + " " + d.text("step") + " attempt " + d.text("attempt"))
-					}
-					return printable(d.text("method") + " " + d.text("path") + " " + d.text("status"))
-				}},
-			}}, [2]string{"kind", "only of this `KIND`: request or handler"}, [2]string{"step", "only calls for this `STEP`"},
-				[2]string{"path", "only requests for this `PATH`"}, [2]string{"limit", "list the latest `N`"}),
-		},
-		{
-			name: "verify", operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",
-			more: "The exit code is 1 if the count is another.",
-			examples: []string{
-				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",
-			},
-			define: p.control("POST", "/verify", p.jsonOperand),
-		},
-		{name: "state", help: "save and restore the whole state", commands: []command{
-			{
-				name: "get", help: "print the state as one JSON document",
-				examples: []string{"fixture state get > state.json", "fixture state get | jq .tasks"},
-				define:   p.control("GET", "/state", func(*options, []string) (any, error) { return nil, nil }),
-			},
-			{
-				name: "put", operands: "FILE", help: "replace the state by a document; - is standard input",
-				examples: []string{"fixture state put state.json", "fixture state put -"},
-				define: p.control("PUT", "/state", func(_ *options, operands []string) (any, error) {
-					if operands[0] == "-" {
-						return p.jsonArgument("FILE", "-")
-					}
-					return p.jsonArgument("FILE", "@"+operands[0])
-				}),
-			},
-		}},
-		{name: "sandbox", help: "add, list and remove isolated copies of the service", commands: []command{
-			{
-				name: "list", help: "list the sandboxes",
-				examples: []string{"fixture sandbox list", "fixture sandbox list -o name"},
-				define: p.lists(listing{path: "/_stepwell/sandboxes", member: "sandboxes", name: "name", none: "no sandbox",
-					columns: []column{of("SANDBOX", "name"), of("ORCHESTRATION", "orchestration_url"), of("WORKER", "worker_url")}}),
-			},
-			{
-				name: "add", operands: "[NAME]", help: "add a sandbox, and print where it is",
-				examples: []string{"fixture sandbox add", "fixture sandbox add checkout-7"},
-				define: p.control("POST", "/sandboxes", func(_ *options, operands []string) (any, error) {
-					if len(operands) == 0 {
-						return map[string]any{}, nil
-					}
-					return map[string]any{"name": operands[0]}, nil
-				}),
-			},
-			{
-				name: "remove", operands: "NAME", help: "remove a sandbox",
-				examples: []string{"fixture sandbox remove checkout-7", "fixture sandbox remove sandbox-1"},
-				define:   p.control("DELETE", "/sandboxes", func(*options, []string) (any, error) { return nil, nil }),
-			},
-		}},
-	}}
-}
-
-// control returns a command that sends a request to the control API and prints the answer. The operands of
-// a DELETE belong to its path.
-func (p *process) control(method, path string, body func(o *options, operands []string) (any, error)) func(*options) runner {
-	return func(o *options) runner {
-		o.withClient()
-		return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
-			content, err := body(o, operands)
-			if err != nil {
-				return err
-			}
-			at := path
-			if method == "DELETE" && len(operands) > 0 {
-				at += "/" + url.PathEscape(operands[0])
-			}
-			return c.askControl(ctx, call{method: method, path: at, body: content})
-		})
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"time"
 )
 
-// Watching the files of templates.
-
 // watchEvery is the interval between looks at the files, in real time.
 const watchEvery = 500 * time.Millisecond
 

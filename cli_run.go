@@ -9,10 +9,32 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 )
+
+// openPiped opens a service in fixture mode, and returns a client of it. end closes both.
+func openPiped(p *process, parts serviceOptions) (c *client, end func(), err error) {
+	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
+	g := &gates{shared: newSurfaceCache(), connections: newConnections(parts.quotas, parts.log)}
+	w, err := openWorld("", parts, g)
+	if err != nil {
+		return nil, nil, err
+	}
+	server := newHTTPServer(l, &g.orchestration, g.connections, parts.log)
+	go server.serve()
+	web := &http.Client{Transport: &http.Transport{DialContext: l.dial}}
+	end = func() {
+		server.server.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), abandonedTimeout)
+		defer cancel()
+		w.finish(ctx)
+		w.close()
+	}
+	return &client{p, "http://localhost", web}, end, nil
+}
 
 // pipeListener accepts the connections that dial makes, in the same process.
 type pipeListener struct {
@@ -48,35 +70,20 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// authCLI holds the state that the auth commands share.
-type authCLI struct {
-	*process
-	settings func(name string) string // of the environment, or else of the configuration files
-}
+// The command run: one workflow in this process, without a server or a data directory. It opens the
+// service that fixture mode would, in memory, and asks it over pipes like any client.
 
-func (p *process) authCommands() command {
-	c := &authCLI{p, p.authSettings()}
-	return command{name: "auth", help: "make keys and tokens, show permissions", commands: []command{
-		{
-			name: "generate-keys", help: "make an RSA key pair for tokens",
-			examples: []string{"auth generate-keys", "auth generate-keys --output-dir /etc/stepwell/keys --key-size 4096"},
-			define:   c.generateKeys,
+func runCommand() command {
+	return command{
+		name: "run", operands: "FILE|TEMPLATE", help: "run one workflow in this process, without a server, and print its result",
+		more: "TEMPLATE is NAMESPACE/NAME of the templates that serve would load here. The exit code is 4 if the workflow " +
+			"failed or is blocked, and 5 if it has not ended in time.",
+		examples: []string{
+			"run demo/diamond",
+			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
 		},
-		{
-			name: "generate-token", help: "make a token",
-			examples: []string{"auth generate-token --role task-submitter", "auth generate-token --permissions 'tasks:*,steps:read'"},
-			define:   c.generateToken,
-		},
-		{
-			name: "validate-token", help: "show the contents of a token, or why it is refused",
-			examples: []string{"auth validate-token", "auth validate-token --token $TOKEN --public-key keys/jwt-public-key.pem"},
-			define:   c.validateToken,
-		},
-		{
-			name: "show-permissions", help: "list the permissions, the routes that require them, and the roles",
-			examples: []string{"auth show-permissions", "auth show-permissions -o json"}, define: c.showPermissions,
-		},
-	}}
+		define: runWorkflow,
+	}
 }
 
 // runArgs are the flags of run.
@@ -94,7 +101,7 @@ type scriptedStep struct {
 	outcome map[string]any
 }
 
-func (p *process) runWorkflow(o *options) runner {
+func runWorkflow(o *options) runner {
 	a := &runArgs{}
 	o.withOutput()
 	configFileFlag(o, &a.config)
@@ -102,14 +109,14 @@ func (p *process) runWorkflow(o *options) runner {
 	keyFlag(o, configKeyAt("templates.dirs"), &a.config)
 	o.StringVar(&a.context, "context", "", "the context: `JSON`, @FILE, or - for standard input")
 	o.Func("stub", "give a step an outcome instead of its handler: `STEP=JSON`, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
-		func(text string) error { return p.addScripted(a, text) })
+		func(text string) error { return o.p.addScripted(a, text) })
 	handlerFlag(o, &a.config)
 	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
 	o.DurationVar(&a.timeout, "timeout", 0, "give up `DURATION` after the task was created, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
 		ctx, stop := interruptible(ctx, 0)
 		defer stop()
-		return o.named(p.runIn(ctx, o, a, operands[0]))
+		return o.named(runIn(ctx, o, a, operands[0]))
 	}
 }
 
@@ -128,8 +135,8 @@ func (p *process) addScripted(a *runArgs, text string) error {
 }
 
 // runIn runs a template in a service that nothing else uses.
-func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string) error {
-	parts, t, err := p.runParts(a, name)
+func runIn(ctx context.Context, o *options, a *runArgs, name string) error {
+	parts, t, err := o.p.runParts(a, name)
 	if err != nil {
 		return err
 	}
@@ -137,7 +144,7 @@ func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string
 	if err := a.check(parts.handlers, t); err != nil {
 		return err
 	}
-	c, end, err := p.openPiped(parts)
+	c, end, err := openPiped(o.p, parts)
 	if err != nil {
 		return err
 	}
@@ -147,7 +154,7 @@ func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string
 	}
 	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": "stepwell run"}
 	if a.context != "" {
-		if body["context"], err = p.jsonArgument("--context", a.context); err != nil {
+		if body["context"], err = o.p.jsonArgument("--context", a.context); err != nil {
 			return err
 		}
 	}
@@ -157,14 +164,14 @@ func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string
 	}
 	watching, stop := interruptible(ctx, a.timeout)
 	defer stop()
-	ended, err := p.watchTask(watching, o, c, created.text("task_uuid"), 0)
+	ended, err := c.watchTask(watching, o, created.text("task_uuid"), 0)
 	if ended.raw == nil && exitCode(err) == exitTimedOut {
 		ended = created // the time was too short for another look at it
 	}
 	if ended.raw == nil {
 		return err
 	}
-	return p.printRun(context.WithoutCancel(ctx), o, c, ended, err)
+	return c.printRun(context.WithoutCancel(ctx), o, ended, err)
 }
 
 // runParts loads what a service needs, and the template to run. The configuration is that of serve in this
@@ -259,7 +266,7 @@ func (a *runArgs) prepare(ctx context.Context, c *client) error {
 }
 
 // printRun prints how a run ended: the results of its last steps, or everything as JSON.
-func (p *process) printRun(ctx context.Context, o *options, c *client, t document, failed error) error {
+func (c *client) printRun(ctx context.Context, o *options, t document, failed error) error {
 	path := "/v1/tasks/" + t.text("task_uuid")
 	steps, err := c.get(ctx, path+"/workflow_steps", nil)
 	if err != nil {
@@ -285,7 +292,7 @@ func (p *process) printRun(ctx context.Context, o *options, c *client, t documen
 			tb.row(tb.paint(bold, printable(line[0])), line[1])
 		}
 	}}
-	if err := p.print(o, out); err != nil {
+	if err := o.print(out); err != nil {
 		return err
 	}
 	if failed == nil {

@@ -1,7 +1,7 @@
 package main
 
-// The serve command: it opens the service that the configuration describes, announces
-// it, and shuts it down in the reverse order. Then run, which needs no server.
+// The serve command: it opens the service that the configuration describes, announces it, and shuts
+// it down in the reverse order.
 
 import (
 	"context"
@@ -40,7 +40,7 @@ type readyReport struct {
 	Version          string `json:"version"`
 }
 
-func (p *process) serveCommand() command {
+func serveCommand() command {
 	return command{
 		name: "serve", help: "serve the API (the default command)",
 		more:     "Every key of the configuration can be set by a file and by a variable of the environment; the flags are for some.",
@@ -48,7 +48,7 @@ func (p *process) serveCommand() command {
 		define: func(o *options) runner {
 			a := new(serveArgs)
 			serveFlags(o, a)
-			return func(ctx context.Context, _ []string) error { return p.serve(ctx, a) }
+			return func(ctx context.Context, _ []string) error { return o.p.serve(ctx, a) }
 		},
 	}
 }
@@ -90,13 +90,10 @@ func (a *serveArgs) develop() {
 	a.flags = flags
 }
 
-// parts reads what the configuration names: documentation, templates, handlers and keys.
+// parts reads what the configuration names: templates, handlers and keys.
 func (v *serving) parts(origin *provenance, getenv func(string) string) (o serviceOptions, err error) {
 	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs,
 		quotas: newQuotas(v.cfg)}
-	if err = checkSwaggerFiles(&v.cfg.Docs); err != nil {
-		return o, err
-	}
 	if v.cfg.Templates.Watch {
 		v.watch = newTemplateWatch(v.cfg, v.log)
 	}
@@ -504,7 +501,7 @@ func (v *serving) stateLine() string {
 	}
 	durability := map[string]string{
 		"always":   "on disk before a change is answered",
-		"interval": fmt.Sprintf("on disk within %d ms", c.SyncIntervalMS),
+		"interval": fmt.Sprintf("on disk within %d ms", syncEvery.Milliseconds()),
 		"never":    "written, never synced",
 	}
 	return fmt.Sprintf("%s, %s; %v", c.Path, durability[c.Sync], c.retention())

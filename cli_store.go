@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,13 +14,54 @@ import (
 	"strings"
 )
 
+func storeCommands() command {
+	return command{name: "store", help: "check, compact, export, import or repair the files of a data directory", commands: []command{
+		{
+			name: "check", help: "report what a start would make of the files; changes nothing",
+			examples: []string{"store check", "store check --data /var/lib/stepwell"},
+			define:   onStore((*process).checkStore),
+		},
+		{
+			name: "compact", help: "write a snapshot and empty the journal; no service may use the directory",
+			examples: []string{"store compact", "store compact --data /var/lib/stepwell"},
+			define:   onStore((*process).compactStore),
+		},
+		{
+			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to standard output without FILE",
+			more:     "It changes nothing, and a service may be using the directory.",
+			examples: []string{"store export state.json", "store export | jq '.tasks | length'"},
+			define:   onStore((*process).exportStore),
+		},
+		{
+			name: "import", operands: "FILE", help: "fill an empty directory from such a document; - is standard input",
+			examples: []string{"store import state.json", "store import --data new -"},
+			define:   onStore((*process).importStore),
+		},
+		{
+			name: "repair", operands: "[NEWDIR]", help: "write what is sound of a damaged store as a new one, and say what is lost",
+			more:     "The new store is DIR.repaired without NEWDIR. The damaged one stays as it is.",
+			examples: []string{"store repair", "store repair --data /var/lib/stepwell /var/lib/stepwell-new"},
+			define:   onStore((*process).repairStore),
+		},
+	}}
+}
+
+// onStore returns the definition of a command that works on the files of a data directory.
+func onStore(work func(p *process, dir string, operands []string) error) func(*options) runner {
+	return func(o *options) runner {
+		dir := o.String("data", "./stepwell-data", "the data `DIR`")
+		return func(_ context.Context, operands []string) error { return work(o.p, *dir, operands) }
+	}
+}
+
 // toolJournal returns the options to open a directory, which must exist.
 func (p *process) toolJournal(dir string) (journalOptions, error) {
 	_, err := os.Stat(dir)
 	return journalOptions{dir: dir, log: slog.New(slog.NewTextHandler(p.stderr, nil)), now: p.now}, err
 }
 
-func (p *process) checkStore(dir string) error {
+// checkStore reads every line and applies every record.
+func (p *process) checkStore(dir string, _ []string) error {
 	s := newStore(nil, slog.New(slog.DiscardHandler))
 	if err := checkStoreFiles(dir, &restorer{s: s}, p.stdout); err != nil {
 		return err
@@ -35,7 +77,8 @@ func (p *process) checkStore(dir string) error {
 	return nil
 }
 
-func (p *process) compactStore(dir string) error {
+// compactStore writes a snapshot and empties the journal.
+func (p *process) compactStore(dir string, _ []string) error {
 	o, err := p.toolJournal(dir)
 	if err != nil {
 		return fmt.Errorf("compact store: %w", err)
@@ -56,6 +99,7 @@ func (p *process) compactStore(dir string) error {
 	return nil
 }
 
+// exportStore writes the state to a file or standard output. It takes no lock.
 func (p *process) exportStore(dir string, files []string) error {
 	o, err := p.toolJournal(dir)
 	if err != nil {
@@ -97,6 +141,7 @@ func replaceFile(path string, write func(f *os.File) error) error {
 	return err
 }
 
+// importStore fills an empty directory from an exported state.
 func (p *process) importStore(dir string, files []string) error {
 	from := p.stdin
 	if files[0] != "-" {
@@ -120,6 +165,7 @@ func (p *process) importStore(dir string, files []string) error {
 	return nil
 }
 
+// repairStore writes what is sound of a store as a new one beside it.
 func (p *process) repairStore(dir string, to []string) error {
 	o, err := p.toolJournal(dir)
 	if err != nil {

@@ -1,6 +1,6 @@
 package main
 
-// The commands task and step, and bench, which creates tasks under load and measures how they fare.
+// The command task.
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func (p *process) taskCommands() command {
+func taskCommands() command {
 	return command{name: "task", help: "create, show, watch and cancel tasks", commands: []command{
 		{
 			name: "create", operands: "TEMPLATE", help: "create a task of a template",
@@ -22,47 +22,47 @@ func (p *process) taskCommands() command {
 				`task create demo/diamond --wait`,
 				`task create demo/routing --context '{"size":"large"}' --key order-7 --wait=30s`,
 			},
-			define: p.taskCreate,
+			define: createTask,
 		},
 		{
 			name: "list", help: "list tasks, the newest first",
 			examples: []string{
 				"task list --status error,blocked_by_failures --sort -updated_at", "task list --namespace demo --limit 5 -o name",
 			},
-			define: p.taskList,
+			define: listTasks,
 		},
 		{
 			name: "show", operands: "TASK", help: "show a task and its steps, in the order of their dependencies",
 			more:     "TASK is a UUID, at least 6 characters of its beginning or end, or latest.",
 			examples: []string{"task show latest", "task show 5666cd0c -o json"},
-			define:   p.taskShow,
+			define:   showTask,
 		},
 		{
 			name: "watch", operands: "TASK", help: "follow a task until it ends or is blocked",
 			more:     "On a terminal a picture of the steps changes in place; elsewhere each change is a line.",
 			examples: []string{"task watch latest", "task watch 5666cd0c --timeout 1m"},
-			define:   p.taskWatch,
+			define:   watchTask,
 		},
 		{
 			name: "explain", operands: "TASK", help: "say why a task is stuck, and what would help",
 			examples: []string{"task explain latest", "task explain 5666cd0c -o json"},
-			define:   p.taskExplain,
+			define:   explainTask,
 		},
 		{
 			name: "context", operands: "TASK", help: "print the context of a task as JSON",
 			examples: []string{"task context latest", "task context 5666cd0c --url http://127.0.0.1:9000"},
-			define:   p.taskContext,
+			define:   printContext,
 		},
 		{
 			name: "events", operands: "[TASK]", help: "print the transitions of a task, or of all",
 			more:     "With --follow it goes on until it is interrupted.",
 			examples: []string{"task events latest", "task events --follow --namespace demo -o jsonl"},
-			define:   p.taskEvents,
+			define:   printEvents,
 		},
 		{
 			name: "cancel", operands: "TASK…", help: "cancel tasks",
 			examples: []string{`task cancel latest --reason "ordered twice"`, "task cancel 5666cd0c 77aa01be"},
-			define:   p.taskCancel,
+			define:   cancelTasks,
 		},
 	}}
 }
@@ -70,7 +70,7 @@ func (p *process) taskCommands() command {
 // defaultWatch is how long --wait waits.
 const defaultWatch = 10 * time.Minute
 
-func (p *process) taskCreate(o *options) runner {
+func createTask(o *options) runner {
 	o.withClient().withOutput()
 	text := o.String("context", "", "the context: `JSON`, @FILE, or - for standard input")
 	var wait waitFlag
@@ -89,7 +89,7 @@ func (p *process) taskCreate(o *options) runner {
 			return nil
 		})
 	}
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		ref, err := parseTemplateRef(operands[0])
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (p *process) taskCreate(o *options) runner {
 			body["tags"] = []string(tags)
 		}
 		if *text != "" {
-			if body["context"], err = p.jsonArgument("--context", *text); err != nil {
+			if body["context"], err = o.p.jsonArgument("--context", *text); err != nil {
 				return err
 			}
 		}
@@ -111,19 +111,19 @@ func (p *process) taskCreate(o *options) runner {
 			return err
 		}
 		if !wait.given {
-			return p.print(o, taskOutput(created))
+			return o.print(taskOutput(created))
 		}
-		return p.waitFor(ctx, o, c, created.text("task_uuid"), wait.limit)
+		return c.waitFor(ctx, o, created.text("task_uuid"), wait.limit)
 	})
 }
 
 // waitFor waits for the end of a task, prints it, and returns the error for how it ended.
-func (p *process) waitFor(ctx context.Context, o *options, c *client, id string, limit time.Duration) error {
+func (c *client) waitFor(ctx context.Context, o *options, id string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errWatchEnded)
 	defer cancel()
 	t, err := c.awaitEnd(ctx, id, nil)
 	if t.raw != nil {
-		if err := p.print(o, taskOutput(t)); err != nil {
+		if err := o.print(taskOutput(t)); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,7 @@ var taskColumns = []column{
 	of("SOURCE", "source_system").whenWide(), listColumn("TAGS", "tags").whenWide(), of("REASON", "reason").whenWide(),
 }
 
-func (p *process) taskList(o *options) runner {
+func listTasks(o *options) runner {
 	o.withClient().withOutput()
 	query := url.Values{}
 	o.filters(query, [][2]string{
@@ -206,7 +206,7 @@ func (p *process) taskList(o *options) runner {
 	})
 	limit := o.Int("limit", 25, "list `N` tasks at most")
 	watch := o.Bool("watch", false, "list again whenever something changes, until interrupted")
-	return p.asks(o, func(ctx context.Context, c *client, _ []string) error {
+	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		if *limit < 1 {
 			return o.misuse("--limit must be 1 or more")
 		}
@@ -215,13 +215,13 @@ func (p *process) taskList(o *options) runner {
 			return listOutput(tasks, "task_uuid", "no task", taskColumns), err
 		}
 		if *watch {
-			return p.watchList(ctx, o, c, show)
+			return c.watchList(ctx, o, show)
 		}
 		out, err := show()
 		if err != nil {
 			return err
 		}
-		return p.print(o, out)
+		return o.print(out)
 	})
 }
 
@@ -257,14 +257,10 @@ func listOutput(items []document, name, none string, columns []column) output {
 	}}
 }
 
-func (p *process) taskShow(o *options) runner {
+func showTask(o *options) runner {
 	o.withClient().withOutput()
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
-		path, _, err := c.taskPath(ctx, operands[0])
-		if err != nil {
-			return err
-		}
-		t, err := c.get(ctx, path, nil)
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		t, err := c.ask(ctx, o, operands, "", nil)
 		if err != nil {
 			return err
 		}
@@ -275,13 +271,13 @@ func (p *process) taskShow(o *options) runner {
 			tb.line("")
 			tb.steps(newPicture(t, c.shape(ctx, t)))
 		}
-		return p.print(o, out)
+		return o.print(out)
 	})
 }
 
-func (p *process) taskExplain(o *options) runner {
+func explainTask(o *options) runner {
 	o.withClient().withOutput()
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		path, id, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
@@ -293,7 +289,7 @@ func (p *process) taskExplain(o *options) runner {
 		if err != nil {
 			return err
 		}
-		return p.print(o, output{e, member("task_uuid"), func(t *table) { t.explanation(e) }})
+		return o.print(output{e, member("task_uuid"), func(t *table) { t.explanation(e) }})
 	})
 }
 
@@ -313,18 +309,14 @@ func (t *table) explanation(e document) {
 	}
 }
 
-func (p *process) taskContext(o *options) runner {
+func printContext(o *options) runner {
 	o.withClient()
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
-		path, _, err := c.taskPath(ctx, operands[0])
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		d, err := c.ask(ctx, o, operands, "/context", nil)
 		if err != nil {
 			return err
 		}
-		d, err := c.get(ctx, path+"/context", nil)
-		if err != nil {
-			return err
-		}
-		return p.printJSON(d.at("context"))
+		return o.p.printJSON(d.at("context"))
 	})
 }
 
@@ -335,10 +327,10 @@ func (p *process) printJSON(v any) error {
 	return e.Encode(v)
 }
 
-func (p *process) taskCancel(o *options) runner {
+func cancelTasks(o *options) runner {
 	o.withClient().withOutput()
 	reason := o.String("reason", "", "the `TEXT` why")
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		cancelled, query := []document{}, url.Values{}
 		if *reason != "" {
 			query.Set("reason", *reason)
@@ -354,30 +346,6 @@ func (p *process) taskCancel(o *options) runner {
 			}
 			cancelled = append(cancelled, t)
 		}
-		return p.print(o, listOutput(cancelled, "task_uuid", "", taskColumns))
+		return o.print(listOutput(cancelled, "task_uuid", "", taskColumns))
 	})
-}
-
-func (p *process) stepCommands() command {
-	actor := []string{"by", "`WHO` acts; by default $USER"}
-	return command{name: "step", help: "list, show and act on the steps of a task", commands: []command{
-		{
-			name: "list", operands: "TASK", help: "list the steps of a task in the order of their creation",
-			examples: []string{"step list latest", "step list 5666cd0c -o wide"}, define: p.stepList,
-		},
-		{
-			name: "show", operands: "TASK STEP", help: "show a step and its result",
-			more:     "STEP is the name of the step, or its UUID.",
-			examples: []string{"step show latest charge", "step show latest charge -o json"}, define: p.stepShow,
-		},
-		{
-			name: "audit", operands: "TASK STEP", help: "list the attempts at a step and what operators did, the newest first",
-			examples: []string{"step audit latest charge", "step audit latest charge -o json"}, define: p.stepAudit,
-		},
-		p.stepAction("complete", "complete a step with a result, which its dependents can read", actor),
-		p.stepAction("fail", "fail a step, as an outside actor does whose work failed", actor),
-		p.stepAction("resolve", "resolve a failed step without a result, so that its dependents run", actor),
-		p.stepAction("reset", "run a failed step again", actor),
-		p.stepAction("cancel", "cancel a step", actor),
-	}}
 }

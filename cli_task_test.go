@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -90,7 +91,8 @@ func TestBenchOpenLoop(t *testing.T) {
 func TestBenchOfFailures(t *testing.T) {
 	t.Parallel()
 	refuse := func(w http.ResponseWriter) bool {
-		writeJSON(w, 503, map[string]any{"error": map[string]string{"code": "OVERLOADED", "message": "too much"}})
+		w.WriteHeader(503)
+		io.WriteString(w, `{"error": {"code": "OVERLOADED", "message": "too much"}}`)
 		return true
 	}
 	_, said, code := benchWith(t, t.Context(), func(w http.ResponseWriter, _ *http.Request) bool { return refuse(w) })
@@ -100,9 +102,9 @@ func TestBenchOfFailures(t *testing.T) {
 	var requests atomic.Int64
 	v, _, code := benchWith(t, t.Context(), func(w http.ResponseWriter, _ *http.Request) bool {
 		return requests.Add(1) > 1 && refuse(w)
-	}, "--duration", "50ms", "--rate", "200")
-	if code != exitFailed || v.Tasks > 0 || v.Errors == 0 || v.Failures["too much"] != v.Errors {
-		t.Errorf("all fail: got %+v, exit code %d", v, code)
+	}, "--duration", "9s", "--rate", "0.1") // one is due at once, the next one after the end
+	if code != exitFailed || v.Tasks > 0 || v.Errors != 1 || v.Failures["too much"] != 1 {
+		t.Errorf("all fail: got %+v, exit code %d; want one error", v, code)
 	}
 	for _, wrong := range [][]string{{"--clients", "0"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--duration", "0s"}, {"--template", "a/b/c"}} {
 		if _, _, code := benchWith(t, t.Context(), func(http.ResponseWriter, *http.Request) bool { return false }, wrong...); code != exitUsage {

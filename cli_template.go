@@ -7,12 +7,70 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 )
+
+func templateCommands() command {
+	return command{name: "template", help: "list and show templates; check, convert and draw template files", commands: []command{
+		{
+			name: "list", help: "list the templates of the service",
+			examples: []string{"template list", "template list --namespace demo -o wide"},
+			define: lists(listing{path: "/v1/templates", member: "templates", name: "template", none: "no template",
+				columns: []column{
+					{head: "TEMPLATE", show: templateColumn.show}, of("STEPS", "step_count"),
+					{head: "DESCRIPTION", show: func(t *table, d document) string {
+						if text := printable(d.text("description")); t.wide {
+							return text
+						} else {
+							return clipText(text, 72)
+						}
+					}},
+				}}, [2]string{"namespace", "only of this `NAMESPACE`"}),
+		},
+		{
+			name: "show", operands: "TEMPLATE", help: "show a template of the service and its steps",
+			examples: []string{"template show demo/diamond", "template show demo/diamond@1.0.0 -o json"},
+			define:   showTemplate,
+		},
+		{
+			name: "check", operands: "FILE…", help: "check template files or directories, without a service",
+			more:     "Problems are listed with file, line, column and path, one a line.",
+			examples: []string{"template check order.json", "template check templates/"},
+			define:   checkTemplates,
+		},
+		{
+			name: "convert", operands: "FILE", help: "print a template file as JSON, TOML or YAML, without a service",
+			more:     "The result is the same template, or an error says what the format cannot express. Comments are lost.",
+			examples: []string{"template convert order.json > order.yaml", "template convert order.yaml --to toml"},
+			define:   convertFile,
+		},
+		{
+			name: "graph", operands: "FILE|TEMPLATE", help: "draw the dependency graph of a template file, or of a template of the service",
+			examples: []string{"template graph order.json", "template graph demo/diamond -o mermaid"},
+			define:   drawTemplate,
+		},
+	}}
+}
+
+func showTemplate(o *options) runner {
+	return o.shows("", nil, func(d document) output {
+		return output{d, member("template"), func(t *table) {
+			t.fields(d, []column{
+				{head: "template", show: templateColumn.show}, of("description", "description"),
+				of("identity", "configuration.identity_strategy"),
+				of("context", "configuration.default_context"),
+			})
+			t.line("")
+			t.list(d.at("steps").list(), []column{
+				of("STEP", "name"), of("TYPE", "type"), of("HANDLER", "handler.callable"), listColumn("AFTER", "dependencies"),
+				of("ATTEMPTS", "default_max_attempts"), of("DESCRIPTION", "description").whenWide(),
+			})
+		}}
+	})
+}
 
 // template asks for a template of the service.
 func (c *client) template(ctx context.Context, name string) (d document, err error) {
@@ -23,33 +81,33 @@ func (c *client) template(ctx context.Context, name string) (d document, err err
 	return c.get(ctx, ref.path(), nil)
 }
 
-func (p *process) templateCheck(o *options) runner {
+func checkTemplates(o *options) runner {
 	var flags configArgs
 	keyFlag(o, configKeyAt("environment"), &flags)
 	return func(_ context.Context, files []string) error {
-		cfg, _, err := p.loadConfig(flags, p.environ)
+		cfg, _, err := o.p.loadConfig(flags, o.p.environ)
 		if err != nil {
 			return err
 		}
-		handlers, err := newHandlerSet(&cfg.Worker, version, p.getenv)
+		handlers, err := newHandlerSet(&cfg.Worker, version, o.p.getenv)
 		if err != nil {
 			return err
 		}
 		r, warnings, err := loadTemplates(files, cfg.Environment, handlers.templateRules(&cfg.Templates, schemasTold))
 		for _, w := range warnings {
-			fmt.Fprintln(p.stderr, "warning: "+w)
+			fmt.Fprintln(o.p.stderr, "warning: "+w)
 		}
 		if err != nil {
 			return err
 		}
 		for _, t := range r.all() {
-			fmt.Fprintf(p.stdout, "%s: %s\n", t.fullName(), counted(len(t.steps), "step", "steps"))
+			fmt.Fprintf(o.p.stdout, "%s: %s\n", t.fullName(), counted(len(t.steps), "step", "steps"))
 		}
 		return nil
 	}
 }
 
-func (p *process) templateConvert(o *options) runner {
+func convertFile(o *options) runner {
 	to := o.String("to", "yaml", "write as `FORMAT`: json, toml or yaml")
 	return func(_ context.Context, files []string) error {
 		if !slices.Contains([]string{"json", "toml", "yaml"}, *to) {
@@ -66,35 +124,35 @@ func (p *process) templateConvert(o *options) runner {
 		if err != nil {
 			return err
 		}
-		_, err = p.stdout.Write(text)
+		_, err = o.p.stdout.Write(text)
 		return err
 	}
 }
 
-func (p *process) templateGraph(o *options) runner {
+func drawTemplate(o *options) runner {
 	o.withClient()
 	o.forms = []string{"text", "mermaid", "dot"}
 	o.output = o.String("o", "text", "draw as `FORM`: text, mermaid or dot")
 	return func(ctx context.Context, operands []string) error {
-		d, err := p.templateFileOr(ctx, o, operands[0])
+		d, err := templateFileOr(ctx, o, operands[0])
 		if err != nil {
 			return o.named(err)
 		}
-		draw := map[string]func(io.Writer, string, *shape) error{"text": p.drawText, "mermaid": drawMermaid, "dot": drawDot}
-		return draw[*o.output](p.stdout, d.text("name"), readShape(d))
+		draw := map[string]func(io.Writer, string, *shape) error{"text": o.p.drawText, "mermaid": drawMermaid, "dot": drawDot}
+		return draw[*o.output](o.p.stdout, d.text("name"), readShape(d))
 	}
 }
 
 // templateFileOr reads a template from a file, or else asks the service for it.
-func (p *process) templateFileOr(ctx context.Context, o *options, name string) (document, error) {
+func templateFileOr(ctx context.Context, o *options, name string) (document, error) {
 	if !isTemplateFile(name) {
-		c, err := p.client(o)
+		c, err := o.client()
 		if err != nil {
 			return document{}, err
 		}
 		return c.template(ctx, name)
 	}
-	r, _, err := loadTemplates([]string{name}, p.getenv("STEPWELL_ENV"), nil)
+	r, _, err := loadTemplates([]string{name}, o.p.getenv("STEPWELL_ENV"), nil)
 	if err != nil {
 		return document{}, err
 	}
@@ -173,39 +231,4 @@ func drawDot(w io.Writer, title string, s *shape) error {
 	b.WriteString("}\n")
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func (p *process) analyticsCommands() command {
-	return command{name: "analytics", help: "show how tasks and steps fare", commands: []command{
-		{
-			name: "performance", help: "show rates and durations over the last hours",
-			examples: []string{"analytics performance", "analytics performance --hours 1 -o json"},
-			define:   p.performance,
-		},
-		{
-			name: "bottlenecks", help: "list the slowest steps and tasks",
-			examples: []string{"analytics bottlenecks", "analytics bottlenecks --min-executions 100"},
-			define:   p.bottlenecks,
-		},
-	}}
-}
-
-// shows returns a command that shows what a path answers, and what judge says about it, unless it is nil.
-func (p *process) shows(
-	o *options, path string, filters [][2]string, show func(t *table, d document), judge func(document) error,
-) runner {
-	o.withClient().withOutput()
-	query := url.Values{}
-	o.filters(query, filters)
-	return p.asks(o, func(ctx context.Context, c *client, _ []string) error {
-		d, err := c.get(ctx, path, query)
-		if err != nil {
-			return err
-		}
-		err = p.print(o, output{d, member("status"), func(t *table) { show(t, d) }})
-		if err == nil && judge != nil {
-			err = judge(d)
-		}
-		return err
-	})
 }

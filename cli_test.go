@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -30,9 +32,11 @@ func runCLI(env map[string]string, stdin string, args ...string) cliResult {
 	return cliResult{out.String(), errOut.String(), exitCode(err)}
 }
 
-// commandTable returns the commands, as they are without a configuration.
+// bareProcess has no environment and no configuration.
+var bareProcess = &process{getenv: func(string) string { return "" }, now: realNow, stderr: io.Discard}
+
 func commandTable() *command {
-	c := (&process{getenv: func(string) string { return "" }, now: realNow, stderr: new(bytes.Buffer)}).commands()
+	c := commands()
 	return &c
 }
 
@@ -58,13 +62,13 @@ func TestCommandTable(t *testing.T) {
 				t.Errorf("%s: the example %q is of another command", c.name, example)
 				continue
 			}
-			o := newOptions(c)
+			o := newOptions(bareProcess, c)
 			c.define(o)
 			if _, err := o.parse(shellWords(rest), new(bytes.Buffer)); ok && err != nil {
 				t.Errorf("%s: the example %q: %v", c.name, example, err)
 			}
 		}
-		o := newOptions(c)
+		o := newOptions(bareProcess, c)
 		c.define(o)
 		o.VisitAll(func(f *flag.Flag) {
 			if f.Usage == "" || strings.HasSuffix(f.Usage, ".") {
@@ -149,6 +153,50 @@ func TestMisspelledWords(t *testing.T) {
 	}
 }
 
+// each calls f with the command, or the commands of a group at every level, by full name.
+func (c *command) each(f func(c *command)) {
+	if len(c.commands) == 0 {
+		f(c)
+	}
+	for _, sub := range c.commands {
+		full, _ := c.sub(sub.name)
+		full.each(f)
+	}
+}
+
+// commonFlags are the flags of many commands, which docs/cli.md describes once.
+var commonFlags = []string{"--url URL", "--no-headers", "-o FORM"}
+
+// writeCommandsPage writes the part of docs/cli.md that comes from the table: usage, flags and
+// examples of every command.
+func writeCommandsPage(w io.Writer, root command) {
+	root.each(func(c *command) {
+		o := newOptions(bareProcess, c)
+		c.define(o)
+		fmt.Fprintf(w, "### %s\n\n%s.", c.name, capitalized(c.help))
+		if c.more != "" {
+			fmt.Fprintf(w, " %s", c.more)
+		}
+		fmt.Fprintf(w, "\n\n```text\n%s\n```\n\n", strings.TrimPrefix(o.usageLine(), "usage: "))
+		rows := 0
+		o.eachFlag(func(form, help string) {
+			if slices.Contains(commonFlags, form) {
+				return
+			}
+			if rows++; rows == 1 {
+				fmt.Fprint(w, "| flag | |\n|---|---|\n")
+			}
+			fmt.Fprintf(w, "| `%s` | %s |\n", form, strings.ReplaceAll(help, "|", "\\|"))
+		})
+		if rows > 0 {
+			fmt.Fprintln(w)
+		}
+		if len(c.examples) > 0 {
+			fmt.Fprintf(w, "```text\nstepwell %s\n```\n\n", strings.Join(c.examples, "\nstepwell "))
+		}
+	})
+}
+
 // TestCommandsPage holds the reference in docs/cli.md to the table.
 func TestCommandsPage(t *testing.T) {
 	const page, heading = "docs/cli.md", "\n## Reference\n\n"
@@ -159,7 +207,7 @@ func TestCommandsPage(t *testing.T) {
 	}
 	var want bytes.Buffer
 	writeCommandsPage(&want, *commandTable())
-	if *updateCommandsPage {
+	if *updateCommands {
 		noError(t, os.WriteFile(page, []byte(guide+heading+strings.TrimRight(want.String(), "\n")+"\n"), 0o644))
 		return
 	}

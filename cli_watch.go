@@ -2,7 +2,7 @@ package main
 
 // Following a task to its end: a picture of its steps that changes in place on a terminal, and a line
 // per transition elsewhere. Both are fed by the event stream, or by asking again and again where the
-// service has none. Then watching the files of templates, for serve.
+// service has none.
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -134,19 +135,19 @@ func (c *client) stream(ctx context.Context, query url.Values, each func(documen
 	return last, nil
 }
 
-func (p *process) taskWatch(o *options) runner {
+func watchTask(o *options) runner {
 	o.withClient().withOutput()
 	limit := o.Duration("timeout", 0, "give up after `DURATION`, with exit code 5")
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		ctx, stop := interruptible(ctx, *limit)
 		defer stop()
 		_, id, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
 		}
-		t, err := p.watchTask(ctx, o, c, id, settleFor)
+		t, err := c.watchTask(ctx, o, id, settleFor)
 		if t.raw != nil && !o.forPeople() {
-			if err := p.print(o, taskOutput(t)); err != nil {
+			if err := o.print(taskOutput(t)); err != nil {
 				return err
 			}
 		}
@@ -156,22 +157,20 @@ func (p *process) taskWatch(o *options) runner {
 
 // watchTask shows a task until it ends, on standard output, or on standard error if the result is for a
 // program.
-func (p *process) watchTask(
-	ctx context.Context, o *options, c *client, id string, settle time.Duration,
-) (document, error) {
-	w := p.stdout
+func (c *client) watchTask(ctx context.Context, o *options, id string, settle time.Duration) (document, error) {
+	w := c.p.stdout
 	if !o.forPeople() {
-		w = p.stderr
+		w = c.p.stderr
 	}
-	s := p.styleOf(w)
+	s := c.p.styleOf(w)
 	if s.terminal == nil {
-		return p.watchLines(ctx, c, id, w, s, settle)
+		return c.watchLines(ctx, id, w, s, settle)
 	}
 	first, err := c.get(ctx, "/v1/tasks/"+id, nil)
 	if err != nil {
 		return document{}, err
 	}
-	scr := &screen{p: p, w: w, style: s, shape: c.shape(ctx, first)}
+	scr := &screen{p: c.p, w: w, style: s, shape: c.shape(ctx, first)}
 	t, err := c.awaitEnd(ctx, id, scr.draw)
 	if err == errInterrupted {
 		fmt.Fprintln(w) // after the terminal's ^C
@@ -249,8 +248,8 @@ const settleFor = 300 * time.Millisecond
 
 // watchLines writes a line per transition, from the first, until the task has ended and nothing happened to
 // it for a while.
-func (p *process) watchLines(
-	ctx context.Context, c *client, id string, w io.Writer, s style, settle time.Duration,
+func (c *client) watchLines(
+	ctx context.Context, id string, w io.Writer, s style, settle time.Duration,
 ) (t document, err error) {
 	following, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -274,7 +273,7 @@ func (p *process) watchLines(
 		return nil
 	})
 	if err == errNoEvents {
-		return c.awaitEnd(ctx, id, p.lineWriter(w, s))
+		return c.awaitEnd(ctx, id, c.p.lineWriter(w, s))
 	}
 	if err == ended {
 		return t, endError(t)
@@ -320,12 +319,12 @@ func (s style) event(e document) string {
 	return text
 }
 
-func (p *process) taskEvents(o *options) runner {
+func printEvents(o *options) runner {
 	o.withClient().withOutput()
 	query := url.Values{}
 	o.filters(query, [][2]string{{"namespace", "with --follow: only of this `NAMESPACE`"}})
 	follow := o.Bool("follow", false, "go on with the events to come, until interrupted")
-	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if len(operands) == 0 && !*follow {
 			return o.misuse("missing TASK; or give --follow for the events of all tasks")
 		}
@@ -340,11 +339,11 @@ func (p *process) taskEvents(o *options) runner {
 			after = "0"
 		}
 		if !*follow {
-			return p.transitions(ctx, o, c, path)
+			return c.printTransitions(ctx, o, path)
 		}
 		ctx, stop := interruptible(ctx, 0)
 		defer stop()
-		s := p.styleOf(p.stdout)
+		s := o.p.styleOf(o.p.stdout)
 		err := c.follow(ctx, query, after, func(e document) error {
 			text := s.event(e)
 			if !o.forPeople() {
@@ -352,7 +351,7 @@ func (p *process) taskEvents(o *options) runner {
 			} else if len(operands) == 0 {
 				text = printable(e.text("task_uuid")) + "  " + text
 			}
-			_, err := fmt.Fprintln(p.stdout, text)
+			_, err := fmt.Fprintln(o.p.stdout, text)
 			return err
 		})
 		if err == errNoEvents {
@@ -362,8 +361,8 @@ func (p *process) taskEvents(o *options) runner {
 	})
 }
 
-// transitions prints the transitions of a task so far.
-func (p *process) transitions(ctx context.Context, o *options, c *client, path string) error {
+// printTransitions prints the transitions of a task so far.
+func (c *client) printTransitions(ctx context.Context, o *options, path string) error {
 	d, err := c.get(ctx, path+"/transitions", nil)
 	if c.lacks(ctx, err, path) {
 		return exitf(exitFailed, "%s keeps no transitions; stepwell step audit TASK STEP lists the attempts", c.base)
@@ -371,10 +370,42 @@ func (p *process) transitions(ctx context.Context, o *options, c *client, path s
 	if err != nil {
 		return err
 	}
-	return p.print(o, listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
+	return o.print(listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
 		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
 		of("RECORDED", "recorded_at").whenWide(), of("SEQUENCE", "sequence").whenWide(),
 	}))
+}
+
+// watchList prints a list again whenever something changes, in its place on a terminal.
+func (c *client) watchList(ctx context.Context, o *options, show func() (output, error)) error {
+	ctx, stop := interruptible(ctx, 0)
+	defer stop()
+	changed := make(chan struct{}, 1)
+	var following sync.WaitGroup
+	following.Go(func() {
+		c.follow(ctx, url.Values{}, "", func(document) error { return signalTo(changed) })
+	})
+	defer following.Wait()
+	s := c.p.styleOf(c.p.stdout)
+	for {
+		out, err := show()
+		if err != nil {
+			return err
+		}
+		if s.terminal != nil {
+			io.WriteString(c.p.stdout, "\x1b[H\x1b[2J")
+		}
+		if err := o.print(out); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+			time.Sleep(redrawEvery) // others follow
+		case <-time.After(tickEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // A picture shows the steps of a task in the order of their dependencies.

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -42,5 +47,67 @@ func TestWatchedTasks(t *testing.T) {
 	s.do("POST", "/_stepwell/reset", "").want(204)
 	if got := s.do("GET", "/v1/templates", "").text("total_count"); got != "0" {
 		t.Errorf("got %s templates after a reset; want those of the files", got)
+	}
+}
+
+// TestWatchPrintsAsItGoes reads what watch prints of a task while its step waits for an outside actor, and
+// completes the step then, at services with and without an event stream.
+func TestWatchPrintsAsItGoes(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "templates/demo"})
+	inner := newOrchestrationAPI(s.svc, nil)
+	without := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/events") {
+			http.NotFound(w, r)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	defer without.Close()
+	t.Chdir(t.TempDir())
+	for _, tt := range []struct{ name, url string }{{"events", s.url}, {"polls", without.URL}} {
+		t.Run(tt.name, func(t *testing.T) {
+			id := s.create(`{"namespace":"demo","name":"approval"}`)
+			shown, out := io.Pipe()
+			in := configInput{env: map[string]string{"STEPWELL_URL": tt.url, "LANG": "C.UTF-8"}}
+			p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: strings.NewReader(""), stdout: out, stderr: io.Discard}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- p.run(t.Context(), []string{"task", "watch", id})
+				out.Close()
+			}()
+			lines, asked, last := bufio.NewScanner(shown), false, ""
+			for lines.Scan() {
+				if last = lines.Text(); strings.HasSuffix(last, "  approve  · enqueued") {
+					asked = true
+					got := runCLI(map[string]string{"STEPWELL_URL": tt.url}, "", "step", "complete", id, "approve")
+					if got.code != 0 {
+						t.Fatal(got.stderr)
+					}
+				}
+			}
+			if err := <-ended; err != nil || !asked || !strings.HasSuffix(last, "  task  ✔ complete") {
+				t.Errorf("got %v, the step was shown: %v, the last line %q", err, asked, last)
+			}
+		})
+	}
+}
+
+// TestScreenIsDrawnOverItself draws a task twice, and once more in a window that has become so narrow that a line of
+// the picture takes two.
+func TestScreenIsDrawnOverItself(t *testing.T) {
+	var out strings.Builder
+	scr := &screen{p: &process{getenv: func(string) string { return "" }, now: realNow}, w: &out, shape: readShape(document{})}
+	task := readDocument([]byte(`{"namespace":"t","name":"one","version":"1.0.0","status":"complete","total_steps":1,"completed_steps":1,
+		"created_at":"2026-01-01T00:00:00Z","completed_at":"2026-01-01T00:00:01Z",
+		"steps":[{"name":"a","current_state":"complete","attempts":1,"max_attempts":3}]}`))
+	picture := "\r\x1b[K+ complete  t/one@1.0.0  1/1  1s\n\r\x1b[KSTEP  STATE       ATTEMPT  AFTER\n\r\x1b[Ka     + complete  1/3\n\x1b[J"
+	for i, up := range []string{"", "\x1b[3A", "\x1b[4A"} {
+		if i == 2 {
+			scr.drawn[1] = 81
+		}
+		out.Reset()
+		if scr.draw(task); out.String() != up+picture {
+			t.Errorf("picture %d: got %q; want %q", i, out.String(), up+picture)
+		}
 	}
 }

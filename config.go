@@ -29,7 +29,6 @@ type Config struct {
 	Events        eventsConfig
 	Requests      requestsConfig
 	Console       consoleConfig
-	Docs          docsConfig
 	Staleness     stalenessConfig
 	Fixture       fixtureConfig
 	Log           logConfig
@@ -70,10 +69,7 @@ type headerTables map[string]map[string]string
 // webConfig holds the settings that both listeners share.
 type webConfig struct {
 	MaxBodyBytes           int64
-	MaxReceivedBytes       int64 // that bodies on their way hold, in all
-	MaxAnswerBytes         int64 // that answers on their way hold, in all
-	MaxConnections         int   // of all listeners
-	MaxWaitingRequests     int
+	MaxConnections         int      // of all listeners
 	TrustedProxies         []string // addresses and prefixes
 	AllowedHosts           []string // names of this service, besides loopback names
 	AllowedOrigins         []string // of pages that may make changes
@@ -102,17 +98,15 @@ type tasksConfig struct {
 
 // engineConfig tunes the engine.
 type engineConfig struct {
-	Jitter    bool // vary retry delays by up to 10 %
-	MaxQueued int  // ready steps that wait for a slot before new tasks are refused
+	Jitter bool // vary retry delays by up to 10 %
 }
 
 // storeConfig says where state is kept and when writes are synced.
 type storeConfig struct {
-	Path           string
-	Memory         bool   // keep nothing on disk; Path is ignored
-	Sync           string // always, interval or never
-	SyncIntervalMS int
-	SlowSeconds    int // from which on the disk hangs
+	Path        string
+	Memory      bool   // keep nothing on disk; Path is ignored
+	Sync        string // always, interval or never
+	SlowSeconds int    // from which on the disk hangs
 
 	SnapshotJournalMB int // journal from which a snapshot is written
 
@@ -147,11 +141,6 @@ type requestsConfig struct {
 // consoleConfig switches the console.
 type consoleConfig struct {
 	Enabled bool
-}
-
-// docsConfig selects the page of the API's documentation.
-type docsConfig struct {
-	SwaggerUI string // directory or URL of a Swagger UI distribution; "" for the built-in page
 }
 
 // stalenessConfig says when tasks are stale whose templates do not say so.

@@ -72,7 +72,7 @@ var authKeyTable = []configKey{
 		help: "header that carries the API key"},
 	{path: "api_keys_enabled", def: false,
 		help: "accept the API keys in api_keys"},
-	{path: "api_keys", def: []apiKeyConfig{}, secret: secretValue,
+	{path: "api_keys", def: []apiKeyConfig{}, secret: secretValue, members: apiKeyMembers,
 		help:   `API keys, each with its permissions (["*"]: all) and its description, which is the subject`,
 		sample: `api_keys = [{key = "<16 characters or more>", permissions = ["tasks:*"], description = "ci"}]`},
 	{path: "authenticator_url", def: "", secret: maskURLs,

@@ -4,6 +4,7 @@ package main
 // stepwell.example.toml follow; setting, reading and showing the value of a key.
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -25,7 +26,7 @@ type configKey struct {
 	inherits string   // path of the key whose value it has unless it is set
 	rival    string   // path of another form of the same value; setting one clears the other of an earlier layer
 	index    []int    // of its field in Config; set by resolveKeys
-	def      any      // string, bool, int64, []string, map[string]string, headerTables, []apiKeyConfig or []subscriberConfig
+	def      any      // string, bool, int64, []string, map[string]string, headerTables or, with members, a slice of structs
 	min, max int64    // bounds of an integer, both inclusive
 	words    []string // the only strings allowed, unless nil
 	flag     string   // of serve, without dashes; "" for none
@@ -40,6 +41,10 @@ type configKey struct {
 	checkName func(string) error  // the same for the name of a table entry
 	canonName func(string) string // the one spelling of an entry's name
 
+	members []configKey // of each table in a list of tables; their paths are names
+	missing string      // of a member: what to say if it is missing or empty
+	unique  bool        // of a member: whether its texts must differ
+
 	help   string // one line
 	sample string // an entry for the example file, of tables and lists of tables
 }
@@ -52,7 +57,7 @@ const (
 )
 
 // configKeys is the table of keys, in the order in which they are shown.
-var configKeys = resolveKeys(append([]configKey{
+var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 	{path: "environment", def: "development", flag: "env", operand: "NAME", env: "STEPWELL_ENV",
 		check: checkEnvironmentValue,
 		help:  "environment name; selects the overrides in templates"},
@@ -98,14 +103,9 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "URL of the proxy for HTTP handlers; empty: no proxy, whatever the environment says"},
 	{path: "web.max_body_bytes", def: 4 << 20, min: 1, max: maxConfigBytes,
 		help: "largest request body, in bytes"},
-	{path: "web.max_received_bytes", def: 32 << 20, min: maxConfigBytes, max: 1 << 40,
-		help: "how much memory request bodies may hold while they arrive, in bytes; more are refused"},
-	{path: "web.max_answer_bytes", def: 16 << 20, min: 1 << 20, max: 1 << 40,
-		help: "how much memory answers may hold while their readers take them, in bytes; more are refused"},
 	{path: "web.max_connections", def: 3000, min: 1, max: maxConfigCount,
-		help: "how many connections clients may hold; further ones take the place of idle ones or are refused"},
-	{path: "web.max_waiting_requests", def: 2000, min: 0, max: maxConfigCount,
-		help: "how many requests may wait for a task or for steps; further ones are refused"},
+		help: "how many connections clients may hold; further ones take the place of idle ones or are refused; two thirds " +
+			"may wait for a task or for steps"},
 	{path: "web.allowed_hosts", def: []string{}, check: checkHostValue,
 		help: "host names, without ports, that unauthenticated requests may use besides loopback names"},
 	{path: "web.allowed_origins", def: []string{}, check: checkOriginValue,
@@ -131,17 +131,13 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "largest task context, in bytes"},
 	{path: "engine.jitter", def: true,
 		help: "vary retry delays by up to 10 %; in fixture mode only if set to true"},
-	{path: "engine.max_queued", def: 100_000, min: 1, max: 100 * maxConfigCount,
-		help: "how many steps may wait for a slot before new tasks are refused"},
 	{path: "store.path", def: "./stepwell-data", flag: "data", operand: "DIR", check: checkPathValue,
 		help: "data directory"},
 	{path: "store.memory", def: false, flag: "memory",
 		help: "keep state in memory only"},
 	{path: "store.sync", def: "always", words: []string{"always", "interval", "never"}, flag: "sync",
 		operand: "WHEN",
-		help:    "when writes are synced to disk: always (before each answer), interval, or never (left to the system)"},
-	{path: "store.sync_interval_ms", def: 100, min: 1, max: 60_000,
-		help: `time between syncs when sync = "interval", in milliseconds`},
+		help:    "when writes are synced to disk: always (before each answer), interval (every 100 ms), or never (left to the system)"},
 	{path: "store.slow_seconds", def: 5, min: 1, max: 3600,
 		help: "how long one disk operation may take, in seconds, before changes are refused and readiness is 503"},
 	{path: "store.snapshot_journal_mb", def: 16, min: 1, max: maxConfigCount,
@@ -151,7 +147,8 @@ var configKeys = resolveKeys(append([]configKey{
 	{path: "store.retain_finished_age_hours", def: 0, min: 0, max: maxConfigCount,
 		help: "how long to keep a finished task, in hours; 0: no limit"},
 	{path: "store.max_memory_mb", def: 0, min: 0, max: maxConfigCount,
-		help: "memory for tasks, in MB; 0: 70 % of the cgroup's or the machine's; near it finished ones are dropped"},
+		help: "memory for tasks, in MB; 0: 70 % of the cgroup's or the machine's; near it finished ones are dropped; a " +
+			"sixteenth more for request bodies, 4 to 32 MiB, and half of that for answers"},
 	{path: "requests.keep_hours", def: 24, min: 1, max: 24 * 366,
 		help: "how long an Idempotency-Key is remembered, in hours, even if its task was dropped"},
 	{path: "requests.keep_count", def: 250_000, min: 1, max: 100 * maxConfigCount,
@@ -160,14 +157,12 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each; and of domain events"},
 	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,
 		help: "how many event streams may be open; beyond it they are refused"},
-	{path: "events.subscribers", def: []subscriberConfig{}, secret: secretValue,
+	{path: "events.subscribers", def: []subscriberConfig{}, secret: secretValue, members: subscriberMembers,
 		help: "services that get domain events by HTTP, signed as in Standard Webhooks; events may end in *",
 		sample: `subscribers = [{name = "billing", url = "https://billing.example.com/events", events = ["payment.*"], ` +
 			`secret = "whsec_cmVwbGFjZSB0aGlzIHdpdGggYSByYW5kb20gc2VjcmV0", max_attempts = 8, timeout_seconds = 15}]`},
 	{path: "console.enabled", def: true,
 		help: "serve the console, the web interface at /console of the orchestration address"},
-	{path: "docs.swagger_ui", def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
-		help: "directory or URL of a Swagger UI distribution for /api-docs/ui; empty: the built-in page"},
 	{path: "staleness.interval_seconds", def: 300, min: 1, max: 86_400,
 		help: "time between searches for stale tasks, in seconds"},
 	{path: "staleness.waiting_for_dependencies_minutes", def: 60, min: 1, max: maxLifecycleMinutes,
@@ -205,12 +200,29 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "log each request: method, path without query, status, duration, id and subject"},
 }, authConfigKeys()...))
 
-// resolveKeys finds the field of each key: the one with the name of its path, without
-// underscores and in any case.
-func resolveKeys(keys []configKey) []configKey {
+// removedKey is a key that no longer exists. Setting it changes nothing but a warning.
+type removedKey struct{ path, instead string }
+
+var removedKeys = []removedKey{
+	{"docs.swagger_ui", "/api-docs/ui always shows the built-in page"},
+	{"engine.max_queued", "new tasks are refused from 100000 waiting steps on"},
+	{"store.sync_interval_ms", `store.sync = "interval" syncs every 100 ms`},
+	{"web.max_answer_bytes", "store.max_memory_mb sets it: 1/32, but 2 to 16 MiB"},
+	{"web.max_received_bytes", "store.max_memory_mb sets it: 1/16, but 4 to 32 MiB"},
+	{"web.max_waiting_requests", "web.max_connections sets it: two thirds"},
+}
+
+// warning returns what to say about a source that sets the key.
+func (k *removedKey) warning(source configSource) string {
+	return fmt.Sprintf("%v: %s no longer exists: %s", source, k.path, k.instead)
+}
+
+// resolveKeys finds the field of each key in a struct: the one with the name of its path,
+// without underscores and in any case.
+func resolveKeys(root reflect.Type, keys []configKey) []configKey {
 	for i := range keys {
-		k := &keys[i]
-		t := reflect.TypeFor[Config]()
+		k, t := &keys[i], root
+		k.index = nil // roles share members
 		for part := range strings.SplitSeq(k.path, ".") {
 			name := strings.ReplaceAll(part, "_", "")
 			field, ok := t.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
@@ -222,13 +234,16 @@ func resolveKeys(keys []configKey) []configKey {
 		if n, ok := k.def.(int); ok {
 			k.def = int64(n)
 		}
+		if k.members != nil {
+			resolveKeys(t.Elem(), k.members)
+		}
 	}
 	return keys
 }
 
-// field returns the key's field.
-func (k *configKey) field(c *Config) reflect.Value {
-	return reflect.ValueOf(c).Elem().FieldByIndex(k.index)
+// field returns the key's field in a *Config, or a member's in a pointer to a table of a list.
+func (k *configKey) field(in any) reflect.Value {
+	return reflect.ValueOf(in).Elem().FieldByIndex(k.index)
 }
 
 // configKeyAt returns the row of a path, or nil.
@@ -246,7 +261,12 @@ func (k *configKey) envName() string {
 	if k.env != "" || !strings.Contains(k.path, ".") {
 		return k.env
 	}
-	return configEnvPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "__"))
+	return keyVariable(k.path)
+}
+
+// keyVariable returns the variable derived from the path of a key.
+func keyVariable(path string) string {
+	return configEnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))
 }
 
 // defaultConfig returns the configuration with all defaults.
@@ -260,8 +280,8 @@ func defaultConfig() *Config {
 
 // set stores a copy of a value of the key's type. The entries of a table are added to
 // those it has.
-func (k *configKey) set(c *Config, v any) {
-	f := k.field(c)
+func (k *configKey) set(in, v any) {
+	f := k.field(in)
 	switch value := v.(type) {
 	case int64:
 		f.SetInt(value)
@@ -275,10 +295,9 @@ func (k *configKey) set(c *Config, v any) {
 		v = table
 	case headerTables:
 		v = f.Interface().(headerTables).with(value)
-	case []apiKeyConfig:
-		v = cloneAPIKeys(value)
-	case []subscriberConfig:
-		v = cloneSubscribers(value)
+	}
+	if k.members != nil {
+		v = k.copyTables(v, func(_ *configKey, v any) any { return v })
 	}
 	f.Set(reflect.ValueOf(v))
 }
@@ -331,8 +350,8 @@ func (k *configKey) tables(v any) map[string]map[string]string {
 }
 
 // get returns the key's value in one of the types of def, without copying it.
-func (k *configKey) get(c *Config) any {
-	f := k.field(c)
+func (k *configKey) get(in any) any {
+	f := k.field(in)
 	if f.CanInt() {
 		return f.Int()
 	}
@@ -383,10 +402,9 @@ func (k *configKey) shown(v any) any {
 			table[name] = k.shown(value)
 		}
 		return table
-	case []apiKeyConfig:
-		return redactAPIKeys(v)
-	case []subscriberConfig:
-		return redactSubscribers(v)
+	}
+	if k.members != nil {
+		return k.copyTables(v, (*configKey).shown)
 	}
 	return v
 }

@@ -15,6 +15,52 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
+// TestRemovedKeys sets every key that no longer exists, in a file and by its variable: each time it
+// makes a warning that names what replaced it, whatever its value. Their neighbours stay unknown.
+func TestRemovedKeys(t *testing.T) {
+	replaced := map[string]string{
+		"docs.swagger_ui":          "/api-docs/ui always shows the built-in page",
+		"engine.max_queued":        fmt.Sprintf("new tasks are refused from %d waiting steps on", maxQueued),
+		"store.sync_interval_ms":   fmt.Sprintf(`store.sync = "interval" syncs every %d ms`, syncEvery.Milliseconds()),
+		"web.max_answer_bytes":     "store.max_memory_mb sets it: 1/32, but 2 to 16 MiB",
+		"web.max_received_bytes":   "store.max_memory_mb sets it: 1/16, but 4 to 32 MiB",
+		"web.max_waiting_requests": "web.max_connections sets it: two thirds",
+	}
+	if len(replaced) != len(removedKeys) {
+		t.Errorf("got %d removed keys; want %d", len(removedKeys), len(replaced))
+	}
+	for path, instead := range replaced {
+		section, name, _ := strings.Cut(path, ".")
+		variable := "STEPWELL_" + strings.ToUpper(section+"__"+name)
+		text := " no longer exists: " + instead
+		for _, value := range []string{"7", "'x'", "{a = 1}"} {
+			in := configInput{files: oneConfigFile("["+section+"]", name+" = "+value), env: map[string]string{variable: value}}
+			_, origin, err := in.load()
+			want := []string{"stepwell.toml:2: " + path + text, "env " + variable + ": " + path + text}
+			if err != nil || !slices.Equal(origin.warnings, want) {
+				t.Errorf("%s = %s: got %q, %v; want %q", path, value, origin, err, want)
+			}
+		}
+		wantConfigProblems(t, configInput{
+			files: oneConfigFile("["+section+"]", "qqqqqqqqqq = 1"),
+			env:   map[string]string{"STEPWELL_" + strings.ToUpper(section) + "__QQQQQQQQQQQQQQ": "1"},
+		}, "stepwell.toml:2: "+section+".qqqqqqqqqq: unknown key",
+			"env STEPWELL_"+strings.ToUpper(section)+"__QQQQQQQQQQQQQQ: unknown variable")
+	}
+}
+
+// TestSharesOfMemory checks the memory of bodies and answers: those of a machine of 8 GB, of a
+// container of 512 MB, and where hardly any tasks fit.
+func TestSharesOfMemory(t *testing.T) {
+	for mb, want := range map[int]int64{5734: 32 << 20, 358: 358 << 16, 64: 4 << 20, 1: maxConfigBytes} {
+		c := defaultConfig()
+		c.Store.MaxMemoryMB = mb
+		if got := newQuotas(c).bodies.most; got != want {
+			t.Errorf("%d MB: got %d bytes for bodies; want %d", mb, got, want)
+		}
+	}
+}
+
 func TestConfigTableIsSound(t *testing.T) {
 	flags := make(map[string]string)
 	for i := range configKeys {
@@ -96,17 +142,17 @@ func TestConfigDefaults(t *testing.T) {
 		"environment": `"development"`, "role": `"all"`,
 		"orchestration.web.listen": `"127.0.0.1:8080"`, "worker.web.listen": `"127.0.0.1:8081"`,
 		"orchestration.web.config_endpoint_enabled": "false", "worker.web.config_endpoint_enabled": "true",
-		"console.enabled": "true", "docs.swagger_ui": `""`, "web.max_body_bytes": "4194304", "web.max_received_bytes": "33554432",
-		"web.max_answer_bytes": "16777216", "web.max_connections": "3000", "web.max_waiting_requests": "2000",
-		"events.max_streams": "100", "events.subscribers": "[]", "web.shutdown_timeout_seconds": "8",
+		"console.enabled": "true", "web.max_body_bytes": "4194304",
+		"web.max_connections": "3000",
+		"events.max_streams":  "100", "events.subscribers": "[]", "web.shutdown_timeout_seconds": "8",
 		"templates.dirs": "[]", "templates.watch": "false", "templates.enforce_input_schema": `"off"`,
-		"tasks.max_context_bytes": "1048576", "engine.jitter": "true", "engine.max_queued": "100000",
+		"tasks.max_context_bytes": "1048576", "engine.jitter": "true",
 		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576",
 		"worker.allow_exec": "false", "worker.exec_env": "{}", "worker.exec_path": `""`,
 		"worker.exec_dir": `""`, "worker.handlers": "{}", "worker.default_handler": `""`,
 		"worker.http_headers": "{}", "worker.http_proxy": `""`,
 		"store.path": `"./stepwell-data"`, "store.memory": "false", "store.sync": `"always"`,
-		"store.sync_interval_ms": "100", "store.slow_seconds": "5",
+		"store.slow_seconds":          "5",
 		"store.retain_finished_count": "100000", "store.retain_finished_age_hours": "0",
 		"requests.keep_hours": "24", "requests.keep_count": "250000",
 		"store.snapshot_journal_mb": "16", "store.max_memory_mb": "0",
@@ -316,6 +362,16 @@ func TestConfigSubscribers(t *testing.T) {
 	_, _, err := configInput{files: map[string]string{"stepwell.toml": "[[events.subscribers]]\nname = 'a'\n"}}.load()
 	if err == nil || !strings.Contains(err.Error(), "events.subscribers[0].secret: it is missing") {
 		t.Errorf("got %v", err)
+	}
+	misspelled := strings.ReplaceAll(text, "secret =", "secrets =")
+	_, _, err = configInput{files: map[string]string{"stepwell.toml": misspelled}}.load()
+	if err == nil || strings.Contains(err.Error(), "missing") {
+		t.Errorf("a misspelled member: got %v; want no word of a missing one", err)
+	}
+	literal := `[{name = "shop", url = "https://user:hidden@h.example/e", events = ["a.*", "b"], secret = "` + secret +
+		`", max_attempts = 5, timeout_seconds = 15}]`
+	if got := tomlLiteral([]subscriberConfig{good}); got != literal {
+		t.Errorf("got %s; want %s", got, literal)
 	}
 }
 

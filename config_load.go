@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -63,7 +64,7 @@ func (s configSource) String() string {
 type provenance struct {
 	files    []string                // read, in order
 	sources  map[string]configSource // by path of a key or table entry
-	warnings []string                // about variables that set nothing
+	warnings []string                // about keys that were removed, and variables that set nothing
 }
 
 // of returns the source of the key or table entry at a path.
@@ -188,7 +189,9 @@ func (l *configLoader) loadTable(at func(path string) configSource, path string,
 		inner, value := joinConfigPath(path, name), table[name]
 		if k := configKeyAt(inner); k != nil {
 			l.loadValue(at, k, value)
-		} else if known := configPaths(); !slices.Contains(known, inner) {
+		} else if i := slices.IndexFunc(removedKeys, func(k removedKey) bool { return k.path == inner }); i >= 0 {
+			l.origin.warnings = append(l.origin.warnings, removedKeys[i].warning(at(inner)))
+		} else if known := configPaths(); !slices.Contains(known, inner) && !hadKeys(inner) {
 			l.report(at(inner), inner, unknownConfigName("key", inner, known))
 		} else if section, ok := value.(map[string]any); ok {
 			l.loadTable(at, inner, section)
@@ -242,14 +245,10 @@ func (l *configLoader) accept(
 			l.origin.sources[entry] = at(entry)
 		}
 	}
-	tables := 0
-	switch list := value.(type) {
-	case []apiKeyConfig:
-		tables = len(list)
-	case []subscriberConfig:
-		tables = len(list)
+	if k.members == nil {
+		return
 	}
-	for i := range tables {
+	for i := range reflect.ValueOf(value).Len() {
 		path := fmt.Sprintf("%s[%d]", k.path, i)
 		l.origin.sources[path] = at(path)
 	}
@@ -275,6 +274,8 @@ func (l *configLoader) loadVariables(getenv func(string) string, environ []strin
 		source := configSource{kind: fromEnv, name: name}
 		if k := keys[name]; k != nil {
 			l.loadText(k, text, source)
+		} else if i := slices.IndexFunc(removedKeys, func(k removedKey) bool { return keyVariable(k.path) == name }); i >= 0 {
+			l.origin.warnings = append(l.origin.warnings, removedKeys[i].warning(source))
 		} else {
 			l.report(source, "", unknownConfigName("variable", name, slices.Sorted(maps.Keys(keys))))
 		}
@@ -387,6 +388,11 @@ func checkConfigCallables(c *Config, p *provenance, check func(callable string) 
 		}
 	}
 	return configError(problems)
+}
+
+// hadKeys reports whether a table contained keys that were removed.
+func hadKeys(path string) bool {
+	return slices.ContainsFunc(removedKeys, func(k removedKey) bool { return strings.HasPrefix(k.path, path+".") })
 }
 
 // configPaths returns what a file may name: keys, and the tables they are in.

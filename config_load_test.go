@@ -20,7 +20,7 @@ func TestConfigProblems(t *testing.T) {
 			configInput{
 				files: map[string]string{
 					"stepwell.toml":      "rol = 'all'\n\n[store]\nsync = 'alwys'\npth = 'x'\n\n[log]\nlevel = 3\n",
-					"stepwell.test.toml": "[engine]\nmax_queued = 0",
+					"stepwell.test.toml": "[web]\nmax_connections = 0",
 				},
 				env: map[string]string{
 					"STEPWELL_ENV": "test", "STEPWELL_STORE__PTH": "x", "STEPWELL_ENGINE__JITTER": "maybe",
@@ -32,7 +32,7 @@ func TestConfigProblems(t *testing.T) {
 				`stepwell.toml:4: store.sync: "alwys" is not one of always, interval, never`,
 				`stepwell.toml:5: store.pth: unknown key; did you mean store.path?`,
 				`stepwell.toml:8: log.level: want a string, got an integer`,
-				`stepwell.test.toml:2: engine.max_queued: 0 is not in the range from 1 to 100000000`,
+				`stepwell.test.toml:2: web.max_connections: 0 is not in the range from 1 to 1000000`,
 				`env STEPWELL_ENGINE__JITTER: engine.jitter: "maybe" is not true or false`,
 				`env STEPWELL_STORE__PTH: unknown variable; did you mean STEPWELL_STORE__PATH?`,
 				`flag --listen: orchestration.web.listen: "nowhere" is not an address like 127.0.0.1:8080: ` +
@@ -53,14 +53,14 @@ func TestConfigProblems(t *testing.T) {
 			}},
 		{"wrong types",
 			configInput{files: oneConfigFile(
-				"role = true", "[engine]", "jitter = 'yes'", "max_queued = 1.5", "[templates]", "dirs = 'x'",
-				"[worker]", "handlers = ['x']", "exec_path = 2026-01-01", "[[store]]",
+				"role = true", "[engine]", "jitter = 'yes'", "[templates]", "dirs = 'x'",
+				"[worker]", "concurrency = 1.5", "handlers = ['x']", "exec_path = 2026-01-01", "[[store]]",
 			)},
 			[]string{
 				`stepwell.toml:1: role: want a string, got a boolean`,
 				`stepwell.toml:3: engine.jitter: want a boolean, got a string`,
-				`stepwell.toml:4: engine.max_queued: want an integer, got a float`,
-				`stepwell.toml:6: templates.dirs: want an array of strings, got a string`,
+				`stepwell.toml:5: templates.dirs: want an array of strings, got a string`,
+				`stepwell.toml:7: worker.concurrency: want an integer, got a float`,
 				`stepwell.toml:8: worker.handlers: want a table of strings, got an array`,
 				`stepwell.toml:9: worker.exec_path: want a string, got a date or time`,
 				`stepwell.toml:10: store: want a table, got an array of tables`,
@@ -99,14 +99,14 @@ func TestConfigProblems(t *testing.T) {
 			}},
 		{"variables that are not of the type",
 			configInput{env: map[string]string{
-				"STEPWELL_WORKER__CONCURRENCY":     "many",
-				"STEPWELL_WORKER__EXEC_ENV":        "null",
-				"STEPWELL_WORKER__HANDLERS":        `{"A": 1}`,
-				"STEPWELL_WORKER__HTTP_HEADERS":    "Authorization: hunter2",
-				"STEPWELL_STORE__SYNC_INTERVAL_MS": "99999999999999999999",
+				"STEPWELL_WORKER__CONCURRENCY":  "many",
+				"STEPWELL_WORKER__EXEC_ENV":     "null",
+				"STEPWELL_WORKER__HANDLERS":     `{"A": 1}`,
+				"STEPWELL_WORKER__HTTP_HEADERS": "Authorization: hunter2",
+				"STEPWELL_STORE__SLOW_SECONDS":  "99999999999999999999",
 			}},
 			[]string{
-				`env STEPWELL_STORE__SYNC_INTERVAL_MS: store.sync_interval_ms: "99999999999999999999" is not an integer`,
+				`env STEPWELL_STORE__SLOW_SECONDS: store.slow_seconds: "99999999999999999999" is not an integer`,
 				`env STEPWELL_WORKER__CONCURRENCY: worker.concurrency: "many" is not an integer`,
 				`env STEPWELL_WORKER__EXEC_ENV: worker.exec_env: "[REDACTED]" is not a JSON object of strings`,
 				`env STEPWELL_WORKER__HANDLERS: worker.handlers.A: want a string, got a float`,
@@ -483,8 +483,8 @@ func TestConfigLayers(t *testing.T) {
 	}{
 		{"nothing", configInput{}, nil},
 		{"the file in the working directory",
-			configInput{files: oneConfigFile("role = 'worker'", "[engine]", "jitter = false", "max_queued = 7")},
-			values{"role": "worker", "engine.jitter": false, "engine.max_queued": int64(7)}},
+			configInput{files: oneConfigFile("role = 'worker'", "[engine]", "jitter = false", "[web]", "max_connections = 7")},
+			values{"role": "worker", "engine.jitter": false, "web.max_connections": int64(7)}},
 		{"--config instead of the file in the working directory",
 			configInput{
 				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -217,16 +218,16 @@ func tomlTypeName(v any) string {
 		return "an array of strings"
 	case []any:
 		return "an array"
-	case []map[string]any, []apiKeyConfig, []subscriberConfig:
-		return "an array of tables"
 	case map[string]string:
 		return "a table of strings"
 	case headerTables:
 		return "a table of strings and of tables of strings"
 	case map[string]any:
 		return "a table"
+	case nil:
+		return "null" // only JSON has it
 	}
-	return "null" // only JSON has it
+	return "an array of tables"
 }
 
 // tomlLiteral returns a value of a key as TOML.
@@ -246,12 +247,24 @@ func tomlLiteral(v any) string {
 		return tomlTable(v)
 	case headerTables:
 		return tomlTable(v.nested())
-	case []apiKeyConfig:
-		return apiKeysLiteral(v)
-	case []subscriberConfig:
-		return subscribersLiteral(v)
+	}
+	if list := reflect.ValueOf(v); list.Kind() == reflect.Slice {
+		return tomlTables(list)
 	}
 	return fmt.Sprint(v)
+}
+
+// tomlTables returns a list of structs as inline tables, with the names that JSON has.
+func tomlTables(list reflect.Value) string {
+	tables := make([]string, list.Len())
+	for i := range tables {
+		var members []string
+		for f, v := range list.Index(i).Fields() {
+			members = append(members, f.Tag.Get("json")+" = "+tomlLiteral(v.Interface()))
+		}
+		tables[i] = "{" + strings.Join(members, ", ") + "}"
+	}
+	return "[" + strings.Join(tables, ", ") + "]"
 }
 
 func tomlTable[V any](table map[string]V) string {

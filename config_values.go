@@ -1,7 +1,6 @@
 package main
 
-// Converting what files, variables and flags contain to the values of keys, and back
-// to TOML; then the checks of values, the rules about several keys, and redaction.
+// Converting what files, variables and flags contain to the values of keys.
 
 import (
 	"cmp"
@@ -9,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -17,71 +15,6 @@ import (
 
 	"github.com/BurntSushi/toml"
 )
-
-// Subscribers of domain events.
-
-// subscribers converts a list of subscribers, whose names must differ.
-func (c *configConverter) subscribers(raw any) []subscriberConfig {
-	list := []subscriberConfig{}
-	for i, entry := range c.tables(raw) {
-		s := c.subscriber(fmt.Sprintf("%s[%d]", c.path, i), entry)
-		for n := range list {
-			if s.Name != "" && list[n].Name == s.Name {
-				c.complain(fmt.Sprintf("%s[%d].name", c.path, i), "duplicates that of subscribers[%d]", n)
-			}
-		}
-		list = append(list, s)
-	}
-	return list
-}
-
-// subscriber converts an entry.
-func (c *configConverter) subscriber(path string, raw any) subscriberConfig {
-	s := subscriberConfig{Events: []string{}, MaxAttempts: 8, TimeoutSeconds: 15}
-	table, ok := raw.(map[string]any)
-	if !ok {
-		c.mismatch(path, "a table", raw)
-		return s
-	}
-	members := []configKey{
-		{path: "name", check: checkSubscriberName}, {path: "url", secret: maskURLs, check: checkSubscriberURL},
-		{path: "secret", secret: secretValue, check: checkSigningSecret},
-		{path: "events", def: []string(nil), check: checkEventPattern},
-		{path: "max_attempts", def: int64(0), min: 1, max: 50}, {path: "timeout_seconds", def: int64(0), min: 1, max: 300},
-	}
-	texts := map[string]*string{"name": &s.Name, "url": &s.URL, "secret": &s.Secret}
-	numbers := map[string]*int{"max_attempts": &s.MaxAttempts, "timeout_seconds": &s.TimeoutSeconds}
-	var known []string
-	for _, k := range members {
-		name := k.path
-		known = append(known, name)
-		value, given := table[name]
-		k.path = path + "." + name
-		m := configConverter{configKey: &k}
-		switch {
-		case !given && texts[name] != nil:
-			m.complain(k.path, "it is missing")
-		case !given:
-		case name == "events":
-			s.Events = m.list(value)
-		case texts[name] != nil:
-			*texts[name] = m.text(k.path, value)
-		default:
-			if f, ok := value.(float64); ok && f == math.Trunc(f) { // from JSON
-				value = int64(f)
-			}
-			n, _ := m.scalar(value).(int64)
-			*numbers[name] = int(n)
-		}
-		c.faults = append(c.faults, m.faults...)
-	}
-	for _, name := range slices.Sorted(maps.Keys(table)) {
-		if !slices.Contains(known, name) {
-			c.complain(joinConfigPath(path, name), "%s", unknownConfigName("key", name, known))
-		}
-	}
-	return s
-}
 
 // convert converts a decoded TOML value to the key's type and returns all problems.
 // The value is nil if it has any.
@@ -95,12 +28,12 @@ func (k *configKey) convert(raw any) (any, inputProblems) {
 		value = c.table(c.path, raw)
 	case headerTables:
 		value = c.headerTables(raw)
-	case []apiKeyConfig:
-		value = c.apiKeys(raw)
-	case []subscriberConfig:
-		value = c.subscribers(raw)
 	default:
-		value = c.scalar(raw)
+		if k.members != nil {
+			value = c.tableList(raw)
+		} else {
+			value = c.scalar(raw)
+		}
 	}
 	if len(c.faults) > 0 {
 		return nil, c.faults
@@ -242,7 +175,7 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 		raw = list
 	case map[string]string, headerTables:
 		raw, err = parseConfigJSON(text, '{')
-	case []apiKeyConfig, []subscriberConfig:
+	default: // a list of tables
 		raw, err = parseConfigJSON(cmp.Or(strings.TrimSpace(text), "[]"), '[')
 	}
 	if err != nil {
@@ -272,10 +205,10 @@ func textTypeName(def any) string {
 		return "a JSON object of strings"
 	case headerTables:
 		return "a JSON object of strings and of objects of strings"
-	case []apiKeyConfig, []subscriberConfig:
-		return "a JSON array of objects"
+	case string, int64, []string:
+		return tomlTypeName(def)
 	}
-	return tomlTypeName(def)
+	return "a JSON array of objects"
 }
 
 // joinConfigPath appends a part to a dotted path, quoted where TOML requires it.
@@ -285,90 +218,4 @@ func joinConfigPath(path, part string) string {
 		return part
 	}
 	return path + "." + part
-}
-
-// apiKeys converts a list of API keys from TOML, of either type that the decoder uses, or
-// JSON.
-func (c *configConverter) apiKeys(raw any) []apiKeyConfig {
-	list := []apiKeyConfig{}
-	for i, entry := range c.tables(raw) {
-		list = append(list, c.apiKey(fmt.Sprintf("%s[%d]", c.path, i), entry))
-	}
-	return list
-}
-
-// tables returns the entries of a list of tables.
-func (c *configConverter) tables(raw any) []any {
-	tables, ok := raw.([]map[string]any)
-	entries, alsoOK := raw.([]any)
-	for _, table := range tables {
-		entries = append(entries, table)
-	}
-	if !ok && !alsoOK {
-		c.mismatch(c.path, tomlTypeName(c.def), raw)
-	}
-	return entries
-}
-
-// apiKey converts an entry. Its messages do not repeat a value, which may be the key.
-func (c *configConverter) apiKey(path string, raw any) (key apiKeyConfig) {
-	table, ok := raw.(map[string]any)
-	if !ok {
-		c.mismatch(path, "a table", raw)
-		return key
-	}
-	before := len(c.faults)
-	for _, name := range slices.Sorted(maps.Keys(table)) {
-		member := configConverter{configKey: &configKey{path: joinConfigPath(path, name), def: []string(nil)}}
-		switch name {
-		case "key":
-			key.Key = member.text(member.path, table[name])
-		case "description":
-			key.Description = member.text(member.path, table[name])
-		case "permissions":
-			key.Permissions = member.list(table[name])
-		default:
-			member.complain(member.path, "%s",
-				unknownConfigName("key", name, []string{"key", "permissions", "description"}))
-		}
-		c.faults = append(c.faults, member.faults...)
-	}
-	if len(c.faults) > before {
-		return key
-	}
-	if key.Key == "" {
-		c.complain(path+".key", "it is missing or empty")
-	}
-	if len(key.Permissions) == 0 {
-		c.complain(path+".permissions", "there are none: the key would be good for nothing")
-	}
-	return key
-}
-
-// cloneAPIKeys returns a deep copy.
-func cloneAPIKeys(list []apiKeyConfig) []apiKeyConfig {
-	list = slices.Clone(list)
-	for i := range list {
-		list[i].Permissions = slices.Clone(list[i].Permissions)
-	}
-	return list
-}
-
-// redactAPIKeys returns a copy without the keys.
-func redactAPIKeys(list []apiKeyConfig) []apiKeyConfig {
-	list = cloneAPIKeys(list)
-	for i := range list {
-		list[i].Key = redactedText
-	}
-	return list
-}
-
-// apiKeysLiteral returns a list of API keys as TOML.
-func apiKeysLiteral(list []apiKeyConfig) string {
-	items := make([]string, len(list))
-	for i, k := range list {
-		items[i] = fmt.Sprintf("{key = %s, permissions = %s, description = %s}",
-			quoteTOML(k.Key), tomlLiteral(k.Permissions), quoteTOML(k.Description))
-	}
-	return "[" + strings.Join(items, ", ") + "]"
 }

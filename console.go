@@ -6,7 +6,6 @@ package main
 import (
 	"crypto/sha256"
 	"embed"
-	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"html"
@@ -29,13 +28,13 @@ func (a *orchestrationAPI) consoleRoutes() []route {
 func (r route) isConsole() bool { return strings.HasPrefix(r.pattern, "GET "+consolePath) }
 
 // consolePage answers with the one page, which shows what its path names.
-func (a *orchestrationAPI) consolePage(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) consolePage(w *responseWriter, r *http.Request) (any, error) {
 	return a.console().pageAt(r.URL.EscapedPath()).reply(w, r), nil
 }
 
 // consoleFile answers with a file of the page. A browser keeps it for good, unless its path
 // names another build, as after an upgrade.
-func (a *orchestrationAPI) consoleFile(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) consoleFile(w *responseWriter, r *http.Request) (any, error) {
 	site := a.console()
 	text, ok := site.files[r.PathValue("file")]
 	if !ok {

@@ -25,7 +25,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // inlineBudget is how many builtin steps the goroutine that made them ready
@@ -40,14 +39,14 @@ const maxTargets = 1000
 type engine struct {
 	store    *store
 	clock    clock
-	ids      *idSource // for jitter and tokens
+	ids      *idSource // for tokens
 	handlers *handlerSet
 	stats    *counters
 	log      *slog.Logger
-	jitter   bool
 	causes   *causeLog
 	schemas  schemaGuard
-	hooks    // set before the start
+	outcomes outcomeRules
+	hooks    hooks // set before the start
 
 	ctx    context.Context // of the running handlers
 	cancel context.CancelFunc
@@ -55,23 +54,30 @@ type engine struct {
 	wg     sync.WaitGroup // scheduler, and handlers in flight
 
 	// guarded by the store's lock, as all below
-	local    slotPool          // for builtins, programs and whatever else is not HTTP
-	web      slotPool          // for HTTP handlers
-	readied  uint64            // how many steps were queued, ever
-	retries  map[runKey]*timer // of the steps that wait for a retry
-	running  map[runKey]*run   // attempts in flight, delays of our own among them
-	inFlight map[*run]struct{} // handlers in flight, and outcomes that the store could not take yet
-	targets  map[*template][]target
-	gates    map[runKey]*batchGate // by task and batch_worker step, of those with instances that may run
+	queues   readyQueues
+	gates    batchGates
+	work     workInHand
+	retries  retryTimers
 	outside  outsideWork
+	leases   leaseQueue
+	targets  map[*template][]target
 	stopping bool
-	follows  **handlerRun // takes an attempt that the pumping goroutine runs next; nil if none, and while the lock is free
-
-	// Work in hand that no queue shows: what moves from one place to another
-	// enters the next before it leaves the one before.
-	computing int // builtins
-	owed      int // changes, other than outcomes, that the store could not take yet
 }
+
+// workInHand is the work that no queue shows. What moves from one place to another enters the
+// next before it leaves the one before. It is guarded by the store's lock.
+type workInHand struct {
+	running   map[runKey]*run   // attempts in flight, delays of our own among them
+	inFlight  map[*run]struct{} // handlers in flight, and outcomes that the store could not take yet
+	computing int               // builtins
+	owed      int               // changes, other than outcomes, that the store could not take yet
+
+	// Takes an attempt that the pumping goroutine runs next; nil if none, and while the lock is free.
+	follows **handlerRun
+}
+
+// none reports whether nothing runs and nothing waits to be recorded.
+func (w *workInHand) none() bool { return len(w.inFlight) == 0 && w.computing == 0 && w.owed == 0 }
 
 // hooks let a family above take part in an engine. Each is set before the engine
 // starts, or nil. Their methods are called under the store's lock, unless they say
@@ -124,38 +130,37 @@ type pacer interface {
 
 func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters, cfg *Config, log *slog.Logger) *engine {
 	e := &engine{
-		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log, jitter: cfg.Engine.Jitter,
-		causes:   newCauseLog(log, h),
-		schemas:  schemaGuard{mode: cfg.Templates.EnforceInputSchema},
-		kick:     make(chan struct{}, 1),
-		local:    newSlotPool("builtins and programs", cfg.Worker.Concurrency),
-		web:      newSlotPool("HTTP handlers", cfg.Worker.HTTPConcurrency),
-		running:  map[runKey]*run{},
-		inFlight: map[*run]struct{}{},
-		retries:  map[runKey]*timer{},
-		targets:  map[*template][]target{},
-		gates:    map[runKey]*batchGate{},
-		outside:  newOutsideWork(),
+		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log,
+		causes:  newCauseLog(log, h),
+		schemas: schemaGuard{mode: cfg.Templates.EnforceInputSchema, log: log},
+		kick:    make(chan struct{}, 1),
+		queues:  newReadyQueues(&cfg.Worker),
+		gates:   batchGates{},
+		work:    workInHand{running: map[runKey]*run{}, inFlight: map[*run]struct{}{}},
+		targets: map[*template][]target{},
 	}
+	e.outcomes = outcomeRules{cfg.Engine.Jitter, ids, e.causes}
+	e.retries = retryTimers{e, map[runKey]*timer{}}
+	e.outside, e.leases = newOutsideWork(e), newLeaseQueue(e)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
 
 // start resumes the unfinished tasks and begins to schedule.
 func (e *engine) start() error {
-	if err := e.resumeAll(); err != nil {
+	if err := (&resumption{engine: e}).start(); err != nil {
 		return err
 	}
 	e.causes.start()
 	e.wg.Go(e.schedule)
-	e.wg.Go(e.feed)
+	e.wg.Go(e.outside.feed)
 	e.wakeUp()
 	return nil
 }
 
 // busy returns how many handlers run.
 func (e *engine) busy() (n int) {
-	e.store.locked(func() { n = len(e.inFlight) })
+	e.store.locked(func() { n = len(e.work.inFlight) })
 	return n
 }
 
@@ -165,7 +170,7 @@ func (e *engine) busy() (n int) {
 func (e *engine) stop(ctx context.Context) (cut []string) {
 	e.store.locked(func() { e.stopping = true })
 	e.wakeUp()
-	e.wakeFeeder()
+	e.outside.wakeFeeder()
 	done := make(chan struct{})
 	go func() {
 		e.wg.Wait()
@@ -176,10 +181,10 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 	case <-ctx.Done():
 	}
 	var running []runKey
-	e.store.locked(func() { running = slices.Collect(maps.Keys(e.running)) })
+	e.store.locked(func() { running = slices.Collect(maps.Keys(e.work.running)) })
 	e.cancel()
 	e.store.locked(func() {
-		for k := range e.inFlight {
+		for k := range e.work.inFlight {
 			if k.cancel != nil { // a builtin has nothing to cancel, but its outcome may be in flight
 				k.cancel()
 			}
@@ -235,12 +240,12 @@ func (e *engine) turn(ctx context.Context, f func() error) (seq uint64, err erro
 	err = e.inTurn(ctx, func() error {
 		err := f()
 		seq = e.store.seqLocked()
-		if e.pacer == nil {
-			e.feedLocked() // now, so that claims take no further sync
+		if e.hooks.pacer == nil {
+			e.outside.feedLocked() // now, so that claims take no further sync
 		}
 		return err
 	})
-	if e.pacer != nil {
+	if e.hooks.pacer != nil {
 		e.pump(inlineBudget)
 	}
 	return seq, err
@@ -248,8 +253,8 @@ func (e *engine) turn(ctx context.Context, f func() error) (seq uint64, err erro
 
 // inTurn calls f under the store's lock; with a pacer when it is its turn.
 func (e *engine) inTurn(ctx context.Context, f func() error) (err error) {
-	if e.pacer != nil {
-		return e.pacer.inTurn(ctx, f)
+	if e.hooks.pacer != nil {
+		return e.hooks.pacer.inTurn(ctx, f)
 	}
 	e.store.locked(func() { err = f() })
 	return err
@@ -273,8 +278,8 @@ func (e *engine) schedule() {
 // to budget builtins in this goroutine. It reports whether the engine stops.
 func (e *engine) pump(budget int) (stopping bool) {
 	e.store.locked(func() {
-		if e.pacer != nil {
-			e.pacer.pump()
+		if e.hooks.pacer != nil {
+			e.hooks.pacer.pump()
 		} else {
 			e.pumpLocked(budget)
 		}
@@ -286,14 +291,14 @@ func (e *engine) pump(budget int) (stopping bool) {
 
 func (e *engine) pumpLocked(budget int) {
 	for !e.stopping {
-		it, ok := e.nextLocked()
+		it, ok := e.queues.next()
 		if !ok {
-			e.causes.slots(&e.local, e.clock.now)
-			e.causes.slots(&e.web, e.clock.now)
+			e.causes.slots(&e.queues.local, e.clock.now)
+			e.causes.slots(&e.queues.web, e.clock.now)
 			return
 		}
 		if budget == 0 {
-			e.requeueLocked(it)
+			e.queues.requeue(it)
 			e.wakeUp()
 			return
 		}
@@ -309,7 +314,7 @@ func (e *engine) pumpLocked(budget int) {
 func (e *engine) tryLaunchLocked(it readyStep) bool {
 	err := e.launchLocked(it)
 	if err != nil {
-		e.requeueLocked(it)
+		e.queues.requeue(it)
 		e.log.Debug("no step can start", "error", err)
 		afterReal(outcomeRetryEvery, e.wakeUp)
 	}
@@ -328,20 +333,20 @@ func (e *engine) launchLocked(it readyStep) error {
 		return err
 	}
 	g := e.targetLocked(t, i)
-	if e.substitute != nil {
-		if played, err := e.substitute.play(t, i, g); played {
+	if e.hooks.substitute != nil {
+		if played, err := e.hooks.substitute.play(t, i, g); played {
 			return err
 		}
 	}
 	switch {
-	case g.kind == builtinHandler && e.pacer != nil:
-		return e.pacer.runBuiltin(t, i, g)
+	case g.kind == builtinHandler && e.hooks.pacer != nil:
+		return e.hooks.pacer.runBuiltin(t, i, g)
 	case g.kind == builtinHandler:
 		return e.runBuiltinLocked(t, i, g)
 	}
 	t.steps[i].queued = false
 	if g.kind == outsideActor { // the substitute left it to an actor after all
-		e.offerLocked(t, i)
+		e.outside.offerLocked(t, i)
 		return nil
 	}
 	return e.startHandlerLocked(t, i, g)
@@ -378,10 +383,8 @@ func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 		e.causes.blocked(t)
 	}
 	if to == taskError {
-		e.withdrawLocked(t)
-		for d := range t.tpl.steps {
-			delete(e.gates, runKey{t.id, d})
-		}
+		e.outside.withdrawLocked(t)
+		e.gates.drop(t)
 	}
 	if to != taskEvaluatingResults || from != taskBlockedByFailures && from != taskError {
 		return
@@ -402,26 +405,28 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	case stepEnqueued:
 		e.enqueueLocked(t, i)
 	case stepWaitingForRetry:
-		e.armRetry(t, i, t.steps[i].retryAt)
+		e.retries.arm(t, i, t.steps[i].retryAt)
 		e.causes.retryScheduled(t, i)
 	}
 	switch from {
 	case stepWaitingForRetry:
-		e.disarmRetryLocked(t, i)
+		e.retries.disarm(t, i)
 	case stepEnqueued:
 		e.outside.waiting.remove(runKey{t.id, i})
 	case stepInProgress:
-		e.leaveLeaseLocked(t, i)
+		e.leases.leaveLocked(t, i)
 		e.cutOffLocked(runKey{t.id, i})
 	}
 	if to != stepEnqueued && to != stepInProgress {
-		e.leaveGateLocked(t, i)
+		if next, ok := e.gates.leave(t, i); ok {
+			e.enqueueLocked(t, next)
+		}
 	}
 }
 
 // cutOffLocked ends the attempt of a step that left in_progress, if it has not.
 func (e *engine) cutOffLocked(key runKey) {
-	k := e.running[key]
+	k := e.work.running[key]
 	if k == nil || k.gone {
 		return
 	}
@@ -453,103 +458,24 @@ func (e *engine) staleReasonLocked(t *task) dlqReason {
 	return dlqWorkerUnavailable
 }
 
-// pool returns the slots for handlers of a kind.
-func (e *engine) pool(kind handlerKind) *slotPool {
-	if kind == httpHandler {
-		return &e.web
-	}
-	return &e.local
-}
-
-// requeueLocked puts a step into its queue, in its place.
-func (e *engine) requeueLocked(it readyStep) {
-	it.task.steps[it.step].queued = true
-	it.pool.ready.push(it)
-}
-
-// nextLocked takes the best ready step for which a slot is free.
-func (e *engine) nextLocked() (readyStep, bool) {
-	switch {
-	case e.local.startable():
-		return e.local.ready.pop(), true
-	case e.web.startable():
-		return e.web.ready.pop(), true
-	}
-	return readyStep{}, false
-}
-
-// queuedLocked returns how many steps wait for a slot.
-func (e *engine) queuedLocked() int { return len(e.local.ready.items) + len(e.web.ready.items) }
-
-// admitLocked reports whether a step may be queued. An instance beyond the parallelism of
-// its batch worker waits until another one leaves.
-func (e *engine) admitLocked(t *task, i int) bool {
-	b := t.def(i).batch
-	if b == nil || b.parallelism == 0 {
-		return true
-	}
-	key := runKey{t.id, t.declared(i)}
-	g := e.gates[key]
-	if g == nil {
-		g = &batchGate{admitted: map[int]bool{}}
-		for _, n := range t.plan.declared[key.step].steps {
-			if t.steps[n].state == stepInProgress {
-				g.admitted[n] = true
-			}
-		}
-		e.gates[key] = g
-	}
-	if len(g.admitted) >= b.parallelism && !g.admitted[i] {
-		g.waiting.set(uint32(i))
-		return false
-	}
-	g.admitted[i] = true
-	return true
-}
-
-// leaveGateLocked lets the next instance in, if the step leaves that was admitted.
-func (e *engine) leaveGateLocked(t *task, i int) {
-	if len(e.gates) == 0 || t.plan == nil {
-		return
-	}
-	key := runKey{t.id, t.declared(i)}
-	g := e.gates[key]
-	if g == nil {
-		return
-	}
-	g.waiting.clear(uint32(i))
-	if !g.admitted[i] {
-		return
-	}
-	delete(g.admitted, i)
-	if next, ok := g.waiting.next(0); ok {
-		g.waiting.clear(next)
-		e.enqueueLocked(t, int(next))
-	} else if len(g.admitted) == 0 {
-		delete(e.gates, key)
-	}
-}
-
 // Idleness: whether the engine has nothing to do until time passes or a request comes.
 // It follows from counts.
 
 // idleLocked reports whether nothing runs, no step could start and no event is being sent.
-func (e *engine) idleLocked() bool { return e.restsLocked() && (e.sending == nil || !e.sending()) }
+func (e *engine) idleLocked() bool {
+	return e.restsLocked() && (e.hooks.sending == nil || !e.hooks.sending())
+}
 
 // restsLocked reports whether nothing runs and no step could start. A step that waits for a slot
 // is no work as long as delays alone hold the slots.
 func (e *engine) restsLocked() bool {
-	return !e.startableLocked() && len(e.inFlight) == 0 && e.computing == 0 && e.owed == 0 &&
-		(e.pacer == nil || !e.pacer.busy())
+	return !e.queues.startable() && e.work.none() && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
 }
-
-// startableLocked reports whether a step is ready for a slot that is free.
-func (e *engine) startableLocked() bool { return e.local.startable() || e.web.startable() }
 
 // checkIdleLocked calls the hook idled if the engine is idle, or only sends events.
 func (e *engine) checkIdleLocked() {
-	if e.idled != nil && e.restsLocked() {
-		e.idled()
+	if e.hooks.idled != nil && e.restsLocked() {
+		e.hooks.idled()
 	}
 }
 
@@ -557,7 +483,7 @@ func (e *engine) checkIdleLocked() {
 func (e *engine) holdOutcome(k *run) {
 	e.store.locked(func() {
 		if !k.freed {
-			e.inFlight[k] = struct{}{}
+			e.work.inFlight[k] = struct{}{}
 		}
 	})
 }
@@ -565,11 +491,11 @@ func (e *engine) holdOutcome(k *run) {
 // laterLocked calls f later, without the lock, to make a change that the store cannot
 // take yet. The engine is not idle meanwhile.
 func (e *engine) laterLocked(f func()) {
-	e.owed++
+	e.work.owed++
 	afterReal(outcomeRetryEvery, func() {
 		f()
 		e.store.locked(func() {
-			e.owed--
+			e.work.owed--
 			e.checkIdleLocked()
 		})
 	})
@@ -579,12 +505,12 @@ func (e *engine) laterLocked(f func()) {
 
 // schemaGuard checks values against the schemas of templates.
 type schemaGuard struct {
-	mode              string        // templates.enforce_input_schema
+	mode              string // templates.enforce_input_schema
+	log               *slog.Logger
 	contexts, results atomic.Uint64 // those that did not fit
 }
 
-func (g *schemaGuard) on() bool { return g.mode == "warn" || g.mode == "reject" }
-
+func (g *schemaGuard) on() bool      { return g.mode == "warn" || g.mode == "reject" }
 func (g *schemaGuard) rejects() bool { return g.mode == "reject" }
 
 // misfits returns what is wrong with a value, if schemas are enforced. One of a definition from
@@ -601,7 +527,7 @@ func (g *schemaGuard) misfits(s *schemaSource, value []byte) misfits {
 
 // fitted checks the result of a step, and marks one that must not count. It is slow, and
 // therefore called without the store's lock where it can be.
-func (e *engine) fitted(def *stepTemplate, o outcome) outcome {
+func (g *schemaGuard) fitted(def *stepTemplate, o outcome) outcome {
 	if o.checkpoint == nil && def.publishes != nil && o.unfit == nil {
 		payload := &ending{success: o.success, result: o.result}
 		if !o.success {
@@ -612,574 +538,17 @@ func (e *engine) fitted(def *stepTemplate, o outcome) outcome {
 	if !o.success || o.misfit != "" || o.checkpoint != nil {
 		return o
 	}
-	found := e.schemas.misfits(def.result, o.result)
+	found := g.misfits(def.result, o.result)
 	switch {
 	case len(found) == 0:
 		return o
-	case e.schemas.rejects():
+	case g.rejects():
 		o.misfit = "the result does not fit result_schema: " + found.String()
 	default:
-		e.log.Warn("a result does not fit the step's result_schema", "step", def.name, "problems", found.wants())
+		g.log.Warn("a result does not fit the step's result_schema", "step", def.name, "problems", found.wants())
 	}
-	e.schemas.results.Add(1)
+	g.results.Add(1)
 	return o
-}
-
-// Retries.
-
-// ending returns what an outcome means for the step, and when it is tried again,
-// if at all. A success whose result or decision the template does not allow is a failure.
-func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
-	o = o.fitting()
-	end := e.plainEnding(t, i, o, now, began)
-	if failed, wrong := t.misdecided(i, end); wrong {
-		o = failed
-		end = e.plainEnding(t, i, o, now, began)
-	}
-	e.withhold(t, i, end, o.unfit)
-	if b := t.def(i).batch; b != nil && !end.success && end.retryAt == 0 {
-		end.aside, _ = parseWord[failureAside](b.failureStrategy, failureAsideWords[:])
-	}
-	return end
-}
-
-// withhold notes the events that must not be published after an attempt, because the payload
-// does not fit their schema; see (stepTemplate).unfit. The outcome counts all the same.
-func (e *engine) withhold(t *task, i int, end *ending, unfit []string) {
-	def := t.def(i)
-	if def.publishes == nil {
-		return
-	}
-	if unfit == nil {
-		unfit = def.unfit(end.payload())
-	}
-	withheld := map[string]string{}
-	for n := range def.publishes {
-		if p := &def.publishes[n]; unfit[n] != "" && p.follows(end.success, end.retryAt != 0) {
-			withheld[p.name] = clipText(unfit[n], maxWithheldText)
-			e.causes.print(slog.LevelWarn, "an event is not published: its payload does not fit its schema",
-				"event", p.name, "task_uuid", t.id, "step", def.name)
-		}
-	}
-	if len(withheld) > 0 {
-		o := jsonWriter{}
-		o.value(withheld)
-		end.withheld = o.b
-	}
-}
-
-// plainEnding is ending for an outcome whose decision does not count.
-func (e *engine) plainEnding(t *task, i int, o outcome, now, began instant) *ending {
-	end := &ending{success: o.success, result: o.result, metadata: o.metadata, took: max(now.sub(began), 0)}
-	if o.success {
-		return end
-	}
-	end.err = o.err.appendJSON(nil)
-	policy := &t.def(i).retry
-	s := &t.steps[i]
-	attempts := s.attempts
-	if s.state == stepEnqueued && !s.redeliver { // it starts and ends in one record
-		attempts++
-	}
-	if o.err.retryable && policy.Retryable && attempts < s.maxAttempts {
-		end.retryAt = max(now.add(e.backoff(policy, attempts, o.retryAfter, t.stepID(i))), 1)
-	}
-	return end
-}
-
-// backoff returns the wait before the next attempt of a step, after n attempts.
-func (e *engine) backoff(p *retryPolicy, n int, retryAfter time.Duration, step uuid) time.Duration {
-	if retryAfter > 0 {
-		return min(retryAfter, time.Hour)
-	}
-	limit := float64(p.MaxMS)
-	ms := min(backoffFactor(p.Backoff, n)*float64(p.BaseMS), limit)
-	if e.jitter {
-		ms = min(ms*(0.9+0.2*e.ids.floatOf(step, n)), limit)
-	}
-	return time.Duration(ms * float64(time.Millisecond))
-}
-
-// due makes a step ready whose back-off is over: the one before the retry that was due at
-// an instant.
-func (e *engine) due(id uuid, i int, retryAt instant) {
-	_, err := e.store.update(func(c *change) error {
-		t, err := c.task(id)
-		if err != nil {
-			return err
-		}
-		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt != retryAt {
-			return nil // cancelled or completed by an operator, or waiting once more
-		}
-		return c.append(t, &record{kind: recDue, step: i})
-	})
-	if refusedForNow(err) {
-		if e.ctx.Err() == nil {
-			e.store.locked(func() { e.laterLocked(func() { e.due(id, i, retryAt) }) })
-		}
-		return
-	}
-	if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
-		e.log.Error("a retry could not be made ready", "task_uuid", id, "step", i, "error", err)
-	}
-	e.wakeUp()
-}
-
-// armRetry sets the timer of a step that waits for its retry.
-func (e *engine) armRetry(t *task, i int, when instant) {
-	id, retryAt := t.id, t.steps[i].retryAt
-	e.retries[runKey{t.id, i}] = e.clock.schedule(when, func() { e.due(id, i, retryAt) })
-}
-
-// disarmRetryLocked cancels the timer of a step that waits no longer.
-func (e *engine) disarmRetryLocked(t *task, i int) {
-	key := runKey{t.id, i}
-	if timer := e.retries[key]; timer != nil {
-		timer.cancel()
-		delete(e.retries, key)
-	}
-}
-
-// Resuming after a restart: timers, ready steps, and the attempts that the end of the
-// previous process cut off.
-
-// resumeAll resumes the unfinished tasks. Those in error, with steps left running
-// or waiting for a retry, are among them: an operator may get such a task going again.
-func (e *engine) resumeAll() (err error) {
-	e.store.locked(func() {
-		var lost []runKey
-		resume := func(t *task) { lost = e.resumeLocked(t, lost) }
-		e.store.eachLiveLocked(resume)
-		if err = e.store.eachUnsettledErrorLocked(resume); err == nil {
-			err = e.recordLostLocked(lost)
-		}
-	})
-	return err
-}
-
-// resumeLocked resumes the timers and ready steps of one task, and appends its
-// attempts that were cut off to lost.
-func (e *engine) resumeLocked(t *task, lost []runKey) []runKey {
-	for i := range t.steps {
-		switch s := &t.steps[i]; s.state {
-		case stepEnqueued:
-			e.enqueueLocked(t, i)
-		case stepWaitingForRetry:
-			e.armRetry(t, i, t.stillDue(s.retryAt, e.clock.now()))
-		case stepInProgress:
-			if s.lease != nil { // its worker is outside this process
-				e.watchLeaseLocked(t, i, t.stillDue(s.lease.until, e.clock.now()))
-				continue
-			}
-			lost = append(lost, runKey{t.id, i})
-		}
-	}
-	return lost
-}
-
-// recordLostLocked records that attempts were lost. While the store has no room the
-// rest waits: a service with a full disk can still be read from.
-func (e *engine) recordLostLocked(lost []runKey) error {
-	for n, l := range lost {
-		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
-		if refusedForNow(err) {
-			e.laterLocked(func() { e.recordLost(lost[n:]) })
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *engine) recordLost(lost []runKey) {
-	e.store.locked(func() {
-		if e.stopping {
-			return
-		}
-		if err := e.recordLostLocked(lost); err != nil {
-			e.log.Error("attempts that were cut off could not be resumed", "error", err)
-		}
-		e.wakeUp()
-	})
-}
-
-// loseLocked records that an attempt was lost, unless its step moved on meanwhile.
-func (e *engine) loseLocked(c *change, l runKey) error {
-	t, err := c.task(l.task)
-	if kindOf(err) == taskMissing {
-		return nil // dropped meanwhile
-	}
-	if err != nil {
-		return err
-	}
-	if t.steps[l.step].state != stepInProgress || e.running[runKey{t.id, l.step}] != nil {
-		return nil
-	}
-	return c.append(t, e.lostRecord(t, l.step))
-}
-
-// claim gives an outside actor steps, after waiting for the first one as long as
-// the request says.
-func (e *engine) claim(ctx context.Context, q *claimRequest) claimResult {
-	c, served := &claimer{request: q, given: make(chan claimResult, 1)}, false
-	err := e.inTurn(ctx, func() error {
-		e.feedLocked() // those who came before
-		if served = e.stopping || e.serveLocked(c); !served {
-			e.outside.claimers = append(e.outside.claimers, c)
-		}
-		return nil
-	})
-	if err != nil {
-		return claimResult{err: err}
-	}
-	if q.tried != nil {
-		q.tried()
-	}
-	if !served && q.wait > 0 {
-		wait, cancel := context.WithTimeout(ctx, q.wait)
-		defer cancel()
-		select {
-		case got := <-c.given:
-			return got
-		case <-wait.Done():
-		}
-	}
-	return e.leave(c)
-}
-
-// leave ends the claimer's wait and returns what it was given.
-func (e *engine) leave(c *claimer) claimResult {
-	e.store.locked(func() {
-		if i := slices.Index(e.outside.claimers, c); i >= 0 {
-			e.outside.claimers = slices.Delete(e.outside.claimers, i, i+1)
-		}
-	})
-	select {
-	case got := <-c.given:
-		return got
-	default:
-		return claimResult{}
-	}
-}
-
-// offerLocked offers an enqueued step to outside actors.
-func (e *engine) offerLocked(t *task, i int) {
-	w := &e.outside
-	w.waiting.insert(t, i)
-	if len(w.claimers) == 0 {
-		return
-	}
-	w.fresh[t.claimKey(i)] = true
-	e.wakeFeeder()
-}
-
-// withdrawLocked stops offering the steps of a task that ends before they
-// do. They come back when the task goes on.
-func (e *engine) withdrawLocked(t *task) {
-	for i := range t.steps {
-		if t.steps[i].state == stepEnqueued {
-			e.outside.waiting.remove(runKey{t.id, i})
-		}
-	}
-}
-
-// wakeFeeder tells the feeder to look at the claimers.
-func (e *engine) wakeFeeder() { offerToken(e.outside.kick) }
-
-// feed gives claimers what they wait for, until the engine stops.
-func (e *engine) feed() {
-	for range e.outside.kick {
-		stopping := false
-		e.store.locked(func() {
-			if stopping = e.stopping; stopping || e.pacer == nil { // a pacer has its own time for claimers
-				e.feedLocked()
-			}
-		})
-		if stopping {
-			return
-		}
-	}
-}
-
-// feedLocked gives out what became ready to those who wait, oldest first. When
-// the engine stops it releases them all.
-func (e *engine) feedLocked() {
-	w := &e.outside
-	if len(w.fresh) == 0 && !e.stopping {
-		return
-	}
-	w.claimers = slices.DeleteFunc(w.claimers, func(c *claimer) bool {
-		if e.stopping {
-			c.given <- claimResult{}
-			return true
-		}
-		for key := range w.fresh {
-			if c.request.matches(key) {
-				return e.serveLocked(c)
-			}
-		}
-		return false
-	})
-	clear(w.fresh)
-}
-
-// serveLocked gives the claimer the steps that are ready for it, or the error that
-// prevents that. It reports whether it did either.
-func (e *engine) serveLocked(c *claimer) bool {
-	picked := e.claimableLocked(c.request.matches, c.request.limit)
-	if len(picked) == 0 {
-		return false
-	}
-	got := claimResult{}
-	got.err = e.store.updateLocked(func(ch *change) error {
-		for _, k := range picked {
-			given, err := e.claimLocked(ch, k, c.request)
-			if err != nil {
-				return err
-			}
-			got.steps = append(got.steps, given)
-		}
-		return nil
-	})
-	got.seq = e.store.seqLocked()
-	c.given <- got
-	return true
-}
-
-// claimableLocked returns the first steps that match and can be claimed, in order.
-// It drops the steps of stopped tasks from the index: they come back when their
-// task goes on.
-func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
-	var idle []runKey
-	e.outside.waiting.walk(matches, func(o *claimEntry) bool {
-		if t := e.store.liveLocked(o.task); t != nil && t.runnable(o.step) {
-			found = append(found, o.runKey)
-		} else {
-			idle = append(idle, o.runKey)
-		}
-		return len(found) < limit
-	})
-	for _, k := range idle {
-		e.outside.waiting.remove(k)
-	}
-	return found
-}
-
-// claimLocked starts an attempt by an outside actor.
-func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claimedStep, error) {
-	t := e.store.liveLocked(k.task)
-	token := leaseToken(t.id, e.ids.secretOf(t.stepID(k.step), e.store.seqLocked()))
-	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
-	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
-	if err != nil {
-		return claimedStep{}, err
-	}
-	e.outside.claims++
-	a := e.attemptLocked(t, k.step, t.steps[k.step].attempts, true)
-	e.watchLeaseLocked(t, k.step, l.until)
-	return claimedStep{k, t.def(k.step).shown, a, token, l}, nil
-}
-
-// unclaim gives back steps whose claim nobody learned of: they are delivered again
-// under the same attempt numbers.
-func (e *engine) unclaim(given []claimedStep) {
-	_, err := e.store.update(func(c *change) error {
-		for _, g := range given {
-			t, err := c.task(g.key.task)
-			if kindOf(err) == taskMissing {
-				continue // dropped meanwhile
-			}
-			if err != nil {
-				return err
-			}
-			if t.steps[g.key.step].lease != g.lease {
-				continue
-			}
-			if err := c.append(t, &record{kind: recRecovered, step: g.key.step}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil && kindOf(err) != unavailable { // their leases will expire
-		e.log.Error("claimed steps could not be given back", "error", err)
-	}
-}
-
-// watchLeaseLocked watches the lease of a step: a new one, or the new end of one.
-func (e *engine) watchLeaseLocked(t *task, i int, until instant) {
-	q, id := &e.outside.leases, t.stepID(i)
-	if h := q.byID[id]; h != nil {
-		h.until = until
-		q.held.fix(h.place)
-	} else {
-		h := &heldStep{runKey: runKey{t.id, i}, id: id, until: until}
-		q.byID[id] = h
-		q.held.push(h)
-		e.outside.claimed.insert(t, i)
-	}
-	e.armLeasesLocked()
-}
-
-// leaveLeaseLocked forgets the lease of a step that left in_progress, if it had one.
-func (e *engine) leaveLeaseLocked(t *task, i int) {
-	q := &e.outside.leases
-	if q.first() == nil {
-		return
-	}
-	if h := q.byID[t.stepID(i)]; h != nil {
-		e.forgetLeaseLocked(h)
-	}
-}
-
-// forgetLeaseLocked forgets a lease.
-func (e *engine) forgetLeaseLocked(h *heldStep) {
-	delete(e.outside.leases.byID, h.id)
-	e.outside.leases.held.remove(h.place)
-	e.outside.claimed.remove(h.runKey)
-	if e.outside.leases.armed != 0 { // expireLeasesLocked arms it after its batch
-		e.armLeasesLocked()
-	}
-}
-
-// armLeasesLocked sets the timer for the end of the first lease, and cancels one for
-// another end: a virtual clock would move for it.
-func (e *engine) armLeasesLocked() {
-	q, until := &e.outside.leases, instant(0)
-	if first := q.first(); first != nil {
-		until = first.until
-	}
-	if q.armed == until {
-		return
-	}
-	if q.armed != 0 {
-		q.timer.cancel()
-	}
-	if q.armed = until; until != 0 {
-		q.timer = e.clock.schedule(until, func() { e.expireLeases(until) })
-	}
-}
-
-// expireLeases ends the attempts whose leases are over. It is called by the timer
-// that was set for an instant.
-func (e *engine) expireLeases(timer instant) {
-	e.store.locked(func() { e.expireLeasesLocked(timer) })
-}
-
-func (e *engine) expireLeasesLocked(timer instant) {
-	q := &e.outside.leases
-	if q.armed == timer {
-		q.armed = 0
-	}
-	for range leaseBatch {
-		h := q.first()
-		if e.stopping || h == nil || h.until > e.clock.now() {
-			break
-		}
-		err := e.store.updateLocked(func(c *change) error { return e.expireLocked(c, h) })
-		if refusedForNow(err) {
-			e.laterLocked(func() { e.expireLeases(timer) })
-			return
-		}
-		if err != nil {
-			e.log.Error("an expired lease could not be ended", "task_uuid", h.task, "step_uuid", h.id, "error", err)
-			return
-		}
-	}
-	if !e.stopping {
-		e.armLeasesLocked()
-	}
-	e.wakeUp()
-}
-
-// expireLocked ends an attempt as lost.
-func (e *engine) expireLocked(c *change, h *heldStep) error {
-	t, err := c.task(h.task)
-	if kindOf(err) == taskMissing { // stale and in error, it was dropped with its steps in progress
-		e.forgetLeaseLocked(h)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	s := &t.steps[h.step]
-	o := typedFailure(workerLostType, "the lease of %s expired", s.lease.worker)
-	end := e.ending(t, h.step, o, c.now, s.attempted)
-	end.worker = s.lease.worker
-	e.outside.expired++
-	return c.append(t, &record{kind: recEnded, step: h.step, end: end})
-}
-
-// answerLocked takes the answer if the step is under its lease; it returns nil if
-// not.
-func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep, error) {
-	h := e.outside.leases.byID[stepID]
-	if h == nil {
-		return nil, nil
-	}
-	t, err := c.task(h.task)
-	if err != nil {
-		return nil, err
-	}
-	s := &t.steps[h.step]
-	switch {
-	case !s.lease.is(q.hash):
-		return nil, nil
-	case h.until <= c.now: // its timer is about to fire
-		return nil, e.expireLocked(c, h)
-	case q.seen.refusal(t) != nil:
-		return nil, q.seen.refusal(t)
-	case q.verb == extendVerb:
-		err := e.extendLocked(c, t, h, c.now.add(q.lease))
-		q.until = h.until
-		return h, err
-	case q.verb == yieldVerb:
-		r, err := e.yieldLocked(t, h.step, q.outcome.checkpoint)
-		if err != nil {
-			return nil, err
-		}
-		r.checkpoint.worker, r.subject = s.lease.worker, q.subject
-		return h, c.append(t, r)
-	}
-	end := e.ending(t, h.step, q.outcome, c.now, s.attempted)
-	end.worker = s.lease.worker
-	return h, c.append(t, &record{kind: recEnded, step: h.step, end: end, subject: q.subject})
-}
-
-// extendLocked moves the end of a lease, never to an earlier time.
-func (e *engine) extendLocked(c *change, t *task, h *heldStep, until instant) error {
-	if until <= h.until {
-		return nil
-	}
-	if s := &t.steps[h.step]; until > s.lease.until {
-		known := until.add(leaseSlack(c.now.sub(s.attempted)))
-		if err := c.append(t, &record{kind: recExtended, step: h.step, lease: &lease{until: known}}); err != nil {
-			return err
-		}
-	}
-	e.watchLeaseLocked(t, h.step, until)
-	return nil
-}
-
-// heldLocked returns the instances of batch workers that wait for others, each with how many
-// of these are admitted. t may be nil.
-func (e *engine) heldLocked(t *task) map[int]int {
-	held := map[int]int{}
-	if t == nil || t.plan == nil || len(e.gates) == 0 {
-		return held
-	}
-	for d := range t.tpl.steps {
-		g := e.gates[runKey{t.id, d}]
-		if g == nil {
-			continue
-		}
-		for i, ok := g.waiting.next(0); ok; i, ok = g.waiting.next(i + 1) {
-			held[int(i)] = len(g.admitted)
-		}
-	}
-	return held
 }
 
 // workTimer is a time that a step, or an event that it published, waits for, in this process.
@@ -1204,15 +573,15 @@ func (e *engine) workTimers(most int) (first []workTimer, total int) {
 		all = append(all, workTimer{Kind: kind, TaskUUID: key.task, step: key.step, DueAt: zonedTime(when)})
 	}
 	e.store.locked(func() {
-		for key, timer := range e.retries {
+		for key, timer := range e.retries.timers {
 			add("retry", key, timer.when)
 		}
-		for key, k := range e.running {
+		for key, k := range e.work.running {
 			if k.timer != nil && !k.gone {
 				add("attempt", key, k.timer.when)
 			}
 		}
-		for _, h := range e.outside.leases.held.items {
+		for _, h := range e.leases.held.items {
 			add("lease", h.runKey, h.until)
 		}
 	})

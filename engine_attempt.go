@@ -1,7 +1,6 @@
 package main
 
-// Attempts: how a step starts on a slot, what its handler is given, what its
-// outcome means for the next attempt, and how a restart resumes unfinished tasks.
+// Attempts: how a step starts on a slot, what its handler is given, and how its outcome is recorded.
 
 import (
 	"context"
@@ -35,17 +34,17 @@ type run struct {
 func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	before, def := t.steps[i], t.def(i)
 	a := e.attemptLocked(t, i, before.nextAttempt(), g.builtin.needsInputs)
-	e.local.free-- // or another goroutine that pumps would give it away meanwhile
+	e.queues.local.free-- // or another goroutine that pumps would give it away meanwhile
 	var began instant
 	o, delay := e.computeLocked(func() (outcome, time.Duration) {
 		began = e.clock.now()
 		o, delay := g.builtin.run(a)
 		if delay == 0 { // or finish does it
-			o = e.fitted(def, o)
+			o = e.schemas.fitted(def, o)
 		}
 		return o, delay
 	})
-	e.local.free++
+	e.queues.local.free++
 	s := &t.steps[i] // the task may have been given more steps, in another place
 	overtaken := *s != before
 	s.queued = false
@@ -65,8 +64,8 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 		return err
 	}
 	err := e.recordRanLocked(t, i, o, began)
-	if err == nil && e.observer != nil {
-		e.observer.ran(t, i, a.number, o)
+	if err == nil && e.hooks.observer != nil {
+		e.hooks.observer.ran(t, i, a.number, o)
 	}
 	return err
 }
@@ -81,30 +80,30 @@ func (s *step) nextAttempt() int {
 
 // computeLocked calls f without the lock. The engine is not idle meanwhile, and no handler waits for f.
 func (e *engine) computeLocked(f func() (outcome, time.Duration)) (o outcome, delay time.Duration) {
-	next := e.follows
+	next := e.work.follows
 	if next != nil && *next != nil {
 		e.goHandlers(*next)
 		*next = nil
 	}
-	e.follows = nil
-	e.computing++
+	e.work.follows = nil
+	e.work.computing++
 	e.store.unlocked(func() { o, delay = f() })
-	e.computing--
-	e.follows = next
+	e.work.computing--
+	e.work.follows = next
 	return o, delay
 }
 
 // recordRanLocked records an attempt that started and ended at once.
 func (e *engine) recordRanLocked(t *task, i int, o outcome, began instant) error {
 	return e.store.updateLocked(func(c *change) error {
-		return c.append(t, &record{kind: recRan, step: i, startedAt: began, end: e.ending(t, i, o, c.now, began)})
+		return c.append(t, &record{kind: recRan, step: i, startedAt: began, end: e.outcomes.ending(t, i, o, c.now, began)})
 	})
 }
 
 // observeLocked shows an attempt that has started to the observer.
 func (e *engine) observeLocked(t *task, k *run) {
-	if e.observer != nil {
-		k.observer = e.observer.started(t, k)
+	if e.hooks.observer != nil {
+		k.observer = e.hooks.observer.started(t, k)
 	}
 }
 
@@ -118,7 +117,7 @@ func (e *engine) delayLocked(k *run, o outcome, delay, timeout time.Duration) {
 
 // startRunLocked journals the start of an attempt and takes its slot.
 func (e *engine) startRunLocked(t *task, i int, g target) (*run, error) {
-	k := &run{key: runKey{t.id, i}, def: t.def(i), pool: e.pool(g.kind)}
+	k := &run{key: runKey{t.id, i}, def: t.def(i), pool: e.queues.pool(g.kind)}
 	err := e.store.updateLocked(func(c *change) error {
 		k.started = c.now
 		return c.append(t, &record{kind: recStarted, step: i})
@@ -127,7 +126,7 @@ func (e *engine) startRunLocked(t *task, i int, g target) (*run, error) {
 		return nil, err
 	}
 	k.number = t.steps[i].attempts
-	e.running[k.key] = k
+	e.work.running[k.key] = k
 	k.pool.free--
 	return k, nil
 }
@@ -152,8 +151,8 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	e.observeLocked(t, k)
 	k.cancel = r.ctx.cancel
 	e.joinLocked(k)
-	if e.follows != nil && *e.follows == nil {
-		*e.follows = r
+	if e.work.follows != nil && *e.work.follows == nil {
+		*e.work.follows = r
 		return nil
 	}
 	e.goHandlers(r)
@@ -204,16 +203,16 @@ const unmadeRetryEvery = 100 * time.Millisecond
 
 // joinLocked enters an attempt as in flight.
 func (e *engine) joinLocked(k *run) {
-	e.inFlight[k] = struct{}{}
-	if e.pacer != nil {
-		e.pacer.join(k)
+	e.work.inFlight[k] = struct{}{}
+	if e.hooks.pacer != nil {
+		e.hooks.pacer.join(k)
 	}
 }
 
 // abandon gives up an attempt without an outcome: the engine stops, or nothing
 // can be written any more. It is delivered again after a restart.
 func (e *engine) abandon(k *run) {
-	if e.pacer != nil && e.pacer.ended(k, nil) {
+	if e.hooks.pacer != nil && e.hooks.pacer.ended(k, nil) {
 		return
 	}
 	e.store.locked(func() { e.releaseLocked(k) })
@@ -232,9 +231,9 @@ func (e *engine) freeSlotLocked(k *run) {
 		return
 	}
 	k.freed = true
-	delete(e.inFlight, k)
-	if e.running[k.key] == k {
-		delete(e.running, k.key)
+	delete(e.work.inFlight, k)
+	if e.work.running[k.key] == k {
+		delete(e.work.running, k.key)
 	}
 	k.pool.free++
 }
@@ -245,8 +244,8 @@ func (e *engine) finish(k *run, o outcome) { e.finishBefore(k, o, nil) }
 // finishBefore is finish for a caller that can run one more attempt: if next is not nil and the outcome starts
 // an attempt, *next may be set to it, and the caller must run it.
 func (e *engine) finishBefore(k *run, o outcome, next **handlerRun) {
-	o = e.fitted(k.def, o)
-	if e.pacer != nil && e.pacer.ended(k, new(o)) {
+	o = e.schemas.fitted(k.def, o)
+	if e.hooks.pacer != nil && e.hooks.pacer.ended(k, new(o)) {
 		return
 	}
 	if e.ctx.Err() != nil && wasCancelled(o) {
@@ -262,15 +261,15 @@ func (e *engine) conclude(k *run, o outcome, end func(e *engine, c *change, k *r
 	var err error
 	e.store.locked(func() {
 		err = e.store.updateLocked(func(c *change) error { return end(e, c, k, o) })
-		if err == nil && e.pacer == nil {
+		if err == nil && e.hooks.pacer == nil {
 			e.freeSlotLocked(k)
-			e.follows = next
+			e.work.follows = next
 			e.pumpLocked(inlineBudget)
-			e.follows = nil
+			e.work.follows = nil
 			e.checkIdleLocked()
 		}
 	})
-	if err == nil && e.pacer == nil {
+	if err == nil && e.hooks.pacer == nil {
 		return
 	}
 	if e.offeredAgain(k, err) {
@@ -321,14 +320,14 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	}
 	if !k.gone {
 		k.gone = true
-		end := e.ending(t, k.key.step, o, c.now, k.started)
+		end := e.outcomes.ending(t, k.key.step, o, c.now, k.started)
 		e.stats.handlerDone(t, end, c.now)
 		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
 	}
 	if k.cancel == nil || wasCancelled(o) {
 		return nil
 	}
-	end := e.plainEnding(t, k.key.step, o, c.now, k.started)
+	end := e.outcomes.plainEnding(t, k.key.step, o, c.now, k.started)
 	end.retryAt, end.attempt = 0, k.number
 	e.stats.late++
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})

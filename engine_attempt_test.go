@@ -151,9 +151,9 @@ func wantFreeSlots(t *testing.T, s *service) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	e, c := s.engine, &s.cfg.Worker
-	if e.local.free != c.Concurrency || e.web.free != c.HTTPConcurrency || len(e.running) != 0 {
+	if e.queues.local.free != c.Concurrency || e.queues.web.free != c.HTTPConcurrency || len(e.work.running) != 0 {
 		t.Errorf("got %d and %d free slots and %d running; want %d, %d and 0",
-			e.local.free, e.web.free, len(e.running), c.Concurrency, c.HTTPConcurrency)
+			e.queues.local.free, e.queues.web.free, len(e.work.running), c.Concurrency, c.HTTPConcurrency)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestSlotOfAnAbandonedAttempt(t *testing.T) {
 	eventually(t, "the slot to be free again or taken", func() bool {
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
-		for k := range s.engine.running {
+		for k := range s.engine.work.running {
 			if k.task == first {
 				return false
 			}
@@ -208,7 +208,7 @@ func TestNoDescriptorIsNoAttempt(t *testing.T) {
 			s := newTestService(t, serviceTest{log: logged,
 				extra: []string{testTemplate("web", stepSpec{name: "a", callable: h.URL, retry: `{"max_attempts":1}`})}})
 			var refused atomic.Int32
-			s.handlers.web.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			s.handlers.web.connections.(*plainConnections).dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if refused.Add(1) <= 3 {
 					return nil, refusal
 				}
@@ -250,14 +250,14 @@ func createAside(t *testing.T, s *service, name string) uuid {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.store.mu.Lock()
-	pos := uint32(len(s.store.slots))
+	pos := uint32(len(s.store.tasks.slots))
 	s.store.mu.Unlock()
 	if _, err := s.createTask(ctx, q, true); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want the creation to be under way", err)
 	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	return s.store.idLocked(pos)
+	return s.store.tasks.idOf(pos)
 }
 
 // fillDisk creates tasks until the disk is full and the space set aside is used up.
@@ -344,7 +344,7 @@ func TestAttemptOvertakenWhileComputing(t *testing.T) {
 // overtake fails the newest task's first step by hand, and lets its retry fall due.
 func overtake(t *testing.T, s *service, clock *virtualClock) {
 	s.store.mu.Lock()
-	v := s.store.slots[len(s.store.slots)-1].live.clone()
+	v := s.store.tasks.slots[len(s.store.tasks.slots)-1].live.clone()
 	s.store.mu.Unlock()
 	q := retryAction
 	q.by, q.reason = "ops", "because"

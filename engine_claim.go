@@ -1,37 +1,32 @@
 package main
 
-// Steps for outside actors: how an actor claims steps, at once or as soon as some
-// are ready, fairly; the index of these steps; and the leases of claimed ones.
+// Steps for outside actors: how an actor claims steps, at once or as soon as some are ready, fairly,
+// and the index of these steps.
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// outsideWork holds the steps for outside actors, and the actors that wait for
-// some. It is guarded by the store's lock.
+// outsideWork gives the steps for outside actors to the actors that claim some. All but
+// the mutex and the channel is guarded by the store's lock.
 type outsideWork struct {
-	late sync.Mutex // held, and taken before the store's lock, while a late outcome is looked for and recorded
+	engine *engine
+	late   sync.Mutex // held, and taken before the store's lock, while a late outcome is looked for and recorded
 
-	waiting  claimIndex // enqueued steps; those of stopped tasks may be missing
-	claimed  claimIndex // steps in progress under a lease
-	leases   leaseQueue
+	waiting  claimIndex        // enqueued steps; those of stopped tasks may be missing
 	claimers []*claimer        // who waits for work, oldest first
 	fresh    map[claimKey]bool // keys of the steps queued since the feeder last looked
 	kick     chan struct{}     // holds a token when the feeder should look
 
-	claims  uint64 // steps claimed since the start
-	expired uint64 // leases that expired since then
+	claims uint64 // steps claimed since the start
 }
 
-func newOutsideWork() outsideWork {
-	return outsideWork{
-		leases: newLeaseQueue(),
-		fresh:  map[claimKey]bool{},
-		kick:   make(chan struct{}, 1),
-	}
+func newOutsideWork(e *engine) outsideWork {
+	return outsideWork{engine: e, fresh: map[claimKey]bool{}, kick: make(chan struct{}, 1)}
 }
 
 // claimRequest selects the steps that an outside actor asks for.
@@ -85,9 +80,195 @@ type claimResult struct {
 	err   error
 }
 
+// claim gives an outside actor steps, after waiting for the first one as long as
+// the request says.
+func (w *outsideWork) claim(ctx context.Context, q *claimRequest) claimResult {
+	c, served := &claimer{request: q, given: make(chan claimResult, 1)}, false
+	err := w.engine.inTurn(ctx, func() error {
+		w.feedLocked() // those who came before
+		if served = w.engine.stopping || w.serveLocked(c); !served {
+			w.claimers = append(w.claimers, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return claimResult{err: err}
+	}
+	if q.tried != nil {
+		q.tried()
+	}
+	if !served && q.wait > 0 {
+		wait, cancel := context.WithTimeout(ctx, q.wait)
+		defer cancel()
+		select {
+		case got := <-c.given:
+			return got
+		case <-wait.Done():
+		}
+	}
+	return w.leave(c)
+}
+
+// leave ends the claimer's wait and returns what it was given.
+func (w *outsideWork) leave(c *claimer) claimResult {
+	w.engine.store.locked(func() {
+		if i := slices.Index(w.claimers, c); i >= 0 {
+			w.claimers = slices.Delete(w.claimers, i, i+1)
+		}
+	})
+	select {
+	case got := <-c.given:
+		return got
+	default:
+		return claimResult{}
+	}
+}
+
+// offerLocked offers an enqueued step to outside actors.
+func (w *outsideWork) offerLocked(t *task, i int) {
+	w.waiting.insert(t, i)
+	if len(w.claimers) == 0 {
+		return
+	}
+	w.fresh[t.claimKey(i)] = true
+	w.wakeFeeder()
+}
+
+// withdrawLocked stops offering the steps of a task that ends before they
+// do. They come back when the task goes on.
+func (w *outsideWork) withdrawLocked(t *task) {
+	for i := range t.steps {
+		if t.steps[i].state == stepEnqueued {
+			w.waiting.remove(runKey{t.id, i})
+		}
+	}
+}
+
 // claimKey returns what claimers choose the step by: patterns must not find out what is
 // redacted.
 func (t *task) claimKey(i int) claimKey { return claimKey{t.tpl.namespace, t.def(i).shown} }
+
+// wakeFeeder tells the feeder to look at the claimers.
+func (w *outsideWork) wakeFeeder() { offerToken(w.kick) }
+
+// feed gives claimers what they wait for, until the engine stops.
+func (w *outsideWork) feed() {
+	for range w.kick {
+		stopping := false
+		w.engine.store.locked(func() {
+			if stopping = w.engine.stopping; stopping || w.engine.hooks.pacer == nil { // a pacer has its own time for claimers
+				w.feedLocked()
+			}
+		})
+		if stopping {
+			return
+		}
+	}
+}
+
+// feedLocked gives out what became ready to those who wait, oldest first. When
+// the engine stops it releases them all.
+func (w *outsideWork) feedLocked() {
+	if len(w.fresh) == 0 && !w.engine.stopping {
+		return
+	}
+	w.claimers = slices.DeleteFunc(w.claimers, func(c *claimer) bool {
+		if w.engine.stopping {
+			c.given <- claimResult{}
+			return true
+		}
+		for key := range w.fresh {
+			if c.request.matches(key) {
+				return w.serveLocked(c)
+			}
+		}
+		return false
+	})
+	clear(w.fresh)
+}
+
+// serveLocked gives the claimer the steps that are ready for it, or the error that
+// prevents that. It reports whether it did either.
+func (w *outsideWork) serveLocked(c *claimer) bool {
+	picked := w.claimableLocked(c.request.matches, c.request.limit)
+	if len(picked) == 0 {
+		return false
+	}
+	got := claimResult{}
+	got.err = w.engine.store.updateLocked(func(ch *change) error {
+		for _, k := range picked {
+			given, err := w.claimLocked(ch, k, c.request)
+			if err != nil {
+				return err
+			}
+			got.steps = append(got.steps, given)
+		}
+		return nil
+	})
+	got.seq = w.engine.store.seqLocked()
+	c.given <- got
+	return true
+}
+
+// claimableLocked returns the first steps that match and can be claimed, in order.
+// It drops the steps of stopped tasks from the index: they come back when their
+// task goes on.
+func (w *outsideWork) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
+	var idle []runKey
+	w.waiting.walk(matches, func(o *claimEntry) bool {
+		if t := w.engine.store.liveLocked(o.task); t != nil && t.runnable(o.step) {
+			found = append(found, o.runKey)
+		} else {
+			idle = append(idle, o.runKey)
+		}
+		return len(found) < limit
+	})
+	for _, k := range idle {
+		w.waiting.remove(k)
+	}
+	return found
+}
+
+// claimLocked starts an attempt by an outside actor.
+func (w *outsideWork) claimLocked(c *change, k runKey, q *claimRequest) (claimedStep, error) {
+	t := w.engine.store.liveLocked(k.task)
+	token := leaseToken(t.id, w.engine.ids.secretOf(t.stepID(k.step), w.engine.store.seqLocked()))
+	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
+	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
+	if err != nil {
+		return claimedStep{}, err
+	}
+	w.claims++
+	a := w.engine.attemptLocked(t, k.step, t.steps[k.step].attempts, true)
+	w.engine.leases.watchLocked(t, k.step, l.until)
+	return claimedStep{k, t.def(k.step).shown, a, token, l}, nil
+}
+
+// unclaim gives back steps whose claim nobody learned of: they are delivered again
+// under the same attempt numbers.
+func (w *outsideWork) unclaim(given []claimedStep) {
+	_, err := w.engine.store.update(func(c *change) error {
+		for _, g := range given {
+			t, err := c.task(g.key.task)
+			if kindOf(err) == taskMissing {
+				continue // dropped meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			if t.steps[g.key.step].lease != g.lease {
+				continue
+			}
+			if err := c.append(t, &record{kind: recRecovered, step: g.key.step}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && kindOf(err) != unavailable { // their leases will expire
+		w.engine.log.Error("claimed steps could not be given back", "error", err)
+	}
+}
 
 // The index of the steps for outside actors, by namespace and callable, in the
 // order in which they are given out.

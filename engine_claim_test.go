@@ -128,7 +128,7 @@ func TestLongPollEnds(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan claimResult, 1)
 	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, wait: time.Hour, worker: "w"}
-	go func() { done <- s.svc.engine.claim(ctx, q) }()
+	go func() { done <- s.svc.engine.outside.claim(ctx, q) }()
 	s.awaitClaimers(1)
 	leave()
 	<-done
@@ -145,14 +145,14 @@ func TestUnclaimOfADroppedTask(t *testing.T) {
 	s := newClaimServer(t, serviceTest{config: retaining(1), extra: storyTemplates})
 	gone, left := s.create(fmt.Sprintf(createOn, "one")), s.create(fmt.Sprintf(createOn, "one"))
 	q := &claimRequest{callables: []string{"*"}, limit: 2, lease: time.Minute, worker: "w"}
-	got := s.svc.engine.claim(context.Background(), q)
+	got := s.svc.engine.outside.claim(context.Background(), q)
 	if len(got.steps) != 2 {
 		t.Fatalf("claimed %d steps; want 2", len(got.steps))
 	}
 	s.do("DELETE", "/v1/tasks/"+gone, "").want(200)
 	mustCreate(t, s.svc, "noop")
 	s.do("GET", "/v1/tasks/"+gone, "").want(404)
-	s.svc.engine.unclaim(got.steps)
+	s.svc.engine.outside.unclaim(got.steps)
 	if got := s.state(left); got != "steps_in_process: enqueued" {
 		t.Errorf("the other task is %s", got)
 	}

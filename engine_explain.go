@@ -99,28 +99,29 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	if err := e.store.askForTask(id, times{by, 2}); err != nil {
 		return nil, err
 	}
-	x := &explainer{handlers: e.handlers, running: map[int]bool{}, pool: e.pool, errors: withErrors}
+	x := &explainer{handlers: e.handlers, running: map[int]bool{}, pool: e.queues.pool, errors: withErrors}
 	var kept slot
 	var err error
 	e.store.locked(func() {
-		if kept, err = e.store.findLocked(id); err != nil {
+		if kept, err = e.store.table().copyOf(id); err != nil {
 			return
 		}
-		x.exhausted = map[*slotPool]bool{&e.local: e.local.free <= 0, &e.web: e.web.free <= 0}
+		q := &e.queues
+		x.exhausted = map[*slotPool]bool{&q.local: q.local.free <= 0, &q.web: q.web.free <= 0}
 		live := e.store.liveLocked(id)
 		if live != nil && live.counts[stepInProgress] > 0 {
 			for i := range live.steps {
-				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
+				if k := e.work.running[runKey{id, i}]; k != nil && !k.gone {
 					x.running[i] = true
 				}
 			}
 		}
-		x.batches = e.heldLocked(live)
+		x.batches = e.gates.held(live)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if x.t, err = e.store.taskIn(kept); err != nil {
+	if x.t, err = e.store.reader().taskIn(kept); err != nil {
 		return nil, err
 	}
 	x.findStoppers()
@@ -300,7 +301,7 @@ func (e *stepExplanation) claimed(l *lease) {
 func (x *explainer) retry(e *stepExplanation, s *step) {
 	e.DueAt = zonedTime(s.retryAt)
 	after := ""
-	if x.t.stopped() {
+	if x.stopped() {
 		after = fmt.Sprintf(", but does not start while the task is %s", x.t.state)
 		x.mayUnlessBlocked(e, actionResolve, actionComplete, actionCancel)
 	}
@@ -309,7 +310,9 @@ func (x *explainer) retry(e *stepExplanation, s *step) {
 }
 
 // stopped reports whether no step of the task may start.
-func (t *task) stopped() bool { return t.state == taskBlockedByFailures || t.state == taskError }
+func (x *explainer) stopped() bool {
+	return x.t.state == taskBlockedByFailures || x.t.state == taskError
+}
 
 // pending explains a step that is not ready, or no longer.
 func (x *explainer) pending(e *stepExplanation, i int) {
@@ -380,7 +383,7 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	kind := x.handlers.resolve(x.t.def(i).callable).kind
 	pool := x.pool(kind)
 	switch {
-	case x.t.stopped():
+	case x.stopped():
 		x.held(e)
 		x.mayUnlessBlocked(e, actionFail)
 	case x.batches[i] > 0:

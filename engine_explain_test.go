@@ -72,7 +72,7 @@ func explainCases() []explainCase {
 		{"claimed", []stepSpec{outside}, func(t *testing.T, s *service, v *task) { mustClaim(t, s) },
 			"d claimed attempt 1 of 3 was claimed by w, whose lease ends at 2026-01-01T00:01:00.000000Z", "1 is claimed"},
 		{"claim given back", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
-			s.engine.unclaim(mustClaim(t, s))
+			s.engine.outside.unclaim(mustClaim(t, s))
 		}, "d outside_actor an outside actor must claim", "1 waits for an outside actor"},
 		{"undecided", open, nil,
 			"d outside_actor nothing here;z decision waits for what step \"d\" may create", "1 waits for a decision"},
@@ -108,7 +108,7 @@ func explainCases() []explainCase {
 		{"cut off", []stepSpec{sleep}, func(_ *testing.T, s *service, v *task) {
 			s.store.mu.Lock()
 			defer s.store.mu.Unlock()
-			s.engine.releaseLocked(s.engine.running[runKey{v.id, 0}]) // as when the engine gives up
+			s.engine.releaseLocked(s.engine.work.running[runKey{v.id, 0}]) // as when the engine gives up
 		}, "c cut_off attempt 1 of 3 was cut off", "1 was cut off"},
 		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting at any moment", "1 is about to start"},
 	}

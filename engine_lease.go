@@ -5,9 +5,6 @@ package main
 
 import "time"
 
-// Leases: how long an outside actor holds a step, how it answers for the step, and what
-// happens if it does not.
-
 // heldStep is a step under a lease. The journal extends a lease for longer than the
 // worker is told, so that the next extensions need no record; the lease lasts that long
 // only if the service restarts.
@@ -25,16 +22,20 @@ const maxLeaseSlack = 10 * time.Minute
 // the records of extensions stay few however long it takes.
 func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSlack) }
 
-// leaseQueue holds the steps under leases, by when their leases end.
+// leaseQueue holds the steps under leases, by when their leases end, and ends these. It is
+// guarded by the store's lock.
 type leaseQueue struct {
-	held  priorityQueue[*heldStep]
-	byID  map[uuid]*heldStep
-	armed instant // when the timer fires; 0 for none
-	timer *timer
+	engine  *engine
+	held    priorityQueue[*heldStep]
+	byID    map[uuid]*heldStep
+	claimed claimIndex // the same steps
+	armed   instant    // when the timer fires; 0 for none
+	timer   *timer
+	expired uint64 // leases that expired since the start
 }
 
-func newLeaseQueue() leaseQueue {
-	return leaseQueue{byID: map[uuid]*heldStep{}, held: priorityQueue[*heldStep]{
+func newLeaseQueue(e *engine) leaseQueue {
+	return leaseQueue{engine: e, byID: map[uuid]*heldStep{}, held: priorityQueue[*heldStep]{
 		before: func(a, b *heldStep) bool { return a.until < b.until },
 		placed: func(h *heldStep, place int) { h.place = place },
 	}}
@@ -48,8 +49,110 @@ func (q *leaseQueue) first() *heldStep {
 	return q.held.items[0]
 }
 
+// watchLocked watches the lease of a step: a new one, or the new end of one.
+func (q *leaseQueue) watchLocked(t *task, i int, until instant) {
+	id := t.stepID(i)
+	if h := q.byID[id]; h != nil {
+		h.until = until
+		q.held.fix(h.place)
+	} else {
+		h := &heldStep{runKey: runKey{t.id, i}, id: id, until: until}
+		q.byID[id] = h
+		q.held.push(h)
+		q.claimed.insert(t, i)
+	}
+	q.armLocked()
+}
+
+// leaveLocked forgets the lease of a step that left in_progress, if it had one.
+func (q *leaseQueue) leaveLocked(t *task, i int) {
+	if q.first() == nil {
+		return
+	}
+	if h := q.byID[t.stepID(i)]; h != nil {
+		q.forgetLocked(h)
+	}
+}
+
+// forgetLocked forgets a lease.
+func (q *leaseQueue) forgetLocked(h *heldStep) {
+	delete(q.byID, h.id)
+	q.held.remove(h.place)
+	q.claimed.remove(h.runKey)
+	if q.armed != 0 { // expireDueLocked arms it after its batch
+		q.armLocked()
+	}
+}
+
+// armLocked sets the timer for the end of the first lease, and cancels one for
+// another end: a virtual clock would move for it.
+func (q *leaseQueue) armLocked() {
+	until := instant(0)
+	if first := q.first(); first != nil {
+		until = first.until
+	}
+	if q.armed == until {
+		return
+	}
+	if q.armed != 0 {
+		q.timer.cancel()
+	}
+	if q.armed = until; until != 0 {
+		q.timer = q.engine.clock.schedule(until, func() { q.expire(until) })
+	}
+}
+
 // leaseBatch is how many leases expire under the lock at a time.
 const leaseBatch = 256
+
+// expire ends the attempts whose leases are over. It is called by the timer
+// that was set for an instant.
+func (q *leaseQueue) expire(timer instant) {
+	q.engine.store.locked(func() { q.expireDueLocked(timer) })
+}
+
+func (q *leaseQueue) expireDueLocked(timer instant) {
+	if q.armed == timer {
+		q.armed = 0
+	}
+	for range leaseBatch {
+		h := q.first()
+		if q.engine.stopping || h == nil || h.until > q.engine.clock.now() {
+			break
+		}
+		err := q.engine.store.updateLocked(func(c *change) error { return q.expireOneLocked(c, h) })
+		if refusedForNow(err) {
+			q.engine.laterLocked(func() { q.expire(timer) })
+			return
+		}
+		if err != nil {
+			q.engine.log.Error("an expired lease could not be ended", "task_uuid", h.task, "step_uuid", h.id, "error", err)
+			return
+		}
+	}
+	if !q.engine.stopping {
+		q.armLocked()
+	}
+	q.engine.wakeUp()
+}
+
+// expireOneLocked ends an attempt as lost.
+func (q *leaseQueue) expireOneLocked(c *change, h *heldStep) error {
+	t, err := c.task(h.task)
+	if kindOf(err) == taskMissing { // stale and in error, it was dropped with its steps in progress
+		q.forgetLocked(h)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s := &t.steps[h.step]
+	o := typedFailure(workerLostType, "the lease of %s expired", s.lease.worker)
+	end := q.engine.outcomes.ending(t, h.step, o, c.now, s.attempted)
+	end.worker = s.lease.worker
+	q.expired++
+	return c.append(t, &record{kind: recEnded, step: h.step, end: end})
+}
 
 // leaseVerb is an outside actor's operation on a step that it claimed.
 type leaseVerb string
@@ -82,4 +185,55 @@ func (q *leaseAnswer) setLease(token string) {
 	if len(token) > len(q.task.String()) {
 		q.task, _ = parseUUID(token[:len(q.task.String())])
 	}
+}
+
+// answerLocked takes the answer if the step is under its lease; it returns nil if
+// not.
+func (q *leaseQueue) answerLocked(c *change, stepID uuid, a *leaseAnswer) (*heldStep, error) {
+	h := q.byID[stepID]
+	if h == nil {
+		return nil, nil
+	}
+	t, err := c.task(h.task)
+	if err != nil {
+		return nil, err
+	}
+	s := &t.steps[h.step]
+	switch {
+	case !s.lease.is(a.hash):
+		return nil, nil
+	case h.until <= c.now: // its timer is about to fire
+		return nil, q.expireOneLocked(c, h)
+	case a.seen.refusal(t) != nil:
+		return nil, a.seen.refusal(t)
+	case a.verb == extendVerb:
+		err := q.extendLocked(c, t, h, c.now.add(a.lease))
+		a.until = h.until
+		return h, err
+	case a.verb == yieldVerb:
+		r, err := q.engine.yieldLocked(t, h.step, a.outcome.checkpoint)
+		if err != nil {
+			return nil, err
+		}
+		r.checkpoint.worker, r.subject = s.lease.worker, a.subject
+		return h, c.append(t, r)
+	}
+	end := q.engine.outcomes.ending(t, h.step, a.outcome, c.now, s.attempted)
+	end.worker = s.lease.worker
+	return h, c.append(t, &record{kind: recEnded, step: h.step, end: end, subject: a.subject})
+}
+
+// extendLocked moves the end of a lease, never to an earlier time.
+func (q *leaseQueue) extendLocked(c *change, t *task, h *heldStep, until instant) error {
+	if until <= h.until {
+		return nil
+	}
+	if s := &t.steps[h.step]; until > s.lease.until {
+		known := until.add(leaseSlack(c.now.sub(s.attempted)))
+		if err := c.append(t, &record{kind: recExtended, step: h.step, lease: &lease{until: known}}); err != nil {
+			return err
+		}
+	}
+	q.watchLocked(t, h.step, until)
+	return nil
 }

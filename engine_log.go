@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// The log of causes, and of replies that may mean something else: each is logged once,
-// when it arises. That is under the store's lock, so another goroutine writes the lines.
-
 const (
 	causeBacklog     = 256         // lines that wait to be written; further ones are lost
 	maxCallables     = 1000        // that are noted as logged, for each kind of line

@@ -3,8 +3,6 @@ package main
 // Ready steps: the order in which they wait for slots, the slots for each kind of handler, and
 // the gate that bounds the parallel instances of a batch worker.
 
-// The queues of ready steps.
-
 // rank is the place of a ready step among others, whoever is to run it.
 type rank struct {
 	priority int
@@ -62,21 +60,76 @@ func (p *slotPool) startable() bool { return len(p.ready.items) > 0 && p.free > 
 
 // enqueueLocked queues an enqueued step for its kind of slot, or for outside actors.
 func (e *engine) enqueueLocked(t *task, i int) {
-	if !e.admitLocked(t, i) {
+	if !e.gates.admit(t, i) {
 		return
 	}
 	g := e.targetLocked(t, i)
-	if g.kind == outsideActor && (e.substitute == nil || !e.substitute.mayPlay(t, i)) {
-		e.offerLocked(t, i)
+	if g.kind == outsideActor && (e.hooks.substitute == nil || !e.hooks.substitute.mayPlay(t, i)) {
+		e.outside.offerLocked(t, i)
 		e.causes.awaitsActor(t, i)
 		return
 	}
+	e.queues.enqueue(t, i, g.kind)
+}
+
+// maxQueued is how many steps may wait for a slot before new tasks are refused.
+const maxQueued = 100_000
+
+// readyQueues holds the steps that wait for slots, and the slots. It is guarded by the store's lock.
+type readyQueues struct {
+	local   slotPool // for builtins, programs and whatever else is not HTTP
+	web     slotPool // for HTTP handlers
+	most    int      // steps that wait for a slot; from then on new tasks are refused
+	readied uint64   // how many steps were queued, ever
+}
+
+func newReadyQueues(c *workerConfig) readyQueues {
+	return readyQueues{
+		local: newSlotPool("builtins and programs", c.Concurrency),
+		web:   newSlotPool("HTTP handlers", c.HTTPConcurrency),
+		most:  maxQueued,
+	}
+}
+
+// pool returns the slots for handlers of a kind.
+func (q *readyQueues) pool(kind handlerKind) *slotPool {
+	if kind == httpHandler {
+		return &q.web
+	}
+	return &q.local
+}
+
+// enqueue queues a step for a kind of slot, unless it is in a queue.
+func (q *readyQueues) enqueue(t *task, i int, kind handlerKind) {
 	if t.steps[i].queued {
 		return
 	}
-	e.readied++
-	e.requeueLocked(readyStep{rank{t.by.priority, t.place(i), e.readied}, t, i, e.pool(g.kind)})
+	q.readied++
+	q.requeue(readyStep{rank{t.by.priority, t.place(i), q.readied}, t, i, q.pool(kind)})
 }
+
+// requeue puts a step into its queue, in its place.
+func (q *readyQueues) requeue(it readyStep) {
+	it.task.steps[it.step].queued = true
+	it.pool.ready.push(it)
+}
+
+// next takes the best ready step for which a slot is free.
+func (q *readyQueues) next() (readyStep, bool) {
+	switch {
+	case q.local.startable():
+		return q.local.ready.pop(), true
+	case q.web.startable():
+		return q.web.ready.pop(), true
+	}
+	return readyStep{}, false
+}
+
+// startable reports whether a step is ready for a slot that is free.
+func (q *readyQueues) startable() bool { return q.local.startable() || q.web.startable() }
+
+// queued returns how many steps wait for a slot.
+func (q *readyQueues) queued() int { return len(q.local.ready.items) + len(q.web.ready.items) }
 
 // Batches: how many instances of a batch worker run at once.
 
@@ -84,4 +137,84 @@ func (e *engine) enqueueLocked(t *task, i int) {
 type batchGate struct {
 	admitted map[int]bool // instances that are queued, offered or in progress
 	waiting  bitset       // enqueued ones, by step
+}
+
+// batchGates are the gates by task and batch_worker step, of those with instances that may
+// run. They are guarded by the store's lock.
+type batchGates map[runKey]*batchGate
+
+// admit reports whether a step may be queued. An instance beyond the parallelism of
+// its batch worker waits until another one leaves.
+func (a batchGates) admit(t *task, i int) bool {
+	b := t.def(i).batch
+	if b == nil || b.parallelism == 0 {
+		return true
+	}
+	key := runKey{t.id, t.declared(i)}
+	g := a[key]
+	if g == nil {
+		g = &batchGate{admitted: map[int]bool{}}
+		for _, n := range t.plan.declared[key.step].steps {
+			if t.steps[n].state == stepInProgress {
+				g.admitted[n] = true
+			}
+		}
+		a[key] = g
+	}
+	if len(g.admitted) >= b.parallelism && !g.admitted[i] {
+		g.waiting.set(uint32(i))
+		return false
+	}
+	g.admitted[i] = true
+	return true
+}
+
+// leave returns the next instance, which may be queued now, if the step leaves that was admitted.
+func (a batchGates) leave(t *task, i int) (next int, ok bool) {
+	if len(a) == 0 || t.plan == nil {
+		return 0, false
+	}
+	key := runKey{t.id, t.declared(i)}
+	g := a[key]
+	if g == nil {
+		return 0, false
+	}
+	g.waiting.clear(uint32(i))
+	if !g.admitted[i] {
+		return 0, false
+	}
+	delete(g.admitted, i)
+	first, ok := g.waiting.next(0)
+	if ok {
+		g.waiting.clear(first)
+	} else if len(g.admitted) == 0 {
+		delete(a, key)
+	}
+	return int(first), ok
+}
+
+// drop forgets the gates of a task.
+func (a batchGates) drop(t *task) {
+	for d := range t.tpl.steps {
+		delete(a, runKey{t.id, d})
+	}
+}
+
+// held returns the instances that wait for others, each with how many of these are
+// admitted. t may be nil.
+func (a batchGates) held(t *task) map[int]int {
+	held := map[int]int{}
+	if t == nil || t.plan == nil || len(a) == 0 {
+		return held
+	}
+	for d := range t.tpl.steps {
+		g := a[runKey{t.id, d}]
+		if g == nil {
+			continue
+		}
+		for i, ok := g.waiting.next(0); ok; i, ok = g.waiting.next(i + 1) {
+			held[int(i)] = len(g.admitted)
+		}
+	}
+	return held
 }

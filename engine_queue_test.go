@@ -22,7 +22,7 @@ func TestSlotsAndPriority(t *testing.T) {
 		eventually(t, "one task runs, no more", func() bool {
 			s.store.mu.Lock()
 			defer s.store.mu.Unlock()
-			return len(s.engine.running) == 1
+			return len(s.engine.work.running) == 1
 		})
 		clock.advance(time.Second)
 		for i, id := range ids {

@@ -2,7 +2,59 @@ package main
 
 // Retries: what an outcome means for the next attempt, when that is due, and its timer.
 
-import "math"
+import (
+	"log/slog"
+	"math"
+	"time"
+)
+
+// outcomeRules say what outcomes mean for their steps.
+type outcomeRules struct {
+	jitter bool
+	ids    *idSource // for the jitter
+	causes *causeLog
+}
+
+// ending returns what an outcome means for the step, and when it is tried again,
+// if at all. A success whose result or decision the template does not allow is a failure.
+func (r *outcomeRules) ending(t *task, i int, o outcome, now, began instant) *ending {
+	o = o.fitting()
+	end := r.plainEnding(t, i, o, now, began)
+	if failed, wrong := t.misdecided(i, end); wrong {
+		o = failed
+		end = r.plainEnding(t, i, o, now, began)
+	}
+	r.withhold(t, i, end, o.unfit)
+	if b := t.def(i).batch; b != nil && !end.success && end.retryAt == 0 {
+		end.aside, _ = parseWord[failureAside](b.failureStrategy, failureAsideWords[:])
+	}
+	return end
+}
+
+// withhold notes the events that must not be published after an attempt, because the payload
+// does not fit their schema; see (stepTemplate).unfit. The outcome counts all the same.
+func (r *outcomeRules) withhold(t *task, i int, end *ending, unfit []string) {
+	def := t.def(i)
+	if def.publishes == nil {
+		return
+	}
+	if unfit == nil {
+		unfit = def.unfit(end.payload())
+	}
+	withheld := map[string]string{}
+	for n := range def.publishes {
+		if p := &def.publishes[n]; unfit[n] != "" && p.follows(end.success, end.retryAt != 0) {
+			withheld[p.name] = clipText(unfit[n], maxWithheldText)
+			r.causes.print(slog.LevelWarn, "an event is not published: its payload does not fit its schema",
+				"event", p.name, "task_uuid", t.id, "step", def.name)
+		}
+	}
+	if len(withheld) > 0 {
+		o := jsonWriter{}
+		o.value(withheld)
+		end.withheld = o.b
+	}
+}
 
 // maxWithheldText is the length of the longest reason for withholding an event.
 const maxWithheldText = 500
@@ -18,6 +70,38 @@ func (t *task) misdecided(i int, end *ending) (o outcome, wrong bool) {
 		return o, false
 	}
 	return typedFailure(invalidOutcomeType, "%v", err), true
+}
+
+// plainEnding is ending for an outcome whose decision does not count.
+func (r *outcomeRules) plainEnding(t *task, i int, o outcome, now, began instant) *ending {
+	end := &ending{success: o.success, result: o.result, metadata: o.metadata, took: max(now.sub(began), 0)}
+	if o.success {
+		return end
+	}
+	end.err = o.err.appendJSON(nil)
+	policy := &t.def(i).retry
+	s := &t.steps[i]
+	attempts := s.attempts
+	if s.state == stepEnqueued && !s.redeliver { // it starts and ends in one record
+		attempts++
+	}
+	if o.err.retryable && policy.Retryable && attempts < s.maxAttempts {
+		end.retryAt = max(now.add(r.backoff(policy, attempts, o.retryAfter, t.stepID(i))), 1)
+	}
+	return end
+}
+
+// backoff returns the wait before the next attempt of a step, after n attempts.
+func (r *outcomeRules) backoff(p *retryPolicy, n int, retryAfter time.Duration, step uuid) time.Duration {
+	if retryAfter > 0 {
+		return min(retryAfter, time.Hour)
+	}
+	limit := float64(p.MaxMS)
+	ms := min(backoffFactor(p.Backoff, n)*float64(p.BaseMS), limit)
+	if r.jitter {
+		ms = min(ms*(0.9+0.2*r.ids.floatOf(step, n)), limit)
+	}
+	return time.Duration(ms * float64(time.Millisecond))
 }
 
 // backoffFactor returns what multiplies the base after n attempts.
@@ -37,7 +121,54 @@ func backoffFactor(kind backoffKind, n int) float64 {
 	return 0
 }
 
+// retryTimers hold the timers of the steps that wait for a retry. They are guarded by the store's lock.
+type retryTimers struct {
+	engine *engine
+	timers map[runKey]*timer
+}
+
+// due makes a step ready whose back-off is over: the one before the retry that was due at
+// an instant.
+func (r *retryTimers) due(id uuid, i int, retryAt instant) {
+	e := r.engine
+	_, err := e.store.update(func(c *change) error {
+		t, err := c.task(id)
+		if err != nil {
+			return err
+		}
+		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt != retryAt {
+			return nil // cancelled or completed by an operator, or waiting once more
+		}
+		return c.append(t, &record{kind: recDue, step: i})
+	})
+	if refusedForNow(err) {
+		if e.ctx.Err() == nil {
+			e.store.locked(func() { e.laterLocked(func() { r.due(id, i, retryAt) }) })
+		}
+		return
+	}
+	if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
+		e.log.Error("a retry could not be made ready", "task_uuid", id, "step", i, "error", err)
+	}
+	e.wakeUp()
+}
+
+// arm sets the timer of a step that waits for its retry.
+func (r *retryTimers) arm(t *task, i int, when instant) {
+	id, retryAt := t.id, t.steps[i].retryAt
+	r.timers[runKey{t.id, i}] = r.engine.clock.schedule(when, func() { r.due(id, i, retryAt) })
+}
+
 // stillDue returns when what was due at an instant is due now. It is that instant, unless the
 // machine's clock was set back while the process was down: then the wait goes on from the
 // task's newest record.
 func (t *task) stillDue(when, now instant) instant { return when - max(t.updated-now, 0) }
+
+// disarm cancels the timer of a step that waits no longer.
+func (r *retryTimers) disarm(t *task, i int) {
+	key := runKey{t.id, i}
+	if timer := r.timers[key]; timer != nil {
+		timer.cancel()
+		delete(r.timers, key)
+	}
+}

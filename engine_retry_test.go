@@ -19,8 +19,8 @@ func TestBackoff(t *testing.T) {
 		{backoffExponential, 0, 30000, []int{0, 0}},
 	} {
 		p := &retryPolicy{Backoff: tc.kind, BaseMS: tc.base, MaxMS: tc.most}
-		exact := &engine{}
-		jitter := &engine{jitter: true, ids: newIDSource(newVirtualClock(0), new([32]byte))}
+		exact := &outcomeRules{}
+		jitter := &outcomeRules{jitter: true, ids: newIDSource(newVirtualClock(0), new([32]byte))}
 		for i, want := range tc.want {
 			d := time.Duration(want) * time.Millisecond
 			if got := exact.backoff(p, i+1, 0, uuid{}); got != d {
@@ -34,7 +34,7 @@ func TestBackoff(t *testing.T) {
 			}
 		}
 	}
-	e := &engine{}
+	e := &outcomeRules{}
 	p := &retryPolicy{Backoff: backoffLinear, BaseMS: 1000, MaxMS: 2000}
 	if got := e.backoff(p, 1, 90*time.Second, uuid{}); got != 90*time.Second {
 		t.Errorf("Retry-After: got %s; want it to win", got)

@@ -81,10 +81,10 @@ func computing(s *service) bool {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	waits := map[*step]bool{}
-	for _, it := range slices.Concat(s.engine.local.ready.items, s.engine.web.ready.items) {
+	for _, it := range slices.Concat(s.engine.queues.local.ready.items, s.engine.queues.web.ready.items) {
 		waits[&it.task.steps[it.step]] = true
 	}
-	for _, sl := range s.store.slots {
+	for _, sl := range s.store.tasks.slots {
 		if sl.live == nil {
 			continue
 		}
@@ -671,7 +671,7 @@ func (l *randomWorld) answer() {
 func (l *randomWorld) leaseEnd(step uuid) instant {
 	l.s.store.mu.Lock()
 	defer l.s.store.mu.Unlock()
-	if h := l.s.engine.outside.leases.byID[step]; h != nil {
+	if h := l.s.engine.leases.byID[step]; h != nil {
 		return h.until
 	}
 	return 0
@@ -701,7 +701,7 @@ func (l *randomWorld) ended() map[int]string {
 	l.s.store.mu.Lock()
 	defer l.s.store.mu.Unlock()
 	m := map[int]string{}
-	for i, sl := range l.s.store.slots {
+	for i, sl := range l.s.store.tasks.slots {
 		if sl.live == nil {
 			m[i] = string(sl.line.text())
 		}
@@ -742,22 +742,22 @@ func (l *randomWorld) checkSlots() {
 	e := l.s.engine
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
-	if e.local.free+len(e.running) != l.s.cfg.Worker.Concurrency {
-		l.t.Errorf("got %d free slots beside %d attempts; want %d together", e.local.free, len(e.running), l.s.cfg.Worker.Concurrency)
+	if e.queues.local.free+len(e.work.running) != l.s.cfg.Worker.Concurrency {
+		l.t.Errorf("got %d free slots beside %d attempts; want %d together", e.queues.local.free, len(e.work.running), l.s.cfg.Worker.Concurrency)
 	}
 	inProgress, held := 0, 0
-	for pos, sl := range e.store.slots {
+	for pos, sl := range e.store.tasks.slots {
 		if sl.live == nil {
 			continue
 		}
 		for i := range sl.live.steps {
-			k := e.running[runKey{sl.live.id, i}]
+			k := e.work.running[runKey{sl.live.id, i}]
 			switch sl.live.steps[i].state {
 			case stepInProgress:
 				inProgress++
 				if leased := sl.live.steps[i].lease != nil; leased {
 					held++
-					if e.outside.leases.byID[sl.live.stepID(i)] == nil || k != nil {
+					if e.leases.byID[sl.live.stepID(i)] == nil || k != nil {
 						l.t.Errorf("task %d step %d has a lease that nobody watches over", pos, i)
 					}
 				} else if k == nil || k.gone {
@@ -768,15 +768,15 @@ func (l *randomWorld) checkSlots() {
 				if outside && sl.live.runnable(i) && e.outside.waiting.steps[runKey{sl.live.id, i}] == nil {
 					l.t.Errorf("task %d step %d could be claimed and is forgotten", pos, i)
 				}
-				if !outside && sl.live.runnable(i) && e.local.free > 0 {
+				if !outside && sl.live.runnable(i) && e.queues.local.free > 0 {
 					l.t.Errorf("task %d step %d could start and does not", pos, i)
 				}
 			}
 		}
 	}
-	if inProgress != len(e.running)+held || held != len(e.outside.leases.held.items) {
-		l.t.Errorf("got %d attempts in flight and %d leases; want %d and %d as steps are in progress", len(e.running),
-			len(e.outside.leases.held.items), inProgress-held, held)
+	if inProgress != len(e.work.running)+held || held != len(e.leases.held.items) {
+		l.t.Errorf("got %d attempts in flight and %d leases; want %d and %d as steps are in progress", len(e.work.running),
+			len(e.leases.held.items), inProgress-held, held)
 	}
 }
 
@@ -879,7 +879,7 @@ func checkFigures(t *testing.T, v *task, now instant) {
 			eligible && s.retryAt <= now
 		ready += boolCount(isReady)
 		satisfied += boolCount(s.state.satisfies())
-		x := v.stepView(i, now, "")
+		x := newStepView(v, i, now, "")
 		if x.CompletedParents != done || x.TotalParents != len(parents) || x.RetryEligible != eligible ||
 			x.ReadyForExecution != isReady || x.DependenciesSatisfied != certain {
 			t.Errorf("%s: step %d is shown as %+v", states(v), i, x)
@@ -1004,7 +1004,7 @@ func TestManyWaiting(t *testing.T) {
 		settle(s)
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
-		if got := uint64(s.store.index.steps[state]); got != tasks {
+		if got := uint64(s.store.tasks.index.steps[state]); got != tasks {
 			t.Errorf("got %d steps %s; want %d", got, state, tasks)
 		}
 	}

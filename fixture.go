@@ -39,12 +39,12 @@ func (f *fixture) attach(s *service) {
 	f.svc = s
 	s.resumeClock()
 	e := s.engine
-	e.substitute, e.observer, e.idled = f, f, f.clock.stirred.notify
+	e.hooks.substitute, e.hooks.observer, e.hooks.idled = f, f, f.clock.stirred.notify
 	s.publisher.attempt = f.deliver
-	s.store.observeEvents(func(e *domainEvent) { f.requests.enter(&eventEntry{event: e}) })
+	s.store.subscribers().observe(func(e *domainEvent) { f.requests.enter(&eventEntry{event: e}) })
 	if s.ids.derives() {
 		f.lockstep = &lockstep{fixture: f, engine: e, clock: f.clock}
-		e.pacer = f.lockstep
+		e.hooks.pacer = f.lockstep
 	}
 }
 

@@ -1,9 +1,7 @@
 package main
 
-// The virtual clock: time that stands still until it is moved, or that passes as
-// real time does, from any instant. It holds the timers; a timekeeper moves it and
-// fires them. Lockstep, how deterministic services run steps between two instants, and what
-// keeps a service from being idle.
+// The virtual clock: time that stands still until it is moved, or that passes as real time does, from
+// any instant. It holds the timers; a timekeeper moves it and fires them.
 
 import (
 	"cmp"
@@ -169,7 +167,7 @@ func (a *controlAPI) clockView(fired uint64) clockView {
 	return v
 }
 
-func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *controlAPI) getClock(_ *responseWriter, _ *http.Request) (any, error) {
 	return a.clockView(a.fixture.clock.firedNow()), nil
 }
 
@@ -181,15 +179,15 @@ type timersView struct {
 
 const shownTimers = 20
 
-func (a *controlAPI) listTimers(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	timers, total := a.svc.engine.workTimers(shownTimers)
+func (a *controlAPI) listTimers(_ *responseWriter, _ *http.Request) (any, error) {
+	timers, total := a.surface.svc.engine.workTimers(shownTimers)
 	rests := a.fixture.sendingTimers()
 	timers = append(timers, rests...)
 	slices.SortStableFunc(timers, func(a, b workTimer) int { return cmp.Compare(a.DueAt, b.DueAt) })
 	return timersView{timers[:min(len(timers), shownTimers)], total + len(rests)}, nil
 }
 
-func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) changeClock(w *responseWriter, r *http.Request) (any, error) {
 	q := &clockRequest{timeout: controlTimeout}
 	if err := (bodyRules{}).fields(r, "the clock stays as it is", q.readChange); err != nil {
 		return nil, err
@@ -197,7 +195,7 @@ func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, e
 	return a.doClock(w, r, q)
 }
 
-func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) waitIdle(w *responseWriter, r *http.Request) (any, error) {
 	q := &clockRequest{timeout: controlTimeout}
 	err := bodyRules{optional: true}.fields(r, "the request is refused", func(f *fieldReader, body []byte) {
 		f.members("", body, []string{"timeout"}, func(key, _ string, value []byte) {
@@ -212,13 +210,13 @@ func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, erro
 
 // doClock does what a request asks for, waits until the result is durable, and shows
 // the clock.
-func (a *controlAPI) doClock(w http.ResponseWriter, r *http.Request, q *clockRequest) (any, error) {
+func (a *controlAPI) doClock(w *responseWriter, r *http.Request, q *clockRequest) (any, error) {
 	extendWriting(w, q.timeout)
 	ctx, cancel := context.WithTimeout(r.Context(), q.timeout)
 	defer cancel()
 	fired, err := q.do(ctx, a.fixture.keeper)
 	if err == nil {
-		err = a.svc.store.waitAll(ctx)
+		err = a.surface.svc.store.waitAll(ctx)
 	}
 	if err != nil {
 		return nil, err

@@ -11,14 +11,12 @@ import (
 	"strings"
 )
 
-// The control API.
-
 // controlPath is the path of the control API.
 const controlPath = "/_stepwell"
 
 // controlAPI is the part of the orchestration role's surface under controlPath.
 type controlAPI struct {
-	*surface
+	surface *surface
 	fixture *fixture
 }
 
@@ -54,7 +52,7 @@ const requestsRoute = "GET /_stepwell/requests"
 
 // withoutQuery refuses query parameters: a misspelled test must not pass silently.
 func withoutQuery(handle handlerFunc) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) (any, error) {
+	return func(w *responseWriter, r *http.Request) (any, error) {
 		if err := queryOf(r).only(); err != nil {
 			return nil, err
 		}
@@ -65,11 +63,11 @@ func withoutQuery(handle handlerFunc) handlerFunc {
 // controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
 var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
 
-func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *controlAPI) reset(_ *responseWriter, _ *http.Request) (any, error) {
 	return noContent{}, a.fixture.world.reset()
 }
 
-func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) addTemplate(w *responseWriter, r *http.Request) (any, error) {
 	body, err := readBody(r)
 	if f, ok := errors.AsType[*failure](err); ok && (f.kind == invalidJSON || f.kind == unsupportedMedia) {
 		f.message += "; stepwell template convert FILE --to json makes JSON of a template in YAML or TOML"
@@ -77,10 +75,10 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
-	if err := w.(*recorder).holdEach(len(body), parsedMemory); err != nil {
+	if err := w.holdEach(len(body), parsedMemory); err != nil {
 		return nil, err
 	}
-	t, replaced, err := a.svc.templates.add(body)
+	t, replaced, err := a.surface.svc.templates.add(body)
 	if err != nil {
 		return nil, err
 	}
@@ -140,11 +138,11 @@ func memberPath(object, key string) string { return strings.TrimPrefix(object+".
 
 // The whole state as one document.
 
-func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, error) {
-	return a.sendState(w, r)
+func (a *controlAPI) getState(w *responseWriter, r *http.Request) (any, error) {
+	return a.surface.sendState(w, r)
 }
 
-func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) putState(w *responseWriter, r *http.Request) (any, error) {
 	if err := checkContentType(r); err != nil {
 		return nil, err
 	}

@@ -13,12 +13,6 @@ import (
 	"time"
 )
 
-// Lockstep: how an engine runs steps when the same script must give the same
-// records, however fast handlers are. Whatever is ready at one virtual instant
-// starts as one batch; the outcomes of its members are held until all have ended,
-// then recorded in the order of tasks and steps. Timers fire, and changes from
-// outside are taken, between batches alone.
-
 // lockstep paces an engine. All of it is guarded by the store's lock, except what
 // is set before the engine runs.
 type lockstep struct {
@@ -40,8 +34,8 @@ func (l *lockstep) busy() bool { return l.open || len(l.engine.outside.fresh) > 
 func (l *lockstep) pump() {
 	e := l.engine
 	for !e.stopping && !l.open && l.clock.settled() {
-		if !e.startableLocked() {
-			e.feedLocked()
+		if !e.queues.startable() {
+			e.outside.feedLocked()
 			break
 		}
 		l.open, l.waiting = true, 1
@@ -58,7 +52,7 @@ func (l *lockstep) pump() {
 // store took them all.
 func (l *lockstep) fill() bool {
 	for !l.engine.stopping {
-		it, ok := l.engine.nextLocked()
+		it, ok := l.engine.queues.next()
 		if !ok {
 			break
 		}

@@ -12,9 +12,6 @@ import (
 	"strings"
 )
 
-// Matchers choose entries of the journal, and stubs, by facts that the members of a request
-// name.
-
 // matchable is anything with named facts.
 type matchable interface {
 	fact(member string) string     // "" for a missing one

@@ -114,7 +114,7 @@ func (f *fixture) play(t *task, i int, g target) (played bool, err error) {
 func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 	e := f.svc.engine
 	c := f.callOf(t, i, t.steps[i].nextAttempt()).by(s, noFault)
-	o = e.fitted(t.def(i), o)
+	o = e.schemas.fitted(t.def(i), o)
 	err := e.recordRanLocked(t, i, o, e.clock.now())
 	if err == nil {
 		f.requests.begin(c)
@@ -295,7 +295,7 @@ func (f *fixture) parkLocked(p *playedRun, o outcome) {
 // becomeDelay makes an attempt in flight a delay of our own, which is in no batch.
 func becomeDelay(e *engine, k *run) {
 	deliveryOf(k).member, k.cancel = false, nil
-	delete(e.inFlight, k)
+	delete(e.work.inFlight, k)
 }
 
 // Sending events to subscribers. In fixture mode nothing goes out unless the configuration says

@@ -77,8 +77,7 @@ type apiCall struct {
 	body    []byte
 }
 
-func (c *apiCall) kind() int { return ofRequests }
-
+func (c *apiCall) kind() int            { return ofRequests }
 func (c *apiCall) copied() journalEntry { return c }
 
 func (c *apiCall) size() int {
@@ -123,8 +122,7 @@ type handlerCall struct {
 	in       *requestJournal
 }
 
-func (c *handlerCall) kind() int { return ofHandlers }
-
+func (c *handlerCall) kind() int            { return ofHandlers }
 func (c *handlerCall) copied() journalEntry { return new(*c) }
 
 func (c *handlerCall) size() int {
@@ -213,12 +211,9 @@ type eventEntry struct {
 	event *domainEvent
 }
 
-func (e *eventEntry) kind() int { return ofEvents }
-
-func (e *eventEntry) copied() journalEntry { return e }
-
-func (e *eventEntry) size() int { return 512 + len(e.event.payload) }
-
+func (e *eventEntry) kind() int              { return ofEvents }
+func (e *eventEntry) copied() journalEntry   { return e }
+func (e *eventEntry) size() int              { return 512 + len(e.event.payload) }
 func (e *eventEntry) document(string) []byte { return e.event.payload }
 
 func (e *eventEntry) fact(member string) string {
@@ -285,8 +280,7 @@ type sentEntry struct {
 	outcome *outcome
 }
 
-func (e *sentEntry) kind() int { return ofDeliveries }
-
+func (e *sentEntry) kind() int            { return ofDeliveries }
 func (e *sentEntry) copied() journalEntry { return new(*e) }
 
 func (e *sentEntry) fact(member string) string {
@@ -636,12 +630,12 @@ func (f *journalFilter) demand(q *query, member matchMember, value string) {
 	}
 }
 
-func (a *controlAPI) listRequests(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) listRequests(w *responseWriter, r *http.Request) (any, error) {
 	f, err := parseJournalFilter(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.(*recorder).holdEach(a.fixture.requests.length(), 256); err != nil {
+	if err := w.holdEach(a.fixture.requests.length(), 256); err != nil {
 		return nil, err
 	}
 	return f.view(a.fixture.requests), nil
@@ -667,7 +661,7 @@ func viewsOf(entries []journalEntry) []any {
 	return views
 }
 
-func (a *controlAPI) forgetRequests(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *controlAPI) forgetRequests(_ *responseWriter, _ *http.Request) (any, error) {
 	a.fixture.requests.clear()
 	return noContent{}, nil
 }

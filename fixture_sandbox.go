@@ -312,7 +312,7 @@ func (a *controlAPI) sandboxes() (*sandboxes, error) {
 	return w.boxes, nil
 }
 
-func (a *controlAPI) addSandbox(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) addSandbox(w *responseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
 		return nil, err
@@ -331,7 +331,7 @@ func (a *controlAPI) addSandbox(w http.ResponseWriter, r *http.Request) (any, er
 	return reply{http.StatusCreated, box.view}, nil
 }
 
-func (a *controlAPI) listSandboxes(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *controlAPI) listSandboxes(_ *responseWriter, _ *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
 		return nil, err
@@ -343,7 +343,7 @@ func (a *controlAPI) listSandboxes(_ http.ResponseWriter, _ *http.Request) (any,
 	return v, nil
 }
 
-func (a *controlAPI) getSandbox(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) getSandbox(_ *responseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
 		return nil, err
@@ -355,7 +355,7 @@ func (a *controlAPI) getSandbox(_ http.ResponseWriter, r *http.Request) (any, er
 	return box.view, nil
 }
 
-func (a *controlAPI) deleteSandbox(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) deleteSandbox(_ *responseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
 		return nil, err

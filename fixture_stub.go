@@ -1,8 +1,7 @@
 package main
 
-// Stubs: scripted outcomes of attempts, by which tests replace handlers and subscribers. How
-// they are read, which one counts for an attempt, and how it takes the place of the handler,
-// through the same records and transitions as a real attempt, or of a subscriber.
+// Stubs: scripted outcomes of attempts, by which tests replace handlers and subscribers. How they
+// are read, and which one counts for an attempt.
 
 import (
 	"cmp"
@@ -330,7 +329,7 @@ func (l *stubs) view() stubList {
 
 func stubNotFound(id string) *failure { return failf(notFound, "stub %.60q not found", id) }
 
-func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) addStub(w *responseWriter, r *http.Request) (any, error) {
 	var s *stub
 	err := bodyRules{}.fields(r, "the stub is refused", func(f *fieldReader, body []byte) { s = f.stub("", body) })
 	if err == nil {
@@ -368,7 +367,7 @@ func (a *controlAPI) checkSizes(all ...*stub) error {
 	return nil
 }
 
-func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) replaceStubs(_ *responseWriter, r *http.Request) (any, error) {
 	var all []*stub
 	err := bodyRules{}.fields(r, "the stubs stay as they are", func(f *fieldReader, body []byte) {
 		all = readStubs(f, body)
@@ -424,12 +423,12 @@ func unknownStep(r *registry, name string) string {
 	return text
 }
 
-func (a *controlAPI) listStubs(_ http.ResponseWriter, _ *http.Request) (v any, err error) {
+func (a *controlAPI) listStubs(_ *responseWriter, _ *http.Request) (v any, err error) {
 	a.fixture.readStubs(func(l *stubs) { v = l.view() })
 	return v, nil
 }
 
-func (a *controlAPI) getStub(_ http.ResponseWriter, r *http.Request) (v any, err error) {
+func (a *controlAPI) getStub(_ *responseWriter, r *http.Request) (v any, err error) {
 	id := r.PathValue("id")
 	err = stubNotFound(id)
 	a.fixture.readStubs(func(l *stubs) {
@@ -440,7 +439,7 @@ func (a *controlAPI) getStub(_ http.ResponseWriter, r *http.Request) (v any, err
 	return v, err
 }
 
-func (a *controlAPI) removeStub(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) removeStub(_ *responseWriter, r *http.Request) (any, error) {
 	err := a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		if !l.remove(r.PathValue("id")) {
 			return stubNotFound(r.PathValue("id"))
@@ -450,7 +449,7 @@ func (a *controlAPI) removeStub(_ http.ResponseWriter, r *http.Request) (any, er
 	return noContent{}, err
 }
 
-func (a *controlAPI) removeStubs(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) removeStubs(_ *responseWriter, r *http.Request) (any, error) {
 	err := a.fixture.changeStubs(r.Context(), func(l *stubs) error { return l.replace(nil) })
 	return noContent{}, err
 }

@@ -13,10 +13,6 @@ import (
 	"time"
 )
 
-// The timekeeper moves the virtual clock of one service by the rules of its mode.
-// Time never moves while something runs: the clock is set under the store's lock,
-// at the moment when the engine is found idle.
-
 // timekeeper fires the timers of a virtual clock and moves it.
 type timekeeper struct {
 	clock     *virtualClock
@@ -350,10 +346,10 @@ const maxBlockers = 100
 func (k *timekeeper) blockers() (all []blocker) {
 	k.store.locked(func() {
 		all = append(k.busyAttemptsLocked(), k.startableStepsLocked()...)
-		if k.engine.computing > 0 {
+		if k.engine.work.computing > 0 {
 			all = append(all, blocker{Reason: "computing"})
 		}
-		if k.engine.owed > 0 {
+		if k.engine.work.owed > 0 {
 			all = append(all, blocker{Reason: "unrecorded"})
 		}
 		if s, e := k.publisher.nextLocked(); s != nil {
@@ -365,7 +361,7 @@ func (k *timekeeper) blockers() (all []blocker) {
 
 func (k *timekeeper) busyAttemptsLocked() []blocker {
 	all := []blocker{}
-	for r := range k.engine.inFlight {
+	for r := range k.engine.work.inFlight {
 		if len(all) == maxBlockers {
 			break
 		}
@@ -388,7 +384,7 @@ func (k *timekeeper) busyAttemptsLocked() []blocker {
 
 func (k *timekeeper) startableStepsLocked() (all []blocker) {
 	e := k.engine
-	for _, p := range []*slotPool{&e.local, &e.web} {
+	for _, p := range []*slotPool{&e.queues.local, &e.queues.web} {
 		for _, it := range p.ready.items[:min(len(p.ready.items), max(p.free, 0), maxBlockers)] {
 			all = append(all, blocker{Reason: "ready"}.of(k.store, runKey{it.task.id, it.step}))
 		}

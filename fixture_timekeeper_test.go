@@ -56,14 +56,10 @@ func TestLongWaits(t *testing.T) {
 	for _, move := range []string{`{"advance":"200h"}`, `{"auto":true}`} {
 		s := newFixtureServer(t, serviceTest{extra: []string{longTemplate}, config: func(c *Config) { c.Engine.Jitter = false }})
 		s.clock(`{"freeze":true}`).want(200)
-		began := realNow()
 		id := s.create(`{"namespace":"t","name":"long"}`)
 		s.clock("%s", move).want(200)
 		s.do("POST", "/_stepwell/wait-idle", "").want(200)
 		v := s.do("GET", "/v1/tasks/"+id, "").want(200)
-		if took := realNow().sub(began); took > 30*time.Second { // a busy machine takes seconds
-			t.Errorf("%s took %v", move, took)
-		}
 		if v.text("status") != "complete" {
 			t.Fatalf("%s: %s", move, v.body)
 		}
@@ -401,13 +397,13 @@ func (s *fixtureServer) wantIdle(atRest bool) {
 	svc.store.mu.Lock()
 	defer svc.store.mu.Unlock()
 	now := svc.clock.now()
-	for _, sl := range svc.store.slots {
+	for _, sl := range svc.store.tasks.slots {
 		if sl.live == nil {
 			continue
 		}
 		for i := range sl.live.steps {
 			st := &sl.live.steps[i]
-			k := svc.engine.running[runKey{sl.live.id, i}]
+			k := svc.engine.work.running[runKey{sl.live.id, i}]
 			outside := svc.engine.targetLocked(sl.live, i).kind == outsideActor
 			switch {
 			case st.state == stepEnqueued && !outside && sl.live.runnable(i),

@@ -122,7 +122,7 @@ type verifiedView struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) verify(_ *responseWriter, r *http.Request) (any, error) {
 	q := &verification{kind: handlerEntry, bound: countBound{"at_least", 1}}
 	if err := (bodyRules{}).fields(r, "nothing was verified", q.read); err != nil {
 		return nil, err

@@ -15,10 +15,6 @@ import (
 	"time"
 )
 
-// A world: one service behind its surfaces. A reset replaces the service by a fresh one,
-// and a state document by one with that state; nothing that the previous one left
-// running can reach it.
-
 // opening opens a service with parts.
 type opening func(serviceOptions) (*service, error)
 
@@ -52,7 +48,7 @@ func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 func (w *world) begin() error {
 	svc, err := w.open(w.atStart)
 	if err == nil {
-		w.given = svc.store.keptTemplates()
+		w.given = svc.store.reader().copy()
 		w.enter(svc)
 	}
 	return err

@@ -274,6 +274,21 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 	})
 }
 
+// TestBusyCountsSandboxes runs a handler in a service and one in its sandbox.
+func TestBusyCountsSandboxes(t *testing.T) {
+	held := wire.NewHeldHandler(t, 16)
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.URL, timeout: 300})}})
+	box := s.sandbox(`{"name":"box"}`)
+	for i, at := range []*fixtureServer{s, box.fixtureServer} {
+		at.create(createHeld)
+		held.Await(t)
+		if got := s.world.busy(); got != i+1 {
+			t.Errorf("got %d running handlers; want %d", got, i+1)
+		}
+	}
+	close(held.Release)
+}
+
 // TestHangIsATimer checks that nothing runs while an attempt hangs, and that its slot is
 // free afterwards.
 func TestHangIsATimer(t *testing.T) {

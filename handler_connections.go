@@ -4,7 +4,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -12,15 +14,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
-
-// Connections without TLS. The goroutine of an attempt writes its request and reads the reply
-// itself, which takes less processor time than http.Transport, where goroutines of the connection
-// do so.
 
 const (
 	maxReplyHeader = 64 << 10 // bytes
@@ -28,6 +27,16 @@ const (
 	keptIdle       = 90 * time.Second
 	justUsed       = 10 * time.Millisecond // a connection idle for less is used without a check that it is still open
 )
+
+// newHandlerConnections returns connections for so many parallel requests. They go through the
+// proxy; nil means no proxy.
+func newHandlerConnections(concurrency int, proxy *url.URL) http.RoundTripper {
+	t := newHandlerTransport(concurrency, proxy)
+	if proxy != nil {
+		return t
+	}
+	return &plainConnections{size: max(concurrency, 1), dial: t.DialContext, others: t}
+}
 
 // newHandlerTransport keeps enough connections for all parallel calls to go to one
 // host.
@@ -48,64 +57,95 @@ func newHandlerTransport(concurrency int, proxy *url.URL) *http.Transport {
 	return t
 }
 
-// plainConnections are connections that wait for their next request, the longest waiting first.
+// plainConnections makes requests without TLS. The goroutine of an attempt writes its request and
+// reads the reply itself, which takes less processor time than http.Transport, where goroutines of
+// the connection do so. It leaves other requests to net/http.
 type plainConnections struct {
-	size int
+	size   int // how many may be idle
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	others http.RoundTripper
 
 	mu     sync.Mutex
-	idle   []*plainConnection // guarded by mu, as all below
+	idle   []*plainConnection // the longest waiting first; guarded by mu, as all below
 	prunes bool               // prune is going to run
 }
 
 // plainConnection is used by one attempt at a time.
 type plainConnection struct {
 	net.Conn
-	address string
-	r       *bufio.Reader
-	left    int64   // bytes that may still be read
-	known   bool    // it was idle before
-	since   instant // when it became idle
-	all     *plainConnections
+	host  string // of the URL
+	r     *bufio.Reader
+	left  int64   // bytes that may still be read
+	known bool    // it was idle before
+	since instant // when it became idle
+	all   *plainConnections
 }
 
-var requestTexts = sync.Pool{New: func() any { return new(requestText) }}
+var requestTexts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// fill writes the request of an attempt after a head.
-func (r *requestText) fill(head []byte, a *attempt) {
-	if cap(r.whole) > keptText {
-		*r = requestText{}
+// RoundTrip sends a request, and returns the reply as soon as its header has come, even if it comes
+// before all of the request was sent. Closing the reply's body gives the connection back. The end of
+// the request's context ends both.
+func (p *plainConnections) RoundTrip(req *http.Request) (*http.Response, error) {
+	odd := func(r rune) bool { return r >= utf8.RuneSelf || r == '%' } // in a host that net/http rewrites
+	if req.URL.Scheme != "http" || req.ContentLength <= 0 || strings.ContainsFunc(req.Host, odd) {
+		return p.others.RoundTrip(req)
 	}
-	r.body = a.envelope(r.body[:0])
-	r.whole = append(r.whole[:0], head...)
-	a.eachOwn(func(name, value string) {
-		r.whole = append(append(append(append(r.whole, name...), ": "...), value...), "\r\n"...)
-	})
-	r.whole = strconv.AppendInt(append(r.whole, "Content-Length: "...), int64(len(r.body)), 10)
-	r.whole = append(append(r.whole, "\r\n\r\n"...), r.body...)
+	ctx := req.Context()
+	text := requestTexts.Get().(*bytes.Buffer)
+	defer func() {
+		if text.Cap() <= keptText {
+			requestTexts.Put(text)
+		}
+	}()
+	text.Reset()
+	if err := writeRequest(text, req); err != nil {
+		return nil, err
+	}
+	for {
+		conn, err := p.take(ctx, req.URL)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := conn.exchange(ctx, req, text.Bytes())
+		if err == nil || !conn.known || conn.left != maxReplyHeader || ctx.Err() != nil {
+			return resp, err
+		} // else the handler closed the connection, which it had kept, just before
+	}
 }
 
-// take returns a connection to an address that is idle, or a new one.
-func (p *plainConnections) take(address string, dial func() (net.Conn, error)) (*plainConnection, error) {
-	for c := p.takeIdle(address); c != nil; c = p.takeIdle(address) {
+// writeRequest writes a request with a body as req.Write does, with half of the allocations.
+func writeRequest(text *bytes.Buffer, req *http.Request) error {
+	defer req.Body.Close()
+	fmt.Fprintf(text, "%s %s HTTP/1.1\r\nHost: %s\r\n", req.Method, req.URL.RequestURI(), req.Host)
+	req.Header.Write(text)
+	fmt.Fprintf(text, "Content-Length: %d\r\n\r\n", req.ContentLength)
+	_, err := text.ReadFrom(req.Body)
+	return err
+}
+
+// take returns a connection to a URL's host that is idle, or a new one.
+func (p *plainConnections) take(ctx context.Context, to *url.URL) (*plainConnection, error) {
+	for c := p.takeIdle(to.Host); c != nil; c = p.takeIdle(to.Host) {
 		if realNow().sub(c.since) < justUsed || isQuiet(c.Conn) {
 			return c, nil
 		}
 		c.Close()
 	}
-	conn, err := dial()
+	conn, err := p.dial(ctx, "tcp", net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "80")))
 	if err != nil {
 		return nil, err
 	}
-	c := &plainConnection{Conn: conn, address: address, all: p}
+	c := &plainConnection{Conn: conn, host: to.Host, all: p}
 	c.r = bufio.NewReader(c)
 	return c, nil
 }
 
-func (p *plainConnections) takeIdle(address string) *plainConnection {
+func (p *plainConnections) takeIdle(host string) *plainConnection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, c := range slices.Backward(p.idle) {
-		if c.address == address {
+		if c.host == host {
 			p.idle = slices.Delete(p.idle, i, i+1)
 			return c
 		}
@@ -179,9 +219,9 @@ func (c *plainConnection) Read(b []byte) (int, error) {
 
 // exchange sends the text of a request, and returns the reply, whose body gives the connection back.
 // The end of ctx ends both.
-func (c *plainConnection) exchange(ctx *attemptContext, req *http.Request, text []byte) (*http.Response, error) {
+func (c *plainConnection) exchange(ctx context.Context, req *http.Request, text []byte) (*http.Response, error) {
 	c.left = maxReplyHeader
-	stop := ctx.AfterFunc(func() { c.Close() })
+	stop := afterContext(ctx, func() { c.Close() })
 	_, sent := c.Write(text)
 	resp, err := c.reply(req) // even if it was given before all was sent
 	if err != nil {
@@ -193,6 +233,14 @@ func (c *plainConnection) exchange(ctx *attemptContext, req *http.Request, text 
 	keep := sent == nil && !resp.Close && resp.StatusCode >= 200
 	resp.Body = &plainBody{resp.Body, c, stop, keep, resp.Body == http.NoBody}
 	return resp, nil
+}
+
+// afterContext is context.AfterFunc, without what package context allocates for an attempt's context.
+func afterContext(ctx context.Context, f func()) (stop func() bool) {
+	if c, ok := ctx.(*attemptContext); ok {
+		return c.AfterFunc(f)
+	}
+	return context.AfterFunc(ctx, f)
 }
 
 // reply reads the header of the reply, without the interim ones before it.

@@ -4,11 +4,14 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,19 +20,222 @@ import (
 	"time"
 )
 
+// closeIdle closes the connections that wait for a request.
+func closeIdle(connections http.RoundTripper) {
+	switch c := connections.(type) {
+	case *plainConnections:
+		closeIdle(c.others)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.dropLocked(len(c.idle))
+	case *http.Transport:
+		c.CloseIdleConnections()
+	}
+}
+
+// eachConnections runs a test with both implementations.
+func eachConnections(t *testing.T, f func(t *testing.T, connections http.RoundTripper)) {
+	for name, connections := range map[string]http.RoundTripper{
+		"own": newHandlerConnections(4, nil), "nethttp": newHandlerTransport(4, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Cleanup(func() { closeIdle(connections) })
+			f(t, connections)
+		})
+	}
+}
+
+// closeNoter is the body of a request. RoundTrip has to close it.
+type closeNoter struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (c *closeNoter) Close() error {
+	close(c.closed)
+	return nil
+}
+
+// exchangeText makes a request with a body, and returns the status and the text of the reply, or "no reply" and
+// "cut" for what is missing.
+func exchangeText(ctx context.Context, connections http.RoundTripper, to string, body []byte) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Idempotency-Key", "k")
+	sent := &closeNoter{req.Body, make(chan struct{})}
+	req.Body = sent
+	resp, err := connections.RoundTrip(req)
+	if err != nil {
+		<-sent.closed
+		return "no reply", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return "101", nil // the body is the connection
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Sprint(resp.StatusCode, " cut"), err
+	}
+	return fmt.Sprint(resp.StatusCode, " ", string(text)), nil
+}
+
+// rawServer accepts connections and gives each to serve, until the test ends.
+func rawServer(t *testing.T, serve func(conn net.Conn)) (url string, opened *atomic.Int32) {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Cleanup(func() { l.Close() })
+	opened = new(atomic.Int32)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			opened.Add(1)
+			go func() {
+				defer conn.Close()
+				serve(conn)
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String(), opened
+}
+
+// repliesOf serves a connection by writing the same reply to every request.
+func repliesOf(reply string, closes bool) func(conn net.Conn) {
+	return func(conn net.Conn) {
+		for r := bufio.NewReader(conn); ; {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			io.Copy(io.Discard, req.Body)
+			if _, err := io.WriteString(conn, reply); err != nil || closes {
+				return
+			}
+		}
+	}
+}
+
+// TestConnectionsOfHandlers makes three requests after each other to servers that write usual and unusual
+// replies, close a connection that could be kept, or send more than a reply.
+func TestConnectionsOfHandlers(t *testing.T) {
+	t.Parallel()
+	const reply = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"
+	hint := "HTTP/1.1 103 Early Hints\r\nLink: " + strings.Repeat("x", maxReplyHeader/4) + "\r\n\r\n"
+	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
+		for name, row := range map[string]struct {
+			reply  string
+			closes bool // the server does, after the reply
+			want   string
+			opened int32 // connections for the three requests
+		}{
+			"kept":                      {reply, false, "200 1", 1},
+			"closed by the server":      {reply, true, "200 1", 3},
+			"said to be closed":         {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n1", false, "200 1", 3},
+			"HTTP/1.0":                  {"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n1", false, "200 1", 3},
+			"until its end":             {"HTTP/1.1 200 OK\r\n\r\n1", true, "200 1", 3},
+			"chunks":                    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n", false, "200 1", 1},
+			"chunks and a trailer":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nX: y\r\n\r\n", false, "200 1", 1},
+			"no body":                   {"HTTP/1.1 204 No Content\r\n\r\n", false, "204 ", 1},
+			"empty body":                {"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", false, "500 ", 1},
+			"interim replies":           {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + reply, false, "200 1", 1},
+			"too many interim replies":  {strings.Repeat(hint, 5) + reply, false, "no reply", 3},
+			"redirect":                  {"HTTP/1.1 307 Go\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", false, "307 ", 1},
+			"switch":                    {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", false, "101", 3},
+			"header as long as allowed": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxReplyHeader-100) + "\r\nContent-Length: 1\r\n\r\n1", false, "200 1", 1},
+			"header too long":           {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxReplyHeader) + "\r\n\r\n", false, "no reply", 3},
+			"half a header":             {"HTTP/1.1 200 OK\r\nContent-", true, "no reply", 3},
+			"not HTTP":                  {"220 mail.example ESMTP\r\n", false, "no reply", 3},
+			"nothing":                   {"", true, "no reply", 3},
+			"body cut":                  {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1", true, "200 cut", 3},
+			"chunk cut":                 {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n1", true, "200 cut", 3},
+			// What comes after a reply counts for nothing: the connection is not used again.
+			"one reply too many": {reply + "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", false, "200 1", 3},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				to, opened := rawServer(t, repliesOf(row.reply, row.closes))
+				for range 3 {
+					if got, err := exchangeText(t.Context(), connections, to, []byte("{}")); got != row.want {
+						t.Errorf("got %s, %v; want %s", got, err, row.want)
+					}
+				}
+				if n := opened.Load(); n != row.opened {
+					t.Errorf("%d connections for three requests; want %d", n, row.opened)
+				}
+			})
+		}
+	})
+}
+
+// readHead reads the header of a request and leaves its body: net/http takes no reply before it has begun a request.
+func readHead(conn net.Conn) { http.ReadRequest(bufio.NewReaderSize(conn, 16)) }
+
+// TestReplyBeforeTheRequestWasRead has a server refuse a long request before it reads its body.
+func TestReplyBeforeTheRequestWasRead(t *testing.T) {
+	t.Parallel()
+	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
+		to, _ := rawServer(t, func(conn net.Conn) {
+			readHead(conn)
+			io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 1\r\n\r\n1")
+			io.Copy(io.Discard, conn)
+		})
+		if got, err := exchangeText(t.Context(), connections, to, make([]byte, 8<<20)); got != "413 1" {
+			t.Errorf("got %s, %v; want 413 1", got, err)
+		}
+	})
+}
+
+// TestReplyLeftUnread closes a reply of which only the beginning was read: the connection goes with it.
+func TestReplyLeftUnread(t *testing.T) {
+	t.Parallel()
+	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
+		ended := make(chan struct{})
+		to, _ := rawServer(t, func(conn net.Conn) {
+			defer close(ended)
+			readHead(conn)
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
+			for err := error(nil); err == nil; {
+				_, err = conn.Write(make([]byte, 4096))
+			}
+		})
+		req := must(http.NewRequest(http.MethodPost, to, strings.NewReader("{}")))(t)
+		resp := must(connections.RoundTrip(req))(t)
+		resp.Body.Read(make([]byte, 1))
+		resp.Body.Close()
+		<-ended
+	})
+}
+
+// TestConnectionsRefused checks the error of an address where nobody listens.
+func TestConnectionsRefused(t *testing.T) {
+	t.Parallel()
+	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
+		closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		closed.Close()
+		got, err := exchangeText(t.Context(), connections, "http://"+closed.Addr().String(), []byte("{}"))
+		if got != "no reply" || !strings.Contains(fmt.Sprint(err), "connection refused") {
+			t.Errorf("got %s, %v", got, err)
+		}
+	})
+}
+
 // TestIdleConnectionsAreBounded uses more connections than are kept, and then waits until they are
 // too old.
 func TestIdleConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := plainConnections{size: 2}
+		var near net.Conn
+		p := plainConnections{size: 2, dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
 		var ends []net.Conn
 		for range 3 {
-			near, far := net.Pipe()
+			var far net.Conn
+			near, far = net.Pipe()
 			ends = append(ends, far)
-			p.give(must(p.take("h:80", func() (net.Conn, error) { return near, nil }))(t))
-			p.mu.Lock()
-			p.idle[len(p.idle)-1].address = fmt.Sprint(len(ends)) // so that the next one is another one
-			p.mu.Unlock()
+			p.give(must(p.take(t.Context(), &url.URL{Host: fmt.Sprint("h", len(ends))}))(t))
 		}
 		closed := func(n int) bool {
 			ends[n].SetReadDeadline(realDeadline(time.Millisecond))
@@ -63,7 +269,7 @@ func TestHTTPProxy(t *testing.T) {
 	if got, want := showOutcome(callHandler(t, h, "http://handler.invalid/pay")), `ok "proxied"`; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
-	if newTestHandlers(t, nil).web.transport.Proxy != nil {
+	if newTestHandlers(t, nil).web.connections.(*plainConnections).others.(*http.Transport).Proxy != nil {
 		t.Error("there is a proxy, and none is configured")
 	}
 }
@@ -102,64 +308,5 @@ func TestHTTPConnectionsAreKept(t *testing.T) {
 	}
 	if n := opened.Load(); n != parallel {
 		t.Errorf("%d connections for %d rounds of %d calls; want %d", n, rounds, parallel, parallel)
-	}
-}
-
-// TestHTTPConnectionsOfOddServers calls servers several times that write unusual replies, close
-// a connection that could be kept, or send more than a reply.
-func TestHTTPConnectionsOfOddServers(t *testing.T) {
-	t.Parallel()
-	const reply = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"
-	for name, row := range map[string]struct {
-		reply  string
-		closes bool
-		want   string
-	}{
-		"keeps":              {reply, false, "ok 1"},
-		"closes":             {reply, true, "ok 1"},
-		"interim replies":    {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + reply, false, "ok 1"},
-		"one reply too many": {reply + "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", false, "ok 1"},
-		"chunks":             {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n", false, "ok 1"},
-		"HTTP/1.0":           {"HTTP/1.0 200 OK\r\n\r\n1", true, "ok 1"},
-		"no body":            {"HTTP/1.1 204 No Content\r\n\r\n", false, "ok null"},
-		"switches":           {"HTTP/1.1 101 Switching Protocols\r\n\r\n", false, "http_101 permanent 101"},
-		"long header":        {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxReplyHeader) + "\r\n\r\n", false, "network_error retryable"},
-		"nothing":            {"", true, "network_error retryable"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-			t.Cleanup(func() { l.Close() })
-			go serveRaw(l, row.reply, row.closes)
-			h := newTestHandlers(t, nil)
-			for range 5 {
-				if o := callHandler(t, h, "http://"+l.Addr().String()); showOutcome(o) != row.want {
-					t.Fatalf("got %s: %s; want %s", showOutcome(o), errorText(o), row.want)
-				}
-			}
-		})
-	}
-}
-
-// serveRaw writes the same reply to every request, until the listener closes.
-func serveRaw(l net.Listener, reply string, closes bool) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			for r := bufio.NewReader(conn); ; {
-				req, err := http.ReadRequest(r)
-				if err != nil {
-					return
-				}
-				io.Copy(io.Discard, req.Body)
-				if _, err := io.WriteString(conn, reply); err != nil || closes {
-					return
-				}
-			}
-		}()
 	}
 }

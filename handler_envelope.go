@@ -9,8 +9,6 @@ import (
 	"time"
 )
 
-// The envelope: the attempt as HTTP handlers, programs and outside actors get it.
-
 // envelope appends the attempt as the JSON object that handlers get.
 func (a *attempt) envelope(dst []byte) []byte {
 	dst = slices.Grow(dst, a.envelopeSize())

@@ -10,8 +10,6 @@ import (
 	"time"
 )
 
-// Failures: the error of a step, and the error types that the service gives.
-
 // stepError is why an attempt failed.
 type stepError struct {
 	message    string

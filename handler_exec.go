@@ -23,9 +23,6 @@ import (
 	"unicode/utf8"
 )
 
-// Exec handlers: a program gets the attempt on standard input, and its standard
-// output is the outcome.
-
 const (
 	execNotAllowed = "the handler is a program, and worker.allow_exec is off"
 

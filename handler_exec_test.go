@@ -392,12 +392,7 @@ func newTestHandlers(t testing.TB, change func(c *workerConfig)) *handlerSet {
 	if err != nil {
 		t.Fatalf("newHandlerSet: %v", err)
 	}
-	t.Cleanup(func() {
-		h.web.transport.CloseIdleConnections()
-		h.web.plain.mu.Lock()
-		defer h.web.plain.mu.Unlock()
-		h.web.plain.dropLocked(len(h.web.plain.idle))
-	})
+	t.Cleanup(func() { closeIdle(h.web.connections) })
 	return h
 }
 

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -18,7 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 )
 
 // maxRetryAfter is the longest delay that a Retry-After may ask for.
@@ -27,7 +25,6 @@ const maxRetryAfter = time.Hour
 // httpAddress is the address of an HTTP handler.
 type httpAddress struct {
 	url           *url.URL // without credentials
-	plain         string   // the host and port for requests without TLS; "" for what is left to net/http
 	authorization string   // the header for the credentials in the URL; secret
 }
 
@@ -48,9 +45,6 @@ func parseHTTPAddress(s string) (*httpAddress, error) {
 		a.authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(credentials))
 	}
 	u.User, u.Fragment, u.RawFragment = nil, "", ""
-	if u.Scheme == "http" && !strings.ContainsFunc(u.Host, func(r rune) bool { return r >= utf8.RuneSelf }) {
-		a.plain = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
-	}
 	return a, nil
 }
 
@@ -62,25 +56,22 @@ func validPort(s string) bool {
 // httpCaller calls HTTP handlers. It follows no redirects, keeps no cookies, and
 // uses only the configured proxy.
 type httpCaller struct {
-	transport *http.Transport
-	plain     plainConnections
-	headers   headerTables
-	agent     string // the User-Agent
-	limit     int64  // of a result, in bytes
+	connections http.RoundTripper
+	headers     headerTables
+	agent       string // the User-Agent
+	limit       int64  // of a result, in bytes
 }
 
 // newHTTPCaller returns a caller in any case. The error is about the proxy.
 func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 	proxy, err := parseHandlerProxy(c.HTTPProxy)
-	transport := newHandlerTransport(c.HTTPConcurrency, proxy)
-	return &httpCaller{transport: transport, plain: plainConnections{size: max(c.HTTPConcurrency, 1)},
+	return &httpCaller{connections: newHandlerConnections(c.HTTPConcurrency, proxy),
 		headers: c.HTTPHeaders, agent: "stepwell/" + version, limit: c.MaxResultBytes}, err
 }
 
 // sentHeaders are what the requests of one callable have in common. It is never changed.
 type sentHeaders struct {
 	request *http.Request // with the headers, without a body; nil if none can be made to the URL
-	head    []byte        // see headOf
 	secrets secretTexts   // in the headers
 }
 
@@ -105,20 +96,9 @@ func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
 	sent := &sentHeaders{secrets: secrets}
 	if req, err := http.NewRequest(http.MethodPost, to.url.String(), nil); err == nil {
 		req.Header = h
-		sent.request, sent.head = req, headOf(req)
+		sent.request = req
 	}
 	return sent
-}
-
-// headOf returns a request without a body as text, up to the headers that differ by attempt. It
-// returns nil if a configured header has the name of one of those.
-func headOf(req *http.Request) []byte {
-	var text bytes.Buffer
-	if req.Header["Traceparent"] != nil || req.Header["Tracestate"] != nil || req.Write(&text) != nil {
-		return nil
-	}
-	head := bytes.Replace(text.Bytes(), []byte("\r\nContent-Length: 0\r\n"), []byte("\r\n"), 1)
-	return bytes.TrimSuffix(head, []byte("\r\n"))
 }
 
 // parseHandlerProxy reads the proxy's URL. "" means no proxy.
@@ -138,7 +118,7 @@ func (c *httpCaller) call(ctx *attemptContext, t target, a *attempt) outcome {
 	if t.headers.request == nil {
 		return typedFailure(invalidHandlerType, "no request can be made to the URL")
 	}
-	resp, err := c.exchange(ctx, t, a)
+	resp, err := c.connections.RoundTrip(t.headers.requestFor(ctx, a))
 	if err != nil {
 		return brokenCall(ctx, t, a, err)
 	}
@@ -148,29 +128,6 @@ func (c *httpCaller) call(ctx *attemptContext, t target, a *attempt) outcome {
 		o.retryAfter = retryAfter(resp.Header)
 	}
 	return o
-}
-
-// exchange sends the request of an attempt, and returns the reply.
-func (c *httpCaller) exchange(ctx *attemptContext, t target, a *attempt) (*http.Response, error) {
-	address := t.http.plain
-	if address == "" || t.headers.head == nil || c.transport.Proxy != nil {
-		return c.transport.RoundTrip(t.headers.requestFor(ctx, a))
-	}
-	text := requestTexts.Get().(*requestText)
-	defer requestTexts.Put(text)
-	text.fill(t.headers.head, a)
-	for {
-		conn, err := c.plain.take(address, func() (net.Conn, error) {
-			return c.transport.DialContext(ctx, "tcp", address)
-		})
-		if err != nil {
-			return nil, err
-		}
-		resp, err := conn.exchange(ctx, t.headers.request, text.whole)
-		if err == nil || !conn.known || conn.left != maxReplyHeader || ctx.Err() != nil {
-			return resp, err
-		} // else the handler closed the connection, which it had kept, just before
-	}
 }
 
 // eachOwn calls f for the headers of an attempt alone.
@@ -183,9 +140,6 @@ func (a *attempt) eachOwn(f func(name, value string)) {
 		f("Tracestate", a.tracestate)
 	}
 }
-
-// requestText is the request of an attempt as it is sent. Its memory is used again.
-type requestText struct{ body, whole []byte }
 
 // requestFor returns the request of an attempt.
 func (h *sentHeaders) requestFor(ctx context.Context, a *attempt) *http.Request {
@@ -217,7 +171,7 @@ func (c *httpCaller) post(
 	if to.authorization != "" {
 		req.Header.Set("Authorization", to.authorization)
 	}
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := c.connections.RoundTrip(req)
 	if err != nil {
 		return 0, 0, err
 	}

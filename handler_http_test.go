@@ -4,6 +4,8 @@ package main
 // replies.
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -340,6 +342,64 @@ func FuzzRetryAfter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value, date string) {
 		if d := retryAfter(http.Header{"Retry-After": {value}, "Date": {date}}); d < 0 || d > time.Hour {
 			t.Errorf("got %v", d)
+		}
+	})
+}
+
+// TestRequestsEndWithTheirContext ends the contexts of requests in each part of an exchange,
+// and checks that they fail and that the connection is closed.
+func TestRequestsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	contexts := map[string]func(ctx context.Context) (context.Context, context.CancelFunc){
+		"cancelled": context.WithCancel,
+		"cancelled attempt": func(context.Context) (context.Context, context.CancelFunc) {
+			c := new(attemptContext)
+			return c, c.cancel
+		},
+		"attempt without time": func(context.Context) (context.Context, context.CancelFunc) {
+			c := new(attemptContext)
+			return c, func() { c.end(context.DeadlineExceeded) }
+		},
+	}
+	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
+		for kind, limit := range contexts {
+			for part, want := range map[string]string{
+				"dialing": "no reply", "writing": "no reply", "reading the header": "no reply", "reading the body": "200 cut",
+			} {
+				t.Run(kind+" while "+part, func(t *testing.T) {
+					ctx, end := limit(t.Context())
+					body, ended := []byte("{}"), make(chan struct{})
+					if part == "writing" {
+						body = make([]byte, 16<<20) // more than the buffers of a connection take
+					}
+					to, _ := rawServer(t, func(conn net.Conn) {
+						defer close(ended)
+						r := bufio.NewReader(conn)
+						if r.ReadByte(); part != "writing" {
+							r.UnreadByte()
+							req, err := http.ReadRequest(r)
+							if err != nil {
+								return
+							}
+							io.Copy(io.Discard, req.Body)
+						}
+						if part == "reading the body" {
+							io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1")
+						}
+						end()
+						io.Copy(io.Discard, r)
+					})
+					if part == "dialing" {
+						end()
+						close(ended)
+					}
+					got, err := exchangeText(ctx, connections, to, body)
+					if got != want && !(part == "reading the body" && got == "no reply") || ctx.Err() == nil {
+						t.Errorf("got %s, %v; want %s", got, err, want)
+					}
+					<-ended
+				})
+			}
 		}
 	})
 }

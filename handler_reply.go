@@ -12,8 +12,6 @@ import (
 	"strings"
 )
 
-// Replies: what a handler answered, as an outcome.
-
 // The members of a result by which a decision or batchable step says what to create.
 const (
 	decisionMember = "decision_point_outcome"

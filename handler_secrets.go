@@ -8,14 +8,11 @@ import (
 	"cmp"
 	"encoding/base64"
 	"io"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
-
-// Secrets that were sent. A handler may echo them, and a result is stored and shown.
 
 // minSecret is the length of the shortest text that is hidden. Shorter ones, such as
 // "on" and "1", would be found in innocent results.
@@ -27,7 +24,7 @@ type secretTexts [][]byte
 // secretsOf returns the values of headers, and what is secret in them by itself: what
 // follows the scheme of credentials, the password of Basic ones, and the values of
 // cookies. What a client accepts is no secret.
-func secretsOf(h http.Header) secretTexts {
+func secretsOf(h map[string][]string) secretTexts {
 	var s secretTexts
 	for name, values := range h {
 		if strings.HasPrefix(name, "Accept") {

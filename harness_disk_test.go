@@ -43,7 +43,6 @@ type memDisk struct {
 	written  chan struct{} // if set, receives a value for every write, but not of zeros ahead
 	synced   chan struct{} // if set, receives a value for every sync
 	locked   bool
-	reads    readWatch
 	readers  int // how often a nameless file is still open elsewhere when somebody asks
 }
 
@@ -281,13 +280,6 @@ func (d *memDisk) link(from, to string) error {
 		d.names[to] = d.names[from]
 		return nil
 	})
-}
-
-func (d *memDisk) watch(string) (readWatch, error) {
-	if d.reads == nil {
-		return nil, errors.ErrUnsupported
-	}
-	return d.reads, nil
 }
 
 func (d *memDisk) remove(name string) error {

@@ -164,8 +164,8 @@ func checkInvariants(t testing.TB, s *service) {
 	var steps [stepStates]int
 	recount := newAnalytics()
 	var dead []dlqRow
-	for i := range s.store.slots {
-		sl := s.store.slots[i]
+	for i := range s.store.tasks.slots {
+		sl := s.store.tasks.slots[i]
 		if sl.vacant() {
 			continue
 		}
@@ -173,7 +173,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
 		}
-		again, err := s.store.replayLine(line, recount)
+		again, err := s.store.templates.replayLine(line, recount)
 		if err != nil {
 			t.Errorf("the task at %d does not replay: %v", i, err)
 			continue
@@ -193,17 +193,17 @@ func checkInvariants(t testing.TB, s *service) {
 		}
 	}
 	for st, n := range states {
-		if got := s.store.index.states[st].count(); got != n {
+		if got := s.store.tasks.index.states[st].count(); got != n {
 			t.Errorf("the index has %d tasks in %s; want %d", got, taskState(st), n)
 		}
 	}
-	if got := s.store.index.steps; got != steps {
+	if got := s.store.tasks.index.steps; got != steps {
 		t.Errorf("the index counts steps %v; want %v", got, steps)
 	}
 	if got, want := figuresText(s.store.analytics), figuresText(recount); got != want && s.store.retain.dropped == 0 {
 		t.Errorf("the figures are\n%s\nwant what the tasks' logs give:\n%s", got, want)
 	}
-	checkDLQIndex(t, s.store.dead, dead)
+	checkDLQIndex(t, s.store.dead.index, dead)
 	checkRetention(t, s.store)
 	checkRequestIndex(t, s.store)
 }
@@ -216,7 +216,7 @@ func compareListed(t testing.TB, s *store, sl slot, whole *task) {
 	if sl.live != nil {
 		l.live, l.ready, whole = sl.live.withoutSteps(), sl.live.readySteps(l.at), sl.live
 	}
-	v, ready, err := s.listed(&l, nil)
+	v, ready, err := s.templates.listed(&l, nil)
 	if err != nil {
 		t.Errorf("task %s cannot be listed: %v", whole.id, err)
 		return
@@ -235,9 +235,9 @@ func compareListed(t testing.TB, s *store, sl slot, whole *task) {
 // checkIndexed checks what the index has of the task at a position.
 func checkIndexed(t testing.TB, s *store, pos uint32, whole *task) {
 	t.Helper()
-	x := s.index
-	if s.createdAt(pos) != whole.created || s.seqAt(pos) != whole.seq {
-		t.Errorf("task %s: it seems created at %d, %d; want %d, %d", whole.id, s.createdAt(pos), s.seqAt(pos),
+	x := s.tasks.index
+	if s.tasks.createdAt(pos) != whole.created || s.tasks.seqAt(pos) != whole.seq {
+		t.Errorf("task %s: it seems created at %d, %d; want %d, %d", whole.id, s.tasks.createdAt(pos), s.tasks.seqAt(pos),
 			whole.created, whole.seq)
 	}
 	completed := cmp.Or(whole.completed, whole.updated)
@@ -343,8 +343,8 @@ func (s *testServer) with(surface http.Handler) *testServer {
 func surfaceName(h http.Handler) string {
 	switch h := h.(type) {
 	case *orchestrationAPI:
-		if h.svc.cfg.Mount.Path == defaultConfig().Mount.Path {
-			return h.name
+		if h.surface.svc.cfg.Mount.Path == defaultConfig().Mount.Path {
+			return h.surface.name
 		}
 	case *workerAPI:
 		return h.name
@@ -495,7 +495,7 @@ func checkRequestIndex(t testing.TB, s *store) {
 	t.Helper()
 	again := newRequestIndex()
 	again.requestLimits = s.requests.requestLimits
-	for i, sl := range s.slots {
+	for i, sl := range s.tasks.slots {
 		if sl.live == nil && sl.line == nil {
 			continue // it was dropped
 		}
@@ -509,10 +509,10 @@ func checkRequestIndex(t testing.TB, s *store) {
 	again.forget(s.clock.now())
 	s.requests.forget(s.clock.now())
 	ages := slices.DeleteFunc(slices.Clone(s.requests.ages), func(a agedRequest) bool {
-		return s.requests.tasks[a.key] != a.task // of a task that was dropped
+		return s.requests.byKey[a.key] != a.task // of a task that was dropped
 	})
-	if !maps.Equal(again.tasks, s.requests.tasks) || !slices.Equal(again.ages, ages) {
-		t.Errorf("the index of requests is %v, %v; want %v, %v", s.requests.tasks, ages, again.tasks, again.ages)
+	if !maps.Equal(again.byKey, s.requests.byKey) || !slices.Equal(again.ages, ages) {
+		t.Errorf("the index of requests is %v, %v; want %v, %v", s.requests.byKey, ages, again.byKey, again.ages)
 	}
 }
 
@@ -521,7 +521,7 @@ func (sl slot) task(s *store) (*task, error) {
 	if sl.live != nil {
 		return sl.live, nil
 	}
-	return s.readTaskLine(sl.line.text())
+	return s.templates.readTask(sl.line.text())
 }
 
 // checkDLQIndex compares the index with one made from the tasks' entries.

@@ -109,7 +109,7 @@ func TestConfigShow(t *testing.T) {
 		`templates.dirs ["a\U0000001Bb"] stepwell.toml:4`,
 		`store.path "x" env STEPWELL_STORE__PATH`,
 		`engine.jitter true default`,
-		`engine.max_queued 100000 default`,
+		`web.max_connections 3000 default`,
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("got %s\nwant the line %s", text, want)

@@ -1,8 +1,7 @@
 package main
 
-// The mount-point API: the service under a path prefix and without a version, for
-// clients of the embedded service. This file has the prefix, links, errors and
-// OpenAPI document, health and metrics, and templates, which are "handlers" here.
+// The mount-point API: the service under a path prefix and without a version, for clients of the
+// embedded service. This file has the prefix, links, errors and OpenAPI document.
 
 import (
 	"bytes"
@@ -14,8 +13,8 @@ import (
 
 // mountAPI is the surface under mount.path.
 type mountAPI struct {
-	*surface
 	*mountHealth
+	surface   *surface
 	prefix    string         // mount.path
 	trusted   []netip.Prefix // proxies whose X-Forwarded-Prefix counts
 	analytics *mountAnalytics
@@ -29,12 +28,12 @@ func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 		return nil
 	}
 	a := &mountAPI{
-		newSurface(s, shared, "mount", mountError), &mountHealth{s.clock, s.health},
+		&mountHealth{s.clock, s.health}, newSurface(s, shared, "mount", mountError),
 		c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
 	}
-	a.stats, a.status, a.taskPath = stats, mountStatus, a.taskLink
-	a.openapi = shared.document(a.surface, c.editOpenAPI)
-	a.handle(c.mounted(a.routes()))
+	a.surface.stats, a.surface.status, a.surface.taskPath = stats, mountStatus, a.taskLink
+	a.surface.openapi = shared.document(a.surface, c.editOpenAPI)
+	a.surface.handle(c.mounted(a.routes()))
 	return a
 }
 
@@ -125,7 +124,7 @@ func mountError(f *failure, _ string, _ instant) any {
 }
 
 // links answers at the root with the main paths.
-func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) links(w *responseWriter, r *http.Request) (any, error) {
 	links := map[string]string{
 		"handlers": "/handlers", "tasks": "/tasks", "performance": "/analytics/performance",
 		"bottlenecks": "/analytics/bottlenecks", "health": "/health/ready", "status": "/health/status",
@@ -139,8 +138,8 @@ func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 
 // document answers with the OpenAPI document, with the mount point's URL as the
 // caller must write it.
-func (a *mountAPI) document(w http.ResponseWriter, r *http.Request) (any, error) {
-	doc, err := a.openapi()
+func (a *mountAPI) document(w *responseWriter, r *http.Request) (any, error) {
+	doc, err := a.surface.openapi()
 	if err != nil {
 		return nil, err
 	}

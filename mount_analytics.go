@@ -25,7 +25,7 @@ const (
 
 // mountAnalytics computes the figures of one service, and keeps recent answers.
 type mountAnalytics struct {
-	*service
+	service     *service
 	performance answerCache[struct{}, mountPerformanceView]
 	bottlenecks answerCache[bottleneckQuery, mountBottlenecksView]
 }
@@ -50,7 +50,7 @@ func (q bottleneckQuery) cacheKey() string {
 // analyticsReady returns an error in a process that keeps no tasks. A journal that
 // cannot be written does not matter, as all figures are in memory.
 func (s *mountAnalytics) analyticsReady() error {
-	if s.store == nil {
+	if s.service.store == nil {
 		return failf(unavailable, "analytics cannot be computed: this process keeps no tasks")
 	}
 	return nil
@@ -58,7 +58,7 @@ func (s *mountAnalytics) analyticsReady() error {
 
 // answerPerformance returns the performance figures, at most performanceTTL old.
 func (s *mountAnalytics) answerPerformance() (mountPerformanceView, error) {
-	v, hit, err := s.performance.get(struct{}{}, s.clock, performanceTTL, s.computePerformance)
+	v, hit, err := s.performance.get(struct{}{}, s.service.clock, performanceTTL, s.computePerformance)
 	v.CacheInfo = cacheInfoView{hit, "performance", int(performanceTTL.Seconds())}
 	return v, err
 }
@@ -67,12 +67,12 @@ func (s *mountAnalytics) computePerformance() (v mountPerformanceView, err error
 	if err := s.analyticsReady(); err != nil {
 		return v, err
 	}
-	now := s.clock.now()
-	figures, states := s.store.figures()
+	now := s.service.clock.now()
+	figures, states := s.service.store.figures()
 	day := figures.total(figureFilter{}, hoursAgo(now, 24))
 	v.SystemOverview = systemOverviewView{
-		ActiveTasks: states.active(), TotalNamespaces: len(s.templates.registry().namespaces()),
-		UniqueTaskTypes: len(s.templates.registry().byName), SystemHealthScore: day.health(),
+		ActiveTasks: states.active(), TotalNamespaces: len(s.service.templates.registry().namespaces()),
+		UniqueTaskTypes: len(s.service.templates.registry().byName), SystemHealthScore: day.health(),
 	}
 	v.PerformanceTrends = trendsView{
 		figures.total(figureFilter{}, hoursAgo(now, 1)).trend(),
@@ -110,7 +110,7 @@ var (
 
 // answerBottlenecks returns what was slow or failed, at most bottlenecksTTL old.
 func (s *mountAnalytics) answerBottlenecks(q bottleneckQuery) (mountBottlenecksView, error) {
-	v, hit, err := s.bottlenecks.get(q, s.clock, bottlenecksTTL, func() (mountBottlenecksView, error) {
+	v, hit, err := s.bottlenecks.get(q, s.service.clock, bottlenecksTTL, func() (mountBottlenecksView, error) {
 		return s.computeBottlenecks(q)
 	})
 	v.CacheInfo = cacheInfoView{hit, q.cacheKey(), int(bottlenecksTTL.Seconds())}
@@ -121,9 +121,9 @@ func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (v mountBottlenec
 	if err := s.analyticsReady(); err != nil {
 		return v, err
 	}
-	now := s.clock.now()
+	now := s.service.clock.now()
 	from := hoursAgo(now, q.hours)
-	figures, _ := s.store.figures()
+	figures, _ := s.service.store.figures()
 	tasks, steps := figures.byTemplate(q.figureFilter, from), figures.byStep(q.figureFilter, from)
 	sum := figures.total(q.figureFilter, from)
 	recent := figures.total(q.figureFilter, hoursAgo(now, 1))
@@ -184,18 +184,18 @@ func (r *figureRow) distribution() distributionView {
 // adviceFor returns recommendations for the scope of a query.
 func (s *mountAnalytics) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []string {
 	var states stateCounts
-	states.tasks[taskBlockedByFailures] = s.store.count(&taskFilter{
+	states.tasks[taskBlockedByFailures] = s.service.store.count(&taskFilter{
 		namespace: q.namespace, name: q.name, version: q.version, states: setOf(taskBlockedByFailures),
 	})
 	return recommendations(slowest(slices.Clone(tasks), (*figureRow).executions, adviceFrom),
 		slowest(slices.Clone(steps), (*figureRow).attempts, adviceFrom), &states)
 }
 
-func (a *mountAPI) performance(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *mountAPI) performance(_ *responseWriter, _ *http.Request) (any, error) {
 	return a.analytics.answerPerformance()
 }
 
-func (a *mountAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) bottlenecks(_ *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	asked := bottleneckQuery{
 		figureFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")},

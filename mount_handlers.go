@@ -10,8 +10,6 @@ import (
 	"slices"
 )
 
-// Templates, which this surface calls handlers and lists by namespace and name.
-
 // handlerNamespaces is the answer of GET /handlers.
 type handlerNamespaces struct {
 	Namespaces      []handlerNamespace `json:"namespaces"`
@@ -92,14 +90,14 @@ type handlerGraph struct {
 	ExecutionOrder []string `json:"execution_order"`
 }
 
-func (a *mountAPI) listNamespaces(w http.ResponseWriter, r *http.Request) (any, error) {
-	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
-	all := a.svc.templates.registry()
+func (a *mountAPI) listNamespaces(w *responseWriter, r *http.Request) (any, error) {
+	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.surface.svc.clock.now())}
+	all := a.surface.svc.templates.registry()
 	for _, n := range all.namespaces() {
 		v.Namespaces = append(v.Namespaces, all.handlerNamespace(n.Name))
 	}
 	v.TotalNamespaces = len(v.Namespaces)
-	return withTag(w, r, weakTag(all.hash()), v), a.holdTemplates(w)
+	return withTag(w, r, weakTag(all.hash()), v), a.surface.holdTemplates(w)
 }
 
 func (r *registry) handlerNamespace(name string) handlerNamespace {
@@ -136,9 +134,9 @@ func versionsOf(templates []*template) []string {
 	return versions
 }
 
-func (a *mountAPI) listHandlers(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) listHandlers(w *responseWriter, r *http.Request) (any, error) {
 	namespace := r.PathValue("namespace")
-	all := a.svc.templates.registry()
+	all := a.surface.svc.templates.registry()
 	handlers := all.handlersOf(namespace)
 	if len(handlers) == 0 {
 		return nil, unknownNamespace(namespace)
@@ -147,7 +145,7 @@ func (a *mountAPI) listHandlers(w http.ResponseWriter, r *http.Request) (any, er
 	for _, versions := range handlers {
 		v.Handlers = append(v.Handlers, handlerSummaryOf(versions))
 	}
-	return withTag(w, r, weakTag(all.hash()), v), a.holdTemplates(w)
+	return withTag(w, r, weakTag(all.hash()), v), a.surface.holdTemplates(w)
 }
 
 func unknownNamespace(name string) error {
@@ -175,21 +173,21 @@ func indexesOf[E any](s []E) []int {
 	return indexes
 }
 
-func (a *mountAPI) getHandler(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) getHandler(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	version := q.text("version")
 	if err := q.done(); err != nil {
 		return nil, err
 	}
 	namespace := r.PathValue("namespace")
-	if len(a.svc.templates.registry().handlersOf(namespace)) == 0 {
+	if len(a.surface.svc.templates.registry().handlersOf(namespace)) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
-	t, err := a.templateIn(w, r, version)
+	t, err := a.surface.templateIn(w, r, version)
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.svc.handlerView(t)
+	v, err := a.surface.svc.handlerView(t)
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,6 @@ import (
 	"strings"
 )
 
-// Health and metrics of the mount-point API.
-
 // mountCheck is the result of one check.
 type mountCheck struct {
 	Status         string `json:"status"`
@@ -92,14 +90,14 @@ type mountHealth struct {
 }
 
 // neverStored tells caches not to keep the answer, which is true only now.
-func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
+func neverStored(w *responseWriter) { w.Header().Set("Cache-Control", "no-store") }
 
-func (h *mountHealth) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
+func (h *mountHealth) healthLive(w *responseWriter, _ *http.Request) (any, error) {
 	neverStored(w)
 	return mountAlive{true, zonedTime(h.clock.now()), "stepwell"}, nil
 }
 
-func (h *mountHealth) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+func (h *mountHealth) healthReady(w *responseWriter, _ *http.Request) (any, error) {
 	neverStored(w)
 	v := h.ready()
 	return checkedReply(w, v.Ready, v), nil
@@ -123,15 +121,15 @@ func (h *mountHealth) ready() mountReady {
 	return v
 }
 
-func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
-	now, ready := a.svc.clock.now(), a.ready()
-	figures, err := mountFiguresOf(a.svc.store)
+func (a *mountAPI) healthStatus(w *responseWriter, _ *http.Request) (any, error) {
+	now, ready := a.surface.svc.clock.now(), a.ready()
+	figures, err := mountFiguresOf(a.surface.svc.store)
 	if err != nil {
 		return nil, err
 	}
 	v := mountStatusView{
-		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.svc.database(),
-		Checks: ready.Checks, Version: version, UptimeSeconds: a.svc.uptimeSeconds(), Timestamp: zonedTime(now),
+		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.surface.svc.database(),
+		Checks: ready.Checks, Version: version, UptimeSeconds: a.surface.svc.uptimeSeconds(), Timestamp: zonedTime(now),
 	}
 	if !v.Healthy {
 		v.Status = unhealthyWord
@@ -181,7 +179,7 @@ func (v *mountRetries) count(t *task) {
 	}
 }
 
-func (a *mountAPI) metrics(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) metrics(w *responseWriter, r *http.Request) (any, error) {
 	neverStored(w)
 	return a.surface.metrics(w, r)
 }

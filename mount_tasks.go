@@ -1,8 +1,6 @@
 package main
 
-// The mount-point API's operations on tasks and steps, with their views, and its
-// analytics in the form of the embedded service. Figures are kept by whole hours: the
-// oldest hour that counts is the one in which the requested period begins.
+// The mount-point API's operations on tasks and steps, with their views.
 
 import (
 	"cmp"
@@ -30,20 +28,20 @@ func readNested(r *http.Request, name string) ([]byte, error) {
 	return body, f.failure("the request is refused")
 }
 
-func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) createTask(w *responseWriter, r *http.Request) (any, error) {
 	body, err := readNested(r, "task")
 	if err != nil {
 		return nil, err
 	}
-	return a.submit(w, r, "mount /tasks", body, func(t *task) any {
+	return a.surface.submit(w, r, "mount /tasks", body, func(t *task) any {
 		return mountTaskView{task: t, rights: mountRights{contextShown, true}}
 	})
 }
 
-func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) listTasks(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	rights := q.mountRights(r)
-	page, err := a.page(w, r, q, a.link(r, "/tasks"), briefStates, briefWords)
+	page, err := a.surface.page(w, r, q, a.link(r, "/tasks"), briefStates, briefWords)
 	return mountListView{page, rights}, err
 }
 
@@ -59,28 +57,28 @@ func briefStates(word string) (stateSet, bool) {
 	return exactState(word)
 }
 
-func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) getTask(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	analyzed := q.flag("include_dependencies")
 	rights := q.mountRights(r)
-	t, err := a.awaited(w, r, q, "id")
+	t, err := a.surface.awaited(w, r, q, "id")
 	if err != nil {
 		return nil, err
 	}
 	v := mountTaskView{task: t, rights: rights, withSteps: true}
 	if analyzed {
-		if err := askFor(4*len(t.steps), w.(*recorder)); err != nil {
+		if err := askFor(4*len(t.steps), w); err != nil {
 			return nil, err
 		}
 		v.more = &mountAnalysisView{}
-		v.more.Dependencies, v.more.Analysis = analyzeTask(t, a.svc.clock.now())
+		v.more.Dependencies, v.more.Analysis = analyzeTask(t, a.surface.svc.clock.now())
 		return v, nil
 	}
-	return a.ofTask(w, r, t, a.svc.clock.now(), v), nil
+	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), v), nil
 }
 
-func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, error) {
-	v, err := a.explanation(w, r, "id")
+func (a *mountAPI) explainTask(w *responseWriter, r *http.Request) (any, error) {
+	v, err := a.surface.explanation(w, r, "id")
 	if err != nil {
 		return nil, err
 	}
@@ -88,46 +86,46 @@ func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, err
 	return v, nil
 }
 
-func (a *mountAPI) cancelTask(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.cancelIn(r, "id")
+func (a *mountAPI) cancelTask(w *responseWriter, r *http.Request) (any, error) {
+	t, err := a.surface.cancelIn(r, "id")
 	if err != nil {
 		return nil, err
 	}
-	return a.ofTask(w, r, t, a.svc.clock.now(), mountTaskView{task: t, rights: mountRightsOf(r)}), nil
+	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), mountTaskView{task: t, rights: mountRightsOf(r)}), nil
 }
 
-func (a *mountAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) listSteps(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	rights := q.mountRights(r)
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	t, err := a.taskIn(w, r, "task_id")
+	t, err := a.surface.taskIn(w, r, "task_id")
 	if err != nil {
 		return nil, err
 	}
-	return a.ofTask(w, r, t, a.svc.clock.now(), mountStepsView{t, rights}), nil
+	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), mountStepsView{t, rights}), nil
 }
 
-func (a *mountAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) getStep(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	rights := q.mountRights(r)
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	t, i, err := a.stepIn(w, r, "task_id", "step_id")
+	t, i, err := a.surface.stepIn(w, r, "task_id", "step_id")
 	return a.stepAnswer(w, r, mountStepView{t, i, rights}, err)
 }
 
 // stepAnswer answers with a step, unless err is not nil.
-func (a *mountAPI) stepAnswer(w http.ResponseWriter, r *http.Request, v mountStepView, err error) (any, error) {
+func (a *mountAPI) stepAnswer(w *responseWriter, r *http.Request, v mountStepView, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.ofTask(w, r, v.task, a.svc.clock.now(), v), nil
+	return a.surface.ofTask(w, r, v.task, a.surface.svc.clock.now(), v), nil
 }
 
-func (a *mountAPI) adjustStep(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) adjustStep(w *responseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
@@ -140,11 +138,11 @@ func (a *mountAPI) adjustStep(w http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	who, err := a.actorOf(r)
+	who, err := a.surface.actorOf(r)
 	if err != nil {
 		return nil, err
 	}
-	t, i, err := a.svc.operator.adjust(r.Context(), taskID, stepID, by, who)
+	t, i, err := a.surface.svc.operator.adjust(r.Context(), taskID, stepID, by, who)
 	return a.stepAnswer(w, r, mountStepView{t, i, mountRightsOf(r)}, err)
 }
 
@@ -170,18 +168,18 @@ func parseAdjustment(body []byte) (*adjustment, error) {
 }
 
 // cancelStep cancels a step in the name of the authenticated subject.
-func (a *mountAPI) cancelStep(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) cancelStep(w *responseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
 	}
-	who, err := a.actorOf(r)
+	who, err := a.surface.actorOf(r)
 	if err != nil {
 		return nil, err
 	}
 	q := &stepRequest{action: actionCancel, by: cmp.Or(who.subject, defaultInitiator), who: who,
 		reason: "Cancelled at the mount point"}
-	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
+	t, i, err := a.surface.svc.operator.act(r.Context(), taskID, stepID, q)
 	return a.stepAnswer(w, r, mountStepView{t, i, mountRightsOf(r)}, err)
 }
 
@@ -262,12 +260,13 @@ func (v mountStepsView) writeJSON(o *jsonWriter) {
 }
 
 func (v mountStepsView) writeList(o *jsonWriter) {
-	order := v.task.stepOrder()
+	order := v.order()
 	o.list(len(order), func(i int) { mountStepView{v.task, order[i], v.rights}.writeJSON(o) })
 }
 
-// stepOrder returns the indexes of the steps, each after its parents.
-func (t *task) stepOrder() []int {
+// order returns the indexes of the steps, each after its parents.
+func (v mountStepsView) order() []int {
+	t := v.task
 	if t.plan == nil {
 		return t.tpl.order
 	}

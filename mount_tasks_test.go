@@ -14,11 +14,11 @@ func newMountAnalyticsServer(t *testing.T) (*testServer, *story) {
 		surface:   newSurface(s.svc, nil, "orchestration", orchestrationError),
 		analytics: &mountAnalytics{service: s.svc},
 	}
-	a.handle([]route{
+	a.surface.handle([]route{
 		{"GET /analytics/performance", nil, a.performance},
 		{"GET /analytics/bottlenecks", nil, a.bottlenecks},
 	})
-	return s.with(a), y
+	return s.with(a.surface), y
 }
 
 func TestMountPerformance(t *testing.T) {

@@ -173,8 +173,8 @@ func TestMountFailures(t *testing.T) {
 	log := &logLines{}
 	s := newTestService(t, serviceTest{log: log})
 	api := newOrchestrationAPI(s, nil)
-	fall := func(http.ResponseWriter, *http.Request) (any, error) { panic("oops") }
-	api.mount.handle([]route{{"GET /stepwell/panic", public, fall}})
+	fall := func(*responseWriter, *http.Request) (any, error) { panic("oops") }
+	api.mount.surface.handle([]route{{"GET /stepwell/panic", public, fall}})
 	ask := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -271,7 +271,7 @@ func TestMountAgreesOnGrowingTasks(t *testing.T) {
 		checkAgreement(t, api, w.id.String())
 		for range 20 {
 			w.operate()
-			if api.svc != w.s { // it was restarted
+			if api.surface.svc != w.s { // it was restarted
 				api = newOrchestrationAPI(w.s, nil)
 			}
 			checkAgreement(t, api, w.id.String())

@@ -1,7 +1,6 @@
 package main
 
-// The orchestration role's API: tasks, steps, the dead letter queue, templates and
-// analytics, and outside actors, who list and claim steps and answer under a lease.
+// The orchestration role's API: tasks, steps, templates and analytics.
 
 import (
 	"encoding/json"
@@ -12,8 +11,8 @@ import (
 
 // orchestrationAPI is the surface of the orchestration role.
 type orchestrationAPI struct {
-	*surface
 	*roleHealth
+	surface *surface
 	mount   *mountAPI // the other surface on the listener; nil if it is off
 	console func() *consoleSite
 }
@@ -25,17 +24,17 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 		surface:    newSurface(s, shared, "orchestration", orchestrationError),
 		roleHealth: orchestrationHealth(s.cfg, s.clock, s.health),
 	}
-	a.openapi = shared.document(a.surface, nil)
+	a.surface.openapi = shared.document(a.surface, nil)
 	a.console = cachedConsole(shared, a.surface)
 	rows := s.cfg.Orchestration.Web.enabled(a.routes())
 	if !s.cfg.Console.Enabled {
 		rows = slices.DeleteFunc(rows, route.isConsole)
 	}
-	a.handle(rows)
-	if a.extension != nil {
-		a.extension.extend(a.surface, shared)
+	a.surface.handle(rows)
+	if a.surface.extension != nil {
+		a.surface.extension.extend(a.surface, shared)
 	}
-	a.mount = newMountAPI(s, shared, a.stats)
+	a.mount = newMountAPI(s, shared, a.surface.stats)
 	return a
 }
 
@@ -48,51 +47,51 @@ func orchestrationHealth(cfg *Config, clk clock, h *health) *roleHealth {
 
 // ServeHTTP passes requests below the mount point to that surface.
 func (a *orchestrationAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if a.svc.cfg.Mount.under(r.URL.Path) {
-		a.mount.ServeHTTP(w, r)
+	if a.surface.svc.cfg.Mount.under(r.URL.Path) {
+		a.mount.surface.ServeHTTP(w, r)
 		return
 	}
 	a.surface.ServeHTTP(w, r)
 }
 
-func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) createTask(w *responseWriter, r *http.Request) (any, error) {
 	body, err := readBody(r)
 	if err != nil {
 		return nil, err
 	}
-	return a.submit(w, r, "/v1/tasks", body, func(t *task) any {
-		return taskView{task: t, now: a.svc.clock.now()}
+	return a.surface.submit(w, r, "/v1/tasks", body, func(t *task) any {
+		return taskView{task: t, now: a.surface.svc.clock.now()}
 	})
 }
 
-func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listTasks(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	right := q.contextRight(r)
-	page, err := a.page(w, r, q, r.URL.Path, func(word string) (stateSet, bool) {
+	page, err := a.surface.page(w, r, q, r.URL.Path, func(word string) (stateSet, bool) {
 		state, ok := filteredState(word)
 		return setOf(state), ok
 	}, strings.Join(stateWords, ", "))
 	return taskListView{page, right}, err
 }
 
-func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) getTask(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	right := q.contextRight(r)
-	t, err := a.awaited(w, r, q, "task_uuid")
+	t, err := a.surface.awaited(w, r, q, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
-	now := a.svc.clock.now()
-	return a.ofTask(w, r, t, now, taskView{t, now, right}), nil
+	now := a.surface.svc.clock.now()
+	return a.surface.ofTask(w, r, t, now, taskView{t, now, right}), nil
 }
 
-func (a *orchestrationAPI) cancelTask(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.cancelIn(r, "task_uuid")
+func (a *orchestrationAPI) cancelTask(w *responseWriter, r *http.Request) (any, error) {
+	t, err := a.surface.cancelIn(r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
-	now := a.svc.clock.now()
-	return a.ofTask(w, r, t, now, taskView{t, now, (&query{}).contextRight(r)}), nil
+	now := a.surface.svc.clock.now()
+	return a.surface.ofTask(w, r, t, now, taskView{t, now, (&query{}).contextRight(r)}), nil
 }
 
 // contextView is the answer of GET /v1/tasks/{task_uuid}/context.
@@ -101,69 +100,69 @@ type contextView struct {
 	Context  json.RawMessage `json:"context"`
 }
 
-func (a *orchestrationAPI) getContext(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(w, r, "task_uuid")
+func (a *orchestrationAPI) getContext(w *responseWriter, r *http.Request) (any, error) {
+	t, err := a.surface.taskIn(w, r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
-	return a.ofTask(w, r, t, a.svc.clock.now(), contextView{t.id, t.by.context}), nil
+	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), contextView{t.id, t.by.context}), nil
 }
 
-func (a *orchestrationAPI) getTransitions(w http.ResponseWriter, r *http.Request) (any, error) {
-	v, err := heldByID(w, r, "task_uuid", a.svc.history.transitions)
+func (a *orchestrationAPI) getTransitions(w *responseWriter, r *http.Request) (any, error) {
+	v, err := heldByID(w, r, "task_uuid", a.surface.svc.history.transitions)
 	if err != nil {
 		return nil, err
 	}
-	return a.ofTask(w, r, v.task, a.svc.clock.now(), v), nil
+	return a.surface.ofTask(w, r, v.task, a.surface.svc.clock.now(), v), nil
 }
 
-func (a *orchestrationAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, error) {
-	return a.explanation(w, r, "task_uuid")
+func (a *orchestrationAPI) explainTask(w *responseWriter, r *http.Request) (any, error) {
+	return a.surface.explanation(w, r, "task_uuid")
 }
 
-func (a *orchestrationAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(w, r, "task_uuid")
+func (a *orchestrationAPI) listSteps(w *responseWriter, r *http.Request) (any, error) {
+	t, err := a.surface.taskIn(w, r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
-	now := a.svc.clock.now()
-	return a.ofTask(w, r, t, now, jsonList{len(t.steps), func(o *jsonWriter, i int) {
-		t.stepView(i, now, a.svc.workerID).writeJSON(o)
+	now := a.surface.svc.clock.now()
+	return a.surface.ofTask(w, r, t, now, jsonList{len(t.steps), func(o *jsonWriter, i int) {
+		newStepView(t, i, now, a.surface.svc.workerID).writeJSON(o)
 	}}), nil
 }
 
-func (a *orchestrationAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, i, err := a.stepIn(w, r, "task_uuid", "step_uuid")
+func (a *orchestrationAPI) getStep(w *responseWriter, r *http.Request) (any, error) {
+	t, i, err := a.surface.stepIn(w, r, "task_uuid", "step_uuid")
 	return a.stepAnswer(w, r, t, i, err)
 }
 
 // stepAnswer answers with a step, unless err is not nil. Who may act on steps need not be
 // allowed to read their results.
-func (a *orchestrationAPI) stepAnswer(w http.ResponseWriter, r *http.Request, t *task, i int, err error) (any, error) {
+func (a *orchestrationAPI) stepAnswer(w *responseWriter, r *http.Request, t *task, i int, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := a.svc.clock.now()
-	v := t.stepView(i, now, a.svc.workerID)
+	now := a.surface.svc.clock.now()
+	v := newStepView(t, i, now, a.surface.svc.workerID)
 	if !mayReadResults(r.Context()) {
 		v.redactResults()
 	}
-	return a.ofTask(w, r, t, now, v), nil
+	return a.surface.ofTask(w, r, t, now, v), nil
 }
 
-func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, i, err := a.stepIn(w, r, "task_uuid", "step_uuid") // for the tag, which may be older than the audit
+func (a *orchestrationAPI) getAudit(w *responseWriter, r *http.Request) (any, error) {
+	t, i, err := a.surface.stepIn(w, r, "task_uuid", "step_uuid") // for the tag, which may be older than the audit
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.svc.history.audit(t.id, t.stepID(i), w.(*recorder))
-	if err = a.shown(r, t.id, err); err != nil {
+	v, err := a.surface.svc.history.audit(t.id, t.stepID(i), w)
+	if err = a.surface.shown(r, t.id, err); err != nil {
 		return nil, err
 	}
-	return a.ofTask(w, r, t, a.svc.clock.now(), v), nil
+	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), v), nil
 }
 
-func (a *orchestrationAPI) actOnStep(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) actOnStep(w *responseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r, "task_uuid", "step_uuid")
 	if err != nil {
 		return nil, err
@@ -172,25 +171,25 @@ func (a *orchestrationAPI) actOnStep(w http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	if q.who, err = a.actorOf(r); err != nil {
+	if q.who, err = a.surface.actorOf(r); err != nil {
 		return nil, err
 	}
-	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
+	t, i, err := a.surface.svc.operator.act(r.Context(), taskID, stepID, q)
 	return a.stepAnswer(w, r, t, i, err)
 }
 
-func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listTemplates(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	namespace := q.text("namespace")
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	all := a.svc.templates.registry()
-	return withTag(w, r, weakTag(all.hash()), all.listView(namespace)), a.holdTemplates(w)
+	all := a.surface.svc.templates.registry()
+	return withTag(w, r, weakTag(all.hash()), all.listView(namespace)), a.surface.holdTemplates(w)
 }
 
-func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
-	tpl, err := a.templateIn(w, r, r.PathValue("version"))
+func (a *orchestrationAPI) getTemplate(w *responseWriter, r *http.Request) (any, error) {
+	tpl, err := a.surface.templateIn(w, r, r.PathValue("version"))
 	if err != nil {
 		return nil, err
 	}
@@ -198,12 +197,12 @@ func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) (
 }
 
 // links answers at the root with the main paths.
-func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) links(w *responseWriter, r *http.Request) (any, error) {
 	links := map[string]string{
 		"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
 		"metrics": "/metrics", "openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
 	}
-	if a.svc.cfg.Console.Enabled {
+	if a.surface.svc.cfg.Console.Enabled {
 		links["console"] = consolePath
 	}
 	return linksReply(w, r, links), nil
@@ -217,54 +216,54 @@ const (
 	maxMinExecutions = 1_000_000_000
 )
 
-func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) performance(_ *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	hours := q.number("hours", 24, 1, keptHours)
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	now := a.svc.clock.now()
-	figures, states := a.svc.store.figures()
+	now := a.surface.svc.clock.now()
+	figures, states := a.surface.svc.store.figures()
 	return figures.performance(&states, now, hours), nil
 }
 
-func (a *orchestrationAPI) history(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) history(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	hours := q.number("hours", 24, 1, keptHours)
 	filter := figureFilter{q.text("namespace"), q.text("name"), q.text("version")}
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	figures, _ := a.svc.store.figures()
-	if err := w.(*recorder).holdEach(hours+len(figures.templates), 512); err != nil {
+	figures, _ := a.surface.svc.store.figures()
+	if err := w.holdEach(hours+len(figures.templates), 512); err != nil {
 		return nil, err
 	}
-	return figures.history(filter, a.svc.clock.now(), hours), nil
+	return figures.history(filter, a.surface.svc.clock.now(), hours), nil
 }
 
-func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) bottlenecks(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 10, 1, maxBottlenecks)
 	minimum := q.number("min_executions", 5, 0, maxMinExecutions)
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	if err := w.(*recorder).holdEach(2*limit, 256); err != nil {
+	if err := w.holdEach(2*limit, 256); err != nil {
 		return nil, err
 	}
-	figures, states := a.svc.store.figures()
+	figures, states := a.surface.svc.store.figures()
 	return figures.bottlenecks(&states, limit, minimum), nil
 }
 
-func (a *orchestrationAPI) getSummary(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(w, r, "task_uuid")
+func (a *orchestrationAPI) getSummary(w *responseWriter, r *http.Request) (any, error) {
+	t, err := a.surface.taskIn(w, r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
-	now := a.svc.clock.now()
-	v := t.summary(now)
+	now := a.surface.svc.clock.now()
+	v := newSummaryView(t, now)
 	v.Links = summaryLinksOf(r, t.id)
-	return a.ofTask(w, r, t, now, v), nil
+	return a.surface.ofTask(w, r, t, now, v), nil
 }
 
 // summaryLinksOf returns links under the prefix that the caller used.

@@ -5,9 +5,6 @@ package main
 
 import "net/http"
 
-// GET /config of both roles: the effective configuration without secrets, in the
-// form that existing clients know.
-
 // configMetadataView is the time, environment and version of an answer.
 type configMetadataView struct {
 	Timestamp   zonedTime `json:"timestamp"`
@@ -82,13 +79,13 @@ func (s *service) messagingView() messagingConfigView {
 	return v
 }
 
-func (a *orchestrationAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *orchestrationAPI) config(_ *responseWriter, _ *http.Request) (any, error) {
 	return orchestrationConfigView{
-		Metadata:       a.svc.configMetadata(),
-		Auth:           authView(&a.svc.cfg.Orchestration.Web),
+		Metadata:       a.surface.svc.configMetadata(),
+		Auth:           authView(&a.surface.svc.cfg.Orchestration.Web),
 		DatabasePools:  poolConfigView{1, 1},
 		DeploymentMode: "standalone",
-		Messaging:      a.svc.messagingView(),
-		Config:         a.svc.cfg.redacted(),
+		Messaging:      a.surface.svc.messagingView(),
+		Config:         a.surface.svc.cfg.redacted(),
 	}, nil
 }

@@ -8,12 +8,10 @@ import (
 	"strings"
 )
 
-// The dead letter queue, staleness and summaries.
-
 // maxDLQLimit is the largest number of entries or tasks in one answer.
 const maxDLQLimit = 1000
 
-func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := dlqFilter{
 		queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]),
@@ -23,52 +21,52 @@ func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any,
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	if err := w.(*recorder).holdEach(limit, 256); err != nil {
+	if err := w.holdEach(limit, 256); err != nil {
 		return nil, err
 	}
-	v := a.svc.dlq.entries(f, offset, limit, mayReadResults(r.Context()))
-	return v, a.svc.store.waitAll(r.Context())
+	v := a.surface.svc.dlq.entries(f, offset, limit, mayReadResults(r.Context()))
+	return v, a.surface.svc.store.waitAll(r.Context())
 }
 
-func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) getTaskDLQ(w *responseWriter, r *http.Request) (any, error) {
 	v, err := heldByID(w, r, "task_uuid", func(id uuid, by holder) (*dlqTaskView, error) {
-		return a.svc.dlq.ofTask(id, mayReadResults(r.Context()), by)
+		return a.surface.svc.dlq.ofTask(id, mayReadResults(r.Context()), by)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return a.ofTask(w, r, v.task, a.svc.clock.now(), v), nil
+	return a.surface.ofTask(w, r, v.task, a.surface.svc.clock.now(), v), nil
 }
 
-func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) dlqQueue(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
 	limit := q.number("limit", 100, 1, maxDLQLimit)
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+	if err := w.holdEach(limit, 512); err != nil {
 		return nil, err
 	}
-	v, err := a.svc.dlq.queue(reason, limit)
-	return v, cmp.Or(err, a.svc.store.waitAll(r.Context()))
+	v, err := a.surface.svc.dlq.queue(reason, limit)
+	return v, cmp.Or(err, a.surface.svc.store.waitAll(r.Context()))
 }
 
-func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) staleness(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 100, 1, maxDLQLimit)
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+	if err := w.holdEach(limit, 512); err != nil {
 		return nil, err
 	}
-	v := a.svc.staleness.report(limit)
-	return v, a.svc.store.waitAll(r.Context())
+	v := a.surface.svc.staleness.report(limit)
+	return v, a.surface.svc.store.waitAll(r.Context())
 }
 
-func (a *orchestrationAPI) dlqStats(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return a.svc.dlq.stats(), nil
+func (a *orchestrationAPI) dlqStats(_ *responseWriter, _ *http.Request) (any, error) {
+	return a.surface.svc.dlq.stats(), nil
 }
 
 // dlqUpdateView is the answer to an update of an entry.
@@ -78,7 +76,7 @@ type dlqUpdateView struct {
 	DLQEntryUUID uuid   `json:"dlq_entry_uuid"`
 }
 
-func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) updateDLQ(_ *responseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "dlq_entry_uuid")
 	if err != nil {
 		return nil, err
@@ -87,11 +85,11 @@ func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	seen, err := a.seenVersions(r)
+	seen, err := a.surface.seenVersions(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.svc.dlq.update(r.Context(), id, q, seen); err != nil {
+	if err := a.surface.svc.dlq.update(r.Context(), id, q, seen); err != nil {
 		return nil, err
 	}
 	return dlqUpdateView{true, "DLQ entry updated", id}, nil

@@ -15,14 +15,12 @@ import (
 	"time"
 )
 
-// The event stream.
-
 // eventHeartbeat is how long an idle stream is silent, in real time.
 const eventHeartbeat = 15 * time.Second
 
 // eventStream is one open stream.
 type eventStream struct {
-	w       *recorder
+	w       *responseWriter
 	control *http.ResponseController
 	from    *follower
 	sent    uint64               // the newest id sent to the reader
@@ -31,7 +29,7 @@ type eventStream struct {
 	beat    bool                 // a heartbeat is due
 }
 
-func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	after, given := q.lastEventID(r.Header.Get("Last-Event-ID"))
 	filter := q.eventFilter()
@@ -40,27 +38,27 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 		return nil, err
 	}
 	if filter.kind == domainKind && !mayReadResults(r.Context()) {
-		return nil, a.auth.deny(permStepsRead) // they have results
+		return nil, a.surface.auth.deny(permStepsRead) // they have results
 	}
-	if a.svc.draining.Load() {
+	if a.surface.svc.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down")
 	}
 	var f *follower
 	if given {
-		f, err = a.svc.store.follow(filter, after)
+		f, err = a.surface.svc.store.eventLog().follow(filter, after)
 	} else {
-		f, after, err = a.svc.store.followNow(filter)
+		f, after, err = a.surface.svc.store.eventLog().followNow(filter)
 	}
 	if err != nil {
-		return nil, a.shown(r, filter.task, err)
+		return nil, a.surface.shown(r, filter.task, err)
 	}
-	streams := &a.svc.quotas.streams
+	streams := &a.surface.svc.quotas.streams
 	if !streams.take(1) {
 		return nil, streams.refuse("%d event streams are open already, as many as events.max_streams allows", streams.most)
 	}
 	defer streams.give(1)
-	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f,
-		valid: func() time.Duration { return a.validFor(r) }}
+	s := &eventStream{w: w, control: http.NewResponseController(w), from: f,
+		valid: func() time.Duration { return a.surface.validFor(r) }}
 	s.open(after)
 	if r.Method == http.MethodHead {
 		return written{}, nil
@@ -245,7 +243,7 @@ func (s *eventStream) write(text []byte) bool {
 
 // Deliveries of domain events to subscribers.
 
-func (a *orchestrationAPI) listDeliveries(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listDeliveries(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := deliveryFilter{q.text("subscriber"), q.text("status")}
 	statuses := []string{deliveryPending, deliveryDelivered, deliveryDead}
@@ -256,29 +254,29 @@ func (a *orchestrationAPI) listDeliveries(w http.ResponseWriter, r *http.Request
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+	if err := w.holdEach(limit, 512); err != nil {
 		return nil, err
 	}
 	v := deliveryListView{Deliveries: []eventDeliveryView{}}
-	if a.svc.publisher != nil {
-		v = a.svc.publisher.list(f, offset, limit)
+	if a.surface.svc.publisher != nil {
+		v = a.surface.svc.publisher.list(f, offset, limit)
 	}
-	return v, a.svc.store.waitAll(r.Context())
+	return v, a.surface.svc.store.waitAll(r.Context())
 }
 
-func (a *orchestrationAPI) resendDelivery(w http.ResponseWriter, r *http.Request) (any, error) {
-	id, p := r.PathValue("id"), a.svc.publisher
+func (a *orchestrationAPI) resendDelivery(w *responseWriter, r *http.Request) (any, error) {
+	id, p := r.PathValue("id"), a.surface.svc.publisher
 	if p == nil {
 		return nil, failf(unavailable, "the service is read-only")
 	}
-	release, err := a.holdOpen(w, r, p.timeoutOf(id))
+	release, err := a.surface.holdOpen(w, r, p.timeoutOf(id))
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	v, err := p.resend(r.Context(), id)
 	if err != nil {
-		return nil, a.svc.store.refuse(r.Context(), err)
+		return nil, a.surface.svc.store.refuse(r.Context(), err)
 	}
-	return v, a.svc.store.waitAll(r.Context())
+	return v, a.surface.svc.store.waitAll(r.Context())
 }

@@ -190,7 +190,7 @@ func TestEventStreamsEndAtShutdown(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	r := s.openStream("")
 	readBlock(t, r)
-	n := must(s.svc.store.await(mustCreate(t, s.svc, "manual").id, setOf(taskComplete)))(t)
+	n := must(s.svc.store.waiters.await(mustCreate(t, s.svc, "manual").id, setOf(taskComplete)))(t)
 	readUntil(t, r, `"to_state":"steps_in_process"`)
 	s.svc.finish(t.Context())
 	wantEnded(t, r)
@@ -284,7 +284,7 @@ func TestEventStreamStalled(t *testing.T) {
 // TestEventStreamFallsBehind checks that a stream ends when the log has dropped its position.
 func TestEventStreamFallsBehind(t *testing.T) {
 	s := newTestService(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Events.Keep = 10 }})
-	f := must(s.store.follow(eventFilter{}, 0))(t)
+	f := must(s.store.events.follow(eventFilter{}, 0))(t)
 	mustCreate(t, s, "echo")
 	mustCreate(t, s, "echo")
 	if c := f.take(nil); !c.behind {

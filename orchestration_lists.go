@@ -1,8 +1,6 @@
 package main
 
-// Lists of tasks, of the orchestration role and of the mount point. Then the event stream
-// of the role: a response that ends only when its reader leaves or falls behind, or the
-// service ends.
+// Lists of tasks, of the orchestration role and of the mount point.
 
 import (
 	"cmp"
@@ -28,7 +26,7 @@ type taskListing struct {
 // the list for the caller; a word of the filter by state means the states that states
 // returns.
 func (s *surface) page(
-	w http.ResponseWriter, r *http.Request, q *query, path string,
+	w *responseWriter, r *http.Request, q *query, path string,
 	states func(word string) (stateSet, bool), words string,
 ) (p taskPage, err error) {
 	l := q.listing()
@@ -36,7 +34,7 @@ func (s *surface) page(
 	if err := q.done(); err != nil {
 		return p, err
 	}
-	if err := w.(*recorder).holdEach(l.perPage, 512); err != nil {
+	if err := w.holdEach(l.perPage, 512); err != nil {
 		return p, err
 	}
 	p = taskPage{store: s.svc.store, page: l.page, perPage: l.perPage, cursored: l.cursored, count: l.counted}

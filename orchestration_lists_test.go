@@ -16,7 +16,7 @@ import (
 func TestCursorsBesideChanges(t *testing.T) {
 	slow(t)
 	s := newTestServer(t, serviceTest{templates: apiTemplates, config: retaining(10)})
-	s.svc.store.locked(func() { s.svc.store.packing.floor = 0 })
+	s.svc.store.locked(func() { s.svc.store.tasks.packing.floor = 0 })
 	change := func() {
 		s.create(`{"namespace":"u","name":"solo"}`)
 		s.do("DELETE", "/v1/tasks/"+s.create(`{"namespace":"t","name":"manual"}`), "").want(200)
@@ -47,8 +47,8 @@ func TestCursorsBesideChanges(t *testing.T) {
 	}
 	cancel()
 	changing.Wait()
-	if s.svc.store.retain.dropped == 0 || len(s.svc.store.slots) > 200 {
-		t.Errorf("got %d tasks dropped, %d positions; want more, and few", s.svc.store.retain.dropped, len(s.svc.store.slots))
+	if s.svc.store.retain.dropped == 0 || len(s.svc.store.tasks.slots) > 200 {
+		t.Errorf("got %d tasks dropped, %d positions; want more, and few", s.svc.store.retain.dropped, len(s.svc.store.tasks.slots))
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 
 // claimSteps takes the outcomes of steps claimed before, if the request has some, and hands out
 // steps.
-func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) claimSteps(w *responseWriter, r *http.Request) (any, error) {
 	p, err := readActor(r)
 	if err != nil {
 		return nil, err
@@ -41,21 +41,21 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.validFor(r))
+	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.surface.validFor(r))
 	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
 	if q.wait > 0 {
-		release, err := a.holdOpen(w, r, q.wait)
+		release, err := a.surface.holdOpen(w, r, q.wait)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
 	}
 	if completed == nil && failed == nil {
-		given, err := a.svc.outside.claim(r.Context(), q)
+		given, err := a.surface.svc.outside.claim(r.Context(), q)
 		return claimsView(given), err
 	}
 	v := exchangeView{}
-	if v.steps, err = a.svc.outside.exchange(r.Context(), slices.Concat(completed, failed), q); err != nil {
+	if v.steps, err = a.surface.svc.outside.exchange(r.Context(), slices.Concat(completed, failed), q); err != nil {
 		return nil, err
 	}
 	v.completed, v.failed = a.answeredView(w, r, completed), a.answeredView(w, r, failed)
@@ -166,7 +166,7 @@ func (v claimsView) writeJSON(o *jsonWriter) {
 // answerClaim reads an answer to a claimed step and passes it to the service. read
 // reads the members that belong to the verb.
 func (a *orchestrationAPI) answerClaim(
-	w http.ResponseWriter, r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer),
+	w *responseWriter, r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer),
 ) (v stepView, err error) {
 	q := &stepAnswer{leaseAnswer: leaseAnswer{verb: verb, subject: subjectOf(r.Context())}}
 	if q.step, err = pathID(r, "step_uuid"); err != nil {
@@ -176,15 +176,15 @@ func (a *orchestrationAPI) answerClaim(
 	if err != nil {
 		return v, err
 	}
-	if q.seen, err = a.seenVersions(r); err != nil {
+	if q.seen, err = a.surface.seenVersions(r); err != nil {
 		return v, err
 	}
 	if err = a.readAnswer(p, q, read); err != nil {
 		return v, err
 	}
-	if v, err = a.svc.outside.answer(r.Context(), q); err == nil {
+	if v, err = a.surface.svc.outside.answer(r.Context(), q); err == nil {
 		w.Header()["Cache-Control"] = privately
-		w.Header()["Etag"] = []string{a.versionTag(q.version, hiddenFrom(r.Context()))}
+		w.Header()["Etag"] = []string{a.surface.versionTag(q.version, hiddenFrom(r.Context()))}
 	}
 	return v, err
 }
@@ -196,21 +196,21 @@ func (a *orchestrationAPI) readAnswer(p *actorReader, q *stepAnswer, read func(*
 	if err := p.failure("cannot " + string(q.verb) + " the step"); err != nil {
 		return err
 	}
-	return a.svc.cfg.Worker.checkSize(&q.outcome)
+	return a.surface.svc.cfg.Worker.checkSize(&q.outcome)
 }
 
 // Many answers at once: each is an outcome with its step, and is answered by itself as alone.
 
 // completeAll and failAll take the outcomes of many claimed steps.
-func (a *orchestrationAPI) completeAll(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) completeAll(w *responseWriter, r *http.Request) (any, error) {
 	return a.answerAll(w, r, completeVerb)
 }
 
-func (a *orchestrationAPI) failAll(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) failAll(w *responseWriter, r *http.Request) (any, error) {
 	return a.answerAll(w, r, failVerb)
 }
 
-func (a *orchestrationAPI) answerAll(w http.ResponseWriter, r *http.Request, verb leaseVerb) (any, error) {
+func (a *orchestrationAPI) answerAll(w *responseWriter, r *http.Request, verb leaseVerb) (any, error) {
 	p, err := readActor(r)
 	if err != nil {
 		return nil, err
@@ -222,8 +222,8 @@ func (a *orchestrationAPI) answerAll(w http.ResponseWriter, r *http.Request, ver
 	if err = cmp.Or(err, p.failure("no step is changed")); err != nil {
 		return nil, err
 	}
-	seq, err := a.svc.outside.take(r.Context(), answers)
-	if err = cmp.Or(err, a.svc.store.wait(r.Context(), seq)); err != nil {
+	seq, err := a.surface.svc.outside.take(r.Context(), answers)
+	if err = cmp.Or(err, a.surface.svc.store.wait(r.Context(), seq)); err != nil {
 		return nil, err
 	}
 	return reply{http.StatusMultiStatus, a.answeredView(w, r, answers)}, nil
@@ -232,7 +232,7 @@ func (a *orchestrationAPI) answerAll(w http.ResponseWriter, r *http.Request, ver
 // answersIn reads an array of answers, nil if it is absent. An answer that is wrong is refused by
 // itself.
 func (a *orchestrationAPI) answersIn(r *http.Request, p *actorReader, key string, verb leaseVerb) ([]*stepAnswer, error) {
-	seen, err := a.seenVersions(r)
+	seen, err := a.surface.seenVersions(r)
 	if err != nil || p.members[key] == nil {
 		return nil, err
 	}
@@ -270,18 +270,18 @@ type answeredStep struct {
 // answeredView lists what became of answers, in their order.
 type answeredView []answeredStep
 
-func (a *orchestrationAPI) answeredView(w http.ResponseWriter, r *http.Request, answers []*stepAnswer) answeredView {
+func (a *orchestrationAPI) answeredView(w *responseWriter, r *http.Request, answers []*stepAnswer) answeredView {
 	if answers == nil {
 		return nil
 	}
 	v, hidden := make(answeredView, len(answers)), hiddenFrom(r.Context())
 	for i, q := range answers {
 		if q.err == nil {
-			v[i] = answeredStep{q.step, http.StatusOK, q.view.CurrentState, a.versionTag(q.version, hidden), nil}
+			v[i] = answeredStep{q.step, http.StatusOK, q.view.CurrentState, a.surface.versionTag(q.version, hidden), nil}
 			continue
 		}
-		f := a.failureOf(w, r, q.err)
-		v[i] = answeredStep{step: q.step, status: a.status(f.kind), refused: newErrorView(f, w.(*recorder).requestID)}
+		f := a.surface.failureOf(w, r, q.err)
+		v[i] = answeredStep{step: q.step, status: a.surface.status(f.kind), refused: newErrorView(f, w.requestID)}
 	}
 	return v
 }
@@ -333,7 +333,7 @@ type leaseView struct {
 	LeaseExpiresAt zonedTime `json:"lease_expires_at"`
 }
 
-func (a *orchestrationAPI) extendLease(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) extendLease(w *responseWriter, r *http.Request) (any, error) {
 	var given *leaseAnswer
 	v, err := a.answerClaim(w, r, extendVerb, func(p *actorReader, q *leaseAnswer) {
 		q.lease = p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds)
@@ -365,16 +365,16 @@ var outcomeReaders = map[leaseVerb]func(*actorReader, *leaseAnswer){
 	},
 }
 
-func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) completeClaimed(w *responseWriter, r *http.Request) (any, error) {
 	return a.answerClaim(w, r, completeVerb, outcomeReaders[completeVerb])
 }
 
-func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) failClaimed(w *responseWriter, r *http.Request) (any, error) {
 	return a.answerClaim(w, r, failVerb, outcomeReaders[failVerb])
 }
 
 // yieldClaimed gives a claimed step back with a checkpoint, from which it goes on.
-func (a *orchestrationAPI) yieldClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) yieldClaimed(w *responseWriter, r *http.Request) (any, error) {
 	return a.answerClaim(w, r, yieldVerb, func(p *actorReader, q *leaseAnswer) {
 		var given templateObject
 		for key, value := range p.members {
@@ -390,7 +390,7 @@ func (a *orchestrationAPI) yieldClaimed(w http.ResponseWriter, r *http.Request) 
 }
 
 // listOutsideSteps lists the steps that outside actors can claim or have claimed.
-func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 50, 1, 500)
 	offset := q.number("offset", 0, 0, 10000)
@@ -405,9 +405,9 @@ func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Reque
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}
-	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+	if err := w.holdEach(limit, 512); err != nil {
 		return nil, err
 	}
-	v := a.svc.outside.steps(*state == stepInProgress, matches, offset, limit)
-	return v, a.svc.store.waitAll(r.Context())
+	v := a.surface.svc.outside.steps(*state == stepInProgress, matches, offset, limit)
+	return v, a.surface.svc.store.waitAll(r.Context())
 }

@@ -60,15 +60,15 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/analytics/performance", needs(permSystemAnalyticsRead), a.performance},
 		{"GET /v1/analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
 		{"GET /v1/analytics/history", needs(permSystemAnalyticsRead), a.history},
-		{"GET /v1/backup", everything, a.sendState},
+		{"GET /v1/backup", everything, a.surface.sendState},
 		{configRoute, needs(permSystemConfigRead), a.config},
 		{"GET /health", public, a.health},
 		{"GET /health/live", public, a.healthLive},
 		{"GET /health/ready", public, a.healthReady},
 		{"GET /health/detailed", public, a.healthDetailed},
-		{"GET /metrics", public, a.metrics},
+		{"GET /metrics", public, a.surface.metrics},
 		{"GET /{$}", public, a.links},
-	}, append(a.consoleRoutes(), a.docsRoutes(a.document)...)...)
+	}, append(a.consoleRoutes(), a.surface.docsRoutes(a.surface.document)...)...)
 }
 
 // routes returns the rows of the worker role.
@@ -111,7 +111,7 @@ func (a *mountAPI) routes() []route {
 		{mountStatusRoute, public, a.healthStatus},
 		{mountMetricsRoute, public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutes(a.document)...)
+	}, a.surface.docsRoutes(a.document)...)
 }
 
 // gates are the handlers of the two listeners.

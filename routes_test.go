@@ -246,7 +246,7 @@ func TestEveryRouteAsks(t *testing.T) {
 	for _, table := range allRoutes() {
 		for _, strict := range []bool{true, false} {
 			s := newAuthSurface(t, table.surface, func(c *authConfig) { c.StrictValidation = strict })
-			probe := route{"POST /probe", needs(permWorkerConfigRead), func(_ http.ResponseWriter, r *http.Request) (any, error) {
+			probe := route{"POST /probe", needs(permWorkerConfigRead), func(_ *responseWriter, r *http.Request) (any, error) {
 				return subjectOf(r.Context()), nil
 			}}
 			s.add(probe) // so that each surface has a protected route
@@ -398,7 +398,7 @@ func TestUnverifiableCredentials(t *testing.T) {
 	who.Close()
 	for _, role := range authRoles {
 		s := newAuthSurface(t, role, func(c *authConfig) { c.AuthenticatorURL = who.URL })
-		s.handle([]route{{"GET /probe", needs(permTasksRead), func(_ http.ResponseWriter, _ *http.Request) (any, error) {
+		s.handle([]route{{"GET /probe", needs(permTasksRead), func(_ *responseWriter, _ *http.Request) (any, error) {
 			return nil, nil
 		}}})
 		a := s.ask("GET /probe", "X-API-Key: the-key-that-may-do-everything").want(503)

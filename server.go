@@ -23,14 +23,9 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"html"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -53,7 +48,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // handlerFunc answers a request with a value, which is encoded as JSON with
 // status 200 unless its type says otherwise (see writeReply), or with an error.
 // Headers are set on w.
-type handlerFunc func(w http.ResponseWriter, r *http.Request) (any, error)
+type handlerFunc func(w *responseWriter, r *http.Request) (any, error)
 
 // route is one row of a route table. A caller needs one of the permissions; without
 // any the route is public.
@@ -128,7 +123,6 @@ type surface struct {
 	status  func(k failureKind) int
 	maxBody int64
 	openapi func() (*apiDocument, error) // its OpenAPI document
-	docs    *docsSite
 
 	taskPath func(r *http.Request, id uuid) string // the path of a task for this caller
 
@@ -155,8 +149,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 	x, _ := svc.extension.(surfaceExtension)
 	return &surface{
 		extension: x, guard: newHostGuard(svc.cfg, name, auth), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
-		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
-		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.cfg.Web.MaxAnswerBytes) }),
+		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.quotas.bodies.most / 2) }),
 		svc:  svc, name: name, origins: newPageOrigins(svc.cfg), log: svc.log.With("role", name), stats: newHTTPStats(name, auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
@@ -179,7 +172,7 @@ func (s *surface) handleRow(row servedRoute) {
 // in the surface's form.
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := realNow() // even if the service's clock is frozen
-	rec := s.newRecorder(w, r)
+	rec := s.newResponseWriter(w, r)
 	if s.extension != nil {
 		rec.watch = s.extension.watch(s, r)
 	}
@@ -187,14 +180,15 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.svc.load.open.Add(1)
 	defer s.svc.load.open.Add(-1)
 	defer s.finish(rec, r, began)
-	s.parts.mux.ServeHTTP(rec, r)
-	if !rec.matched {
+	if s.parts.mux.ServeHTTP(rec, r); rec.status != 0 { // the mux has its own answer
 		s.writeUnmatched(rec, r)
+	} else {
+		s.answer(rec, r, s.rows[s.parts.numbers[r.Pattern]])
 	}
 }
 
 // answer answers a request that matches a row.
-func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
+func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	w.matched = true
 	if !row.controls {
 		s.origins.share(w.Header(), r)
@@ -239,7 +233,7 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 }
 
 // finish ends a request: it turns a panic into a 500, and logs and counts the request.
-func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
+func (s *surface) finish(rec *responseWriter, r *http.Request, began instant) {
 	defer rec.share.release()
 	p := recover()
 	if p == http.ErrAbortHandler {
@@ -263,7 +257,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 }
 
 // logRequest logs a request. Its query is left out, because it may have secrets.
-func (s *surface) logRequest(rec *recorder, r *http.Request, began instant) {
+func (s *surface) logRequest(rec *responseWriter, r *http.Request, began instant) {
 	attrs := []slog.Attr{
 		slog.String("method", fmt.Sprintf("%.20s", r.Method)),
 		slog.String("path", fmt.Sprintf("%.500s", redact([]byte(r.URL.Path)))),
@@ -277,7 +271,7 @@ func (s *surface) logRequest(rec *recorder, r *http.Request, began instant) {
 }
 
 // writeUnmatched replaces the mux's answer to an unknown path or method.
-func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
+func (s *surface) writeUnmatched(rec *responseWriter, r *http.Request) {
 	rec.matched, rec.unmatched = true, true
 	h := rec.Header()
 	h.Del("Location")
@@ -295,64 +289,6 @@ func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 	}
 	s.writeError(rec, r, f)
 }
-
-// recorder records the status of the response, and drops the mux's own answers.
-type recorder struct {
-	http.ResponseWriter
-	surface   *surface
-	requestID string
-	caller    *securityContext // nil if the caller is not known
-	watch     requestWatch     // nil without one
-	head      bool             // the client wants no body
-	change    bool             // the request is neither GET nor HEAD
-	asked     http.Header      // of the request
-	body      *gzipBody        // nil unless the body is compressed
-	share     answerShare
-	status    int
-	matched   bool // a row matched, or writeUnmatched answers
-	unmatched bool // writeUnmatched answered
-	gone      bool // the client went away, or was too slow
-}
-
-func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
-	return &recorder{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
-		head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, share: answerShare{room: s.room, w: w}}
-}
-
-func (w *recorder) WriteHeader(status int) {
-	w.status = status
-	if w.matched {
-		w.beginGzip()
-		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	if !w.matched {
-		return len(b), nil
-	}
-	if w.status == 0 {
-		w.WriteHeader(http.StatusOK)
-	}
-	if w.body != nil {
-		return w.body.take(b)
-	}
-	return w.send(b)
-}
-
-// send writes to the client.
-func (w *recorder) send(b []byte) (int, error) {
-	write := w.ResponseWriter.Write
-	if len(b) > copiedBody {
-		write = w.share.write
-	}
-	n, err := write(b)
-	w.gone = w.gone || err != nil
-	return n, err
-}
-
-// Unwrap is for http.ResponseController.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // requestID returns the id that the caller gave to a request, or a new one.
 func requestID(r *http.Request, ids *idSource) string {
@@ -397,13 +333,16 @@ func cached[V any](c *surfaceCache, key string, create func() V) V {
 
 // surfaceParts maps a path to the number of a row of the surface.
 type surfaceParts struct {
-	mux *http.ServeMux
+	mux     *http.ServeMux
+	numbers map[string]rowNumber // by pattern; not changed once a surface serves
 
 	mu     sync.Mutex
 	routed int // the rows in mux; guarded by mu
 }
 
-func newSurfaceParts() *surfaceParts { return &surfaceParts{mux: http.NewServeMux()} }
+func newSurfaceParts() *surfaceParts {
+	return &surfaceParts{mux: http.NewServeMux(), numbers: map[string]rowNumber{}}
+}
 
 // register registers the n-th row, unless another surface has done so.
 func (p *surfaceParts) register(n int, row route) {
@@ -414,23 +353,21 @@ func (p *surfaceParts) register(n int, row route) {
 	}
 	p.routed++
 	for _, pattern := range row.patterns() {
+		p.numbers[pattern] = rowNumber(n)
 		p.mux.Handle(pattern, rowNumber(n))
 	}
 }
 
-// rowNumber answers by the row with that number, of the surface that got the request.
+// rowNumber stands in the mux for a row, which the surface that got the request answers by.
 type rowNumber int
 
-func (n rowNumber) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rec := w.(*recorder)
-	rec.surface.answer(rec, r, rec.surface.rows[n])
-}
+func (rowNumber) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
 // leaveBody closes the connection after the answer if the request has a body. To
 // keep the connection, net/http would first read much of the unwanted body, as
 // slowly as the client sends it. Under load, a new connection costs more than a
 // short body.
-func leaveBody(w http.ResponseWriter, r *http.Request, refusal error) {
+func leaveBody(w *responseWriter, r *http.Request, refusal error) {
 	short := r.ContentLength >= 0 && r.ContentLength < 256<<10 // as much as net/http reads
 	if r.ContentLength != 0 && !(short && kindOf(refusal) == overloaded) {
 		w.Header().Set("Connection", "close")
@@ -449,123 +386,4 @@ func (s *surface) overload(r *http.Request, row servedRoute) error {
 		return nil
 	}
 	return s.svc.load.refusal(isChange(r))
-}
-
-// docsFile answers with a file of the Swagger UI distribution.
-func (s *surface) docsFile(w http.ResponseWriter, r *http.Request) (any, error) {
-	name := r.PathValue("file")
-	if name == "" || name == "index.html" && s.docs.swagger != "" {
-		return s.docsPage(w, r)
-	}
-	f, info, err := s.docs.open(name)
-	if err != nil {
-		return nil, failf(notFound, "no such path: %s", r.URL.Path)
-	}
-	defer f.Close()
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'"+closedPolicy) // of a file opened on its own
-	tag := fmt.Sprintf(`"%x-%x"`, info.ModTime().UnixMicro(), info.Size())
-	if withTag(w, r, tag, written{}) == (notModified{}) {
-		return notModified{}, nil
-	}
-	http.ServeContent(w, r, info.Name(), info.ModTime(), f)
-	return written{}, nil
-}
-
-// open opens a regular file in the directory of the distribution.
-func (d *docsSite) open(name string) (*os.File, fs.FileInfo, error) {
-	if d.swagger == "" || isWebURL(d.swagger) {
-		return nil, nil, fs.ErrNotExist
-	}
-	root, err := os.OpenRoot(d.swagger)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer root.Close()
-	info, err := root.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fs.ErrInvalid // opening a pipe might block forever
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	f, err := root.Open(name)
-	return f, info, err
-}
-
-// swaggerHTML is a page that loads a Swagger UI distribution from FILES.
-const swaggerHTML = `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Stepwell API</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="FILES/swagger-ui.css">
-</head>
-<body>
-<div id="swagger-ui"></div>
-<script src="FILES/swagger-ui-bundle.js"></script>
-<script>` + swaggerStart + `</script>
-</body>
-</html>
-`
-
-// swaggerStart runs once the bundle is loaded. It derives the document's path from
-// the page's own, up to /api-docs, so that any prefix is kept.
-const swaggerStart = `window.onload = () => SwaggerUIBundle({
-  url: location.pathname.replace(/\/api-docs(\/.*)?$/, "") + "/api-docs/openapi.json",
-  dom_id: "#swagger-ui", deepLinking: true, validatorUrl: null
-});`
-
-// swaggerPage makes the page for a distribution and a request path.
-func swaggerPage(distribution, path string) webPage {
-	files, origin := swaggerFiles(path), ""
-	if isWebURL(distribution) {
-		files, origin = strings.TrimRight(distribution, "/"), " "+webOrigin(distribution)
-	}
-	page := strings.ReplaceAll(swaggerHTML, "FILES", html.EscapeString(files))
-	return newWebPage([]byte(page), "default-src 'none'; script-src 'self' "+contentHash([]byte(swaggerStart))+
-		origin+"; style-src 'self' 'unsafe-inline'"+origin+"; img-src 'self' data:"+origin+
-		"; font-src 'self' data:"+origin+"; connect-src 'self'")
-}
-
-// webOrigin returns scheme and host of a URL that checkSwaggerValue accepted.
-func webOrigin(s string) string {
-	scheme, rest, _ := strings.Cut(s, "://")
-	host, _, _ := strings.Cut(rest, "/")
-	return scheme + "://" + host
-}
-
-// swaggerFiles returns the directory /api-docs/ui relative to the page's path.
-func swaggerFiles(path string) string {
-	path = path[max(strings.LastIndex(path, "/api-docs"), 0):] // without the prefix of a mount point
-	switch {
-	case strings.HasPrefix(path, "/api-docs/ui/"):
-		return "."
-	case path == "/api-docs/ui":
-		return "./ui"
-	}
-	return "./api-docs/ui"
-}
-
-// checkSwaggerFiles checks that docs.swagger_ui, if it is a directory, has the
-// files that the page loads.
-func checkSwaggerFiles(c *docsConfig) error {
-	if c.SwaggerUI == "" || isWebURL(c.SwaggerUI) {
-		return nil
-	}
-	for _, name := range []string{"swagger-ui.css", "swagger-ui-bundle.js"} {
-		info, err := os.Stat(filepath.Join(c.SwaggerUI, name))
-		if err == nil && !info.Mode().IsRegular() {
-			err = errors.New("not a regular file")
-		}
-		if p, ok := errors.AsType[*fs.PathError](err); ok {
-			err = p.Err
-		}
-		if err != nil {
-			return fmt.Errorf("docs.swagger_ui: %s in %s: %w", name, c.SwaggerUI, err)
-		}
-	}
-	return nil
 }

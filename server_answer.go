@@ -1,7 +1,6 @@
 package main
 
-// Writing answers: a short one at once, a long one in pieces; the one place where an error
-// becomes a response; and the room that all answers on their way may take.
+// Writing answers: a short one at once, a long one in pieces, and the writer that handlers get.
 
 import (
 	"context"
@@ -37,7 +36,7 @@ type (
 )
 
 // writeReply writes what a handler returned.
-func writeReply(w http.ResponseWriter, v any) error {
+func writeReply(w *responseWriter, v any) error {
 	switch v := v.(type) {
 	case reply:
 		return writeJSON(w, v.status, v.body)
@@ -57,13 +56,13 @@ func writeReply(w http.ResponseWriter, v any) error {
 const jsonType = "application/json"
 
 // writeJSON writes v as JSON.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
+func writeJSON(w *responseWriter, status int, v any) error {
 	return writeJSONAs(w, status, jsonType, v)
 }
 
 // writeJSONAs is writeJSON with a media type. An error can still be answered: once a part was
 // written, the connection is cut instead, so that nobody takes the part for the whole.
-func writeJSONAs(w http.ResponseWriter, status int, contentType string, v any) error {
+func writeJSONAs(w *responseWriter, status int, contentType string, v any) error {
 	a := answers.Get().(*jsonAnswer)
 	defer a.free()
 	a.w, a.status, a.contentType = w, status, contentType
@@ -76,12 +75,12 @@ func writeJSONAs(w http.ResponseWriter, status int, contentType string, v any) e
 	case a.begun && (a.err == nil || a.err == errNoBody):
 		return nil
 	case a.begun:
-		w.(*recorder).cutOff(a.err)
+		w.cutOff(a.err)
 	case a.err != nil:
 		return fmt.Errorf("encoding the answer: %w", a.err)
 	}
-	if r, ok := w.(*recorder); ok && len(a.b) > copiedBody {
-		if err := r.holdShort(cap(a.b)); err != nil {
+	if len(a.b) > copiedBody {
+		if err := w.holdShort(cap(a.b)); err != nil {
 			return err
 		}
 	}
@@ -97,7 +96,7 @@ const copiedBody = 3 << 10
 // length; a longer one goes out in pieces.
 type jsonAnswer struct {
 	jsonWriter
-	w           http.ResponseWriter
+	w           *responseWriter
 	status      int
 	contentType string
 	begun       bool // a piece has been written
@@ -118,7 +117,7 @@ func (a *jsonAnswer) free() {
 }
 
 // hold implements jsonSink.
-func (a *jsonAnswer) hold(n int) error { return a.w.(*recorder).hold(n) }
+func (a *jsonAnswer) hold(n int) error { return a.w.hold(n) }
 
 // streamMemory is what a long answer takes besides copies of large tasks: the piece
 // that is written, and the list of what is still to come.
@@ -134,7 +133,7 @@ func (a *jsonAnswer) pass(text []byte) error {
 		setBodyHeaders(a.w.Header(), a.contentType)
 		a.w.WriteHeader(a.status)
 	}
-	if a.w.(*recorder).head {
+	if a.w.head {
 		return errNoBody
 	}
 	return writePieces(a.w, text)
@@ -142,7 +141,7 @@ func (a *jsonAnswer) pass(text []byte) error {
 
 // cutOff ends an answer of which a part was written, so that nobody takes the part for
 // the whole.
-func (w *recorder) cutOff(err error) {
+func (w *responseWriter) cutOff(err error) {
 	level := slog.LevelError
 	if w.gone {
 		level = slog.LevelDebug
@@ -158,7 +157,7 @@ const parsedMemory = 8
 var errNoBody = errors.New("no body is wanted")
 
 // writePieces writes a text in pieces, so that a slow reader has time for each.
-func writePieces(w http.ResponseWriter, text []byte) error {
+func writePieces(w *responseWriter, text []byte) error {
 	for piece := range slices.Chunk(text, jsonPiece) {
 		if _, err := w.Write(piece); err != nil {
 			return err
@@ -180,9 +179,9 @@ func setBodyHeaders(h http.Header, contentType string) {
 
 // writeText writes a text, which is in memory anyway. A long one takes room all the same,
 // so that its readers can be cut off if they are too slow.
-func writeText(w http.ResponseWriter, v textReply) error {
-	if r, ok := w.(*recorder); ok && lengthOf(v.body) > copiedBody {
-		if err := r.grow(jsonPiece, r.share.room.limit/4*3); err != nil {
+func writeText(w *responseWriter, v textReply) error {
+	if lengthOf(v.body) > copiedBody {
+		if err := w.grow(jsonPiece, w.share.room.limit/4*3); err != nil {
 			return err
 		}
 	}
@@ -197,11 +196,11 @@ const stateTimeout = 10 * time.Minute
 // store goes on meanwhile: the document is made, as its reader takes it, from what was taken
 // at first. A store that has become read-only gives all that it has, which may include the
 // changes whose outcome is unknown.
-func (s *surface) sendState(w http.ResponseWriter, r *http.Request) (any, error) {
+func (s *surface) sendState(w *responseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
-	store, rec := s.svc.store, w.(*recorder)
-	if err := rec.hold(4 * lineBatchBytes); err != nil {
+	store := s.svc.store
+	if err := w.hold(4 * lineBatchBytes); err != nil {
 		return nil, err
 	}
 	cut := store.cutState(s.svc.clock.now())
@@ -209,12 +208,12 @@ func (s *surface) sendState(w http.ResponseWriter, r *http.Request) (any, error)
 		return nil, err
 	}
 	setBodyHeaders(w.Header(), jsonType)
-	if rec.head {
+	if w.head {
 		return written{}, nil
 	}
 	if err := store.exportState(&writerWithin{ctx, w}, cut); err != nil {
-		rec.gone = rec.gone || ctx.Err() != nil
-		rec.cutOff(err)
+		w.gone = w.gone || ctx.Err() != nil
+		w.cutOff(err)
 	}
 	return written{}, nil
 }
@@ -239,7 +238,7 @@ func lengthOf(parts [][]byte) (n int) {
 	return n
 }
 
-func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[]byte) {
+func writeBody(w *responseWriter, status int, contentType string, parts ...[]byte) {
 	h := w.Header()
 	setBodyHeaders(h, contentType)
 	h["Content-Length"] = []string{strconv.Itoa(lengthOf(parts))}
@@ -250,3 +249,61 @@ func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[
 		}
 	}
 }
+
+// responseWriter is what handlers write to. It keeps the status, and drops the mux's own answers.
+type responseWriter struct {
+	http.ResponseWriter
+	surface   *surface
+	requestID string
+	caller    *securityContext // nil if the caller is not known
+	watch     requestWatch     // nil without one
+	head      bool             // the client wants no body
+	change    bool             // the request is neither GET nor HEAD
+	asked     http.Header      // of the request
+	body      *gzipBody        // nil unless the body is compressed
+	share     answerShare
+	status    int
+	matched   bool // a row matched, or writeUnmatched answers
+	unmatched bool // writeUnmatched answered
+	gone      bool // the client went away, or was too slow
+}
+
+func (s *surface) newResponseWriter(w http.ResponseWriter, r *http.Request) *responseWriter {
+	return &responseWriter{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
+		head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, share: answerShare{room: s.room, w: w}}
+}
+
+func (w *responseWriter) WriteHeader(status int) {
+	w.status = status
+	if w.matched {
+		w.beginGzip()
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *responseWriter) Write(b []byte) (int, error) {
+	if !w.matched {
+		return len(b), nil
+	}
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.body != nil {
+		return w.body.take(b)
+	}
+	return w.send(b)
+}
+
+// send writes to the client.
+func (w *responseWriter) send(b []byte) (int, error) {
+	write := w.ResponseWriter.Write
+	if len(b) > copiedBody {
+		write = w.share.write
+	}
+	n, err := write(b)
+	w.gone = w.gone || err != nil
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -135,15 +135,18 @@ func TestCompressedAnswers(t *testing.T) {
 			t.Errorf("%+v: got %d bytes, Content-Length %q; want %d", tt, len(body), h.Get("Content-Length"), plain.Body.Len())
 		}
 	}
-	if a.room.taken != 0 || len(a.room.shares) > 0 {
-		t.Errorf("got %+v; want nothing held", a.room)
+	if a.surface.room.taken != 0 || len(a.surface.room.shares) > 0 {
+		t.Errorf("got %+v; want nothing held", a.surface.room)
 	}
 }
 
 // TestCompressingTakesRoom checks that a long answer is sent as it is when there is no room to
 // compress it.
 func TestCompressingTakesRoom(t *testing.T) {
-	s := newTestServer(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Web.MaxAnswerBytes = 1 << 20 }})
+	s := &testServer{t: t, svc: newTestService(t, serviceTest{templates: apiTemplates})}
+	api := newOrchestrationAPI(s.svc, nil)
+	api.surface.room.limit = 1 << 20
+	s = s.with(api)
 	createWith(t, s.svc, longContext)
 	req := must(http.NewRequest("GET", s.url+"/v1/tasks", nil))(t)
 	req.Header.Set("Accept-Encoding", "gzip")
@@ -158,7 +161,7 @@ func TestCompressingTakesRoom(t *testing.T) {
 func TestErrorsWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
-		a.room.taken = a.room.limit
+		a.surface.room.taken = a.surface.room.limit
 		w := httptest.NewRecorder()
 		body := `{"name":"a","tags":["` + strings.Repeat(`","`, maxTags-1) + `"]}`
 		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(body))
@@ -177,7 +180,7 @@ func TestFailedAnswers(t *testing.T) {
 	s := newTestServer(t, serviceTest{log: &log})
 	a := newOrchestrationAPI(s.svc, nil)
 	failing := func(at int) handlerFunc {
-		return func(http.ResponseWriter, *http.Request) (any, error) {
+		return func(*responseWriter, *http.Request) (any, error) {
 			return jsonList{at + 1, func(o *jsonWriter, i int) {
 				if o.value(strings.Repeat("y", 1000)); i == at {
 					o.fail(errors.New("broken"))
@@ -185,7 +188,7 @@ func TestFailedAnswers(t *testing.T) {
 			}}, nil
 		}
 	}
-	a.handle([]route{{"GET /early", public, failing(1)}, {"GET /late", public, failing(1000)}})
+	a.surface.handle([]route{{"GET /early", public, failing(1)}, {"GET /late", public, failing(1000)}})
 	s = s.with(a)
 	s.do("GET", "/early", "").want(500).wantText("error.message", "internal error")
 	resp := must(http.Get(s.url + "/late"))(t)

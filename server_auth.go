@@ -10,12 +10,9 @@ import (
 	"net/textproto"
 )
 
-// Admission: after a request matches a route and before its body is read, the
-// surface finds out who sent it and refuses callers without permission.
-
 // admit returns the request with the caller's security context, or an error if the
 // caller may not use the route. Public routes ignore credentials.
-func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute) (*http.Request, error) {
+func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*http.Request, error) {
 	if len(row.permissions) == 0 {
 		return r, nil
 	}
@@ -27,7 +24,7 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute)
 	default:
 		f = s.auth.authorize(sc, row.permissions...)
 	}
-	w.(*recorder).caller = sc
+	w.caller = sc
 	s.logAdmission(w, r, sc, f)
 	if f != nil {
 		return r, f
@@ -69,7 +66,7 @@ func (s *surface) credentialTime(row servedRoute) instant {
 }
 
 // logAdmission logs who was admitted or refused, and why, without credentials.
-func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *failure) {
+func (s *surface) logAdmission(w *responseWriter, r *http.Request, sc *securityContext, f *failure) {
 	level, message := slog.LevelDebug, "a request was admitted"
 	switch {
 	case f == nil && sc.method == authByNothing:
@@ -88,7 +85,7 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("route", r.Pattern), slog.String("request_id", w.(*recorder).requestID),
+		slog.String("route", r.Pattern), slog.String("request_id", w.requestID),
 	}
 	if sc != nil {
 		attrs = append(attrs, slog.String("subject", sc.subject), slog.String("method", sc.method))

@@ -50,7 +50,7 @@ func hiddenFrom(ctx context.Context) (hidden string) {
 }
 
 // ofTask answers with a view of a task at an instant, or that the caller has it already.
-func (s *surface) ofTask(w http.ResponseWriter, r *http.Request, t *task, now instant, view any) any {
+func (s *surface) ofTask(w *responseWriter, r *http.Request, t *task, now instant, view any) any {
 	w.Header()["Cache-Control"] = privately
 	return withTag(w, r, s.taskTag(t, hiddenFrom(r.Context()), now), view)
 }
@@ -59,7 +59,7 @@ func (s *surface) ofTask(w http.ResponseWriter, r *http.Request, t *task, now in
 var privately = []string{"private, no-cache"}
 
 // withTag answers with a view that has this tag, or that the caller has it already.
-func withTag(w http.ResponseWriter, r *http.Request, tag string, view any) any {
+func withTag(w *responseWriter, r *http.Request, tag string, view any) any {
 	h := w.Header()
 	h["Etag"] = []string{tag}
 	if h["Cache-Control"] == nil {

@@ -19,7 +19,7 @@ func TestTagsDifferByRights(t *testing.T) {
 		for _, one := range p {
 			sc.permissions |= 1 << one
 		}
-		tag := a.taskTag(task, hiddenFrom(withSecurity(t.Context(), sc)), 0)
+		tag := a.surface.taskTag(task, hiddenFrom(withSecurity(t.Context(), sc)), 0)
 		if other, twice := seen[tag]; twice {
 			t.Errorf("got the tag %s for %v and for %s", tag, p, other)
 		}
@@ -41,7 +41,7 @@ func TestTagsFollowTheClock(t *testing.T) {
 		if due == 0 {
 			t.Fatal("got no retry; want one")
 		}
-		if before, after := a.taskTag(failed, "", due-1), a.taskTag(failed, "", due); before == after {
+		if before, after := a.surface.taskTag(failed, "", due-1), a.surface.taskTag(failed, "", due); before == after {
 			t.Errorf("got %s before and after the retry is due", before)
 		}
 	})

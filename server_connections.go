@@ -19,8 +19,6 @@ import (
 	"time"
 )
 
-// Listeners.
-
 // Limits on slow clients.
 const (
 	headerTimeout  = 10 * time.Second

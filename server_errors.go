@@ -16,8 +16,6 @@ import (
 	"time"
 )
 
-// Errors.
-
 // failureForms gives each kind of failure its status and its names on the three
 // surfaces.
 var failureForms = [...]struct {
@@ -69,8 +67,8 @@ func mountCode(k failureKind) string { return cmp.Or(failureForms[k].mount.code,
 func mountStatus(k failureKind) int { return cmp.Or(failureForms[k].mount.status, roleStatus(k)) }
 
 // writeError turns an error into a response.
-func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) {
-	f, id := s.failureOf(w, r, err), w.(*recorder).requestID
+func (s *surface) writeError(w *responseWriter, r *http.Request, err error) {
+	f, id := s.failureOf(w, r, err), w.requestID
 	h := w.Header()
 	setRefusalHeaders(h, f)
 	if f.retryAfter > 0 {
@@ -96,7 +94,7 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 }
 
 // failureOf returns what the caller is told of an error. The log has the rest.
-func (s *surface) failureOf(w http.ResponseWriter, r *http.Request, err error) *failure {
+func (s *surface) failureOf(w *responseWriter, r *http.Request, err error) *failure {
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
 		f = &failure{message: "internal error", cause: err}
@@ -105,7 +103,7 @@ func (s *surface) failureOf(w http.ResponseWriter, r *http.Request, err error) *
 		}
 	}
 	if f.kind == internalFailure {
-		s.log.Error("a request failed", "request_id", w.(*recorder).requestID, "method", r.Method, "path", r.URL.Path,
+		s.log.Error("a request failed", "request_id", w.requestID, "method", r.Method, "path", r.URL.Path,
 			"error", f.cause)
 		f.message = "internal error"
 	}
@@ -176,7 +174,7 @@ type problemView struct {
 
 // writeProblem writes an error as problem details to those who ask for them, and as usual to
 // others.
-func writeProblem(w http.ResponseWriter, r *http.Request, v problemView, usual any) error {
+func writeProblem(w *responseWriter, r *http.Request, v problemView, usual any) error {
 	if acceptWeight(r.Header["Accept"], problemMedia) > 0 {
 		return writeJSONAs(w, v.status, problemMedia, v)
 	}

@@ -16,9 +16,6 @@ import (
 	"testing"
 )
 
-// No secret of the configuration and no credential in a URL appears in any output
-// of the service.
-
 // plantedSecret is the secret that a test puts into a key.
 func plantedSecret(key string) string { return "s3cr3t-of-" + strings.ReplaceAll(key, ".", "-") }
 
@@ -203,9 +200,9 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	var log strings.Builder
 	svc := newTestService(t, serviceTest{log: &log})
 	a := newOrchestrationAPI(svc, nil)
-	a.handle([]route{
-		{"GET /fails", public, func(http.ResponseWriter, *http.Request) (any, error) { return nil, errors.New("the secret cause") }},
-		{"GET /panics", public, func(http.ResponseWriter, *http.Request) (any, error) { panic("the secret cause") }},
+	a.surface.handle([]route{
+		{"GET /fails", public, func(*responseWriter, *http.Request) (any, error) { return nil, errors.New("the secret cause") }},
+		{"GET /panics", public, func(*responseWriter, *http.Request) (any, error) { panic("the secret cause") }},
 	})
 	for _, path := range []string{"/fails", "/panics"} {
 		w := httptest.NewRecorder()

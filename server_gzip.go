@@ -12,10 +12,6 @@ import (
 	"sync"
 )
 
-// Compressed answers. A long answer is compressed while it is sent; an event stream never is. Nor is
-// the answer to a change: a worker that asks for gzip by default, as net/http does, would pay for it with
-// every batch.
-
 const (
 	gzipFrom   = 1 << 10    // bytes; shorter answers are sent as they are
 	gzipMemory = 1200 << 10 // that compressing takes, about
@@ -34,14 +30,14 @@ func newGzipWriter() *gzip.Writer {
 
 // gzipBody compresses the body of an answer.
 type gzipBody struct {
-	to  *recorder
+	to  *responseWriter
 	zip *gzip.Writer
 	out []byte // compressed, and not yet sent
 }
 
 // beginGzip compresses the body that follows if the client asks for it, and it is of a kind
 // that gets shorter. A long answer is not compressed when there is no room for that.
-func (w *recorder) beginGzip() {
+func (w *responseWriter) beginGzip() {
 	h := w.Header()
 	n := -1 // unknown
 	if given := h["Content-Length"]; given != nil {
@@ -128,7 +124,7 @@ func (z *gzipBody) take(piece []byte) (int, error) {
 }
 
 // endGzip sends the rest of a compressed body.
-func (w *recorder) endGzip() {
+func (w *responseWriter) endGzip() {
 	if z := w.body; z != nil && !w.gone {
 		z.zip.Close()
 		gzipWriters.Put(z.zip)

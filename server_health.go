@@ -4,8 +4,6 @@ package main
 
 import "net/http"
 
-// The health routes that both roles have.
-
 // roleHealth answers the health routes of a role.
 type roleHealth struct {
 	role     string
@@ -19,22 +17,22 @@ func (h *roleHealth) alive(status string) aliveView {
 	return aliveView{status, zonedTime(h.clock.now()), h.workerID}
 }
 
-func (h *roleHealth) health(http.ResponseWriter, *http.Request) (any, error) {
+func (h *roleHealth) health(*responseWriter, *http.Request) (any, error) {
 	return h.alive("healthy"), nil
 }
 
-func (h *roleHealth) healthLive(http.ResponseWriter, *http.Request) (any, error) {
+func (h *roleHealth) healthLive(*responseWriter, *http.Request) (any, error) {
 	return h.alive("alive"), nil
 }
 
 // healthReady answers 200 if every check is healthy, else 503.
-func (h *roleHealth) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+func (h *roleHealth) healthReady(w *responseWriter, _ *http.Request) (any, error) {
 	v, healthy := h.view(false, "ready", "not_ready")
 	return checkedReply(w, healthy, v), nil
 }
 
 // healthDetailed answers 200 whatever the checks found.
-func (h *roleHealth) healthDetailed(http.ResponseWriter, *http.Request) (any, error) {
+func (h *roleHealth) healthDetailed(*responseWriter, *http.Request) (any, error) {
 	v, _ := h.view(true, healthyWord, degradedWord)
 	return v, nil
 }
@@ -55,7 +53,7 @@ func (h *roleHealth) view(detailed bool, good, bad string) (v readyView, healthy
 
 // checkedReply answers 200 if every check is healthy, else 503 with the time
 // after which to ask again.
-func checkedReply(w http.ResponseWriter, healthy bool, v any) reply {
+func checkedReply(w *responseWriter, healthy bool, v any) reply {
 	if healthy {
 		return reply{http.StatusOK, v}
 	}

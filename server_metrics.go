@@ -1,10 +1,9 @@
 package main
 
-// What a role reports about itself: GET /metrics in the Prometheus text format, version 0.0.4,
-// or OpenMetrics, and the health routes. Label values come from sets of bounded size, such as
-// states, route patterns, status codes and the first templates. Whoever scrapes both roles of a
-// process gets each series once: the orchestration role reports on the process, and what each
-// role counts has the label role.
+// GET /metrics in the Prometheus text format, version 0.0.4, or OpenMetrics. Label values come from
+// sets of bounded size, such as states, route patterns, status codes and the first templates. Whoever
+// scrapes both roles of a process gets each series once: the orchestration role reports on the process,
+// and what each role counts has the label role.
 
 import (
 	"cmp"
@@ -115,7 +114,7 @@ func (m *metricsText) histogram(name string, h *promHistogram, slow *slowAttempt
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // metrics answers with the metrics of the service and of the surface's listener.
-func (s *surface) metrics(w http.ResponseWriter, r *http.Request) (any, error) {
+func (s *surface) metrics(w *responseWriter, r *http.Request) (any, error) {
 	w.Header().Add("Vary", "Accept")
 	open := acceptWeight(r.Header["Accept"], openMetricsMedia)
 	m, kind := metricsText{role: s.stats.role}, metricsContentType
@@ -130,7 +129,7 @@ func (s *surface) metrics(w http.ResponseWriter, r *http.Request) (any, error) {
 		m.b.WriteString("# EOF\n")
 	}
 	text := []byte(m.b.String())
-	return textReply{kind, [][]byte{text}}, w.(*recorder).holdShort(len(text))
+	return textReply{kind, [][]byte{text}}, w.holdShort(len(text))
 }
 
 // writeMetrics writes the metrics of the process and of the room for answers.
@@ -152,7 +151,7 @@ func (s *service) writeMetrics(m *metricsText, room *answerRoom) {
 		m.single("stepwell_stale_tasks", "gauge",
 			"Stale tasks that the latest search found, including those it moved to error.", float64(s.staleness.found.Load()))
 		writeJournalMetrics(m, s.store.status())
-		writeStreamMetrics(m, s.store.streamFigures())
+		writeStreamMetrics(m, s.store.eventLog().figures())
 		events := s.publishedFigures()
 		events.write(m)
 	}
@@ -316,8 +315,8 @@ type workFigures struct {
 func (s *service) workFigures() (f workFigures) {
 	s.store.locked(func() {
 		e, w := s.engine, &s.engine.outside
-		f = workFigures{s.store.loadLocked(), e.stats.copied(), e.queuedLocked(), len(e.running),
-			w.claims, w.expired, len(w.waiting.steps), len(w.leases.held.items), len(w.claimers),
+		f = workFigures{s.store.loadLocked(), e.stats.copied(), e.queues.queued(), len(e.work.running),
+			w.claims, e.leases.expired, len(w.waiting.steps), len(e.leases.held.items), len(w.claimers),
 			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}}
 	})
 	return f

@@ -16,10 +16,6 @@ import (
 	"sync"
 )
 
-// The OpenAPI documents. In openapi.json each operation lists the surfaces that
-// serve it in x-surfaces. If two surfaces answer one path differently, the path
-// appears twice, the second time followed by "#" and the surface.
-
 //go:embed openapi.json
 var openAPIFile []byte
 

@@ -170,9 +170,6 @@ func (k *configKey) schema() map[string]any {
 	return map[string]any{"type": "array", "items": map[string]any{"$ref": "#/components/schemas/" + name}}
 }
 
-// The OpenAPI documents follow their own rules, name every route with its
-// permission, and agree with the shapes that responses are checked against.
-
 // openAPIRoutes returns the operations that each surface's document must have, with
 // their permissions in the route tables.
 func openAPIRoutes() map[string]map[string]string {

@@ -13,10 +13,6 @@ import (
 	"strings"
 )
 
-// The host guard. Any web page that a user visits can make the browser send requests
-// here. Without authentication, and where what browsers add on their own authenticates,
-// these would be admitted; the guard refuses them.
-
 // hostGuard knows the names and origins of this service. It is immutable.
 type hostGuard struct {
 	prefix  string          // of the paths of the surface
@@ -188,7 +184,7 @@ const preflightAge = "600"
 
 // preflight answers a browser that asks whether a page that may send requests may send this one.
 // The mux has set Allow to the methods of the path.
-func preflight(w *recorder, r *http.Request) bool {
+func preflight(w *responseWriter, r *http.Request) bool {
 	h := w.Header()
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false

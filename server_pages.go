@@ -1,9 +1,6 @@
 package main
 
-// What browsers show, and whose pages they may show beside it. First the documentation of a
-// surface: its OpenAPI document, cut from openapi.json, and the page that shows it, which is
-// either the one in web/, sent as a single file that loads nothing, or a Swagger UI
-// distribution (docs.swagger_ui). Then the files of the console, the host guard, and CORS.
+// The page of a surface's documentation, which is sent as a single file that loads nothing.
 
 import (
 	"bytes"
@@ -14,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -26,15 +24,8 @@ var docsCSS []byte
 //go:embed web/docs.js
 var docsJS []byte
 
-// docsSite makes the documentation page.
-type docsSite struct {
-	swagger string         // docs.swagger_ui
-	page    func() webPage // the page in web/
-}
-
-func newDocsSite(c *docsConfig) *docsSite {
-	return &docsSite{c.SwaggerUI, sync.OnceValue(func() webPage { return inlinePage(docsHTML, docsCSS, docsJS) })}
-}
+// inlineDocs makes the documentation page, but for the path in it.
+var inlineDocs = sync.OnceValue(func() webPage { return inlinePage(docsHTML, docsCSS, docsJS) })
 
 // webPage is a page with a policy that lets a browser run only its own parts.
 type webPage struct {
@@ -69,7 +60,7 @@ func contentHash(text []byte) string {
 }
 
 // reply sets the page's headers and returns the answer.
-func (p webPage) reply(w http.ResponseWriter, r *http.Request) any {
+func (p webPage) reply(w *responseWriter, r *http.Request) any {
 	h := w.Header()
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("Referrer-Policy", "no-referrer")
@@ -84,12 +75,12 @@ func (s *surface) docsRoutes(document handlerFunc) []route {
 		{"GET /api-docs.json", public, document},
 		{"GET /api-docs/openapi.json", public, document},
 		{"GET /api-docs/ui", public, s.docsPage},
-		{"GET /api-docs/ui/{file...}", public, s.docsFile},
+		{"GET /api-docs/ui/{$}", public, s.docsPage},
 	}
 }
 
 // document answers with the OpenAPI document.
-func (s *surface) document(w http.ResponseWriter, r *http.Request) (any, error) {
+func (s *surface) document(w *responseWriter, r *http.Request) (any, error) {
 	doc, err := s.openapi()
 	if err != nil {
 		return nil, err
@@ -98,19 +89,27 @@ func (s *surface) document(w http.ResponseWriter, r *http.Request) (any, error) 
 }
 
 // docsPage answers with the page.
-func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) (any, error) {
-	if s.docs.swagger == "" {
-		page := s.docs.page()
-		page.html = bytes.Replace(page.html, []byte("FILES"), []byte(swaggerFiles(r.URL.Path)), 1)
-		page.tag = contentTag([]byte(page.tag + swaggerFiles(r.URL.Path)))
-		return page.reply(w, r), nil
+func (s *surface) docsPage(w *responseWriter, r *http.Request) (any, error) {
+	page, docs := inlineDocs(), docsDirectory(r.URL.Path)
+	page.html = bytes.Replace(page.html, []byte("DOCS"), []byte(docs), 1)
+	page.tag = contentTag([]byte(page.tag + docs))
+	return page.reply(w, r), nil
+}
+
+// docsDirectory returns the directory /api-docs relative to the path of the page.
+func docsDirectory(path string) string {
+	switch {
+	case strings.HasSuffix(path, "/api-docs/ui/"):
+		return ".."
+	case strings.HasSuffix(path, "/api-docs/ui"):
+		return "."
 	}
-	return swaggerPage(s.docs.swagger, r.URL.Path).reply(w, r), nil
+	return "./api-docs"
 }
 
 // linksReply answers a program with the links, and redirects a browser to the console, or to
 // the docs if there is none.
-func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string) any {
+func linksReply(w *responseWriter, r *http.Request, links map[string]string) any {
 	w.Header().Add("Vary", "Accept")
 	if wantsHTML(r) {
 		http.Redirect(w, r, cmp.Or(links["console"], links["docs"]), http.StatusFound)

@@ -13,8 +13,6 @@ import (
 	"unicode/utf8"
 )
 
-// Queries and paths.
-
 // query is the parsed query of a request. Its readers keep the first error. A blank
 // parameter counts as absent.
 type query struct {
@@ -180,12 +178,11 @@ func byID[T any](r *http.Request, name string, f func(id uuid) (T, error)) (v T,
 
 // heldByID is byID for an f that asks for memory and reads the task with the id.
 func heldByID[T any](
-	w http.ResponseWriter, r *http.Request, name string, f func(id uuid, by holder) (T, error),
+	w *responseWriter, r *http.Request, name string, f func(id uuid, by holder) (T, error),
 ) (T, error) {
 	return byID(r, name, func(id uuid) (T, error) {
-		rec := w.(*recorder)
-		v, err := f(id, rec)
-		return v, rec.surface.shown(r, id, err)
+		v, err := f(id, w)
+		return v, w.surface.shown(r, id, err)
 	})
 }
 
@@ -200,7 +197,7 @@ func (s *surface) shown(r *http.Request, id uuid, err error) error {
 
 // explanation explains the task that a parameter of the path names, with the messages of
 // errors for callers who may read steps.
-func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
+func (s *surface) explanation(w *responseWriter, r *http.Request, name string) (*taskExplanation, error) {
 	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
 		return s.svc.engine.explain(id, by, mayReadResults(r.Context()))
 	})
@@ -215,7 +212,7 @@ func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, 
 }
 
 // taskIn returns the task that a parameter of the path names.
-func (s *surface) taskIn(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
+func (s *surface) taskIn(w *responseWriter, r *http.Request, name string) (*task, error) {
 	return heldByID(w, r, name, s.svc.store.viewWithin)
 }
 
@@ -254,13 +251,13 @@ func (q *query) contextRight(r *http.Request) contextRight {
 
 // stepIn returns the step that the path names, with its task.
 func (s *surface) stepIn(
-	w http.ResponseWriter, r *http.Request, taskName, stepName string,
+	w *responseWriter, r *http.Request, taskName, stepName string,
 ) (*task, int, error) {
 	taskID, stepID, err := stepPath(r, taskName, stepName)
 	if err != nil {
 		return nil, 0, err
 	}
-	t, err := s.svc.store.viewWithin(taskID, w.(*recorder))
+	t, err := s.svc.store.viewWithin(taskID, w)
 	if err = s.shown(r, taskID, err); err != nil {
 		return nil, 0, err
 	}
@@ -272,10 +269,10 @@ func (s *surface) stepIn(
 }
 
 // templateIn returns the registered template that the path names, in this version.
-func (s *surface) templateIn(w http.ResponseWriter, r *http.Request, version string) (*template, error) {
+func (s *surface) templateIn(w *responseWriter, r *http.Request, version string) (*template, error) {
 	t, err := s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), version)
 	if err == nil {
-		err = w.(*recorder).holdEach(len(t.steps), 1024)
+		err = w.holdEach(len(t.steps), 1024)
 	}
 	return t, err
 }

@@ -1,7 +1,6 @@
 package main
 
-// Reading requests: bodies, queries and paths, waiting for a task and creating one, and what
-// the caller knows of a task already (entity tags, If-Match).
+// Reading the bodies of requests: how much memory they may take, and how long.
 
 import (
 	"bytes"
@@ -67,7 +66,7 @@ type requestBody struct {
 	ended  bool  // it was read to its end
 }
 
-func (s *surface) newRequestBody(w http.ResponseWriter, r *http.Request, limit int64) *requestBody {
+func (s *surface) newRequestBody(w *responseWriter, r *http.Request, limit int64) *requestBody {
 	b := &requestBody{
 		ReadCloser: http.MaxBytesReader(w, r.Body, limit), conn: connectionOf(r), memory: &s.svc.quotas.bodies, most: limit,
 	}
@@ -122,7 +121,7 @@ func (b *requestBody) await(ctx context.Context) error {
 	}
 	for !b.memory.take(b.most) {
 		if ctx.Err() != nil {
-			return b.memory.refuse("other bodies take all the memory that web.max_received_bytes allows")
+			return b.memory.refuse("other bodies take all the memory for bodies, a share of store.max_memory_mb")
 		}
 		if !b.conn.all.closeWaiting(b.overdue) {
 			receiveWithin(ctx.Done(), memoryInterval)
@@ -255,21 +254,21 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 }
 
 // extendReading extends the read deadline for a body that takes long.
-func extendReading(w http.ResponseWriter, by time.Duration) {
+func extendReading(w *responseWriter, by time.Duration) {
 	http.NewResponseController(w).SetReadDeadline(realDeadline(by)) // a test's recorder has none
 }
 
 // extendWriting extends the write deadline for an answer that takes long.
-func extendWriting(w http.ResponseWriter, by time.Duration) {
+func extendWriting(w *responseWriter, by time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(realDeadline(by + requestTimeout)) // a test's recorder has none
 }
 
 // holdOpen extends the deadlines of the connection for an answer after d, and counts the request
 // as waiting until release is called.
-func (s *surface) holdOpen(w http.ResponseWriter, r *http.Request, d time.Duration) (release func(), err error) {
+func (s *surface) holdOpen(w *responseWriter, r *http.Request, d time.Duration) (release func(), err error) {
 	q := &s.svc.quotas.waiting
 	if !q.take(1) {
-		return nil, q.refuse("%d requests wait already, as many as web.max_waiting_requests allows", q.most)
+		return nil, q.refuse("%d requests wait already, two thirds of web.max_connections", q.most)
 	}
 	if b, ok := r.Body.(*requestBody); ok {
 		b.free() // nobody needs it during the wait

@@ -292,6 +292,41 @@ func TestIfMatchForDeadLetters(t *testing.T) {
 	}
 }
 
+// TestWaitingRequests checks that a request that waits is refused once others take all the
+// places, changes nothing then, and that places are two thirds of the connections.
+func TestWaitingRequests(t *testing.T) {
+	for connections, want := range map[int]int64{1: 1, 2: 2, 3: 2, 3000: 2000} {
+		c := defaultConfig()
+		c.Web.MaxConnections = connections
+		if got := newQuotas(c).waiting.most; got != want {
+			t.Errorf("%d connections: got %d waiting requests; want %d", connections, got, want)
+		}
+	}
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	s.svc.quotas.waiting.most = 0
+	a := s.do("POST", "/v1/tasks?wait=1s", `{"name":"diamond","namespace":"t"}`).want(503)
+	if a.text("error.code") != "BACKPRESSURE" || a.text("error.retry_after_seconds") != "1" || a.header.Get("Retry-After") != "1" ||
+		a.text("error.message") != "0 requests wait already, two thirds of web.max_connections" {
+		t.Errorf("got Retry-After %q and %s", a.header.Get("Retry-After"), a.body)
+	}
+	if got := s.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {
+		t.Errorf("got %s tasks; want none", got)
+	}
+	id := s.create(`{"name":"manual","namespace":"t"}`)
+	for _, r := range [][3]string{
+		{"GET", "/v1/tasks/" + id + "?wait=terminal", ""},
+		{"POST", "/v1/steps/claim", `{"callables":["*"],"wait_seconds":1}`},
+	} {
+		if a := s.do(r[0], r[1], r[2]).want(503); a.text("error.code") != "BACKPRESSURE" {
+			t.Errorf("%s: got %s; want BACKPRESSURE", r[1], a.body)
+		}
+	}
+	s.do("POST", "/v1/steps/claim", `{"callables":["none"]}`).want(200)
+	if a := s.do("GET", "/stepwell/tasks/"+id+"?wait=terminal", "").want(503); a.text("error.code") != "SERVICE_UNAVAILABLE" {
+		t.Errorf("got %s; want SERVICE_UNAVAILABLE", a.body)
+	}
+}
+
 // taskBody begins a request with a body of a length.
 func taskBody(length int, first string) string {
 	return fmt.Sprintf("POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
@@ -349,7 +384,7 @@ func TestBodyMemoryRefusal(t *testing.T) {
 		if took := time.Since(began); took < memoryPatience || took > 2*memoryPatience {
 			t.Errorf("the refusal took %s; want %s", took, memoryPatience)
 		}
-		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "web.max_received_bytes") {
+		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "store.max_memory_mb") {
 			t.Errorf("got %s; want a refusal that names the limit", a.body)
 		}
 	})

@@ -16,11 +16,6 @@ import (
 	"time"
 )
 
-// The room for answers. What an answer holds until its reader has taken it is counted:
-// buffers, and copies of large tasks. Very short answers, which net/http copies, are
-// not. Making long answers takes turns, so that
-// they leave processor time for others.
-
 const (
 	stalledAfter   = time.Second      // an answer that waits longer for its reader may be cut to make room
 	answerPatience = 10 * time.Second // how long a reader may take for a piece
@@ -64,7 +59,7 @@ type answerShare struct {
 
 // holdEach makes sure that the request has room for a list of n elements, unless it is
 // short.
-func (w *recorder) holdEach(n, bytes int) error {
+func (w *responseWriter) holdEach(n, bytes int) error {
 	if n*bytes < smallCopy {
 		return nil
 	}
@@ -72,13 +67,13 @@ func (w *recorder) holdEach(n, bytes int) error {
 }
 
 // holdTemplates makes sure that the request has room for a list of the templates.
-func (s *surface) holdTemplates(w http.ResponseWriter) error {
-	return w.(*recorder).holdEach(len(s.svc.templates.registry().all()), 256)
+func (s *surface) holdTemplates(w *responseWriter) error {
+	return w.holdEach(len(s.svc.templates.registry().all()), 256)
 }
 
 // hold makes sure that a long answer has room for n bytes besides streamMemory, and
 // waits a little for it; then it waits for a turn.
-func (w *recorder) hold(n int) error {
+func (w *responseWriter) hold(n int) error {
 	s := &w.share
 	most := s.room.limit / 4 * 3
 	s.endTurn()
@@ -91,11 +86,11 @@ func (w *recorder) hold(n int) error {
 
 // holdShort makes sure that a short answer has room for n bytes, and waits a little
 // for it.
-func (w *recorder) holdShort(n int) error { return w.grow(n, w.share.room.limit) }
+func (w *responseWriter) holdShort(n int) error { return w.grow(n, w.share.room.limit) }
 
 // grow enlarges the share to n bytes if all have most then. A request that gets no room
 // is the last on its connection.
-func (w *recorder) grow(n, most int) error {
+func (w *responseWriter) grow(n, most int) error {
 	s, r := &w.share, w.share.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +99,7 @@ func (w *recorder) grow(n, most int) error {
 		if r.waiting >= maxRoomWaiters || realNow() >= until {
 			r.refused++
 			w.Header().Set("Connection", "close")
-			return &failure{kind: backpressure, retryAfter: time.Second,
-				message: "the answers under way hold as much memory as web.max_answer_bytes allows"}
+			return tryLater("the answers under way hold all the memory for answers, a share of store.max_memory_mb")
 		}
 		r.await()
 	}

@@ -38,7 +38,7 @@ func TestSlowReaders(t *testing.T) {
 					t.Errorf("got %d bytes, %v; want the whole answer: %v", body.Len(), err, tc.whole)
 				}
 				synctest.Wait()
-				if room := p.api.room; room.taken != 0 || len(room.shares) > 0 || room.cut != uint64(boolCount(!tc.whole)) {
+				if room := p.api.surface.room; room.taken != 0 || len(room.shares) > 0 || room.cut != uint64(boolCount(!tc.whole)) {
 					t.Errorf("got %+v", room)
 				}
 			})
@@ -53,14 +53,14 @@ func TestAnswersMakeRoom(t *testing.T) {
 	for _, moving := range []bool{false, true} {
 		t.Run(fmt.Sprintf("moving=%v", moving), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPipedServer(t, serviceTest{templates: apiTemplates,
-					config: func(c *Config) { c.Web.MaxAnswerBytes = 1 << 20 }})
+				p := newPipedServer(t, serviceTest{templates: apiTemplates})
+				p.api.surface.room.limit = 1 << 20
 				for range 40 {
 					createWith(t, p.svc, longContext)
 				}
 				done := make(chan struct{})
 				defer close(done)
-				room := p.api.room
+				room := p.api.surface.room
 				for room.taken+streamMemory <= room.limit/4*3 {
 					r := p.get("/v1/tasks?per_page=40")
 					go func() {
@@ -100,12 +100,12 @@ func TestAnswersMakeRoom(t *testing.T) {
 func TestRoomIsSoonRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
-		a.room.taken = a.room.limit
+		a.surface.room.taken = a.surface.room.limit
 		began := time.Now()
 		refused := 0
 		for range maxRoomWaiters + 5 {
 			go func() {
-				w := a.newRecorder(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+				w := a.surface.newResponseWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 				if kindOf(w.hold(1)) == backpressure && time.Since(began) == 0 {
 					refused++
 				}
@@ -117,8 +117,8 @@ func TestRoomIsSoonRefused(t *testing.T) {
 		}
 		time.Sleep(2 * roomPatience)
 		synctest.Wait()
-		if a.room.refused != maxRoomWaiters+5 || a.room.waiting != 0 {
-			t.Errorf("got %d refused and %d waiting; want %d and none", a.room.refused, a.room.waiting, maxRoomWaiters+5)
+		if a.surface.room.refused != maxRoomWaiters+5 || a.surface.room.waiting != 0 {
+			t.Errorf("got %d refused and %d waiting; want %d and none", a.surface.room.refused, a.surface.room.waiting, maxRoomWaiters+5)
 		}
 	})
 }
@@ -128,14 +128,14 @@ func TestRoomIsSoonRefused(t *testing.T) {
 func TestLongAnswersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
-		a.room.turns = make(chan struct{}, 1)
+		a.surface.room.turns = make(chan struct{}, 1)
 		mine, theirs := net.Pipe()
-		recorder := func() *recorder {
-			w := a.newRecorder(&pipeWriter{*httptest.NewRecorder(), mine}, httptest.NewRequest("GET", "/", nil))
+		writer := func() *responseWriter {
+			w := a.surface.newResponseWriter(&pipeWriter{*httptest.NewRecorder(), mine}, httptest.NewRequest("GET", "/", nil))
 			w.matched = true
 			return w
 		}
-		first, second := recorder(), recorder()
+		first, second := writer(), writer()
 		noError(t, first.hold(0))
 		turn, over := false, make(chan struct{})
 		go func() {

@@ -11,8 +11,6 @@ import (
 	"time"
 )
 
-// Waiting for a task.
-
 // Limits of a wait. The longest is long because a wait costs only memory.
 const (
 	standardWait = 30 * time.Second
@@ -50,7 +48,7 @@ func (q *query) awaitedStates() stateSet {
 
 // awaited returns the task that the path names, once it is in a state that the
 // query waits for, if any.
-func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name string) (*task, error) {
+func (s *surface) awaited(w *responseWriter, r *http.Request, q *query, name string) (*task, error) {
 	wants := q.awaitedStates()
 	limit, given := q.wait("timeout")
 	if !given {
@@ -81,7 +79,7 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name
 
 // setWaitEnd sets a header with the reason if a wait ended without success. The limit
 // of a wait may have been that of the caller's credential.
-func setWaitEnd(w http.ResponseWriter, end waitEnd, expires bool) {
+func setWaitEnd(w *responseWriter, end waitEnd, expires bool) {
 	if end == waitTimedOut && expires {
 		end = waitExpired
 	}
@@ -107,7 +105,7 @@ func (s *surface) validFor(r *http.Request) time.Duration {
 // if the caller waits for an end that has not come, else 201. An Idempotency-Key
 // holds for one route.
 func (s *surface) submit(
-	w http.ResponseWriter, r *http.Request, route string, body []byte, view func(t *task) any,
+	w *responseWriter, r *http.Request, route string, body []byte, view func(t *task) any,
 ) (any, error) {
 	b, err := readSubmission(r, route, body)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestWaitsOfLastingCredentials(t *testing.T) {
 	for _, expiry := range []instant{0, lastInstant} {
 		sc := &securityContext{expiry: expiry}
 		r := httptest.NewRequest("GET", "/", nil)
-		if got := a.validFor(r.WithContext(withSecurity(r.Context(), sc))); got < 1000*time.Hour {
+		if got := a.surface.validFor(r.WithContext(withSecurity(r.Context(), sc))); got < 1000*time.Hour {
 			t.Errorf("one that expires at %d is valid for %s", expiry, got)
 		}
 	}
@@ -67,7 +67,7 @@ func TestWaitsEndWithTheCredential(t *testing.T) {
 				r.SetPathValue("task_uuid", id)
 				r.SetPathValue("id", id)
 				w := httptest.NewRecorder()
-				rec := a.newRecorder(w, r)
+				rec := a.surface.newResponseWriter(w, r)
 				rec.matched = true
 				v, err := tt.handle(a)(rec, r.WithContext(withSecurity(r.Context(), sc)))
 				if err != nil {

@@ -220,9 +220,10 @@ func TestUncleanPaths(t *testing.T) {
 
 func TestBackpressure(t *testing.T) {
 	s := newTestServer(t, serviceTest{
-		config: func(c *Config) { c.Worker.Concurrency, c.Engine.MaxQueued = 1, 3 },
+		config: func(c *Config) { c.Worker.Concurrency = 1 },
 		extra:  []string{testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":3600000}`})},
 	})
+	s.svc.engine.queues.most = 3
 	for range 4 { // one runs, three wait
 		s.create(`{"namespace":"t","name":"slow"}`)
 	}

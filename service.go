@@ -156,7 +156,7 @@ func openService(o serviceOptions) (*service, error) {
 	}
 	s.publisher = newPublisher(s)
 	if len(s.publisher.subscribers) > 0 {
-		s.engine.sending = s.publisher.sendingLocked
+		s.engine.hooks.sending = s.publisher.sendingLocked
 	}
 	if s.extension != nil {
 		s.extension.attach(s)
@@ -208,10 +208,9 @@ func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
-		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
-		slow:     time.Duration(s.cfg.Store.SlowSeconds) * time.Second,
-		floor:    int64(s.cfg.Store.SnapshotJournalMB) << 20,
-		fs:       o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows,
+		slow:  time.Duration(s.cfg.Store.SlowSeconds) * time.Second,
+		floor: int64(s.cfg.Store.SnapshotJournalMB) << 20,
+		fs:    o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows,
 	}
 	var err error
 	if o.readOnly {
@@ -227,8 +226,8 @@ func (s *service) openStore(o *serviceOptions) error {
 	if tasks, records := s.store.size(); tasks > 0 {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	s.store.retainUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota)
-	s.store.keepRequests(s.cfg.Requests.limits())
+	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota)
+	s.store.requestKeys().keepUpTo(s.cfg.Requests.limits())
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -243,7 +242,7 @@ func (s *service) openStore(o *serviceOptions) error {
 // definition than the registered one.
 func (s *service) warnOfChangedTemplates() {
 	unfinished := map[*template]int{}
-	s.store.locked(func() { s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ }) })
+	s.store.locked(func() { s.store.table().eachLive(func(t *task) { unfinished[t.tpl]++ }) })
 	for old, n := range unfinished {
 		now, ok := s.templates.registry().get(old.namespace, old.name, old.version)
 		switch {
@@ -313,7 +312,7 @@ func (s *service) dropFinished() {
 	if s.draining.Load() {
 		return
 	}
-	next, err := s.store.dropDue(s.clock.now())
+	next, err := s.store.retention().dropDue(s.clock.now())
 	if err != nil {
 		s.log.Warn("finished tasks could not be dropped; trying again later", "error", err)
 	}

@@ -1,8 +1,7 @@
 package main
 
-// What people and outside actors do: an operator's actions on steps and tasks,
-// adjustments, and claims with the answers to them. The rules of what is allowed
-// in which state are here.
+// What people do: an operator's actions on steps and tasks, and adjustments. The rules of what is
+// allowed in which state are here.
 
 import (
 	"bytes"
@@ -74,7 +73,7 @@ func (o *operator) checkResult(taskID, stepID uuid, q *stepRequest) error {
 		return nil // as the change will find out
 	}
 	i, ok := t.stepIndex(stepID)
-	if !ok || o.engine.fitted(t.def(i), outcome{success: true, result: q.result}).misfit == "" {
+	if !ok || o.engine.schemas.fitted(t.def(i), outcome{success: true, result: q.result}).misfit == "" {
 		return nil
 	}
 	f := fieldReader{}
@@ -135,13 +134,13 @@ func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
-		o.engine.withhold(t, i, r.end, nil)
+		o.engine.outcomes.withhold(t, i, r.end, nil)
 	case actionFail:
 		began := t.steps[i].attempted
 		if t.steps[i].state == stepEnqueued {
 			began = c.now
 		}
-		r.end = o.engine.ending(t, i, outcome{err: q.err}, c.now, began)
+		r.end = o.engine.outcomes.ending(t, i, outcome{err: q.err}, c.now, began)
 	}
 	return r
 }
@@ -176,7 +175,7 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 		if s.state != stepEnqueued && s.state != stepInProgress {
 			return refused(stepInError, "a step that is enqueued or in progress can be failed")
 		}
-		if k := o.engine.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
+		if k := o.engine.work.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
 			return failf(conflict, "cannot fail step %q: its handler is running", name)
 		}
 		return nil
@@ -405,10 +404,10 @@ func (t *task) allowsAdjustment(i int, by *adjustment) error {
 	if t.state.final() {
 		return failf(invalidTransition, "cannot adjust step %q: its task is %s", name, t.state)
 	}
-	if by.maxAttempts > 0 && by.maxAttempts < t.leastAttempts(i) {
+	if by.maxAttempts > 0 && by.maxAttempts < s.leastAttempts() {
 		f := fieldReader{}
 		f.complain("retry_limit", "must be at least %d: %d attempts were made and another one follows",
-			t.leastAttempts(i), s.attempts)
+			s.leastAttempts(), s.attempts)
 		return f.failure("the step is not changed")
 	}
 	return nil
@@ -416,8 +415,8 @@ func (t *task) allowsAdjustment(i int, by *adjustment) error {
 
 // leastAttempts returns the lowest limit that still allows the attempt that the
 // step is about to make.
-func (t *task) leastAttempts(i int) int {
-	switch s := &t.steps[i]; {
+func (s *step) leastAttempts() int {
+	switch {
 	case s.state != stepPending && s.state != stepEnqueued && s.state != stepWaitingForRetry:
 		return 1
 	case s.redeliver:

@@ -243,7 +243,7 @@ func (a *taskAnalysis) bottleneck(i int) stepBottleneckView {
 		StepName: a.t.def(i).name, CurrentState: s.state.String(), Attempts: s.attempts, RetryLimit: s.maxAttempts,
 		ImpactScore: percent(uint64(len(a.downstream(i))), uint64(a.unfinishedSteps())),
 	}
-	v.BottleneckType, v.ResolutionStrategy = a.t.blockage(i)
+	v.BottleneckType, v.ResolutionStrategy = blockage(a.t, i)
 	v.Severity = s.severity(v.ImpactScore)
 	return v
 }
@@ -267,7 +267,7 @@ func (s *step) severity(impact float64) string {
 }
 
 // blockage returns why a step that others wait for is not done, and what to do.
-func (t *task) blockage(i int) (kind, strategy string) {
+func blockage(t *task, i int) (kind, strategy string) {
 	s := &t.steps[i]
 	switch s.state {
 	case stepCancelled:
@@ -293,7 +293,7 @@ func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 	return taskExecutionView{
 		TotalSteps: len(a.standing), TotalDependencies: v.DependencyGraph.TotalEdges,
 		DependencyLevels: len(v.ParallelismOpportunities.Levels), LongestPathLength: a.longestPath(),
-		OverallHealth: a.t.execution(a.t.readySteps(a.now)).health, Recommendations: a.advice(),
+		OverallHealth: executionOf(a.t, a.t.readySteps(a.now)).health, Recommendations: a.advice(),
 	}
 }
 

@@ -1,7 +1,7 @@
 package main
 
-// Creating a task: the payload and the rules for its fields, the template it
-// names, its identity, repeated requests, and waiting for a task. Then the templates.
+// Creating a task: the payload and the rules for its fields, the template it names, its identity,
+// repeated requests, and waiting for a task.
 
 import (
 	"cmp"
@@ -180,9 +180,8 @@ func (s *creator) admit(c *change, by *creation, mayRead bool) error {
 	if err := c.full(); err != nil {
 		return err
 	}
-	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
-		return &failure{kind: backpressure, retryAfter: outcomeRetryEvery,
-			message: stepsWaiting(n) + " to run already"}
+	if n := s.engine.queues.queued(); n >= s.engine.queues.most {
+		return tryLater("%s to run already", stepsWaiting(n))
 	}
 	return nil
 }
@@ -223,14 +222,14 @@ func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error)
 	if s.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: new tasks are refused")
 	}
-	earlier, flight, err := s.store.beginRequest(b.request)
+	earlier, flight, err := s.store.requestKeys().begin(b.request)
 	if err != nil {
 		return nil, s.store.refuse(ctx, err)
 	}
 	if !earlier.isZero() {
 		return s.replay(ctx, earlier, b)
 	}
-	defer s.store.endRequest(flight)
+	defer s.store.requestKeys().end(flight)
 	return s.submitNew(ctx, b)
 }
 
@@ -294,7 +293,7 @@ func (s *creator) answerNew(
 	if n == nil {
 		done.task, err = s.store.viewAfter(ctx, t, seq)
 	} else if err = s.store.wait(ctx, seq); err != nil {
-		s.store.stopWaiting(n)
+		s.store.waiting().stop(n)
 	} else {
 		done.task, done.end, err = s.waitOut(ctx, n, limit)
 	}
@@ -313,7 +312,7 @@ func (s *creator) answerNew(
 func (s *creator) await(
 	ctx context.Context, id uuid, wants stateSet, limit time.Duration,
 ) (*task, waitEnd, error) {
-	n, err := s.store.await(id, wants)
+	n, err := s.store.waiting().await(id, wants)
 	if err != nil {
 		return nil, "", s.store.refuse(ctx, err)
 	}
@@ -324,7 +323,7 @@ func (s *creator) await(
 func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (*task, waitEnd, error) {
 	err := closedWithin(ctx, n.done, limit)
 	if err != nil {
-		s.store.stopWaiting(n) // it may be done by now
+		s.store.waiting().stop(n) // it may be done by now
 	}
 	if ctx.Err() != nil {
 		return nil, "", ctx.Err()
@@ -347,5 +346,5 @@ func (s *creator) waitedFor(n *waiter) (*task, error) {
 	if n.found.vacant() {
 		return s.store.view(n.task)
 	}
-	return s.store.taskIn(n.found)
+	return s.store.reader().taskIn(n.found)
 }

@@ -1,12 +1,11 @@
 package main
 
-// The dead letter queue and staleness. An entry of the queue asks for an
-// investigation of a task that went wrong; it changes no task. Entries are part
-// of the fold of the task's records: a task gets one when a step that failed for
-// good blocks it, or when it is found stale, and an update is a record too.
+// The dead letter queue. An entry of the queue asks for an investigation of a task that went wrong;
+// it changes no task. Entries are part of the fold of the task's records: a task gets one when a step
+// that failed for good blocks it, or when it is found stale, and an update is a record too.
 //
-// An entry shows its task as it was at that moment. This snapshot is replayed
-// from the task's log, which is never cut; a stored copy could only disagree.
+// An entry shows its task as it was at that moment. This snapshot is replayed from the task's log,
+// which is never cut; a stored copy could only disagree.
 
 import (
 	"context"
@@ -100,10 +99,10 @@ func (s *step) faultView(withMessage bool) *stepFaultView {
 	return v
 }
 
-// snapshot returns the task at an instant. limit is the limit that the task
+// snapshotOf returns a task at an instant. limit is the limit that the task
 // exceeded, in minutes, or 0. The messages of handlers are redacted unless asked for.
-func (t *task) snapshot(at instant, limit int, messages bool) *taskSnapshotView {
-	x := t.execution(t.readySteps(at))
+func snapshotOf(t *task, at instant, limit int, messages bool) *taskSnapshotView {
+	x := executionOf(t, t.readySteps(at))
 	v := &taskSnapshotView{
 		TaskUUID: t.id, Namespace: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
 		TimeInStateMinutes: wholeMinutes(at.sub(t.since)), ThresholdMinutes: limit,
@@ -111,7 +110,8 @@ func (t *task) snapshot(at instant, limit int, messages bool) *taskSnapshotView 
 		TaskDetails: taskDetailsView{
 			Version: t.tpl.version, Priority: t.by.priority, Initiator: t.by.initiator, SourceSystem: t.by.source,
 			Reason: t.by.reason, Tags: t.by.tags, CorrelationID: t.correlation(),
-			RequestedAt: naiveTime(t.requestedAt()), CreatedAt: naiveTime(t.created), progressView: t.progress(x),
+			RequestedAt: naiveTime(t.requestedAt()), CreatedAt: naiveTime(t.created),
+			progressView: newProgressView(t, x),
 		},
 		Steps: make([]stepSnapshotView, len(t.steps)),
 	}
@@ -148,7 +148,7 @@ func (o *letterObserver) startRecord(t *task, r *record) {
 	o.note(t)
 	o.record, o.before = r, nil
 	if r.kind == recStale && r.stale.reason != noDLQReason && len(t.dead) == o.wanted {
-		o.before = t.snapshot(r.at, r.stale.limit, o.messages)
+		o.before = snapshotOf(t, r.at, r.stale.limit, o.messages)
 	}
 }
 
@@ -158,14 +158,14 @@ func (o *letterObserver) note(t *task) {
 		return
 	}
 	if o.snapshot = o.before; o.before == nil {
-		o.snapshot = t.snapshot(o.record.at, 0, o.messages)
+		o.snapshot = snapshotOf(t, o.record.at, 0, o.messages)
 	}
 }
 
 // entry returns one entry of a task, whose snapshot it makes from the task's log.
 func (d *deadLetters) entry(l taskLog, n int, messages bool, by holder) (v dlqEntryView, err error) {
 	o := &letterObserver{wanted: n, messages: messages}
-	t, err := d.store.replayLog(l, o, times{by, 2}) // with the snapshot
+	t, err := d.store.reader().replayLog(l, o, times{by, 2}) // with the snapshot
 	if err != nil {
 		return v, err
 	}
@@ -206,7 +206,7 @@ type deadLetters struct {
 // entries returns one page of the matching entries, newest first, with or without the
 // messages of handlers.
 func (d *deadLetters) entries(f dlqFilter, skip, limit int, messages bool) jsonList {
-	rows, logs := d.store.deadLetters(f, skip, limit)
+	rows, logs := d.store.letters().page(f, skip, limit)
 	return d.list(len(rows), messages, func(i int) (taskLog, int) { return logs[i], int(rows[i].n) })
 }
 
@@ -217,7 +217,7 @@ func (d *deadLetters) ofTask(id uuid, messages bool, by holder) (*dlqTaskView, e
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.store.replayLog(log, unobserved{}, by)
+	t, err := d.store.reader().replayLog(log, unobserved{}, by)
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +248,7 @@ type dlqQueueView struct {
 // only is not nil, it returns those with that reason.
 func (d *deadLetters) queue(only *dlqReason, limit int) ([]dlqQueueView, error) {
 	now := d.clock.now()
-	queue, err := d.store.letterQueue(only, now, limit)
+	queue, err := d.store.letters().queue(only, now, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +283,7 @@ type dlqStatsView struct {
 }
 
 func (d *deadLetters) stats() []dlqStatsView {
-	figures := d.store.dlqFigures()
+	figures := d.store.letters().figures()
 	views := make([]dlqStatsView, len(figures))
 	for i, f := range figures {
 		views[i] = dlqStatsView{

@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// Health: whether the process lives, whether the service can do its work, and
-// how hard it works. One table holds the checks of all surfaces.
-
 // The statuses of a check.
 const (
 	healthyWord   = "healthy"
@@ -276,8 +273,8 @@ func (p *healthProbe) askEngine() error {
 	answer := make(chan *engineLoad, 1)
 	go func() {
 		p.store.locked(func() {
-			e := p.engine
-			answer <- &engineLoad{e.stopping, len(e.local.ready.items), len(e.web.ready.items), e.local.free, e.web.free}
+			q := &p.engine.queues
+			answer <- &engineLoad{p.engine.stopping, len(q.local.ready.items), len(q.web.ready.items), q.local.free, q.web.free}
 		})
 	}()
 	switch p.load, _ = receiveWithin(answer, p.patience); {
@@ -304,7 +301,7 @@ func loaded(check func(*health, *engineLoad) checkView) func(*healthProbe) check
 
 // The levels at which a check is degraded.
 const (
-	queueWarning  = 80              // percent of engine.max_queued
+	queueWarning  = 80              // percent of the steps that may wait
 	bufferWarning = 4 << 20         // bytes that wait to be written to the journal
 	timerPatience = 2 * time.Second // how late a timer may fire
 )
@@ -320,7 +317,7 @@ func (h *health) slotCheck(l *engineLoad) checkView {
 // queueCheck checks how close the ready steps are to the number at which new
 // tasks are refused.
 func (h *health) queueCheck(l *engineLoad) checkView {
-	n, most := l.localQueued+l.httpQueued, h.cfg.Engine.MaxQueued
+	n, most := l.localQueued+l.httpQueued, h.engine.queues.most
 	if n >= most {
 		return unhealthy("%s for a slot; new tasks are refused from %d on", stepsWaiting(n), most)
 	}

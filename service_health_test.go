@@ -69,7 +69,7 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 	}))
 	t.Cleanup(handler.Close)
 	t.Cleanup(func() { close(silent) })
-	small := func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency, c.Engine.MaxQueued = 1, 1, 10 }
+	small := func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency = 1, 1 }
 	busy := func(steps int, callable string) serviceTest {
 		return serviceTest{config: small, extra: []string{busyTemplate(steps, callable)}}
 	}
@@ -114,10 +114,10 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 			map[string]string{"pool_utilization": "degraded", "queue_depth": "unhealthy"},
 			map[string]string{"step_processing": "degraded"}, 200},
 		{"the disk is slow", serviceTest{}, func(_ *testing.T, s *testServer) {
-			s.svc.store.journal.backlog.Store(bufferWarning) // nothing empties it in memory mode
+			s.svc.store.journal.groups.backlog.Store(bufferWarning) // nothing empties it in memory mode
 		}, map[string]string{"channel_saturation": "degraded"}, nil, 200},
 		{"the disk is behind", serviceTest{}, func(_ *testing.T, s *testServer) {
-			s.svc.store.journal.backlog.Store(backlogLimit)
+			s.svc.store.journal.groups.backlog.Store(backlogLimit)
 		}, map[string]string{"channel_saturation": "unhealthy"}, nil, 200},
 		{"timers are late", serviceTest{clock: lateClock()}, func(*testing.T, *testServer) {},
 			nil, map[string]string{"event_system": "unhealthy"}, 200},
@@ -125,6 +125,7 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newTestServer(t, tt.o)
+			s.svc.engine.queues.most = 10
 			tt.fail(t, s)
 			orchestration := healthAPI{newOrchestrationAPI(s.svc, nil), contract}
 			worker := healthAPI{newWorkerAPI(s.svc, nil), workerContract}
@@ -168,9 +169,9 @@ func checkHealth(t *testing.T, a *answer, want map[string]string) {
 func breakJournal(t *testing.T, s *testServer) {
 	j := s.svc.store.journal
 	set := func(err error) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.broken = err
+		j.groups.mu.Lock()
+		defer j.groups.mu.Unlock()
+		j.groups.broken = err
 	}
 	set(errors.New("the disk is on fire"))
 	t.Cleanup(func() { set(nil) })

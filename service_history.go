@@ -9,9 +9,6 @@ import (
 	"slices"
 )
 
-// History: every transition of a task and its steps, and the audit of a step. Both
-// are replayed from the task's log; nothing is stored twice.
-
 // transitionView is one move of a task, or of one of its steps.
 type transitionView struct {
 	Sequence   uint64    `json:"sequence"` // of the journal record that made it

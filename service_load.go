@@ -34,13 +34,10 @@ const maxHeaderMemory = 8 << 20
 func newQuotas(c *Config) *quotas {
 	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}}
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
-	q.waiting.most = int64(c.Web.MaxWaitingRequests)
+	q.waiting.most = (2*q.connections.most + 2) / 3 // others have connections left
 	q.stored.most = c.Store.memory()
 	q.streams.most = int64(c.Events.MaxStreams)
-	q.bodies.most = c.Web.MaxReceivedBytes
-	if n := availableMemory(); n > 0 {
-		q.bodies.most = min(q.bodies.most, max(n/100*bodyMemoryShare, c.Web.MaxBodyBytes))
-	}
+	q.bodies.most = bodyShare(q.stored.most)
 	return q
 }
 
@@ -48,7 +45,6 @@ func newQuotas(c *Config) *quotas {
 // the garbage collector.
 const (
 	taskMemoryShare = 70      // tasks, without store.max_memory_mb
-	bodyMemoryShare = 5       // bodies of requests at most: what they become takes several times as much
 	assumedMemory   = 4 << 30 // bytes, of a machine that does not say how much it has
 )
 
@@ -59,6 +55,11 @@ func (c *storeConfig) memory() int64 {
 	}
 	return cmp.Or(availableMemory(), assumedMemory) / 100 * taskMemoryShare
 }
+
+// bodyShare returns the memory for request bodies, in bytes: a sixteenth of that for tasks,
+// because what they become takes several times as much, but room for one body. Answers have half
+// of it, which holds the longest one.
+func bodyShare(tasks int64) int64 { return min(max(tasks/16, maxConfigBytes), 32<<20) }
 
 // availableMemory returns how much memory the process can get, in bytes; 0 if that is unknown.
 func availableMemory() int64 {

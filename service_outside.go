@@ -27,7 +27,7 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 	if a.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no steps can be claimed")
 	}
-	got := a.engine.claim(ctx, q)
+	got := a.engine.outside.claim(ctx, q)
 	if got.err != nil {
 		return nil, a.store.refuse(ctx, got.err)
 	}
@@ -36,7 +36,7 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 	}
 	err := a.store.wait(ctx, got.seq)
 	if ctx.Err() != nil { // the caller has gone, and never learned the leases
-		a.engine.unclaim(got.steps)
+		a.engine.outside.unclaim(got.steps)
 		return nil, ctx.Err()
 	}
 	return got.steps, err
@@ -90,25 +90,25 @@ func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset,
 	a.store.locked(func() {
 		var keys []runKey
 		if claimed {
-			keys = a.engine.outside.claimed.first(matches, offset+limit)
+			keys = a.engine.leases.claimed.first(matches, offset+limit)
 		} else {
-			keys = a.engine.claimableLocked(matches, offset+limit)
+			keys = a.engine.outside.claimableLocked(matches, offset+limit)
 		}
 		for _, k := range keys[min(offset, len(keys)):] {
 			if t := a.store.liveLocked(k.task); t != nil {
-				held := a.engine.outside.leases.byID[t.stepID(k.step)]
-				views = append(views, t.outsideStepView(k.step, held, now, a.workerID))
+				held := a.engine.leases.byID[t.stepID(k.step)]
+				views = append(views, newOutsideStepView(t, k.step, held, now, a.workerID))
 			}
 		}
 	})
 	return views
 }
 
-// outsideStepView returns the view of a step that an actor holds; held is nil if
+// newOutsideStepView returns the view of a step that an actor holds; held is nil if
 // none does.
-func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string) outsideStepView {
+func newOutsideStepView(t *task, i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
-		stepView: t.stepView(i, now, worker), tpl: t.tpl, callable: t.def(i).shown, priority: t.by.priority,
+		stepView: newStepView(t, i, now, worker), tpl: t.tpl, callable: t.def(i).shown, priority: t.by.priority,
 	}
 	if held != nil {
 		v.worker, v.leaseExpiresAt = t.steps[i].lease.worker, held.until
@@ -163,7 +163,7 @@ func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq ui
 
 // takeLocked takes an answer if the step is under its lease.
 func (a *outsideActors) takeLocked(c *change, q *stepAnswer) error {
-	held, err := a.engine.answerLocked(c, q.step, &q.leaseAnswer)
+	held, err := a.engine.leases.answerLocked(c, q.step, &q.leaseAnswer)
 	if held == nil || err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (a *outsideActors) takeLocked(c *change, q *stepAnswer) error {
 		return err
 	}
 	// A copy of the task would cost far more.
-	q.view, q.after, q.version, q.taken = t.bareStepView(held.step, c.now), t.steps[held.step], t.lastSeq, true
+	q.view, q.after, q.version, q.taken = bareStepView(t, held.step, c.now), t.steps[held.step], t.lastSeq, true
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (a *outsideActors) fit(stepID uuid, q *leaseAnswer) {
 		return
 	}
 	if t, i, err := a.stepOf(stepID, q.task); err == nil {
-		q.outcome = a.engine.fitted(t.def(i), q.outcome)
+		q.outcome = a.engine.schemas.fitted(t.def(i), q.outcome)
 	}
 }
 
@@ -202,7 +202,7 @@ func (a *outsideActors) answerLate(ctx context.Context, stepID uuid, q *leaseAns
 	}
 	q.version = t.lastSeq
 	if past.repeated {
-		return t.stepView(i, a.clock.now(), a.workerID), nil
+		return newStepView(t, i, a.clock.now(), a.workerID), nil
 	}
 	return v, failf(conflict, "cannot %s step %q: the lease is over, and the step is %s", q.verb, t.def(i).name,
 		t.steps[i].state)
@@ -239,7 +239,7 @@ func (a *outsideActors) takeLate(ctx context.Context, id uuid, past *pastLease, 
 		if err != nil {
 			return err
 		}
-		end := a.engine.plainEnding(t, past.step, q.outcome, c.now, past.began)
+		end := a.engine.outcomes.plainEnding(t, past.step, q.outcome, c.now, past.began)
 		end.retryAt, end.attempt, end.worker = 0, past.attempt, past.lease.worker
 		a.engine.stats.late++
 		return c.append(t, &record{kind: recLate, step: past.step, end: end, subject: q.subject})

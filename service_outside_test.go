@@ -22,7 +22,7 @@ func TestLongLease(t *testing.T) {
 	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
 	svc := openTestService(t, o)
 	v := mustCreate(t, svc, "one")
-	given := svc.engine.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: 30 * time.Second, worker: "w"})
+	given := svc.engine.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: 30 * time.Second, worker: "w"})
 	c := given.steps[0]
 	extend := &leaseAnswer{verb: extendVerb, lease: 30 * time.Second}
 	extend.setLease(c.token)
@@ -118,10 +118,10 @@ func wantNothingOutside(t *testing.T, s *service) {
 	t.Helper()
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	w := &s.engine.outside
+	w, q := &s.engine.outside, &s.engine.leases
 	for what, n := range map[string]int{
-		"waiting steps": len(w.waiting.steps), "waiting queues": len(w.waiting.queues), "claimed steps": len(w.claimed.steps),
-		"claimed queues": len(w.claimed.queues), "leases": len(w.leases.held.items) + len(w.leases.byID), "claimers": len(w.claimers),
+		"waiting steps": len(w.waiting.steps), "waiting queues": len(w.waiting.queues), "claimed steps": len(q.claimed.steps),
+		"claimed queues": len(q.claimed.queues), "leases": len(q.held.items) + len(q.byID), "claimers": len(w.claimers),
 	} {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, what)
@@ -174,7 +174,7 @@ func TestClaimStress(t *testing.T) {
 			t.Errorf("step %s was done %d times", id, n)
 		}
 	}
-	if got := svc.store.index.states[taskComplete].count(); got != tasks {
+	if got := svc.store.tasks.index.states[taskComplete].count(); got != tasks {
 		t.Errorf("%d tasks are complete; want %d", got, tasks)
 	}
 	wantNothingOutside(t, svc)
@@ -192,7 +192,7 @@ func TestAnswersOfDroppedTasks(t *testing.T) {
 	for range 64 {
 		mustCreate(t, svc, "one")
 		q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}
-		given = append(given, svc.engine.claim(t.Context(), q).steps...)
+		given = append(given, svc.engine.outside.claim(t.Context(), q).steps...)
 	}
 	var wg sync.WaitGroup
 	for _, c := range given {

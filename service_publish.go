@@ -93,7 +93,7 @@ func newPublisher(s *service) *publisher {
 // start begins to send, with what was not sent before the last end.
 func (p *publisher) start() error {
 	for _, s := range p.subscribers {
-		if err := p.store.subscribe(s.Name, s.wants); err != nil {
+		if err := p.store.subscribers().subscribe(s.Name, s.wants); err != nil {
 			return fmt.Errorf("subscriber %s: %w", s.Name, err)
 		}
 		p.wg.Go(func() { p.run(s) })
@@ -135,7 +135,7 @@ func (p *publisher) nextLocked() (first *subscriber, event *domainEvent) {
 		if s.rest != nil {
 			continue
 		}
-		e := p.store.awaitedLocked(s.Name)
+		e := p.store.subscribers().awaitedLocked(s.Name)
 		if e != nil && (event == nil || cmp.Or(cmp.Compare(e.seq, event.seq), cmp.Compare(e.n, event.n)) < 0) {
 			first, event = s, e
 		}
@@ -146,8 +146,8 @@ func (p *publisher) nextLocked() (first *subscriber, event *domainEvent) {
 // run sends the events of one subscriber.
 func (p *publisher) run(s *subscriber) {
 	for p.ctx.Err() == nil {
-		news := p.store.news()
-		if e, ok := p.store.nextFor(s.Name); ok {
+		news := p.store.subscribers().news()
+		if e, ok := p.store.subscribers().nextFor(s.Name); ok {
 			p.deliver(s, &e)
 			continue
 		}
@@ -188,7 +188,7 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	}
 	var err error
 	p.store.locked(func() {
-		err = p.store.settleLocked(s.Name, e, dead)
+		err = p.store.subscribers().settleLocked(s.Name, e, dead)
 		s.figures.dead += uint64(boolCount(dead != nil))
 		s.count(e, r)
 		s.attempts, s.problem = 0, ""
@@ -332,7 +332,7 @@ type eventDeliveryView struct {
 func (p *publisher) list(f deliveryFilter, offset, limit int) deliveryListView {
 	v := deliveryListView{Deliveries: []eventDeliveryView{}}
 	p.store.locked(func() {
-		rows, total := p.store.deliveriesLocked(f, offset, limit)
+		rows, total := p.store.subscribers().deliveriesLocked(f, offset, limit)
 		v.TotalCount = total
 		for i := range rows {
 			v.Deliveries = append(v.Deliveries, p.viewLocked(&rows[i]))
@@ -386,7 +386,7 @@ func (p *publisher) resend(ctx context.Context, id string) (v eventDeliveryView,
 	if !ok || s == nil {
 		return v, failf(notFound, "there is no delivery %.150q", id)
 	}
-	row, e, err := p.store.deliveryOf(name, seq, n)
+	row, e, err := p.store.subscribers().deliveryOf(name, seq, n)
 	if err != nil {
 		return v, err
 	}
@@ -398,7 +398,7 @@ func (p *publisher) resend(ctx context.Context, id string) (v eventDeliveryView,
 	if row.notice.problem = r.problem; r.problem != "" {
 		row.notice.attempts++
 	} else if row.status == deliveryDead {
-		if err := p.store.resent(name, &row.notice); err != nil {
+		if err := p.store.subscribers().resent(name, &row.notice); err != nil {
 			return v, err
 		}
 		row.status, row.notice.attempts = deliveryDelivered, 0
@@ -426,13 +426,13 @@ type subscriberCount struct {
 // publishedFigures returns the counts.
 func (s *service) publishedFigures() (f publishedFigures) {
 	s.store.locked(func() {
-		f.published, f.withheld = s.store.publishedLocked()
+		f.published, f.withheld = s.store.subscribers().publishedLocked()
 		if s.publisher == nil {
 			return
 		}
 		for _, sub := range s.publisher.subscribers {
 			c := subscriberCount{name: sub.Name, subscriberFigures: sub.figures}
-			c.waiting, c.kept = s.store.waitingLocked(sub.Name)
+			c.waiting, c.kept = s.store.subscribers().waitingLocked(sub.Name)
 			f.subscribers = append(f.subscribers, c)
 			f.delivered += c.delivered
 			f.fastDelivered += c.fastDelivered

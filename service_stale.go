@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// Staleness: tasks that make no progress for longer than their limits allow. The
-// detector, which acts on them, and the view, which lists them, use one rule.
-
 // The staleness actions, as templates spell them.
 const (
 	staleToDLQ   = "dlq"   // move the task to error and make an entry
@@ -57,7 +54,7 @@ func (c *stalenessConfig) aging(t *task, now instant) aging {
 		a.limit = orMinutes(life.MaxWaitingForDependenciesMinutes, c.WaitingForDependenciesMinutes)
 	case taskWaitingForRetry:
 		a.limit = orMinutes(life.MaxWaitingForRetryMinutes, c.WaitingForRetryMinutes)
-		counted = t.overdue(now, counted, minutes(a.limit))
+		counted = overdue(t, now, counted, minutes(a.limit))
 	case taskStepsInProcess:
 		a.limit = orMinutes(life.MaxStepsInProcessMinutes, c.StepsInProcessMinutes)
 	default:
@@ -79,9 +76,9 @@ func (a *aging) judge(counted time.Duration, oldest int) {
 	}
 }
 
-// overdue returns how long a retry of the task has been due. It looks at the
+// overdue returns how long a retry of a task has been due. It looks at the
 // steps only if the time in the state, which is longer, is near the limit.
-func (t *task) overdue(now instant, inState, limit time.Duration) time.Duration {
+func overdue(t *task, now instant, inState, limit time.Duration) time.Duration {
 	if inState < limit/10*8 {
 		return 0
 	}
@@ -174,7 +171,7 @@ func (w *stalenessWatch) batch(from uint32, run *stalenessRun) (next uint32, mor
 			return
 		}
 		now := w.clock.now()
-		next, more, err = w.store.eachWatchedLocked(from, func(t *task) error {
+		next, more, err = w.store.table().eachWatched(from, func(t *task) error {
 			a := w.cfg.aging(t, now)
 			if a.health != staleTask {
 				return nil
@@ -239,7 +236,7 @@ func (w *stalenessWatch) report(limit int) []stalenessView {
 		return nil
 	}
 	for from, more := uint32(0), true; more; {
-		w.store.locked(func() { from, more, _ = w.store.eachWatchedLocked(from, view) })
+		w.store.locked(func() { from, more, _ = w.store.table().eachWatched(from, view) })
 		if len(views) > 2*limit+stalenessBatch {
 			views = firstStale(views, limit)
 		}

@@ -3,9 +3,6 @@ package main
 // The summary of a task: the task, its template's steps, its own steps and its
 // entry in the dead letter queue in one answer, without context and results.
 
-// The summary of a task: the task, its template's steps, its own steps and its
-// entry in the dead letter queue in one answer, without context and results.
-
 // summaryView is the answer of GET /v1/tasks/{uuid}/summary. The times of the task are
 // zoned, those of its steps naive.
 type summaryView struct {
@@ -75,23 +72,23 @@ type summaryLinks struct {
 	DLQ   string `json:"dlq"`
 }
 
-// summary returns the summary of the task at an instant, without links.
-func (t *task) summary(now instant) *summaryView {
+// newSummaryView returns the summary of a task at an instant, without links.
+func newSummaryView(t *task, now instant) *summaryView {
 	return &summaryView{
-		Task: t.summaryTask(now), DLQ: t.summaryDLQ(),
+		Task: newSummaryTask(t, now), DLQ: newSummaryDLQ(t),
 		Template: summaryTemplate{jsonListOf(len(t.tpl.steps), t.tpl.summaryStep)},
-		Steps:    jsonListOf(len(t.steps), t.summaryStep),
+		Steps:    jsonListOf(len(t.steps), func(i int) summaryStep { return newSummaryStep(t, i) }),
 	}
 }
 
-func (t *task) summaryTask(now instant) summaryTask {
-	x := t.execution(t.readySteps(now))
+func newSummaryTask(t *task, now instant) summaryTask {
+	x := executionOf(t, t.readySteps(now))
 	return summaryTask{
 		TaskUUID: t.id, Name: t.tpl.name, Namespace: t.tpl.namespace, Version: t.tpl.version,
 		Status:    t.state.String(),
 		CreatedAt: zonedTime(t.created), UpdatedAt: zonedTime(t.updated), CompletedAt: zonedTime(t.completed),
 		Initiator: t.by.initiator, SourceSystem: t.by.source, Reason: t.by.reason, CorrelationID: t.correlation(),
-		progressView: t.progress(x), RecommendedAction: x.action,
+		progressView: newProgressView(t, x), RecommendedAction: x.action,
 	}
 }
 
@@ -103,7 +100,7 @@ func (t *template) summaryStep(i int) summaryTemplateStep {
 	}
 }
 
-func (t *task) summaryStep(i int) summaryStep {
+func newSummaryStep(t *task, i int) summaryStep {
 	s := &t.steps[i]
 	return summaryStep{
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
@@ -113,7 +110,7 @@ func (t *task) summaryStep(i int) summaryStep {
 	}
 }
 
-func (t *task) summaryDLQ() (v summaryDLQ) {
+func newSummaryDLQ(t *task) (v summaryDLQ) {
 	if d := t.currentLetter(); d != nil {
 		v.InDLQ = d.status == dlqPending
 		v.DLQReason, v.ResolutionStatus = new(d.reason.word()), new(d.status.word())

@@ -15,9 +15,6 @@ import (
 	"sync/atomic"
 )
 
-// Templates at run time: looking them up and counting the look-ups, showing,
-// validating, and, in fixture mode, adding them.
-
 // catalog holds the templates that new tasks are made from, and counts how often
 // each is looked up. All templates are in memory: the registry is the cache that
 // existing clients ask about, and a miss is a look-up of an unknown template.

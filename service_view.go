@@ -1,7 +1,7 @@
 package main
 
-// Views of a task and its steps for every surface: the task, a step with its
-// results, the summary, the transitions and the audit.
+// Views of a task and its steps for every surface: the task, lists of tasks, and a step with its
+// results.
 
 import (
 	"cmp"
@@ -31,14 +31,14 @@ func (v taskView) writeJSON(o *jsonWriter) {
 	t := v.task
 	v.writeTask(o, t.readySteps(v.now))
 	o.name("steps")
-	o.list(len(t.steps), func(i int) { t.writeReadiness(o, i, v.now) })
+	o.list(len(t.steps), func(i int) { v.writeStep(o, i) })
 	o.b = append(o.b, '}')
 }
 
 // writeTask writes the task up to its steps.
 func (v taskView) writeTask(o *jsonWriter, ready int) {
 	t := v.task
-	x := t.execution(ready)
+	x := executionOf(t, ready)
 	o.b = append(o.b, '{')
 	o.id("task_uuid", t.id)
 	o.text("name", t.tpl.name)
@@ -87,9 +87,10 @@ func (r contextRight) write(o *jsonWriter, name string, context []byte) {
 	o.flag(name+[...]string{contextRedacted: "_redacted", contextOmitted: "_omitted"}[r], true)
 }
 
-// writeReadiness writes a step as it is shown within its task. Its times are
+// writeStep writes a step as it is shown within its task. Its times are
 // naive.
-func (t *task) writeReadiness(o *jsonWriter, i int, now instant) {
+func (v taskView) writeStep(o *jsonWriter, i int) {
+	t := v.task
 	s, def := &t.steps[i], t.def(i)
 	o.b = append(o.b, '{')
 	o.id("workflow_step_uuid", t.stepID(i))
@@ -99,7 +100,7 @@ func (t *task) writeReadiness(o *jsonWriter, i int, now instant) {
 	o.text("current_state", s.state.String())
 	o.flag("dependencies_satisfied", t.satisfied(i))
 	o.flag("retry_eligible", t.retryEligible(i))
-	o.flag("ready_for_execution", t.readyForExecution(i, now))
+	o.flag("ready_for_execution", t.readyForExecution(i, v.now))
 	o.naive("last_failure_at", s.failed)
 	o.naive("next_retry_at", s.retryAt)
 	parents := len(t.parents(i))
@@ -128,9 +129,9 @@ type execution struct {
 	completion             float64 // percent, two decimals
 }
 
-// execution returns the progress of a task with this many ready steps. A cancelled
+// executionOf returns the progress of a task with this many ready steps. A cancelled
 // step counts as failed, except in a cancelled task, in which nobody can act on it.
-func (t *task) execution(ready int) execution {
+func executionOf(t *task, ready int) execution {
 	var x execution
 	done, all := t.counts[stepComplete]+t.counts[stepResolvedManually], stepTotal(&t.counts)
 	if all > 0 {
@@ -178,7 +179,7 @@ type progressView struct {
 	ExecutionStatus      string  `json:"execution_status"`
 }
 
-func (t *task) progress(x execution) progressView {
+func newProgressView(t *task, x execution) progressView {
 	return progressView{
 		TotalSteps: len(t.steps), PendingSteps: t.counts[stepPending], InProgressSteps: t.counts[stepInProgress],
 		CompletedSteps: t.counts[stepComplete] + t.counts[stepResolvedManually], FailedSteps: t.counts[stepInError],
@@ -224,7 +225,7 @@ func (p *taskPage) writeMore(o *jsonWriter) {
 // ready steps.
 func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
 	o.list(len(p.tasks), func(i int) {
-		t, ready, err := p.store.listed(&p.tasks[i], o)
+		t, ready, err := p.store.reader().listed(&p.tasks[i], o)
 		if err != nil {
 			o.fail(err)
 			return
@@ -273,8 +274,8 @@ type stepView struct {
 	Checkpoint                                              *checkpoint
 }
 
-func (t *task) stepView(i int, now instant, worker string) stepView {
-	v := t.bareStepView(i, now)
+func newStepView(t *task, i int, now instant, worker string) stepView {
+	v := bareStepView(t, i, now)
 	v.setResults(&t.steps[i], worker)
 	return v
 }
@@ -327,9 +328,9 @@ func (v *stepView) write(o *jsonWriter) {
 	}
 }
 
-// bareStepView is stepView without the results. Its cost does not depend on the
+// bareStepView is newStepView without the results. Its cost does not depend on the
 // size of the results nor on the number of steps.
-func (t *task) bareStepView(i int, now instant) stepView {
+func bareStepView(t *task, i int, now instant) stepView {
 	s, parents := &t.steps[i], len(t.parents(i))
 	return stepView{
 		StepUUID: t.stepID(i), TaskUUID: t.id, Name: t.def(i).name,

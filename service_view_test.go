@@ -87,7 +87,7 @@ func TestExecution(t *testing.T) {
 		if tc.cancelled {
 			task.state = taskCancelled
 		}
-		x := task.execution(task.readySteps(testStart))
+		x := executionOf(task, task.readySteps(testStart))
 		if got := x.status + " " + x.action + " " + x.health; got != tc.want {
 			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)
 		}

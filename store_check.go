@@ -13,9 +13,6 @@ import (
 	"path/filepath"
 )
 
-// `stepwell store check`: it reads every line of every file of a store, changes
-// nothing, and reports what a start would do.
-
 // fileSurvey summarizes the contents of one file.
 type fileSurvey struct {
 	lines  int     // without the header

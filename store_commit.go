@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,9 +22,13 @@ import (
 // space reserved for the journal lasts; then every change is refused.
 const backlogLimit = 64 << 20
 
-// backlogRetryAfter is when a caller refused because of the backlog may try
-// again.
-const backlogRetryAfter = time.Second
+// behind returns a refusal of new work, or nil while the disk keeps up.
+func (c *commitGroups) behind() error {
+	if n := c.backlog.Load(); n >= c.most {
+		return tryLater("the disk does not keep up: %d bytes wait for it; nothing was changed", n)
+	}
+	return nil
+}
 
 // refusedForNow reports whether an error only says that the store takes no
 // changes at present: the same change may succeed later.
@@ -39,6 +45,93 @@ type commitGroup struct {
 	waiters int
 }
 
+// commitGroups holds the records that are not on disk yet, and who waits for them.
+type commitGroups struct {
+	memory bool // records are counted and forgotten
+	sync   syncMode
+	most   int64         // backlog in bytes from which new work is refused
+	space  *journalSpace // whose room the records take
+	wake   chan struct{} // holds a token while somebody waits for the collecting group
+	dirty  chan struct{} // holds a token if a record came while the lazy timer was off
+	spare  []byte        // the buffer that is not in use as buf; of whoever has the turn to write
+
+	mu         sync.Mutex   // guards what follows; taken after space.mu; a record enters buf, counts and room in one step
+	buf        []byte       // records that were not taken to be written
+	appended   uint64       // last sequence in buf, or before it; records after a halt are dropped
+	taken      uint64       // last sequence that was taken
+	collecting *commitGroup // of the records in buf; nil if nobody waits for them
+	flying     *commitGroup // of the records taken that are not durable
+	lazyOn     bool         // the flusher looks at buf within lazyFlush
+	broken     error        // the write or sync that failed; nothing is written after it
+	closed     bool         // records are not accepted any more
+
+	// Changed under mu, and read without:
+	halted     atomic.Bool   // broken, closed or in memory
+	durableSeq atomic.Uint64 // last sequence that is durable
+	published  atomic.Uint64 // last sequence that followers may see
+	publishing notifier      // notifies when published grew
+	records    atomic.Uint64 // appended since the start
+
+	backlog   atomic.Int64 // bytes of records not yet written, or not yet synced if callers wait for that
+	crowded   atomic.Bool  // several callers waited for the last group
+	gathering atomic.Int32 // changes whose records belong together and are still being made
+}
+
+// ended returns why nothing is written any more, if that is so, and whether the journal is closed.
+func (c *commitGroups) ended() (broken error, closed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.broken, c.closed
+}
+
+// append takes a record: it copies body, the members between sequence and
+// checksum. seq is one more than the last. It never fails; see wait.
+func (c *commitGroups) append(seq uint64, body []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory {
+		c.appended = seq
+		c.records.Add(1)
+		c.durableSeq.Store(seq)
+		c.publish(seq)
+		return
+	}
+	if c.halted.Load() {
+		return
+	}
+	if seq != c.appended+1 {
+		panic(fmt.Sprintf("journal: record %d after %d", seq, c.appended))
+	}
+	c.appended = seq
+	c.records.Add(1)
+	before := len(c.buf)
+	c.buf = appendRecord(c.buf, seq, seq-1-c.syncedBefore(), body)
+	c.space.room.Add(int64(before - len(c.buf)))
+	c.backlog.Add(int64(len(c.buf) - before))
+	if !c.lazyOn {
+		c.lazyOn = true
+		offerToken(c.dirty)
+	}
+}
+
+// syncedBefore returns the last sequence that is on disk for certain when the records in buf are
+// written: in mode always, each group is synced before the next one is written.
+func (c *commitGroups) syncedBefore() uint64 {
+	if c.sync == syncAlways {
+		return c.taken
+	}
+	return c.durableSeq.Load()
+}
+
+// skipTo makes seq the last sequence of a journal in memory.
+func (c *commitGroups) skipTo(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.appended = seq
+	c.durableSeq.Store(seq)
+	c.publish(seq)
+}
+
 // wait returns once the records up to seq are as durable as the mode promises:
 // synced in mode syncAlways, at once in the others. After a failed write it
 // returns a *failure of kind unavailable: the records may be on disk or not. So it
@@ -48,27 +141,28 @@ func (j *journal) wait(ctx context.Context, seq uint64) error { return j.await(c
 
 // await is wait. A patient caller also waits while the disk hangs, and may flush itself; ctx does not end that.
 func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
-	if j.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.halted.Load() {
+	if j.groups.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.groups.halted.Load() {
 		return nil
 	}
-	if patient && !j.crowded.Load() {
+	if patient && !j.groups.crowded.Load() {
 		if j.flushHere(); ctx.Err() != nil {
 			return fmt.Errorf("wait for the journal: %w", ctx.Err())
 		}
 	}
-	g, hung, err := j.join(seq)
+	g, err := j.groups.join(seq)
 	if g == nil {
 		return err
 	}
-	if patient {
-		hung = nil
+	var hung <-chan struct{}
+	if !patient {
+		hung = j.hang.begun()
 	}
 	select {
 	case <-g.done:
 		return g.err
 	case <-hung:
 		f := unknownOutcome(nil)
-		f.message += fmt.Sprintf(": %v", j.hangError())
+		f.message += fmt.Sprintf(": %v", j.hang.err())
 		f.retryAfter = retryAfterFull
 		return f
 	case <-ctx.Done():
@@ -81,12 +175,33 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 func (j *journal) flushHere() {
 	select {
 	case j.turn <- struct{}{}:
-		if !j.halted.Load() {
-			j.watch.during(func() error { return j.flush(true) })
+		if !j.groups.halted.Load() {
+			j.hang.turn.during(func() error { return j.flush(true) })
 		}
 		<-j.turn
 	default:
 	}
+}
+
+// join returns the group that seq goes to disk with, or nil if the answer, err,
+// is already known.
+func (c *commitGroups) join(seq uint64) (g *commitGroup, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.durableSeq.Load() >= seq:
+		return nil, nil
+	case c.broken != nil:
+		return nil, unknownOutcome(c.broken)
+	case seq <= c.taken:
+		return joinGroup(&c.flying), nil
+	case c.closed && seq > c.appended:
+		return nil, unknownOutcome(errors.New("the store is closed"))
+	}
+	if c.collecting == nil {
+		offerToken(c.wake)
+	}
+	return joinGroup(&c.collecting), nil
 }
 
 func joinGroup(g **commitGroup) *commitGroup {
@@ -103,6 +218,24 @@ func unknownOutcome(cause error) *failure {
 	f.cause = cause
 	f.retryAfter = retryAfterBroken
 	return f
+}
+
+// publish lets followers see the records up to seq.
+func (c *commitGroups) publish(seq uint64) {
+	c.published.Store(seq)
+	c.publishing.notify()
+}
+
+// durable returns the last sequence that was synced or, without a disk,
+// appended.
+func (c *commitGroups) durable() uint64 { return c.durableSeq.Load() }
+
+// close accepts no records any more.
+func (c *commitGroups) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.halted.Store(true)
 }
 
 // flusherAsk is work for the flusher between two groups.
@@ -139,13 +272,13 @@ func (j *journal) run() {
 		select {
 		case <-place.C:
 			j.during(func() error { return j.checkPlace(true) })
-		case <-j.wake:
-			if j.crowded.Load() {
+		case <-j.groups.wake:
+			if j.groups.crowded.Load() {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
 			}
 			j.flushWatched(true)
 			t.lazy.Reset(lazyFlush) // what came meanwhile is new
-		case <-j.dirty:
+		case <-j.groups.dirty:
 			t.lazy.Reset(lazyFlush)
 		case <-t.lazy.C:
 			if j.flushLazy() {
@@ -164,7 +297,7 @@ func (j *journal) run() {
 			j.during(j.finish)
 			return
 		}
-		if j.o.sync == syncInterval && j.unsynced && !t.syncing {
+		if j.o.sync == syncInterval && j.newest.unsynced && !t.syncing {
 			t.syncing = true
 			t.sync.Reset(j.o.interval)
 		}
@@ -185,24 +318,30 @@ func (j *journal) ask(do func() error) error {
 // gather keeps the records of several changes for one sync until end is called, unless somebody
 // waits for some of them before. Until end nothing may be waited for but the changes.
 func (s *store) gather() (end func()) {
-	s.journal.gathering.Add(1)
-	return func() { s.journal.gathering.Add(-1) }
+	gathering := &s.journal.groups.gathering
+	gathering.Add(1)
+	return func() { gathering.Add(-1) }
 }
 
 // flushLazy flushes what came since the last look, unless more belongs to it, and reports
 // whether to look again. If not, the next record starts the timer.
 func (j *journal) flushLazy() bool {
-	if j.gathering.Load() > 0 {
+	if j.groups.gathering.Load() > 0 {
 		return true
 	}
-	j.mu.Lock()
-	j.lazyOn = len(j.buf) > 0
-	on := j.lazyOn
-	j.mu.Unlock()
+	on := j.groups.look()
 	if on {
 		j.flushWatched(j.o.sync == syncAlways)
 	}
 	return on
+}
+
+// look reports whether there are records. If not, the next one tells the flusher.
+func (c *commitGroups) look() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lazyOn = len(c.buf) > 0
+	return c.lazyOn
 }
 
 func (j *journal) flushWatched(sync bool) { j.during(func() error { return j.flush(sync) }) }
@@ -211,26 +350,26 @@ func (j *journal) flushWatched(sync bool) { j.during(func() error { return j.flu
 func (j *journal) during(op func() error) error {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
-	return j.watch.during(op)
+	return j.hang.turn.during(op)
 }
 
 // flush writes everything appended so far, optionally syncs it, and answers the
 // callers that wait for it.
 func (j *journal) flush(sync bool) error {
-	buf, last, err := j.takeGroup()
+	buf, last, err := j.groups.take()
 	if err != nil {
 		return err
 	}
 	j.space.extend() // an error refuses later changes; these records have their space
-	if err := j.writeGroup(buf); err != nil {
+	if err := j.newest.write(buf); err != nil {
 		return j.fail(err)
 	}
-	j.written = last
+	j.newest.last = last
 	if cap(buf) <= keepBuffer {
-		j.spare = buf[:0]
+		j.groups.spare = buf[:0]
 	}
 	if sync {
-		if err := j.syncFile(); err != nil {
+		if err := j.newest.sync(); err != nil {
 			return j.fail(err)
 		}
 	}
@@ -238,30 +377,68 @@ func (j *journal) flush(sync bool) error {
 		return err
 	}
 	if sync {
-		j.settle(last)
+		j.groups.settle(last)
 	} else if j.o.sync == syncNever {
-		j.publish(last)
+		j.groups.publish(last)
 	}
-	j.backlog.Add(-int64(len(buf)))
+	j.groups.backlog.Add(-int64(len(buf)))
 	return nil
+}
+
+// take takes the collected records.
+func (c *commitGroups) take() (buf []byte, last uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken != nil {
+		return nil, 0, c.broken
+	}
+	buf = c.buf
+	if c.spare == nil {
+		c.spare = make([]byte, 0, firstBuffer)
+	}
+	c.buf, c.spare = c.spare, nil
+	c.taken = c.appended
+	if c.flying == nil {
+		c.flying, c.collecting = c.collecting, nil
+	}
+	return buf, c.appended, nil
+}
+
+// settle tells the callers that wait for records up to last that these are
+// durable.
+func (c *commitGroups) settle(last uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.durableSeq.Store(last)
+	c.publish(last)
+	c.crowded.Store(c.flying != nil && c.flying.waiters > 1)
+	if c.flying != nil {
+		close(c.flying.done)
+		c.flying = nil
+	}
 }
 
 // fail ends all writing. After a failed write or sync the contents of the disk
 // are unknown until the file is read again.
 func (j *journal) fail(err error) error {
-	j.o.log.Error("the store is read-only until a restart", "file", j.path(journalName), "error", err)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.broken = err
-	j.halted.Store(true)
-	j.space.shut()
-	j.buf = nil
-	for _, g := range []*commitGroup{j.flying, j.collecting} {
+	j.o.log.Error("the store is read-only until a restart", "file", j.files.path(journalName), "error", err)
+	j.groups.fail(err)
+	return err
+}
+
+// fail drops the records, and tells who waits for them.
+func (c *commitGroups) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = err
+	c.halted.Store(true)
+	c.space.shut()
+	c.buf = nil
+	for _, g := range []*commitGroup{c.flying, c.collecting} {
 		if g != nil {
 			g.err = unknownOutcome(err)
 			close(g.done)
 		}
 	}
-	j.flying, j.collecting = nil, nil
-	return err
+	c.flying, c.collecting = nil, nil
 }

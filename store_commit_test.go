@@ -24,15 +24,15 @@ func appendTest(j *journal, n int) uint64 {
 	seq := lastAppended(j)
 	for range n {
 		seq++
-		j.append(seq, testBody(seq))
+		j.groups.append(seq, testBody(seq))
 	}
 	return seq
 }
 
 func lastAppended(j *journal) uint64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.appended
+	j.groups.mu.Lock()
+	defer j.groups.mu.Unlock()
+	return j.groups.appended
 }
 
 // TestJournalGroups delays a sync and checks that one more sync is enough for everything that
@@ -91,7 +91,7 @@ func TestJournalWaitEndsWithContext(t *testing.T) {
 		}
 		<-disk.synced
 		synctest.Wait()
-		if got := j.durable(); got != seq {
+		if got := j.groups.durable(); got != seq {
 			t.Errorf("durable: got %d; want %d", got, seq)
 		}
 		mustClose(t, j)
@@ -118,7 +118,7 @@ func TestCallerFlushes(t *testing.T) {
 			synctest.Wait()
 		}
 		wait(true)
-		if len(j.turn) == 0 || j.flying != nil {
+		if len(j.turn) == 0 || j.groups.flying != nil {
 			t.Fatal("the caller leaves it to the flusher")
 		}
 		wait(true)
@@ -127,7 +127,7 @@ func TestCallerFlushes(t *testing.T) {
 			t.Errorf("while the disk hangs: got %+v; want the impatient refused", a)
 		}
 		for range 2 {
-			if got := j.durable(); got == lastAppended(j) {
+			if got := j.groups.durable(); got == lastAppended(j) {
 				t.Errorf("durable before its sync: %d", got)
 			}
 			<-disk.synced
@@ -173,10 +173,10 @@ func TestJournalConcurrent(t *testing.T) {
 				}
 				seq++
 				n := seq
-				j.append(n, testBody(n))
+				j.groups.append(n, testBody(n))
 				mu.Unlock()
-				if err := j.await(t.Context(), n, i%2 == 0); err != nil || j.durable() < n {
-					t.Errorf("wait for %d: %v, durable %d", n, err, j.durable())
+				if err := j.await(t.Context(), n, i%2 == 0); err != nil || j.groups.durable() < n {
+					t.Errorf("wait for %d: %v, durable %d", n, err, j.groups.durable())
 				}
 				j.status()
 				j.snapshotDue()
@@ -210,7 +210,7 @@ func TestJournalAppendAllocatesNothing(t *testing.T) {
 		for range 2 {
 			for range 2000 {
 				seq++
-				j.append(seq, body)
+				j.groups.append(seq, body)
 			}
 			j.ask(func() error { return j.flush(false) })
 		}
@@ -218,7 +218,7 @@ func TestJournalAppendAllocatesNothing(t *testing.T) {
 	grow()
 	got := testing.AllocsPerRun(1000, func() {
 		seq++
-		j.append(seq, body)
+		j.groups.append(seq, body)
 	})
 	if got != 0 {
 		t.Errorf("allocations of append: got %v; want 0", got)
@@ -290,14 +290,14 @@ func newSlowTest(t *testing.T, mode string) *slowTest {
 	t.Cleanup(s.letHandlerGo)
 	s.testServer = newTestServer(t, serviceTest{
 		disk: s.disk, dir: "/data",
-		config: func(c *Config) { c.Store.Sync, c.Store.SyncIntervalMS, c.Store.SlowSeconds = mode, 1, 3600 },
+		config: func(c *Config) { c.Store.Sync, c.Store.SlowSeconds = mode, 3600 },
 		extra: []string{
 			testTemplate("manual", stepSpec{name: "a", callable: "Outside::Actor"}),
 			testTemplate("web", stepSpec{name: "a", callable: handler.URL},
 				stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}),
 		},
 	})
-	s.svc.store.journal.most = testBacklog
+	s.svc.store.journal.groups.most = testBacklog
 	s.create(`{"namespace":"t","name":"manual"}`) // with the template's record
 	t.Cleanup(s.disk.release)
 	return s

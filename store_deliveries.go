@@ -21,6 +21,34 @@ type deliveryRow struct {
 // deliveryFilter selects deliveries; empty members select all.
 type deliveryFilter struct{ subscriber, status string }
 
+// deliveriesLocked returns some of the deliveries, the newest event first, and how many there
+// are. Fast events are none. It passes over those before the offset, and looks at no others.
+func (l *domainLog) deliveriesLocked(f deliveryFilter, offset, limit int) (rows []deliveryRow, total int) {
+	var walks []*deliveryWalk
+	for _, sub := range l.subscriptions {
+		if sub.wants != nil && (f.subscriber == "" || f.subscriber == sub.name) {
+			w := l.walk(sub, f.status)
+			walks, total = append(walks, w), total+w.total
+		}
+	}
+	for n := 0; n < min(offset+limit, total); n++ {
+		var first *deliveryWalk
+		for _, w := range walks {
+			if w.next() && (first == nil || w.newer(first)) {
+				first = w
+			}
+		}
+		if first == nil {
+			break
+		}
+		if n >= offset {
+			rows = append(rows, first.row())
+		}
+		first.take()
+	}
+	return rows, total
+}
+
 // deliveryWalk goes through the deliveries to one subscriber, the newest event first: those of
 // held events, and in between those given up.
 type deliveryWalk struct {
@@ -149,6 +177,37 @@ func (s *subscription) deadNotice(seq uint64, n int) *deadNotice {
 		return &s.dead[i]
 	}
 	return nil
+}
+
+// deliveryOf returns the delivery of an event to a subscriber, and the event.
+func (l *domainLog) deliveryOf(name string, seq uint64, n int) (*deliveryRow, *domainEvent, error) {
+	var row deliveryRow
+	var e *domainEvent
+	l.store.locked(func() {
+		sub := l.subscription(name)
+		if x := sub.deadNotice(seq, n); x != nil {
+			row = deliveryRow{name, deliveryDead, false, *x}
+		}
+		for number := l.after(seq - 1); number < l.end() && l.held[number-l.first].seq == seq; number++ {
+			if r, ok := l.row(sub, number); ok && r.notice.n == n {
+				row, e = r, new(l.held[number-l.first])
+			}
+		}
+	})
+	if row.status == "" {
+		return nil, nil, failf(notFound, "there is no delivery %d-%d-%s", seq, n, name)
+	}
+	if e != nil {
+		return &row, e, nil
+	}
+	find := &eventFinder{seq: seq, n: n}
+	if _, err := l.store.viewObserved(row.notice.task, find, nil); err != nil {
+		return nil, nil, err
+	}
+	if find.event == nil {
+		return nil, nil, failf(notFound, "task %s has not published event %d of record %d", row.notice.task, n, seq)
+	}
+	return &row, find.event, nil
 }
 
 // eventFinder finds an event while its task is replayed.

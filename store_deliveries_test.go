@@ -84,14 +84,13 @@ func TestListingDeliveries(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		s := &store{}
-		s.events.domain = *publishedLog(r, 1+r.IntN(40), r.IntN(60))
+		l := publishedLog(r, 1+r.IntN(40), r.IntN(60))
 		for _, status := range []string{"", deliveryPending, deliveryDelivered, deliveryDead} {
 			for _, name := range []string{"", "*", "a.*", "b", "none"} {
 				f := deliveryFilter{name, status}
-				want := everyDelivery(&s.events.domain, f)
+				want := everyDelivery(l, f)
 				offset, limit := r.IntN(len(want)+3), r.IntN(20)
-				got, total := s.deliveriesLocked(f, offset, limit)
+				got, total := l.deliveriesLocked(f, offset, limit)
 				page := want[min(offset, len(want)):min(offset+limit, len(want))]
 				if total != len(want) || !slices.Equal(got, page) {
 					t.Fatalf("seed %d, %+v from %d: got %d, %+v; want %d, %+v", seed, f, offset, total, got, len(want), page)
@@ -105,19 +104,18 @@ func TestListingDeliveries(t *testing.T) {
 // reference, walks through all deliveries.
 func BenchmarkDeliveries(b *testing.B) {
 	for _, held := range []int{1000, 100_000} {
-		s := &store{}
-		s.events.domain = *publishedLog(rand.New(rand.NewPCG(1, 1)), held, held)
+		l := publishedLog(rand.New(rand.NewPCG(1, 1)), held, held)
 		for _, status := range []string{"", deliveryPending, deliveryDelivered, deliveryDead} {
 			f := deliveryFilter{status: status}
 			b.Run(fmt.Sprintf("%d/%s", held, cmp.Or(status, "all")), func(b *testing.B) {
 				for b.Loop() {
-					s.deliveriesLocked(f, 0, 50)
+					l.deliveriesLocked(f, 0, 50)
 				}
 			})
 		}
 		b.Run(fmt.Sprintf("%d/reference", held), func(b *testing.B) {
 			for b.Loop() {
-				everyDelivery(&s.events.domain, deliveryFilter{})
+				everyDelivery(l, deliveryFilter{})
 			}
 		})
 	}

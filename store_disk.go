@@ -1,9 +1,7 @@
 package main
 
-// The file operations of journal and snapshot, behind an interface so that
-// tests can make each of them fail; their form on a real disk; the space
-// reserved for the journal; a disk that falls behind or hangs; the lock of the
-// data directory; and waiting for the disk.
+// The file operations of journal and snapshot, behind an interface so that tests can make each of
+// them fail, and their form on a real disk.
 
 import (
 	"errors"
@@ -31,14 +29,7 @@ type diskFS interface {
 	lock(name string) (dirLock, error)    // exclusive, until closed or the process ends
 	// identify returns which file or directory has a name, and when it was last changed, see changeTime.
 	identify(name string) (fileID, time.Time, error)
-	link(from, to string) error          // gives a file a second name, where there is none
-	watch(dir string) (readWatch, error) // what other processes read in dir
-}
-
-// readWatch tells what was read in a directory.
-type readWatch interface {
-	events(f func(name string, opened int))
-	close()
+	link(from, to string) error // gives a file a second name, where there is none
 }
 
 // fileID tells a file from all others that exist at the same time.
@@ -155,8 +146,6 @@ func (f osFile) WriteAt(b []byte, off int64) (int, error) {
 func (f osFile) Close() error { return f.named(f.File.Close()) }
 
 func (osDisk) link(from, to string) error { return os.Link(from, to) }
-
-func (osDisk) watch(dir string) (readWatch, error) { return watchDir(dir) }
 
 func (osDisk) identify(name string) (fileID, time.Time, error) { return idOf(os.Stat(name)) }
 
@@ -295,60 +284,4 @@ func (p *pinnedStore) close() {
 	for _, f := range p.files {
 		f.diskFile.Close()
 	}
-}
-
-// Copies of the directory beside a running service, as cp and tar make them: they list it, then
-// read one file after the other. They belong together if no name comes to lead to another file
-// meanwhile.
-
-const (
-	copyPatience = 15 * time.Second      // without a sign of a copy after which it has ended
-	copyRecheck  = 10 * time.Millisecond // how often to look whether it has
-	copyGrowth   = 8                     // times the size at which a snapshot is due: then copies count no more
-)
-
-// copyWatch notices copies.
-type copyWatch struct {
-	reads readWatch       // nil if the system does not tell
-	since time.Time       // the last sign of a copy that goes on; zero for none
-	taken map[string]bool // files that were opened, read and closed since the directory was listed
-	open  map[string]int  // how often files were opened since then and are open still
-	leave <-chan struct{} // closed when nobody waits for the end of a copy any more
-}
-
-// underWay reports whether a copy goes on: the directory was listed, and not every file of the
-// store was read and closed since. One call may copy gigabytes, so a file that is open is a sign.
-func (c *copyWatch) underWay(disk diskFS, dir string) bool {
-	if c.reads == nil {
-		return false
-	}
-	c.look()
-	if !c.since.IsZero() && !c.reading() && (time.Since(c.since) > copyPatience || c.whole(disk, dir)) {
-		c.since = time.Time{}
-	}
-	return !c.since.IsZero()
-}
-
-// look notes what happened since the last look.
-func (c *copyWatch) look() {
-	c.reads.events(func(name string, opened int) {
-		switch {
-		case name == "":
-			c.since, c.taken, c.open = time.Now(), map[string]bool{}, map[string]int{}
-		case !c.since.IsZero():
-			c.since = time.Now()
-			c.taken[name] = c.taken[name] || opened < 0 && c.open[name] > 0
-			c.open[name] = max(c.open[name]+opened, 0)
-		}
-	})
-}
-
-// reading reports whether a file is open that was opened since the directory was listed.
-func (c *copyWatch) reading() bool {
-	for _, n := range c.open {
-		if n > 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -168,13 +168,13 @@ func BenchmarkBareCommit(b *testing.B) {
 
 func (s *slowTest) hang() {
 	t, j := s.t, s.svc.store.journal
-	j.watch.setLimit(2 * time.Second) // more than the request needs to come
+	j.hang.turn.setLimit(2 * time.Second) // more than the request needs to come
 	before, _ := s.svc.store.size()
 	s.disk.hold()
 	waiting := make(chan *answer, 1)
 	go func() { waiting <- s.do("POST", "/v1/tasks", `{"namespace":"t","name":"web"}`) }()
 	wire.Eventually(t, "the task is there", func() bool { tasks, _ := s.svc.store.size(); return tasks > before })
-	j.watch.setLimit(50 * time.Millisecond)
+	j.hang.turn.setLimit(50 * time.Millisecond)
 	wire.Eventually(t, "readiness is lost", func() bool { return s.do("GET", "/health/ready", "").status == 503 })
 	a := s.do("GET", "/health/ready", "").want(503)
 	for _, check := range []string{"web_database", "orchestration_database"} {

@@ -115,9 +115,11 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 	}
 }
 
-// eventLog is a ring of moves, guarded by the store's mutex. It holds all moves
-// of a record or none.
+// eventLog is a ring of moves. It holds all moves of a record or none. The store's mutex
+// guards it, but for what says otherwise.
 type eventLog struct {
+	store *store
+
 	keep    int // how many moves are held; more only if one record makes more
 	ring    []move
 	head    int    // index of the oldest
@@ -129,13 +131,13 @@ type eventLog struct {
 	domain  domainLog
 
 	closing sync.Once
-	closed  chan struct{} // closed when followers must end
+	closed  chan struct{} // closed when followers must end; never set again, like closing
 
 	shown uint64                               // number of the first move that followers may not see yet
 	spans [keptSpans]eventSpan                 // of the newest moves, by number
-	texts [keptTexts]atomic.Pointer[eventText] // of the newest moves, by number
+	texts [keptTexts]atomic.Pointer[eventText] // of the newest moves, by number; needs no lock
 
-	relay     eventRelay    // tells followers of news
+	relay     eventRelay    // has a lock of its own; tells followers of news
 	delivered atomic.Uint64 // moves written to streams
 	cut       atomic.Uint64 // streams that were too slow
 }
@@ -443,7 +445,7 @@ type event struct {
 
 // follower is one reader of the event log.
 type follower struct {
-	store  *store
+	log    *eventLog
 	filter eventFilter
 	missed bool       // moves before the first that it reads are gone
 	oldest uint64     // first sequence held when it began
@@ -452,29 +454,64 @@ type follower struct {
 	waits  *eventNews // asked for before it last read
 }
 
+// follow returns a follower from a sequence on; from 0 it begins with the
+// oldest move held. If the log does not reach back to the sequence, or the
+// sequence is of another store, it begins with the oldest and has missed moves.
+func (l *eventLog) follow(filter eventFilter, after uint64) (*follower, error) {
+	s := l.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.tasks.find(filter.task); !ok && !filter.task.isZero() {
+		return nil, taskNotFound(filter.task)
+	}
+	if filter.kind == domainKind {
+		return l.followDomain(filter, after), nil
+	}
+	f := &follower{log: l, filter: filter, after: after, oldest: l.oldest()}
+	if after < l.lost || after > s.seq {
+		f.missed, f.after = after != 0, l.lost
+	}
+	f.next = l.after(f.after)
+	return f, nil
+}
+
+// followNow returns a follower from the newest durable record on, and the
+// sequence of that.
+func (l *eventLog) followNow(filter eventFilter) (*follower, uint64, error) {
+	now := l.store.journal.groups.published.Load()
+	f, err := l.follow(filter, now)
+	if err != nil {
+		return nil, 0, err
+	}
+	f.missed = false // in an empty store "now" is before everything
+	return f, now, nil
+}
+
 // ended returns a channel that is closed when the service ends.
-func (f *follower) ended() <-chan struct{} { return f.store.events.closed }
+func (f *follower) ended() <-chan struct{} { return f.log.closed }
 
 // open counts a stream as open until the function returned is called.
 func (f *follower) open() (closed func()) {
-	l := &f.store.events
-	l.relay.open(f.store)
-	return l.relay.close
+	f.log.relay.open(f.log)
+	return f.log.relay.close
 }
 
 // others returns how many streams are open besides this one.
-func (f *follower) others() int64 { return f.store.events.relay.streams.Load() - 1 }
+func (f *follower) others() int64 { return f.log.relay.streams.Load() - 1 }
 
 // sent counts moves written to a stream, cutOff a stream ended for being slow.
-func (f *follower) sent(moves int) { f.store.events.delivered.Add(uint64(moves)) }
-
-func (f *follower) cutOff() { f.store.events.cut.Add(1) }
+func (f *follower) sent(moves int) { f.log.delivered.Add(uint64(moves)) }
+func (f *follower) cutOff()        { f.log.cut.Add(1) }
 
 // streamFigures counts what the event streams did.
 type streamFigures struct {
 	open      int64
 	delivered uint64 // moves written
 	cut       uint64 // streams that were too slow
+}
+
+func (l *eventLog) figures() streamFigures {
+	return streamFigures{l.relay.streams.Load(), l.delivered.Load(), l.cut.Load()}
 }
 
 // eventChunk holds the events that a follower took from the log.
@@ -503,7 +540,7 @@ func (f *follower) take(text []byte) eventChunk {
 		c.moves += len(batch)
 		for i := range batch {
 			e := &batch[i]
-			if c.text = f.store.events.appendText(c.text, e); e.last {
+			if c.text = f.log.appendText(c.text, e); e.last {
 				c.id = e.seq
 			}
 		}
@@ -513,11 +550,10 @@ func (f *follower) take(text []byte) eventChunk {
 
 // read appends the next moves to a batch.
 func (f *follower) read(batch []event) (read []event, more, behind bool) {
-	limit := f.store.journal.published.Load()
-	s := f.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	log := &s.events
+	log := f.log
+	limit := log.store.journal.groups.published.Load()
+	log.store.mu.Lock()
+	defer log.store.mu.Unlock()
 	if f.next < log.first {
 		return nil, false, true
 	}

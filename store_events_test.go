@@ -34,7 +34,7 @@ func allEvents(t testing.TB, s *service, filter eventFilter, after uint64) strin
 
 func eventsOf(t testing.TB, s *store, filter eventFilter, after uint64) string {
 	t.Helper()
-	f := must(s.follow(filter, after))(t)
+	f := must(s.events.follow(filter, after))(t)
 	var b []byte
 	for more := true; more; {
 		c := f.take(b)
@@ -92,7 +92,7 @@ func growWorld(t *testing.T, s *service) {
 	for _, result := range []string{createSteps("split"), createBatches("work", 2)} {
 		for _, c := range mustClaim(t, s) {
 			if c.key.task != id {
-				s.engine.unclaim([]claimedStep{c})
+				s.engine.outside.unclaim([]claimedStep{c})
 				continue
 			}
 			q := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true, result: []byte(result)}}
@@ -147,8 +147,8 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 		line string
 	}
 	var all []at
-	for pos := range s.store.slots {
-		h := must(s.history.transitions(s.store.idLocked(uint32(pos)), nil))(t)
+	for pos := range s.store.tasks.slots {
+		h := must(s.history.transitions(s.store.tasks.idOf(uint32(pos)), nil))(t)
 		for n := range h.moves {
 			m := h.view(n)
 			from, step := "", ""
@@ -204,7 +204,7 @@ func checkSuffixes(t *testing.T, s *service, whole string) {
 	t.Helper()
 	blocks := blocksOf(t, whole)
 	for id := uint64(1); id <= s.store.seq; id++ {
-		f := must(s.store.follow(eventFilter{}, id))(t)
+		f := must(s.store.events.follow(eventFilter{}, id))(t)
 		if f.missed {
 			continue
 		}
@@ -296,7 +296,7 @@ func TestEventsOfDroppedTasks(t *testing.T) {
 				if again := allEvents(t, s, eventFilter{}, 0); again == "" || again != between(blocks, lost, s.store.seq) {
 					t.Fatalf("restart %d: got, missing up to %d,\n%s\nwant the end of\n%s", restart, lost, again, whole)
 				}
-				if f, _ := s.store.follow(eventFilter{}, max(lost, 2)-1); f.missed != (lost > 1) {
+				if f, _ := s.store.events.follow(eventFilter{}, max(lost, 2)-1); f.missed != (lost > 1) {
 					t.Errorf("restart %d: got missed %v before %d", restart, f.missed, lost)
 				}
 				if restart == 1 {
@@ -365,7 +365,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
 		o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: eventTemplates, state: &stateSource{document: strings.NewReader(document)}}
 		s := openTestService(t, o)
-		if log := &s.store.events; log.oldest() != seq+1 || s.store.journal.published.Load() < seq {
+		if log := &s.store.events; log.oldest() != seq+1 || s.store.journal.groups.published.Load() < seq {
 			t.Errorf("in %q: the oldest is %d; want %d", dir, log.oldest(), seq+1)
 		}
 		moveWorld(t, s)
@@ -689,7 +689,7 @@ func TestPublishedEventsSurvive(t *testing.T) {
 	if got := domainOf(t, s, eventFilter{}, before[0].Seq); len(got) != 2 || got[0].ID != before[3].ID {
 		t.Errorf("got %v after the first task; want what the second published", got)
 	}
-	if f := must(s.store.follow(eventFilter{kind: domainKind}, before[0].Seq))(t); f.missed {
+	if f := must(s.store.events.follow(eventFilter{kind: domainKind}, before[0].Seq))(t); f.missed {
 		t.Error("a reader that has everything was told of a gap")
 	}
 	closeTestService(t, s)

@@ -4,11 +4,12 @@ package main
 // it ends.
 
 import (
+	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
-
-// A disk that hangs.
 
 // diskWatch notices when an operation of the disk takes too long, in real time. It is for
 // one operation at a time.
@@ -59,4 +60,50 @@ func (w *diskWatch) end() {
 		w.late = false
 		w.tell(false)
 	}
+}
+
+// hangWatch knows whether the disk hangs.
+type hangWatch struct {
+	limit time.Duration // from which on an operation hangs
+	dir   string
+	log   *slog.Logger
+	turn  diskWatch   // of whoever has the turn to write
+	hangs atomic.Bool // late is not 0
+
+	mu   sync.Mutex    // guards what follows; taken after that of a diskWatch
+	late int           // operations of the disk that hang
+	hung chan struct{} // closed while there are any
+}
+
+// note notes that an operation of the disk hangs, or that one goes on. Who waits is
+// answered at the first.
+func (h *hangWatch) note(late bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case late && h.late == 0:
+		close(h.hung)
+		h.log.Warn("the disk hangs: changes are refused until it goes on", "dir", h.dir, "after", h.limit.String())
+	case !late && h.late == 1:
+		h.hung = make(chan struct{})
+		h.log.Info("the disk goes on: changes are taken again", "dir", h.dir)
+	}
+	if late {
+		h.late++
+	} else {
+		h.late--
+	}
+	h.hangs.Store(h.late > 0)
+}
+
+// begun returns a channel that is closed while the disk hangs, or when it begins to.
+func (h *hangWatch) begun() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hung
+}
+
+// err says that the disk hangs.
+func (h *hangWatch) err() error {
+	return fmt.Errorf("the disk has not answered for more than %s (store.slow_seconds)", h.limit)
 }

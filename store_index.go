@@ -1,10 +1,9 @@
 package main
 
-// Indexes over the tasks: the positions with a state, a namespace, a name and
-// so on. They find a page for any combination of filters, in any order, without looking
-// at the tasks.
+// Indexes over the tasks: the positions with a state, a namespace, a name and so on.
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -40,9 +39,8 @@ type taskIndex struct {
 	bySource    positionIndex
 	postings    map[postingsKey]*postings
 	labels      labelIndex
-	times       *timeScale // of both columns
 	updated     timeColumn
-	completed   timeColumn // of tasks that ended; those that were not updated since are in its base, updated
+	completed   timeColumn // or when the task was updated, if it has not ended
 	back        bitset     // tasks that seem to be older than the one before, because the clock was set back
 	newest      instant    // when the newest task was created
 	priorities  map[int]*bitset
@@ -73,15 +71,12 @@ type postingsKey struct {
 }
 
 func newTaskIndex(tasks indexedTasks) *taskIndex {
-	x := &taskIndex{
-		tasks: tasks, labels: newLabelIndex(), times: newTimeScale(),
+	return &taskIndex{
+		tasks: tasks, labels: newLabelIndex(),
 		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
 		byInitiator: positionIndex{}, bySource: positionIndex{}, postings: map[postingsKey]*postings{},
 		priorities: map[int]*bitset{},
 	}
-	x.updated = timeColumn{scale: x.times}
-	x.completed = timeColumn{scale: x.times, base: &x.updated}
-	return x
 }
 
 // insert adds a pending task that was created at an instant. Its steps are counted as they
@@ -135,19 +130,9 @@ func (x *taskIndex) values(k postingsKey) [5]indexedValue {
 
 // touch notes when a task was updated and, unless it is zero, completed.
 func (x *taskIndex) touch(pos uint32, updated, completed instant) {
-	if x.updated.at(pos) != updated {
-		x.updated.set(pos, updated)
-	}
-	if completed == 0 {
-		completed = updated
-	}
-	if x.completed.at(pos) != completed {
-		x.completed.set(pos, completed)
-	}
+	x.updated.set(pos, updated)
+	x.completed.set(pos, cmp.Or(completed, updated))
 }
-
-// balance prepares the times for searches.
-func (x *taskIndex) balance() { x.times.balance(&x.updated, &x.completed) }
 
 // remove removes a task that has this state and these steps, with its creation if it has
 // labels.
@@ -337,7 +322,6 @@ func (sel *selection) among() []uint32 {
 
 // selected returns what the filter selects, or false if that is nothing.
 func (x *taskIndex) selected(f *taskFilter) (sel selection, ok bool) {
-	x.balance()
 	for _, by := range []indexedValue{
 		{x.byNamespace, f.namespace}, {x.byName, f.name}, {x.byVersion, f.version},
 		{x.byInitiator, f.initiator}, {x.bySource, f.source},
@@ -440,14 +424,14 @@ func (x *taskIndex) selectTimes(f *taskFilter, sel *selection) {
 
 // of returns the positions of a column with an instant in the period.
 func (p period) of(column *timeColumn) *timeSpan {
-	from, before := timePoint{p.after + 1, 0}, timePoint{p.before, 0}
-	if p.after == 0 {
-		from.at = math.MinInt64
+	s := &timeSpan{column, firstPoint, lastPoint}
+	if p.after != 0 {
+		s.from.at = p.after + 1
 	}
-	if p.before == 0 {
-		before.at = math.MaxInt64
+	if p.before != 0 {
+		s.before.at = p.before
 	}
-	return column.span(from, before)
+	return s
 }
 
 // createdIn returns the positions of the tasks that were created in a period. They are in
@@ -570,10 +554,10 @@ func (s *store) figures() (*frozenFigures, stateCounts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.analytics.freeze()
-	if s.retain.dropped == 0 && len(s.slots) > 0 {
-		f.first = s.slots[0].created()
+	if s.retain.dropped == 0 && len(s.tasks.slots) > 0 {
+		f.first = s.tasks.slots[0].created()
 	}
-	return f, s.countsLocked()
+	return f, s.tasks.counts()
 }
 
 // created returns when the task in a slot was created.
@@ -584,11 +568,54 @@ func (sl slot) created() instant {
 	return instant(sl.line.number(`,"created":`))
 }
 
+func (x *slotTable) createdAt(pos uint32) instant { return x.slots[pos].created() }
+
+func (x *slotTable) seqAt(pos uint32) uint64 {
+	if t := x.slots[pos].live; t != nil {
+		return t.seq
+	}
+	return x.slots[pos].line.number(`,"seq":`)
+}
+
+func (x *slotTable) correlatedAt(id uuid) (uint32, bool) {
+	for _, tpl := range x.templates.all() {
+		n := len(tpl.steps) + 1
+		pos, ok := x.find(id.plus(-n))
+		if ok && len(x.slots[pos].in.key.tpl.steps)+1 == n {
+			by := x.labelsOf(pos, x.slots[pos])
+			return pos, by == nil || by.correlation.isZero()
+		}
+	}
+	return 0, false
+}
+
+// labelsOf returns the creation of the task that is indexed at a position, in this slot,
+// or nil if it has no label.
+func (x *slotTable) labelsOf(pos uint32, sl slot) *creation {
+	if !x.index.labels.holders.has(pos) {
+		return nil
+	}
+	_, by, err := sl.origin()
+	if err != nil {
+		x.log.Error("a task's line cannot be read", "position", pos, "error", err)
+	}
+	return by
+}
+
 // counts returns how many tasks and steps are in each state.
 func (s *store) counts() stateCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.countsLocked()
+	return s.tasks.counts()
+}
+
+// counts returns how many tasks and steps are in each state.
+func (x *slotTable) counts() stateCounts {
+	c := stateCounts{steps: x.index.steps}
+	for i := range c.tasks {
+		c.tasks[i] = x.index.states[i].count()
+	}
+	return c
 }
 
 // stateCount is a number of tasks for each state.
@@ -598,5 +625,5 @@ type stateCount [taskStates]int
 func (s *store) count(f *taskFilter) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.index.count(f)
+	return s.tasks.index.count(f)
 }

@@ -60,7 +60,7 @@ const (
 )
 
 func createStored(b *testing.B, svc *service, namespace int, name string) *task {
-	n := len(svc.store.slots)
+	n := len(svc.store.tasks.slots)
 	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"c-77"},`+
 		`"tags":["all","one in ten %d"],"correlation_id":%q,"priority":%d}`, namespace, name, n%10, storedCorrelation, n%3)
 	q := must(parseTaskRequest([]byte(body)))(b)
@@ -83,8 +83,8 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 		svc.clock.(*virtualClock).advance(time.Hour)
 	}
 	var lines [][]byte
-	for i := range svc.store.slots {
-		if line := svc.store.slots[i].line; line != nil {
+	for i := range svc.store.tasks.slots {
+		if line := svc.store.tasks.slots[i].line; line != nil {
 			lines = append(lines, line.text())
 		}
 	}
@@ -114,8 +114,8 @@ func storedLine(b *testing.B, line []byte, i, tasks int, id uuid) []byte {
 func fillStored(b *testing.B, tasks int) *service {
 	from, lines := storedLines(b)
 	svc := storedService(b)
-	for _, tpl := range from.store.allTemplates() {
-		svc.store.keepTemplate(tpl)
+	for _, tpl := range from.store.templates.all() {
+		svc.store.templates.keep(tpl)
 	}
 	l := &restorer{s: svc.store}
 	first := svc.ids.reserve(8 * tasks)
@@ -181,8 +181,8 @@ func storedPages(b *testing.B, svc *service, path, filters string, f *taskFilter
 // storedFilters returns lists by the filters that are not of a template or a state, in every
 // order, with the first page, the last one, and one after a cursor.
 func storedFilters(b *testing.B, svc *service) (requests []storedRequest) {
-	some := svc.store.list(&taskQuery{limit: 1, skip: len(svc.store.slots) / 2})
-	t, _, err := svc.store.listed(&some.tasks[0], nil)
+	some := svc.store.list(&taskQuery{limit: 1, skip: len(svc.store.tasks.slots) / 2})
+	t, _, err := svc.store.templates.listed(&some.tasks[0], nil)
 	noError(b, err)
 	hours := func(n float64) string {
 		return testStart.add(time.Duration(n * float64(time.Hour))).zoned()
@@ -217,18 +217,23 @@ func storedOrder(b *testing.B, svc *service, text string) (requests []storedRequ
 	return append(requests, storedRequest{path + "?" + text[1:] + after, path + ", cursor, " + text})
 }
 
-// BenchmarkStoredFilters is BenchmarkStored for the lists of storedFilters.
-func BenchmarkStoredFilters(b *testing.B) { benchStored(b, storedFilters) }
+// BenchmarkStoredFilters is BenchmarkStored for the lists of storedFilters, and for the default
+// retention, too.
+func BenchmarkStoredFilters(b *testing.B) {
+	for _, tasks := range []int{100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) { benchStored(b, tasks, storedFilters) })
+	}
+}
 
 // BenchmarkStored sends every request to a service with 1,000 tasks and to one with 1,000,000,
 // in turns, so that a slow moment of the machine affects both.
-func BenchmarkStored(b *testing.B) { benchStored(b, storedRequests) }
+func BenchmarkStored(b *testing.B) { benchStored(b, 1_000_000, storedRequests) }
 
-func benchStored(b *testing.B, asked func(b *testing.B, svc *service) []storedRequest) {
+func benchStored(b *testing.B, tasks int, asked func(b *testing.B, svc *service) []storedRequest) {
 	if b.N == 1 { // a run that measures nothing
 		return
 	}
-	small, large := serveStored(b, 1_000, asked), serveStored(b, 1_000_000, asked)
+	small, large := serveStored(b, 1_000, asked), serveStored(b, tasks, asked)
 	b.ResetTimer()
 	for range b.N {
 		for _, q := range large.requests {
@@ -242,11 +247,13 @@ func benchStored(b *testing.B, asked func(b *testing.B, svc *service) []storedRe
 	reportStored(b, small, large)
 }
 
-// storedServer is a service with stored tasks, the requests that it is sent, and how long they took.
+// storedServer is a service with stored tasks, the requests that it is sent, how long they took, and
+// how much processor time the process used, the client's share included.
 type storedServer struct {
 	client   *wireClient
 	requests []storedRequest
 	times    map[string][]time.Duration
+	cpu      map[string][]time.Duration
 }
 
 func serveStored(b *testing.B, tasks int, asked func(b *testing.B, svc *service) []storedRequest) *storedServer {
@@ -255,18 +262,19 @@ func serveStored(b *testing.B, tasks int, asked func(b *testing.B, svc *service)
 	b.Cleanup(h.Close)
 	c := dialClient(b, h.URL)
 	b.Cleanup(func() { c.conn.Close() })
-	return &storedServer{c, asked(b, svc), map[string][]time.Duration{}}
+	return &storedServer{c, asked(b, svc), map[string][]time.Duration{}, map[string][]time.Duration{}}
 }
 
 func (s *storedServer) ask(b *testing.B, q storedRequest) {
-	at := time.Now()
+	at, used := time.Now(), cpuTime(b)
 	noError(b, expect(200)(s.client.do("GET", q.path, "")))
 	s.times[q.name] = append(s.times[q.name], time.Since(at))
+	s.cpu[q.name] = append(s.cpu[q.name], cpuTime(b)-used)
 }
 
-// percentiles returns the median and the p99 of a request, or zero if it was not sent.
-func (s *storedServer) percentiles(name string) (p50, p99 time.Duration) {
-	if times := slices.Sorted(slices.Values(s.times[name])); len(times) > 0 {
+// percentiles returns the median and the p99 of some times, or zero if there are none.
+func percentiles(times []time.Duration) (p50, p99 time.Duration) {
+	if times = slices.Sorted(slices.Values(times)); len(times) > 0 {
 		p50, p99 = times[len(times)/2], times[len(times)*99/100]
 	}
 	return p50, p99
@@ -275,23 +283,27 @@ func (s *storedServer) percentiles(name string) (p50, p99 time.Duration) {
 // reportStored reports the slowest request, how much the number of tasks slows down the most
 // affected one, and with -v all of them. With few rounds, the p99 is the noise of the machine.
 func reportStored(b *testing.B, small, large *storedServer) {
-	var slow50, slow99 time.Duration
+	var slow50, slow99, slowCPU time.Duration
 	var worst50, worst99 float64
 	for _, q := range large.requests {
-		p50, p99 := large.percentiles(q.name)
-		slow50, slow99 = max(slow50, p50), max(slow99, p99)
-		than50, than99 := small.percentiles(q.name)
+		p50, p99 := percentiles(large.times[q.name])
+		cpu, _ := percentiles(large.cpu[q.name])
+		slow50, slow99, slowCPU = max(slow50, p50), max(slow99, p99), max(slowCPU, cpu)
+		than50, than99 := percentiles(small.times[q.name])
 		if than50 == 0 {
 			continue
 		}
 		r50, r99 := float64(p50)/float64(than50), float64(p99)/float64(than99)
 		if testing.Verbose() { // b.Log cuts off long output
-			fmt.Printf("%5.2f × p50 %v after %v, p99 %v after %v, %s\n", r50, p50, than50, p99, than99, q.name)
+			thanCPU, _ := percentiles(small.cpu[q.name])
+			fmt.Printf("%5.2f × p50 %v after %v, p99 %v after %v, cpu %v after %v, %s\n",
+				r50, p50, than50, p99, than99, cpu, thanCPU, q.name)
 		}
 		worst50, worst99 = max(worst50, r50), max(worst99, r99)
 	}
 	b.ReportMetric(float64(slow50.Microseconds()), "worst-p50-µs")
 	b.ReportMetric(float64(slow99.Microseconds()), "worst-p99-µs")
+	b.ReportMetric(float64(slowCPU.Microseconds()), "worst-cpu-p50-µs")
 	b.ReportMetric(worst50, "worst-p50-ratio")
 	b.ReportMetric(worst99, "worst-p99-ratio")
 }
@@ -560,8 +572,6 @@ func (w *indexWorld) query() *taskQuery {
 
 func (w *indexWorld) compare(t *testing.T, queries int) {
 	t.Helper()
-	checkTimes(t, w.x.times, &w.x.updated, &w.x.completed)
-	defer checkTimes(t, w.x.times, &w.x.updated, &w.x.completed)
 	for range queries {
 		q := w.query()
 		want := w.tasks.list(q)
@@ -595,20 +605,13 @@ func (c *countedTasks) seqAt(pos uint32) uint64 {
 
 func (c *countedTasks) correlatedAt(uuid) (uint32, bool) { return 0, false }
 
-// TestListsLookAtFewTasks counts the tasks and the times of tasks that a list looks at, for every filter
+// TestListsLookAtFewTasks counts the tasks that a list looks at, and the times that it sorts, for every filter
 // by time and every order, wherever the page begins and however the times are spread.
 func TestListsLookAtFewTasks(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	r := rand.New(rand.NewPCG(6, 7))
 	n := size(30_000, 200_000)
-	for name, took := range map[string]func(i int) instant{
-		"in order":       func(int) instant { return 5 },
-		"some take long": func(i int) instant { return 5 + instant(boolCount(i%100 == 0)*n/3) },
-		"at random":      func(int) instant { return 1 + instant(r.ExpFloat64()*float64(n/4)) },
-		"at one moment":  func(i int) instant { return instant(n - i) },
-		"backwards":      func(i int) instant { return instant(2 * (n - i)) },
-	} {
+	for name, ended := range spreadTimes(n) {
 		t.Run(name, func(t *testing.T) {
 			tasks := &countedTasks{}
 			x := newTaskIndex(tasks)
@@ -618,9 +621,8 @@ func TestListsLookAtFewTasks(t *testing.T) {
 				tasks.created = append(tasks.created, at)
 				in := x.insert(uint32(i), tpl, &creation{tags: []string{fmt.Sprint(i % 10)}, priority: i % 3}, at)
 				x.move(uint32(i), taskPending, taskComplete, in)
-				x.touch(uint32(i), at+took(i), at+took(i))
+				x.touch(uint32(i), ended(i), ended(i))
 			}
-			x.list(&taskQuery{limit: 1}) // balances
 			for _, q := range timeQueries(n) {
 				checkLooked(t, x, tasks, q)
 			}
@@ -655,11 +657,12 @@ func checkLooked(t *testing.T, x *taskIndex, tasks *countedTasks, q *taskQuery) 
 				pos := r.positions[0]
 				q.after, q.skip = &taskPlace{x.rank(q.order, pos), uint64(pos)}, 0
 			}
-			x.times.looked, tasks.asked = 0, 0
+			x.search.points, tasks.asked = nil, 0
 			x.list(q)
-			if looked, most := x.times.looked, 20*x.times.fair(); looked > most || tasks.asked > 100 {
-				t.Errorf("%+v, after %v: looked at %d times and %d tasks; want at most %d and 100", q, q.after,
-					looked, tasks.asked, most)
+			sorted, most := len(x.search.points), max(total/4, 4*sampledPoints)
+			if sorted > most || tasks.asked > 100 {
+				t.Errorf("%+v, after %v: sorted %d times and looked at %d tasks; want at most %d and 100", q, q.after,
+					sorted, tasks.asked, most)
 			}
 		}
 	}

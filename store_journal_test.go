@@ -124,7 +124,7 @@ func TestJournalKeepsRecords(t *testing.T) {
 			for start := range 4 {
 				j, g := mustOpen(t, o)
 				checkContents(t, g, uint64(start*10))
-				if got, want := j.durable(), uint64(start*10); got != want {
+				if got, want := j.groups.durable(), uint64(start*10); got != want {
 					t.Errorf("durable after start %d: got %d; want %d", start, got, want)
 				}
 				if err := j.reserve(); err != nil {
@@ -142,8 +142,8 @@ func TestJournalInMemory(t *testing.T) {
 	j, _ := mustOpen(t, journalOptions{memory: true})
 	mustStore(t, j, 3)
 	s := j.status()
-	if s.records != 3 || s.durability != "memory" || !s.writable || j.durable() != 3 {
-		t.Errorf("status: got %+v, durable %d", s, j.durable())
+	if s.records != 3 || s.durability != "memory" || !s.writable || j.groups.durable() != 3 {
+		t.Errorf("status: got %+v, durable %d", s, j.groups.durable())
 	}
 	if j.reserve() != nil || j.snapshotDue() {
 		t.Errorf("reserve: got %v; want nil; snapshot due: got %v; want false", j.reserve(), j.snapshotDue())
@@ -190,7 +190,7 @@ func TestJournalTiming(t *testing.T) {
 							t.Errorf("synced after %v; want %v", got, tt.sync)
 						}
 						synctest.Wait()
-						if got, want := j.durable(), lastAppended(j); got != want {
+						if got, want := j.groups.durable(), lastAppended(j); got != want {
 							t.Errorf("durable: got %d; want %d", got, want)
 						}
 					}
@@ -218,7 +218,7 @@ func TestJournalCloseKeepsPending(t *testing.T) {
 		if err := j.wait(t.Context(), seq); err != nil {
 			t.Errorf("%v: wait after close: %v", mode, err)
 		}
-		j.append(seq+1, testBody(seq+1))
+		j.groups.append(seq+1, testBody(seq+1))
 		if err := j.wait(t.Context(), seq+1); kindOf(err) != unavailable {
 			t.Errorf("%v: wait for a record after close: got %v; want unavailable", mode, err)
 		}
@@ -289,7 +289,7 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), named) {
 		t.Errorf("reserve: got %v; want unavailable, %s", err, named)
 	}
-	j.append(seq+1, testBody(seq+1))
+	j.groups.append(seq+1, testBody(seq+1))
 	if err := j.wait(t.Context(), seq+1); kindOf(err) != unavailable {
 		t.Errorf("wait for the next: got %v; want unavailable", err)
 	}
@@ -451,7 +451,7 @@ func benchCommit(b *testing.B, writers int) {
 				}
 				seq++
 				n := seq
-				j.append(n, body)
+				j.groups.append(n, body)
 				mu.Unlock()
 				if err := j.wait(b.Context(), n); err != nil {
 					b.Error(err)
@@ -478,9 +478,9 @@ func BenchmarkJournalAppend(b *testing.B) {
 	for b.Loop() {
 		noError(b, j.reserve())
 		seq++
-		j.append(seq, body)
-		if len(j.buf) > keepBuffer {
-			j.buf = j.buf[:0]
+		j.groups.append(seq, body)
+		if len(j.groups.buf) > keepBuffer {
+			j.groups.buf = j.groups.buf[:0]
 		}
 	}
 }

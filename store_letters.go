@@ -6,10 +6,9 @@ package main
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 )
-
-// The dead letters.
 
 // dlqRow is one entry in the index. The entry itself is in its task.
 type dlqRow struct {
@@ -234,10 +233,69 @@ func (x *dlqIndex) figures() []dlqFigures {
 	return list
 }
 
+// storedLetters answers what is asked about the dead letter queue.
+type storedLetters struct {
+	mu    *sync.Mutex // the store's; it guards what follows
+	tasks *slotTable
+	index *dlqIndex
+}
+
+// page returns one page of the letters that match, newest first, and for each
+// the log of its task.
+func (d *storedLetters) page(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	page = d.index.page(f, skip, limit)
+	logs = make([]taskLog, len(page))
+	for i, r := range page {
+		pos, _ := d.tasks.find(r.task)
+		logs[i] = d.tasks.logAt(pos)
+	}
+	return page, logs
+}
+
 // queuedLetter is a letter of the investigation queue and its task as it is now.
 type queuedLetter struct {
 	dlqRow
 	tpl   *template
 	state taskState
 	since instant // when the task came into the state
+}
+
+// queue returns the pending letters with the highest priority, highest
+// first; of one reason alone unless that is nil.
+func (d *storedLetters) queue(only *dlqReason, now instant, limit int) ([]queuedLetter, error) {
+	d.mu.Lock()
+	rows := d.index.queue(only, now, limit)
+	queue := make([]queuedLetter, len(rows))
+	ended := make([]shortLine, len(rows)) // lines of tasks that ended
+	for i, r := range rows {
+		queue[i].dlqRow = r
+		pos, _ := d.tasks.find(r.task)
+		sl := &d.tasks.slots[pos]
+		if t := sl.live; t != nil {
+			queue[i].tpl, queue[i].state, queue[i].since = t.tpl, t.state, t.since
+		} else {
+			ended[i] = sl.line
+		}
+	}
+	d.mu.Unlock()
+	for i, line := range ended {
+		if line == nil {
+			continue
+		}
+		h, err := readTaskHeader(line.text())
+		if err != nil {
+			return nil, err
+		}
+		queue[i].tpl, queue[i].state, queue[i].since = d.tasks.templates.find(h.template), h.state, h.completed
+	}
+	return queue, nil
+}
+
+// figures returns the statistics of the dead letter queue.
+func (d *storedLetters) figures() []dlqFigures {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.index.figures()
 }

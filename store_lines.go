@@ -1,8 +1,6 @@
 package main
 
-// The lines of tasks that are over, in memory. Then the index of the dead letter queue: all
-// entries in the order they were made, by reason and by status, and the figures that need no
-// scan. Then the requests that wait for a task.
+// The lines of tasks that are over, in memory: in a short form, of which each comes back as it was.
 
 import (
 	"bytes"
@@ -317,6 +315,17 @@ func (l shortLine) number(name string) uint64 {
 	}
 	var room [512]byte
 	return lineNumber(l.appendText(room[:0], logWord), name)
+}
+
+// lineOf returns the line of a task that is over.
+func (x *slotTable) lineOf(t *task) shortLine {
+	line := t.appendTaskLine(x.room[:0])
+	x.room = x.order.shorten(line, line)
+	short := x.room[len(line):]
+	if len(line) > maxShortened {
+		x.room = nil
+	}
+	return append(make(shortLine, 0, len(short)), short...)
 }
 
 // decodedLines holds small tasks that ended last, by position, because their clients usually ask

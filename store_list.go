@@ -9,8 +9,6 @@ import (
 	"slices"
 )
 
-// Pages.
-
 // taskOrder is an order of tasks. Tasks of one rank in it are in the order of creation.
 type taskOrder uint8
 
@@ -93,9 +91,9 @@ func (g *taskGroup) after(p timePoint, ascending bool) positionSet {
 	rank := int64(p.at)
 	switch {
 	case g.column != nil && ascending:
-		return g.column.span(p, timePoint{math.MaxInt64, 0})
+		return &timeSpan{g.column, p, lastPoint}
 	case g.column != nil:
-		return g.column.span(timePoint{math.MinInt64, 0}, p)
+		return &timeSpan{g.column, firstPoint, p}
 	case g.rank == rank && ascending:
 		return bitSpans{{p.pos, math.MaxUint32}}
 	case g.rank == rank:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,9 +16,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// The lock of a data directory: flock on a file that holds the pid of the
-// process that has it. The lock ends with its process; the file stays.
 
 const lockName = "lock"
 
@@ -83,8 +81,20 @@ func writePID(f *os.File) {
 // the name, or the lock is not the file that this process holds, another process may use the
 // store, or nobody will ever find what is written.
 type storePlace struct {
-	dir, lock fileID
-	changed   time.Time // of the directory, when all was in its place; zero if unknown, or just before
+	disk diskFS
+	dir  string
+	log  *slog.Logger
+	lock dirLock // from take until the journal is closed; needs no other lock
+
+	// For whoever has the turn to write:
+	dirID, lockID fileID
+	changed       time.Time // of the directory, when all was in its place; zero if unknown, or just before
+}
+
+// note notes the place of a store that was just opened.
+func (p *storePlace) note() {
+	p.dirID, _, _ = p.disk.identify(p.dir) // a disk in memory has neither
+	p.lockID, _, _ = p.disk.identify(filepath.Join(p.dir, lockName))
 }
 
 // misplaced is the error of a store that is not where it was opened any more.
@@ -97,51 +107,62 @@ func (e *misplaced) Error() string { return e.reason }
 const placeRecheck = time.Second
 
 // checkPlace fails the journal if the store is not where it was opened. Whoever has the turn
-// calls it before anybody is told that a record is durable. A directory that was not changed has the
-// same files, which are then looked at only if all is set: after a stat of the journal, Linux notes
-// the exact time of its next write, and the next sync has to write that, too.
+// calls it before anybody is told that a record is durable.
 func (j *journal) checkPlace(all bool) error {
-	j.mu.Lock()
-	broken := j.broken
-	j.mu.Unlock()
-	if broken != nil {
+	if broken, _ := j.groups.ended(); broken != nil {
 		return broken
 	}
-	dir, changed, err := j.o.fs.identify(j.o.dir)
-	if !all && err == nil && dir == j.place.dir && !changed.IsZero() && changed.Equal(j.place.changed) {
-		return nil
-	}
-	file, err := j.file.id()
-	if err != nil {
+	if err := j.place.check(j.newest.file, all); err != nil {
 		return j.fail(err)
 	}
-	for _, p := range []struct {
+	return nil
+}
+
+// check returns an error if the store with a journal is not where it was opened. A directory that was
+// not changed has the same files, which are then looked at only if all is set: after a stat of the
+// journal, Linux notes the exact time of its next write, and the next sync has to write that, too.
+func (p *storePlace) check(journal diskFile, all bool) error {
+	dir, changed, err := p.disk.identify(p.dir)
+	if !all && err == nil && dir == p.dirID && !changed.IsZero() && changed.Equal(p.changed) {
+		return nil
+	}
+	file, err := journal.id()
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
 		path    string
 		want    fileID
 		missing string
 		other   string
 	}{
-		{j.o.dir, j.place.dir, "the data directory was removed", "the data directory was replaced by another one"},
-		{j.path(lockName), j.place.lock, "the file lock was removed from the data directory, so that another process " +
+		{p.dir, p.dirID, "the data directory was removed", "the data directory was replaced by another one"},
+		{filepath.Join(p.dir, lockName), p.lockID, "the file lock was removed from the data directory, so that another process " +
 			"could use it", "another process has used the data directory: its file lock is not this process's"},
-		{j.path(journalName), file, journalName + " was removed", journalName + " was replaced by another file"},
+		{filepath.Join(p.dir, journalName), file, journalName + " was removed", journalName + " was replaced by another file"},
 	} {
-		got, _, err := j.o.fs.identify(p.path)
+		got, _, err := p.disk.identify(f.path)
 		switch {
-		case p.want == fileID{} || err == nil && got == p.want:
+		case f.want == fileID{} || err == nil && got == f.want:
 		case errors.Is(err, fs.ErrNotExist):
-			return j.fail(&misplaced{p.missing})
+			return &misplaced{f.missing}
 		case err != nil:
-			return j.fail(err)
+			return err
 		default:
-			return j.fail(&misplaced{p.other})
+			return &misplaced{f.other}
 		}
 	}
-	j.place.changed = time.Time{}
+	p.changed = time.Time{}
 	if time.Since(changed) > placeRecheck {
-		j.place.changed = changed
+		p.changed = changed
 	}
 	return nil
+}
+
+// stillInPlace fails the journal if the store is not where it was opened. Whoever makes names lead to
+// other files calls it before.
+func (j *journal) stillInPlace() error {
+	return j.ask(func() error { return j.checkPlace(true) })
 }
 
 func lockHeld(dir string, pid int) error {
@@ -159,4 +180,18 @@ func lockHolder(f io.Reader) int {
 	}
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 on error
 	return pid
+}
+
+// take makes the data directory if it is missing, and locks it.
+func (p *storePlace) take() (err error) {
+	if err := p.disk.makeDir(p.dir); err != nil {
+		return fmt.Errorf("make data directory %s: %w", p.dir, err)
+	}
+	if p.lock, err = p.disk.lock(filepath.Join(p.dir, lockName)); err != nil {
+		return fmt.Errorf("lock data directory %s: %w", p.dir, err)
+	}
+	if p.disk.writableByOthers(p.dir) {
+		p.log.Warn("others may write to the data directory, and so change or remove what is stored", "dir", p.dir)
+	}
+	return nil
 }

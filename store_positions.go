@@ -3,6 +3,30 @@ package main
 // The table of tasks: a position for each, in the order of creation. It finds a task by its id, and
 // packing closes the gaps that dropped tasks leave.
 
+import (
+	"bytes"
+	"log/slog"
+	"slices"
+)
+
+// slotTable holds every task by position, in the order of creation, and finds it. The store's mutex guards it.
+type slotTable struct {
+	templates *taskTemplates
+	log       *slog.Logger
+	resize    func(by int64) // notes that the tasks take so much more memory
+
+	slots      []slot
+	byID       map[uuid]uint32      // task id to position
+	identities map[identityKey]uuid // tasks by what deduplicates them
+	index      *taskIndex           // positions by state, template, …
+	packing    packing              // closes gaps among the positions
+	decoded    decodedLines         // tasks that ended last
+	lastID     uuid                 // the greatest id that a task ever took
+
+	room  []byte    // for the line of a task that ends
+	order wordOrder // of the words in such lines
+}
+
 // slot is the place of one task: live until it is over, then its line. It has
 // neither after the task was dropped.
 type slot struct {
@@ -10,6 +34,58 @@ type slot struct {
 	line     shortLine
 	in       *postings // its entry in the index
 	finished instant   // when the task finished, for retention; 0 before
+}
+
+// insert gives a task that was created at an instant a position, and indexes it as pending.
+func (x *slotTable) insert(id uuid, sl slot, tpl *template, by *creation, at instant) uint32 {
+	pos := uint32(len(x.slots))
+	x.slots = append(x.slots, sl)
+	x.byID[id] = pos
+	if by.identity != (identityKey{}) {
+		x.identities[by.identity] = id
+	}
+	labels := x.index.labels.held
+	x.slots[pos].in = x.index.insert(pos, tpl, by, at)
+	x.resize(labelBytes * int64(x.index.labels.held-labels))
+	x.noteID(id.plus(tpl.ids() - 1))
+	return pos
+}
+
+// find returns the position of the task with an id.
+func (x *slotTable) find(id uuid) (pos uint32, ok bool) {
+	pos, ok = x.byID[id]
+	return pos, ok
+}
+
+// noteID keeps the greatest id. A task that gets new steps takes more ids
+// later, so the newest task need not have it.
+func (x *slotTable) noteID(id uuid) {
+	if bytes.Compare(id[:], x.lastID[:]) > 0 {
+		x.lastID = id
+	}
+}
+
+// taskAt decodes the task whose line is at a position. The table keeps the line
+// until the task is reindexed.
+func (x *slotTable) taskAt(pos uint32) (*task, error) {
+	t, err := x.templates.readTask(x.slots[pos].line.text())
+	if err != nil {
+		return nil, err
+	}
+	t.pos, t.indexed = pos, t.state
+	return t, nil
+}
+
+// idOf returns the id of the task at a position.
+func (x *slotTable) idOf(pos uint32) uuid {
+	if t := x.slots[pos].live; t != nil {
+		return t.id
+	}
+	id, ok := x.slots[pos].line.taskID()
+	if !ok {
+		x.log.Error("a task's line cannot be read", "position", pos)
+	}
+	return id
 }
 
 // Packing: dropped tasks leave gaps among the positions. From time to time the
@@ -32,6 +108,59 @@ type packing struct {
 	from, to uint32 // the next position to look at, and where its task moves
 }
 
+// pack moves up to n tasks, if there are more than twice as many gaps as tasks,
+// or a pass is running.
+func (x *slotTable) pack(n int) {
+	p := &x.packing
+	if p.walks > 0 {
+		return
+	}
+	if !p.on {
+		if p.holes <= p.floor+2*len(x.byID) {
+			return
+		}
+		p.on, p.from, p.to = true, 0, 0
+	}
+	for work := 0; work < n*packLook; work++ {
+		switch {
+		case int(p.from) == len(x.slots):
+			x.endPacking()
+			return
+		case x.slots[p.from].vacant():
+		case p.from == p.to:
+			p.to++
+		default:
+			x.relocate(p.from, p.to)
+			p.to++
+			work += packLook - 1
+		}
+		p.from++
+	}
+}
+
+// endPacking gives up the positions above the highest task.
+func (x *slotTable) endPacking() {
+	p := &x.packing
+	p.holes -= len(x.slots) - int(p.to)
+	p.on = false
+	x.slots = x.slots[:p.to]
+	if cap(x.slots) > 4*len(x.slots)+p.floor {
+		x.slots = slices.Clone(x.slots)
+	}
+	x.index.trim()
+}
+
+// relocate moves a task to a lower position, with no task between the two.
+func (x *slotTable) relocate(from, to uint32) {
+	sl := x.slots[from]
+	x.slots[to], x.slots[from] = sl, slot{}
+	if sl.live != nil {
+		sl.live.pos = to
+	}
+	x.byID[x.idOf(to)] = to
+	x.index.relocate(from, to, sl.in, x.labelsOf(from, sl))
+}
+
 // vacant reports whether the slot has no task.
 func (sl *slot) vacant() bool { return sl.live == nil && sl.line == nil }
 
@@ -40,10 +169,10 @@ func (sl *slot) vacant() bool { return sl.live == nil && sl.line == nil }
 func (s *store) holdPositions() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.packing.walks++
+	s.tasks.packing.walks++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.packing.walks--
+		s.tasks.packing.walks--
 	}
 }

@@ -17,15 +17,15 @@ func TestPackingBoundsMemory(t *testing.T) {
 	}
 	st := s.store
 	const room = 8 * packFloor
-	if len(st.slots) > room || cap(st.slots) > room || cap(st.retain.queue.items) > room {
+	if len(st.tasks.slots) > room || cap(st.tasks.slots) > room || cap(st.retain.queue.items) > room {
 		t.Errorf("got %d positions, room for %d, and for %d in the queue; want at most %d",
-			len(st.slots), cap(st.slots), cap(st.retain.queue.items), room)
+			len(st.tasks.slots), cap(st.tasks.slots), cap(st.retain.queue.items), room)
 	}
-	if n := len(st.index.all.blocks); n > room/bitBlockBits {
+	if n := len(st.tasks.index.all.blocks); n > room/bitBlockBits {
 		t.Errorf("got %d blocks of positions; want at most %d", n, room/bitBlockBits)
 	}
-	if len(st.index.postings) > 60 || len(st.index.byInitiator) > 60 || st.byID.count > 60 {
+	if len(st.tasks.index.postings) > 60 || len(st.tasks.index.byInitiator) > 60 || len(st.tasks.byID) > 60 {
 		t.Errorf("got %d and %d entries in indexes of %d tasks",
-			len(st.index.postings), len(st.index.byInitiator), st.byID.count)
+			len(st.tasks.index.postings), len(st.tasks.index.byInitiator), len(st.tasks.byID))
 	}
 }

@@ -115,6 +115,7 @@ const maxDomainBytes = 64 << 20
 // domainLog holds the newest domain events, all of a record or none. The store's mutex guards
 // it.
 type domainLog struct {
+	store   *store
 	keep    int
 	held    []domainEvent // the oldest first
 	bytes   int           // of their payloads
@@ -180,9 +181,43 @@ func (l *domainLog) oldest() uint64 {
 // snapshot written now.
 func (l *domainLog) missing() uint64 { return max(l.gone, l.dropped) }
 
+// publish appends what a move of a step by a record publishes. A start finds no fast events again.
+func (l *domainLog) publish(t *task, i int, from, to stepState, at instant, seq uint64) {
+	end := t.published(i, from, to)
+	if end == nil {
+		return
+	}
+	starting := l.store.journal == nil
+	t.eachPublished(i, from, to, at, seq, func(e domainEvent) {
+		if starting && e.fast() {
+			return
+		}
+		if l.append(e); !starting {
+			l.published[slices.Index(deliveryModeNames[:], e.mode)]++
+			if l.observer != nil {
+				l.observer(&e)
+			}
+		}
+	})
+	if !starting && end.withheld != nil {
+		eachMember(end.withheld, func(string, []byte) bool { l.withheld++; return true })
+	}
+}
+
+// followDomain is follow for domain events.
+func (l *eventLog) followDomain(filter eventFilter, after uint64) *follower {
+	log := &l.domain
+	f := &follower{log: l, filter: filter, after: after, oldest: log.oldest()}
+	if after < log.gone || after > l.store.seq {
+		f.missed, f.after = after != 0, log.lost
+	}
+	f.next = log.after(f.after)
+	return f
+}
+
 // takeDomain is take for the stream of domain events.
 func (f *follower) takeDomain(text []byte) eventChunk {
-	limit := f.store.journal.published.Load()
+	limit := f.log.store.journal.groups.published.Load()
 	batch, more, behind := f.readDomain(limit)
 	c := eventChunk{text: text, moves: len(batch), more: more, behind: behind}
 	for i := range batch {
@@ -200,9 +235,9 @@ const domainBatchBytes = 256 << 10
 
 // readDomain returns the next events up to a sequence, all of a record or none.
 func (f *follower) readDomain(limit uint64) (batch []domainEvent, more, behind bool) {
-	f.store.mu.Lock()
-	defer f.store.mu.Unlock()
-	log := &f.store.events.domain
+	log := &f.log.domain
+	log.store.mu.Lock()
+	defer log.store.mu.Unlock()
 	if f.next < log.first {
 		return nil, false, true
 	}
@@ -353,6 +388,23 @@ func (e *domainEvent) given(at instant, attempts int, problem string) deadNotice
 	return deadNotice{e.task, e.seq, e.n, e.name, at, attempts, problem}
 }
 
+// subscribe sets which events a subscriber gets; of a new one, those of later records.
+func (l *domainLog) subscribe(name string, wants func(e *domainEvent) bool) error {
+	_, err := l.store.update(func(c *change) error {
+		if l.subscription(name) == nil {
+			c.deliver(&subscriberMark{subscriber: name, from: max(l.store.seq, 1)})
+		}
+		sub := l.subscription(name)
+		sub.wants, sub.next = wants, l.after(sub.done)
+		sub.listed, sub.listDead = nil, 0
+		for i := range l.held {
+			sub.list(&l.held[i], l.first+uint64(i))
+		}
+		return nil
+	})
+	return err
+}
+
 // deliver journals what happened to a subscriber, and applies it. In memory there is nothing
 // to journal: nothing would be found again.
 func (c *change) deliver(d *subscriberMark) {
@@ -372,6 +424,43 @@ func (l *domainLog) skip(s *subscription) *domainEvent {
 	return nil
 }
 
+// nextFor returns the event that a subscriber gets next, once it is on disk.
+func (l *domainLog) nextFor(name string) (e domainEvent, ok bool) {
+	limit := l.store.journal.groups.published.Load()
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	next := l.skip(l.subscription(name))
+	if next == nil || next.seq > limit {
+		return e, false
+	}
+	return *next, true
+}
+
+// settleLocked notes that a subscriber has an event, or that the event was given up. If the store
+// cannot take that, a restart sends the event again.
+func (l *domainLog) settleLocked(name string, e *domainEvent, dead *deadNotice) error {
+	return l.store.updateLocked(func(c *change) error {
+		sub := l.subscription(name)
+		for _, lost := range sub.overtaken {
+			if lost.at = c.now; lost.seq != e.seq || lost.n != e.n { // that one was on its way
+				c.deliver(&subscriberMark{subscriber: name, dead: &lost})
+			}
+		}
+		sub.overtaken = nil
+		if sub.next < l.end() && sub.next >= l.first && l.held[sub.next-l.first].seq == e.seq {
+			sub.next++
+		}
+		d := &subscriberMark{subscriber: name, dead: dead}
+		if !l.goesOn(sub, e.seq) {
+			d.done = e.seq
+		}
+		if dead != nil || d.done > 0 && !e.fast() {
+			c.deliver(d)
+		}
+		return nil
+	})
+}
+
 // goesOn reports whether a record published more for a subscriber that a restart finds again.
 func (l *domainLog) goesOn(s *subscription, seq uint64) bool {
 	for i := max(s.next, l.first); i < l.end() && l.held[i-l.first].seq == seq; i++ {
@@ -383,6 +472,15 @@ func (l *domainLog) goesOn(s *subscription, seq uint64) bool {
 }
 
 func (l *domainLog) end() uint64 { return l.first + uint64(len(l.held)) }
+
+// resent notes that a subscriber got an event that had been given up.
+func (l *domainLog) resent(name string, x *deadNotice) error {
+	_, err := l.store.update(func(c *change) error {
+		c.deliver(&subscriberMark{subscriber: name, resent: x})
+		return nil
+	})
+	return err
+}
 
 // awaited reports whether a subscriber still waits for what a task published. Without the
 // task, a restart would not find that again.
@@ -397,6 +495,40 @@ func (l *domainLog) awaited(tpl *template, lastSeq uint64) bool {
 		e := l.skip(s)
 		return e != nil && e.seq <= lastSeq
 	})
+}
+
+// observe has f called, under the store's lock, with each event that is published.
+func (l *domainLog) observe(f func(e *domainEvent)) { l.observer = f }
+
+// news returns a channel that is closed when more is durable.
+func (l *domainLog) news() <-chan struct{} { return l.store.journal.groups.publishing.next() }
+
+// awaitedLocked returns the event that a subscriber waits for; nil for none.
+func (l *domainLog) awaitedLocked(name string) *domainEvent {
+	sub := l.subscription(name)
+	if sub == nil || sub.wants == nil {
+		return nil
+	}
+	return l.skip(sub)
+}
+
+// waitingLocked counts the events that a subscriber waits for, and those given up.
+func (l *domainLog) waitingLocked(name string) (waiting, dead int) {
+	sub := l.subscription(name)
+	if sub == nil || sub.wants == nil {
+		return 0, 0
+	}
+	if l.skip(sub) != nil {
+		for i := sub.next - l.first; i < uint64(len(l.held)); i++ {
+			waiting += boolCount(sub.wants(&l.held[i]))
+		}
+	}
+	return waiting, len(sub.dead)
+}
+
+// publishedLocked counts the events since the start by mode, and those withheld.
+func (l *domainLog) publishedLocked() (published [deliveryModes]uint64, withheld uint64) {
+	return l.published, l.withheld
 }
 
 // subscriberHead is the start of the snapshot's line about a subscriber:

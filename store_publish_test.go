@@ -21,7 +21,7 @@ func TestDomainEventsAreBounded(t *testing.T) {
 	if got, want := typesOf(all), []string{"a 1", "b 1", "a 1", "b 1"}; !slices.Equal(got, want) {
 		t.Fatalf("got %v; want %v", got, want)
 	}
-	f := must(s.store.follow(eventFilter{kind: domainKind}, 1))(t)
+	f := must(s.store.events.follow(eventFilter{kind: domainKind}, 1))(t)
 	if !f.missed || f.oldest != all[0].Seq {
 		t.Errorf("got missed %v, oldest %d; want a gap up to %d", f.missed, f.oldest, all[0].Seq)
 	}

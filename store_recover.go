@@ -21,8 +21,8 @@ package main
 //	7 an import, see there  J' S              renames J' to J
 //
 // Step 2 gives J a second name, so that J is never missing; it renames J where the file
-// system has no second names. Steps 3, 5 and 6 wait for copies of the directory, see
-// copyWatch; for one that began at that moment, J', S' or J- stays as an empty file.
+// system has no second names. A copy made file by file meanwhile may have files of several
+// rows: it is refused unless it has every record up to a moment after it began.
 // A snapshot that failed or was given up leaves row 3 behind, and the next one begins
 // at step 4. The very first start makes journal.jsonl by steps 1 and 3.
 // The directory is synced after steps 2, 3 and 5; nothing is written to the new
@@ -73,6 +73,10 @@ const (
 // storeFiles are the files of a store that a start may read.
 var storeFiles = [...]string{snapshotName, journalOldName, journalName, journalTempName}
 
+// tornCopy ends the error about files that do not belong together.
+const tornCopy = `; if this is a copy of a running service's directory, it is torn: ` +
+	`use GET /v1/backup or "stepwell store export" instead`
+
 // loader takes what a start reads: the lines of the snapshot, then the records
 // after the sequence that it covers. The lines are complete, without their
 // newline, and checked. The loader must not keep them.
@@ -94,6 +98,7 @@ type recovery struct {
 	hasSnapshot   bool
 	snapshotBytes int64
 	covered       uint64 // sequence that the snapshot covers
+	shown         uint64 // the newest record in its lines, which may be later
 
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // rename journal.old.jsonl back to journal.jsonl
@@ -174,9 +179,9 @@ func (r *recovery) read() error {
 			return err
 		}
 	}
-	if r.last < r.covered {
-		return fmt.Errorf("%s ends at sequence %d, but %s covers %d: records are missing",
-			journalName, r.last, snapshotName, r.covered)
+	if need := max(r.covered, r.shown); r.last < need {
+		return fmt.Errorf("%s ends at sequence %d, but %s covers %d: records are missing%s",
+			journalName, r.last, snapshotName, need, tornCopy)
 	}
 	return nil
 }
@@ -244,7 +249,7 @@ func (r *recovery) chooseJournals() error {
 	case r.twins, !hasJournal && hasOld:
 		r.files, r.undo = []string{journalOldName}, true
 	case !hasJournal && r.hasSnapshot:
-		return fmt.Errorf("%s is missing, and %s alone may be behind it", journalName, snapshotName)
+		return fmt.Errorf("%s is missing, and %s alone may be behind it%s", journalName, snapshotName, tornCopy)
 	case !hasJournal:
 		r.files = nil
 	case hasOld && from > r.covered+1:
@@ -314,7 +319,7 @@ func (r *recovery) readJournal(name string, newest bool) error {
 		return err
 	}
 	if from > r.last+1 || r.started && from != r.last+1 {
-		reason := fmt.Sprintf("the file begins at sequence %d, but what comes before it ends at %d", from, r.last)
+		reason := fmt.Sprintf("the file begins at sequence %d, but what comes before it ends at %d%s", from, r.last, tornCopy)
 		return &damage{name, 1, reason}
 	}
 	r.started, r.last = true, from-1
@@ -381,6 +386,9 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 	_, reason := recordSeq(line)
 	if !whole {
 		reason = "the line is incomplete"
+	}
+	if !whole || hasHole(line, s.start, whole) {
+		reason += tornCopy
 	}
 	bad := &damage{name, s.number, reason}
 	if !newest {
@@ -496,12 +504,12 @@ func cleanLine(last uint64, bytes int64, inode uint64) []byte {
 // noteClean notes that the whole journal was synced. Without the note, which need not be
 // durable, the next start takes longer.
 func (j *journal) noteClean() {
-	id, _, err := j.o.fs.identify(j.path(journalName))
+	id, _, err := j.o.fs.identify(j.files.path(journalName))
 	if err != nil {
 		return
 	}
-	if f, err := j.o.fs.create(j.path(cleanName)); err == nil {
-		f.WriteAt(cleanLine(j.written, j.pos, id.inode), 0)
+	if f, err := j.o.fs.create(j.files.path(cleanName)); err == nil {
+		f.WriteAt(cleanLine(j.newest.last, j.newest.end, id.inode), 0)
 		f.Close()
 	}
 }
@@ -601,6 +609,9 @@ func (r *recovery) readSnapshotLines(s *lineReader, h *storeHeader) error {
 			return &damage{snapshotName, s.number, reason}
 		}
 		sums.add(line.text[len(line.text)-len(sumTail):])
+		if line.task != nil {
+			r.shown = max(r.shown, line.task.lastSeq)
+		}
 		if err := r.loader.snapshotLine(line); err != nil {
 			return fmt.Errorf("%s, line %d: %w", snapshotName, s.number, err)
 		}

@@ -5,14 +5,12 @@ package main
 // one each, which others may have too.
 
 import (
+	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 )
-
-// Waiting for news of the event log. A relay looks at each transition once and wakes only the followers
-// whose filter may select it. Filters and transitions are compared by marks: a namespace and a task have
-// one each, which others may have too.
 
 // allMarks is how many marks there are.
 const allMarks = 1024
@@ -23,8 +21,7 @@ const everyMark = -1
 // eventMarks is a set of marks.
 type eventMarks [allMarks / 64]uint64
 
-func (m *eventMarks) add(mark int) { m[mark/64] |= 1 << (mark % 64) }
-
+func (m *eventMarks) add(mark int)      { m[mark/64] |= 1 << (mark % 64) }
 func (m *eventMarks) has(mark int) bool { return m[mark/64]>>(mark%64)&1 != 0 }
 
 func taskMark(id uuid) int { return (int(id[14])<<8 | int(id[15])) % allMarks }
@@ -108,12 +105,12 @@ type eventNews struct {
 }
 
 // open counts a stream, and starts the relay for the first.
-func (r *eventRelay) open(s *store) {
+func (r *eventRelay) open(l *eventLog) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.streams.Add(1) == 1 {
 		r.stop = make(chan struct{})
-		go s.relayEvents(r.stop)
+		go l.tellNews(r.stop)
 	}
 }
 
@@ -133,11 +130,29 @@ const (
 	relayPause = 10 * time.Millisecond
 )
 
+// tellNews tells followers of what is durable until it is stopped.
+func (l *eventLog) tellNews(stop <-chan struct{}) {
+	r := &l.relay
+	for {
+		news := l.store.journal.groups.publishing.next()
+		r.tell(l)
+		select {
+		case <-stop:
+			return
+		case <-news:
+		}
+		pause := min(time.Duration(r.streams.Load()-1)*relayShare, relayPause)
+		if pause >= time.Millisecond && closedWithin(context.Background(), stop, pause) == nil {
+			return
+		}
+	}
+}
+
 // tell wakes the followers for whom there may be something among the durable moves.
-func (r *eventRelay) tell(s *store) {
+func (r *eventRelay) tell(l *eventLog) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	marks, end := s.marksSince(r.told)
+	marks, end := l.marksSince(r.told)
 	for mark, n := range r.waiting {
 		if mark == everyMark || marks.has(mark) {
 			n.from = r.told
@@ -148,10 +163,27 @@ func (r *eventRelay) tell(s *store) {
 	r.told = end
 }
 
+// marksSince returns the marks of the durable moves from a number on, and the number of the next. If
+// there are too many, or some are gone, these are all marks.
+func (l *eventLog) marksSince(from uint64) (marks eventMarks, end uint64) {
+	limit := l.store.journal.groups.published.Load()
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	end = l.show(limit)
+	if from >= l.first && end-from <= keptSpans*spanMoves {
+		l.addMarks(&marks, from, end)
+		return marks, end
+	}
+	for i := range marks {
+		marks[i] = math.MaxUint64
+	}
+	return marks, end
+}
+
 // news returns a channel that is closed when more for the follower is durable, perhaps also at other
 // times. The follower asks for it before it reads, and calls skip before it reads again.
 func (f *follower) news() <-chan struct{} {
-	r := &f.store.events.relay
+	r := &f.log.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	mark := f.filter.mark()
@@ -173,7 +205,7 @@ func (f *follower) skip() {
 	if f.filter.kind == domainKind {
 		return
 	}
-	r := &f.store.events.relay
+	r := &f.log.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from := f.waits.from

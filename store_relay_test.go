@@ -55,12 +55,12 @@ func TestFollowersSleepPastOthers(t *testing.T) {
 		benchTemplate("other", "builtin:noop", [][]int{{}}),
 	}})
 	id := mustCreate(t, s, "one").id
-	f, now, err := s.store.followNow(eventFilter{task: id})
+	f, now, err := s.store.events.followNow(eventFilter{task: id})
 	if err != nil {
 		t.Fatal(err)
 	}
 	relay := &s.store.events.relay
-	relay.tell(s.store)
+	relay.tell(&s.store.events)
 	news := f.news()
 	f.take(nil)
 	other := must(parseTaskRequest([]byte(`{"namespace":"bench","name":"other"}`)))(t)
@@ -69,7 +69,7 @@ func TestFollowersSleepPastOthers(t *testing.T) {
 		v := must(s.createTask(t.Context(), other, true))(t)
 		shared = shared || taskMark(v.id) == taskMark(id)
 		settle(s)
-		relay.tell(s.store)
+		relay.tell(&s.store.events)
 	}
 	if closed(news) && !shared {
 		t.Error("the follower is woken by other tasks")
@@ -81,7 +81,7 @@ func TestFollowersSleepPastOthers(t *testing.T) {
 	news = f.news()
 	f.take(nil)
 	mustAct(t, s, must(s.store.view(id))(t), 0, completeAction)
-	relay.tell(s.store)
+	relay.tell(&s.store.events)
 	must(s.createTask(t.Context(), other, true))(t)
 	if !closed(news) {
 		t.Fatal("the follower is not woken by its task")

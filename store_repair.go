@@ -21,24 +21,15 @@ import (
 	"slices"
 )
 
-// Reading what is sound of a damaged store: for `stepwell store repair`, which writes it
-// as a new store, and for `serve --read-only`. Nothing here changes a file of the
-// damaged one.
-//
-// Every line has its own checksum, so each is sound or lost alone. Tasks are then built
-// from the sound lines of the snapshot and the sound records after it. A task that one of
-// its records does not fit any more, because an earlier one is lost, is kept as it was
-// before that record.
-
 // salvage reads what is sound of a store, and notes what is not.
 type salvage struct {
-	recovery // of the files; only its parts are used
-	s        *store
-	l        restorer
-	losses   []string // what is lost, each with its place
-	torn     string   // the unfinished write at the end, which is no loss
-	records  []soundRecord
-	broken   map[uuid]*brokenTask
+	files   recovery // only its parts are used
+	s       *store
+	l       restorer
+	losses  []string // what is lost, each with its place
+	torn    string   // the unfinished write at the end, which is no loss
+	records []soundRecord
+	broken  map[uuid]*brokenTask
 }
 
 // soundRecord is a record of a journal.
@@ -61,7 +52,7 @@ func salvageStore(disk diskFS, dir string, log *slog.Logger) (*salvage, error) {
 		return nil, err
 	}
 	defer pinned.close()
-	v := &salvage{recovery: recovery{disk: pinned, dir: dir}, s: newStore(nil, log), broken: map[uuid]*brokenTask{}}
+	v := &salvage{files: recovery{disk: pinned, dir: dir}, s: newStore(nil, log), broken: map[uuid]*brokenTask{}}
 	v.l.s = v.s
 	if len(pinned.files) == 0 {
 		return nil, errors.New("there is no store in this directory")
@@ -75,8 +66,8 @@ func salvageStore(disk diskFS, dir string, log *slog.Logger) (*salvage, error) {
 		}
 	}
 	v.apply()
-	v.s.seq, v.s.journal = max(v.s.seq, v.covered, v.last), newJournal(journalOptions{memory: true})
-	v.s.dead = v.s.dead.inOrder()
+	v.s.seq, v.s.journal = max(v.s.seq, v.files.covered, v.files.last), newJournal(journalOptions{memory: true})
+	v.s.dead.index = v.s.dead.index.inOrder()
 	v.l.events.passWaiting(&v.s.events, v.s.seq)
 	return v, nil
 }
@@ -99,7 +90,7 @@ func (v *salvage) header(name string, s *journalScanner) (h storeHeader, err err
 
 // salvageSnapshot loads the sound lines of the snapshot, in the order that they need.
 func (v *salvage) salvageSnapshot() error {
-	s, f, err := v.scan(snapshotName)
+	s, f, err := v.files.scan(snapshotName)
 	if errors.Is(err, fs.ErrNotExist) {
 		v.l.events.known = true // the journal has all events
 		return nil
@@ -112,7 +103,7 @@ func (v *salvage) salvageSnapshot() error {
 	if err != nil {
 		return err
 	}
-	v.covered, v.id = h.Seq, h.Store
+	v.files.covered, v.files.id = h.Seq, h.Store
 	lines, bad, err := v.soundLines(snapshotName, s)
 	if err != nil {
 		return err
@@ -126,8 +117,8 @@ func (v *salvage) salvageSnapshot() error {
 			v.lose(snapshotName, line.number, "%s cannot be read: %v", lineSubject(line.text), err)
 		}
 	}
-	if v.covered == 0 {
-		v.covered = v.s.analytics.covered
+	if v.files.covered == 0 {
+		v.files.covered = v.s.analytics.covered
 	}
 	return nil
 }
@@ -192,7 +183,7 @@ func lineSubject(line []byte) string {
 // salvageJournal keeps the sound records of a journal. A journal of another store is left
 // out as a whole.
 func (v *salvage) salvageJournal(name string) error {
-	s, f, err := v.scan(name)
+	s, f, err := v.files.scan(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -204,11 +195,11 @@ func (v *salvage) salvageJournal(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := v.sameStore(name, h.Store); err != nil {
+	if err := v.files.sameStore(name, h.Store); err != nil {
 		v.losses = append(v.losses, err.Error()+": it is left out")
 		return nil
 	}
-	v.last = max(v.last, h.From-min(h.From, 1))
+	v.files.last = max(v.files.last, h.From-min(h.From, 1))
 	return v.soundRecords(name, s)
 }
 
@@ -251,7 +242,7 @@ func (v *salvage) soundRecords(name string, s *journalScanner) error {
 // apply applies the records after the snapshot in their order, and notes those missing.
 func (v *salvage) apply() {
 	slices.SortStableFunc(v.records, func(a, b soundRecord) int { return cmp.Compare(a.seq, b.seq) })
-	last := v.covered
+	last := v.files.covered
 	for _, r := range v.records {
 		if r.seq <= last {
 			continue // the snapshot or the other journal has it
@@ -266,16 +257,16 @@ func (v *salvage) apply() {
 			v.failed(r, err)
 		}
 	}
-	if v.last > last { // the header of an empty journal
-		v.noteGap(last+1, v.last)
+	if v.files.last > last { // the header of an empty journal
+		v.noteGap(last+1, v.files.last)
 	}
-	v.last = max(v.last, last)
+	v.files.last = max(v.files.last, last)
 	bySeq := func(a, b uuid) int { return cmp.Compare(v.broken[a].since, v.broken[b].since) }
 	for _, id := range slices.SortedFunc(maps.Keys(v.broken), bySeq) {
 		b := v.broken[id]
-		pos, kept := v.s.byID.find(id)
+		pos, kept := v.s.tasks.find(id)
 		what := "is lost"
-		if kept && !v.s.slots[pos].vacant() {
+		if kept && !v.s.tasks.slots[pos].vacant() {
 			what = fmt.Sprintf("is kept as it was before sequence %d", b.since)
 		}
 		v.losses = append(v.losses, fmt.Sprintf("task %s %s: %v (records of it that are lost after this one: %d)",
@@ -286,7 +277,7 @@ func (v *salvage) apply() {
 // noteGap notes missing records, and how many tasks may lack changes by them.
 func (v *salvage) noteGap(from, to uint64) {
 	unfinished := 0
-	v.s.eachLiveLocked(func(*task) { unfinished++ })
+	v.s.tasks.eachLive(func(*task) { unfinished++ })
 	v.losses = append(v.losses, fmt.Sprintf("sequence %d to %d: %s missing; %s then unfinished and may lack changes",
 		from, to, counted(int(to-from+1), "record is", "records are"), counted(unfinished, "task was", "tasks were")))
 }
@@ -298,7 +289,7 @@ func (v *salvage) failed(r soundRecord, cause error) {
 		v.losses = append(v.losses, fmt.Sprintf("sequence %d: %v", r.seq, cause))
 		return
 	}
-	_, known := v.s.byID.find(d.task)
+	_, known := v.s.tasks.find(d.task)
 	switch b := v.broken[d.task]; {
 	case b != nil:
 		b.more++
@@ -313,8 +304,8 @@ func (v *salvage) failed(r soundRecord, cause error) {
 
 // restoreTask undoes what a record that failed has changed in its task.
 func (v *salvage) restoreTask(id uuid, seq uint64) {
-	pos, _ := v.s.byID.find(id)
-	sl := &v.s.slots[pos]
+	pos, _ := v.s.tasks.find(id)
+	sl := &v.s.tasks.slots[pos]
 	if sl.live == nil {
 		return
 	}
@@ -335,11 +326,11 @@ func (v *salvage) restoreTask(id uuid, seq uint64) {
 func (v *salvage) write(o journalOptions) error {
 	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
 	j := newJournal(o)
-	if err := j.takeDir(); err != nil {
+	if err := j.place.take(); err != nil {
 		return err
 	}
-	defer j.lock.Close()
-	if err := j.holdsNothing(); err != nil {
+	defer j.place.lock.Close()
+	if err := j.files.holdNothing(); err != nil {
 		return err
 	}
 	if err := v.s.writeFiles(j); err != nil {
@@ -363,8 +354,8 @@ func openReadOnly(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 		log.Warn("the store is damaged in more places", "all", n)
 	}
 	s := v.s
-	s.clock = c
-	s.journal.skipTo(s.seq)
+	s.clock, s.requests.clock = c, c
+	s.journal.groups.skipTo(s.seq)
 	s.journal.forbid(errReadOnly)
 	return s, nil
 }
@@ -374,9 +365,5 @@ var errReadOnly = &misplaced{"the service was started with --read-only"}
 
 // forbid makes the journal refuse records.
 func (j *journal) forbid(reason error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.broken = reason
-	j.halted.Store(true)
-	j.space.shut()
+	j.groups.fail(reason)
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -34,11 +35,14 @@ func (c *requestsConfig) limits() requestLimits {
 	return requestLimits{time.Duration(c.KeepHours) * time.Hour, c.KeepCount}
 }
 
-// requestIndex finds the task that a repeated request created. store.mu guards
-// it.
+// requestIndex finds the task that a repeated request created.
 type requestIndex struct {
+	clock clock
+	mu    *sync.Mutex // the store's; it guards what follows
+	tasks *slotTable
+
 	requestLimits
-	tasks   map[replayKey]uuid            // in the store
+	byKey   map[replayKey]uuid            // tasks in the store
 	ages    []agedRequest                 // of these, oldest first; includes keys that were forgotten since
 	dropped map[replayKey]*droppedRequest // may include keys that are too old
 	order   []*droppedRequest             // as dropped; includes keys that were forgotten since
@@ -63,7 +67,7 @@ type droppedRequest struct {
 
 func newRequestIndex() *requestIndex {
 	return &requestIndex{
-		tasks: map[replayKey]uuid{}, dropped: map[replayKey]*droppedRequest{},
+		byKey: map[replayKey]uuid{}, dropped: map[replayKey]*droppedRequest{},
 		flights: map[replayKey]*requestMark{}, resize: func(int64) {},
 	}
 }
@@ -77,16 +81,16 @@ func (x *requestIndex) insert(m requestMark, id uuid, at instant) {
 		return
 	}
 	x.forget(at)
-	x.tasks[m.key] = id
+	x.byKey[m.key] = id
 	x.ages = append(x.ages, agedRequest{m.key, id, at})
-	if len(x.ages) > 2*len(x.tasks)+agesFloor {
+	if len(x.ages) > 2*len(x.byKey)+agesFloor {
 		x.clearAges()
 	}
 }
 
 // clearAges drops the entries of dropped tasks.
 func (x *requestIndex) clearAges() {
-	x.ages = slices.DeleteFunc(slices.Clone(x.ages), func(a agedRequest) bool { return x.tasks[a.key] != a.task })
+	x.ages = slices.DeleteFunc(slices.Clone(x.ages), func(a agedRequest) bool { return x.byKey[a.key] != a.task })
 }
 
 // expired reports whether a key first used at an instant is too old.
@@ -96,8 +100,8 @@ func (x *requestIndex) expired(at, now instant) bool { return x.age > 0 && at.ad
 // nothing else needs to.
 func (x *requestIndex) forget(now instant) {
 	for len(x.ages) > 0 && x.expired(x.ages[0].at, now) {
-		if old := x.ages[0]; x.tasks[old.key] == old.task {
-			delete(x.tasks, old.key)
+		if old := x.ages[0]; x.byKey[old.key] == old.task {
+			delete(x.byKey, old.key)
 		}
 		x.ages = x.ages[1:]
 	}
@@ -119,8 +123,8 @@ func (x *requestIndex) forgetDropped() {
 
 // drop notes that the task of a request, created at an instant, was dropped.
 func (x *requestIndex) drop(m requestMark, id uuid, at instant) {
-	if x.tasks[m.key] == id {
-		delete(x.tasks, m.key)
+	if x.byKey[m.key] == id {
+		delete(x.byKey, m.key)
 		x.keepDropped(&droppedRequest{m, id, at})
 	}
 }
@@ -147,15 +151,74 @@ func (x *requestIndex) limit(l requestLimits, now instant) {
 	x.requestLimits = l
 	x.forget(now)
 	x.evict()
-	tasks := make(map[replayKey]uuid, len(x.tasks)) // gives back the memory of what was forgotten
-	maps.Copy(tasks, x.tasks)
-	x.tasks, x.ages = tasks, slices.Clone(x.ages)
+	tasks := make(map[replayKey]uuid, len(x.byKey)) // gives back the memory of what was forgotten
+	maps.Copy(tasks, x.byKey)
+	x.byKey, x.ages = tasks, slices.Clone(x.ages)
+}
+
+// keepUpTo sets how long the requests of a store that was just opened are kept.
+func (x *requestIndex) keepUpTo(l requestLimits) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.limit(l, x.clock.now())
+}
+
+// begin marks a request as being answered, until end is called
+// with the flight. If an earlier request with the key was answered, it returns
+// the task which that created instead, or why it cannot.
+func (x *requestIndex) begin(m requestMark) (earlier uuid, flight *requestMark, err error) {
+	if m == (requestMark{}) {
+		return earlier, nil, nil
+	}
+	x.mu.Lock()
+	now := x.clock.now()
+	x.forget(now)
+	other, gone := x.flights[m.key], x.dropped[m.key]
+	id, done := x.byKey[m.key]
+	var kept slot
+	switch {
+	case other != nil:
+	case done:
+		pos, _ := x.tasks.find(id)
+		kept = x.tasks.slots[pos] // a task's creation never changes
+	case gone != nil && !x.expired(gone.at, now):
+	default:
+		flight = &m
+		x.flights[m.key] = flight
+	}
+	x.mu.Unlock()
+	switch {
+	case flight != nil:
+	case other != nil && *other != m, other == nil && !done && gone.requestMark != m:
+		err = otherBody()
+	case other != nil:
+		err = &failure{kind: conflict, retryAfter: flightRetryTime,
+			message: "the first request with this Idempotency-Key is still being answered"}
+	case done:
+		earlier, err = kept.madeBy(m)
+	default:
+		err = droppedTask(gone.task)
+	}
+	return earlier, flight, err
 }
 
 // droppedTask is the answer to a repeated request whose task was dropped.
 func droppedTask(id uuid) *failure {
 	return &failure{kind: taskDropped, extra: errorMember{"task_uuid", id},
 		message: fmt.Sprintf("the first request with this Idempotency-Key created task %s, which was dropped after its end", id)}
+}
+
+// end lets later requests with the key find this one's task. After a
+// reset a flight may be unknown; it is ignored then.
+func (x *requestIndex) end(flight *requestMark) {
+	if flight == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.flights[flight.key] == flight {
+		delete(x.flights, flight.key)
+	}
 }
 
 // madeBy returns the id of the task in a slot, if the same request created it.
@@ -196,6 +259,26 @@ func (d *droppedRequest) members(c *memberCoder) {
 	c.hex("request", true, d.key[:], d.body[:])
 	c.id("task", &d.task)
 	nonzero(c, "at", &d.at)
+}
+
+// writeLines passes the lines of those of the dropped requests that are still kept to
+// add, without their closing braces.
+func (x *requestIndex) writeLines(dropped []*droppedRequest, add func(line []byte) error) error {
+	var buf []byte
+	for batch := range slices.Chunk(dropped, snapshotBatch) {
+		x.mu.Lock()
+		batch = slices.DeleteFunc(slices.Clone(batch), func(d *droppedRequest) bool { return !x.holds(d) })
+		x.mu.Unlock()
+		for _, d := range batch {
+			c := memberCoder{b: append(buf[:0], '{')}
+			d.members(&c)
+			if err := add(c.b); err != nil {
+				return err
+			}
+			buf = c.b
+		}
+	}
+	return nil
 }
 
 // requestLine loads such a line.

@@ -267,15 +267,15 @@ func TestIdempotencyInFlight(t *testing.T) {
 func TestFlightOfAnotherWorld(t *testing.T) {
 	s := newTestService(t, serviceTest{})
 	m := markFor("", "k", manualTask)
-	_, before := must2(s.store.beginRequest(m))(t)
-	s.store.requests = newRequestIndex()
-	_, after := must2(s.store.beginRequest(m))(t)
-	s.store.endRequest(before)
-	if _, _, err := s.store.beginRequest(m); kindOf(err) != conflict {
+	_, before := must2(s.store.requests.begin(m))(t)
+	s.store.requests.flights = map[replayKey]*requestMark{}
+	_, after := must2(s.store.requests.begin(m))(t)
+	s.store.requests.end(before)
+	if _, _, err := s.store.requests.begin(m); kindOf(err) != conflict {
 		t.Errorf("got %v while the second request is in flight; want a conflict", err)
 	}
-	s.store.endRequest(after)
-	if _, _, err := s.store.beginRequest(m); err != nil {
+	s.store.requests.end(after)
+	if _, _, err := s.store.requests.begin(m); err != nil {
 		t.Errorf("got %v once nothing is in flight", err)
 	}
 }
@@ -294,16 +294,16 @@ func TestRequestIndexOfDroppedTasks(t *testing.T) {
 			x.drop(mark(old), uuid{}.plus(old+1), testStart.add(time.Duration(old)*time.Millisecond))
 		}
 	}
-	if n := len(x.ages); len(x.tasks) != kept || n > 2*kept+agesFloor {
-		t.Errorf("%d keys take %d entries", len(x.tasks), n)
+	if n := len(x.ages); len(x.byKey) != kept || n > 2*kept+agesFloor {
+		t.Errorf("%d keys take %d entries", len(x.byKey), n)
 	}
 	if len(x.dropped) != 2*kept || len(x.order) != 2*kept || x.evicted != 97*kept || memory != 2*kept*droppedRequestBytes {
 		t.Errorf("%d keys of dropped tasks take %d entries and %d bytes, %d were forgotten early", len(x.dropped),
 			len(x.order), memory, x.evicted)
 	}
 	x.forget(testStart.add(25 * time.Hour))
-	if len(x.tasks)+len(x.ages)+len(x.dropped)+len(x.order) != 0 || memory != 0 {
-		t.Errorf("%d, %d and %d keys are left after their day, with %d bytes; want none", len(x.tasks), len(x.ages),
+	if len(x.byKey)+len(x.ages)+len(x.dropped)+len(x.order) != 0 || memory != 0 {
+		t.Errorf("%d, %d and %d keys are left after their day, with %d bytes; want none", len(x.byKey), len(x.ages),
 			len(x.dropped), memory)
 	}
 }
@@ -487,7 +487,7 @@ func TestRequestIndexMemory(t *testing.T) {
 		t.Errorf("a key of a dropped task takes %d bytes; want about %d", each, droppedRequestBytes)
 	}
 	x.forget(testStart.add(time.Hour))
-	if len(x.tasks)+len(x.ages)+len(x.dropped)+len(x.order) != 0 {
-		t.Errorf("%d, %d and %d keys are left; want none", len(x.tasks), len(x.ages), len(x.dropped))
+	if len(x.byKey)+len(x.ages)+len(x.dropped)+len(x.order) != 0 {
+		t.Errorf("%d, %d and %d keys are left; want none", len(x.byKey), len(x.ages), len(x.dropped))
 	}
 }

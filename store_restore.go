@@ -13,8 +13,6 @@ import (
 	"slices"
 )
 
-// Reading the lines of tasks at a start.
-
 // storedTask holds the members that a start reads from the line of a task.
 type storedTask struct {
 	taskHeader
@@ -133,8 +131,8 @@ type restorer struct {
 
 // expect makes room for as many tasks.
 func (l *restorer) expect(tasks int) {
-	l.s.slots = slices.Grow(l.s.slots, tasks)
-	l.s.byID.reserve(tasks)
+	l.s.tasks.slots = slices.Grow(l.s.tasks.slots, tasks)
+	l.s.tasks.byID = make(map[uuid]uint32, tasks)
 }
 
 // snapshotLine loads one line of the snapshot: a template, figures, events,
@@ -176,11 +174,11 @@ func (l *restorer) task(t *storedTask) error {
 		return t.err
 	}
 	h := &t.taskHeader
-	tpl := l.s.template(h.template)
+	tpl := l.s.templates.find(h.template)
 	if tpl == nil {
 		return fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)
 	}
-	if _, twice := l.s.byID.find(h.id); twice {
+	if _, twice := l.s.tasks.find(h.id); twice {
 		return fmt.Errorf("duplicate task %s", h.id)
 	}
 	if l.s.analytics.covered == 0 && h.dead == nil {
@@ -190,27 +188,27 @@ func (l *restorer) task(t *storedTask) error {
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
 	l.noteAhead(h)
-	pos := l.s.insert(h.id, slot{line: t.line}, tpl, t.by, h.created)
+	pos := l.s.tasks.insert(h.id, slot{line: t.line}, tpl, t.by, h.created)
 	l.s.requests.insert(t.by.request, h.id, h.created)
-	l.s.noteID(h.lastID)
-	l.s.index.move(pos, taskPending, h.state, l.s.slots[pos].in)
-	l.s.index.touch(pos, h.updated, h.completed)
+	l.s.tasks.noteID(h.lastID)
+	l.s.tasks.index.move(pos, taskPending, h.state, l.s.tasks.slots[pos].in)
+	l.s.tasks.index.touch(pos, h.updated, h.completed)
 	for s, n := range h.counts {
-		l.s.index.steps[s] += n
+		l.s.tasks.index.steps[s] += n
 	}
 	for _, row := range appendDLQRows(nil, h.id, h.dead) {
-		l.s.dead.insert(row)
+		l.s.dead.index.insert(row)
 	}
-	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
+	l.s.retain.note(&l.s.tasks.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
 	live, err := l.replayed(h, tpl)
 	if err != nil {
 		return err
 	}
 	if !h.state.ended() {
 		live.pos, live.indexed, live.weight = pos, live.state, live.weigh()
-		l.s.slots[pos].live, l.s.slots[pos].line = live, nil
+		l.s.tasks.slots[pos].live, l.s.tasks.slots[pos].line = live, nil
 	}
-	l.s.retain.resize(l.s.slots[pos].bytes())
+	l.s.retain.resize(l.s.tasks.slots[pos].bytes())
 	return nil
 }
 
@@ -271,7 +269,7 @@ func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 
 // eventsLine loads the line about the event log, which comes before the tasks.
 func (l *restorer) eventsLine(line []byte) error {
-	if len(l.s.slots) > 0 {
+	if len(l.s.tasks.slots) > 0 {
 		return fmt.Errorf("the line about the event log comes after a task")
 	}
 	return l.events.line(line)
@@ -280,7 +278,7 @@ func (l *restorer) eventsLine(line []byte) error {
 // figuresLine loads figures. They come before the tasks, and are as of the
 // sequence that the snapshot covers.
 func (l *restorer) figuresLine(line []byte) error {
-	if len(l.s.slots) > 0 {
+	if len(l.s.tasks.slots) > 0 {
 		return fmt.Errorf("figures come after a task")
 	}
 	return l.s.analytics.load(line)
@@ -313,7 +311,7 @@ func (l *restorer) template(r *record) error {
 			return err
 		}
 	}
-	l.s.keepTemplate(tpl)
+	l.s.templates.keep(tpl)
 	return nil
 }
 
@@ -340,13 +338,13 @@ func (l *restorer) record(line *checkedLine) (err error) {
 		s.events.domain.apply(r.mark)
 		return nil
 	}
-	pos, ok := s.byID.find(r.task)
+	pos, ok := s.tasks.find(r.task)
 	if !ok {
 		return fmt.Errorf("it is about task %s, which was never created", r.task)
 	}
-	t := s.slots[pos].live
+	t := s.tasks.slots[pos].live
 	if t == nil {
-		if t, err = s.taskAt(pos); err != nil {
+		if t, err = s.tasks.taskAt(pos); err != nil {
 			return err
 		}
 	}
@@ -355,23 +353,23 @@ func (l *restorer) record(line *checkedLine) (err error) {
 
 func (l *restorer) created(line *checkedLine) error {
 	s, r := l.s, line.record
-	if _, twice := s.byID.find(r.task); twice {
+	if _, twice := s.tasks.find(r.task); twice {
 		return fmt.Errorf("duplicate task %s", r.task)
 	}
-	tpl := s.template(r.created.template)
+	tpl := s.templates.find(r.created.template)
 	if tpl == nil {
 		return fmt.Errorf("its template %s was never recorded", r.created.template)
 	}
 	t := newTask(r, tpl)
-	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created, r.at)
+	t.pos = s.tasks.insert(t.id, slot{live: t}, tpl, r.created, r.at)
 	s.requests.insert(r.created.request, t.id, r.at)
 	return l.apply(t, line)
 }
 
 // dropped drops a task as it was dropped before.
 func (l *restorer) dropped(r *record) error {
-	pos, ok := l.s.byID.find(r.task)
-	if !ok || l.s.slots[pos].finished == 0 {
+	pos, ok := l.s.tasks.find(r.task)
+	if !ok || l.s.tasks.slots[pos].finished == 0 {
 		return fmt.Errorf("it drops task %s, which is not there or not finished", r.task)
 	}
 	return l.s.remove(pos)
@@ -414,12 +412,30 @@ func readStore(dir string, log *slog.Logger) (*store, error) {
 // The id is the greatest that a task ever took, even of a dropped one.
 const droppedHead = `{"dropped":`
 
+// droppedLine returns that line without its closing brace; nil if nothing was
+// dropped.
+func (r *retention) droppedLine() []byte {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if r.dropped == 0 {
+		return nil
+	}
+	c := memberCoder{b: []byte{'{'}}
+	r.members(&c, &r.store.tasks.lastID)
+	return c.b
+}
+
+func (r *retention) members(c *memberCoder, lastID *uuid) {
+	nonzero(c, "dropped", &r.dropped)
+	c.id("last_id", lastID)
+}
+
 func (l *restorer) droppedLine(line []byte) error {
 	var lastID uuid
 	var c memberCoder
 	for c.again(line) {
-		l.s.droppedMembers(&c, &lastID)
+		l.s.retain.members(&c, &lastID)
 	}
-	l.s.noteID(lastID)
+	l.s.tasks.noteID(lastID)
 	return c.err
 }

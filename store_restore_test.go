@@ -42,11 +42,11 @@ func TestLoadedLinesShareMemory(t *testing.T) {
 		mustCreate(t, svc, "noop")
 	}
 	var lines [][]byte
-	for _, sl := range svc.store.slots {
+	for _, sl := range svc.store.tasks.slots {
 		lines = append(lines, sl.line.text())
 	}
-	for _, tpl := range svc.store.templates {
-		l.s.keepTemplate(tpl)
+	for _, tpl := range svc.store.templates.byHash {
+		l.s.templates.keep(tpl)
 	}
 	before := liveHeap()
 	for _, line := range lines {
@@ -82,7 +82,7 @@ func TestReadStoreTakesNoChanges(t *testing.T) {
 	closeTestService(t, openTestService(t, serviceTest{dir: dir}))
 	s := must(readStore(dir, slog.New(slog.DiscardHandler)))(t)
 	_, err := s.update(func(*change) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "closed") || s.journal.watchSpace.timer != nil {
+	if err == nil || !strings.Contains(err.Error(), "closed") || s.journal.space.watch.timer != nil {
 		t.Errorf("got error %v; want a store that is closed, and no look at the disk", err)
 	}
 }

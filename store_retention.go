@@ -1,22 +1,13 @@
 package main
 
-// Retention: how many finished tasks are kept, and for how long. A task is
-// finished when it is over and has no pending entry in the dead letter queue.
-// The tasks that finished first are dropped first. A drop is a record like any
-// other change; the figures keep counting dropped tasks.
-//
-// Requests that may be repeated are kept as well: which task each Idempotency-Key
-// created. A key is kept for its time, also when retention has dropped its task. The
-// keys of tasks in the store follow from the tasks; each key of a dropped task is a
-// line of the snapshot:
-//
-//	{"request":"…","task":"…","at":…}
-//
-// The request is the hash of caller, route and key, then that of the body; at is when
-// the task was created.
+// Retention: how many finished tasks are kept, and for how long. A task is finished when it is over
+// and has no pending entry in the dead letter queue. The tasks that finished first are dropped first.
+// A drop is a record like any other change; the figures keep counting dropped tasks.
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -37,6 +28,7 @@ const memoryMargin = 90
 
 // retention is the limits and the finished tasks; the store's mutex guards it.
 type retention struct {
+	store *store
 	limits
 	finished int           // finished tasks in the store
 	dropped  uint64        // tasks dropped since the store was first made
@@ -152,12 +144,22 @@ func (r *retention) crowded() bool { return r.taken() > r.memory.most/100*memory
 // earlyWarnedEvery is the least time between two warnings of tasks dropped early.
 const earlyWarnedEvery = time.Hour
 
+// droppedEarly counts a task that the limits would keep.
+func (r *retention) droppedEarly(now instant) {
+	r.early++
+	if r.warned == 0 || now.sub(r.warned) >= earlyWarnedEvery {
+		r.warned = now
+		r.store.log.Warn("tasks take nearly all the memory that store.max_memory_mb allows: "+
+			"finished ones are dropped earlier than retention says", "limit_bytes", r.memory.most, "dropped_early", r.early)
+	}
+}
+
 // What a task takes of the memory besides its texts, in bytes, as measured: the values and its
 // entries in the indexes.
 const (
 	liveBytes  = 600
 	stepBytes  = 280
-	endedBytes = 210
+	endedBytes = 225
 	labelBytes = 30 // of a tag or a correlation id in the index
 )
 
@@ -205,6 +207,38 @@ func (c *change) full() error {
 	return f
 }
 
+// nextDrop returns the position of the task to drop next, if any, and whether only the
+// lack of memory requires that.
+func (r *retention) nextDrop(now instant) (pos uint32, early, ok bool) {
+	tasks := &r.store.tasks
+	for {
+		f, ok := r.queue.first()
+		early := ok && !r.over(f, now)
+		if !ok || early && !r.crowded() {
+			return 0, false, false
+		}
+		pos, ok := tasks.find(f.id)
+		ok = ok && tasks.slots[pos].finished == f.at
+		if ok && (r.keeps(pos) || !early && r.awaited(pos)) {
+			return 0, false, false
+		}
+		r.queue.pop()
+		if ok {
+			return pos, early, true
+		}
+	}
+}
+
+// awaited reports whether a subscriber waits for what the task at a position published.
+func (r *retention) awaited(pos uint32) bool {
+	s := r.store
+	if len(s.events.domain.subscriptions) == 0 {
+		return false
+	}
+	h, err := readTaskHead(s.tasks.slots[pos].line.text())
+	return err == nil && s.events.domain.awaited(s.templates.find(h.template), h.lastSeq)
+}
+
 // keeps reports whether a snapshot or an export still needs the task at a position.
 func (r *retention) keeps(pos uint32) bool {
 	return r.held > 1 || r.held == 1 && int(pos) >= r.passed
@@ -215,18 +249,18 @@ func (r *retention) keeps(pos uint32) bool {
 func (c *change) dropFinished(most int) (more bool) {
 	s := c.s
 	for range most {
-		pos, early, ok := s.nextDrop(c.now)
+		pos, early, ok := s.retain.nextDrop(c.now)
 		if !ok {
 			return false
 		}
-		id := s.idLocked(pos)
+		id := s.tasks.idOf(pos)
 		if err := s.remove(pos); err != nil {
 			s.log.Error("a finished task cannot be dropped", "task_uuid", id, "error", err)
 			continue
 		}
 		c.write(&record{kind: recDropped, task: id})
 		if early {
-			s.droppedEarly(c.now)
+			s.retain.droppedEarly(c.now)
 		}
 	}
 	return true
@@ -234,30 +268,111 @@ func (c *change) dropFinished(most int) (more bool) {
 
 // remove undoes insert and reindex for a finished task.
 func (s *store) remove(pos uint32) error {
-	sl := &s.slots[pos]
+	sl := &s.tasks.slots[pos]
 	h, err := readTaskHead(sl.line.text())
 	if err != nil {
 		return err
 	}
 	identity, request := h.keys()
-	if s.identities[identity] == h.id {
-		delete(s.identities, identity)
+	if s.tasks.identities[identity] == h.id {
+		delete(s.tasks.identities, identity)
 	}
 	s.requests.drop(request, h.id, h.created)
-	s.dead.remove(h.id, h.dead)
-	s.events.taskDropped(s.template(h.template), h.lastSeq)
-	labels := s.index.labels.held
-	s.index.remove(pos, h.state, &h.counts, sl.in, s.labelsOf(pos, *sl))
-	s.byID.remove(h.id)
+	s.dead.index.remove(h.id, h.dead)
+	s.events.taskDropped(s.templates.find(h.template), h.lastSeq)
+	labels := s.tasks.index.labels.held
+	s.tasks.index.remove(pos, h.state, &h.counts, sl.in, s.tasks.labelsOf(pos, *sl))
+	delete(s.tasks.byID, h.id)
 	s.waiters.dropTask(h.id, *sl)
-	s.retain.resize(labelBytes*int64(s.index.labels.held-labels) - sl.bytes())
+	s.retain.resize(labelBytes*int64(s.tasks.index.labels.held-labels) - sl.bytes())
 	*sl = slot{}
 	s.retain.finished--
 	s.retain.dropped++
-	s.packing.holes++
-	s.pack(packPerDrop)
+	s.tasks.packing.holes++
+	s.tasks.pack(packPerDrop)
 	return nil
+}
+
+// keepUpTo sets the limits of a store that was just opened. The quotas, for tasks and
+// for what arrives, are shared with others.
+func (r *retention) keepUpTo(l limits, memory, arriving *quota) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.limits, r.memory, r.arriving = l, memory, arriving
+	memory.used.Add(r.bytes)
+	r.queue = r.finishedInOrder()
+}
+
+// dropDue drops one batch of the tasks beyond the limits. It returns when to
+// call it again; 0 means never.
+func (r *retention) dropDue(now instant) (next instant, err error) {
+	more, err := r.dropSome()
+	switch {
+	case err != nil:
+		return now.add(dropRetry), err
+	case more:
+		return now, nil
+	}
+	return r.nextDue(now), nil
+}
+
+// dropSome drops one batch of tasks, and reports whether there may be more to
+// drop.
+func (r *retention) dropSome() (more bool, err error) {
+	_, err = r.store.update(func(c *change) error {
+		more = c.dropFinished(dropBatch)
+		return nil
+	})
+	return more, err
+}
+
+// finishedInOrder returns the finished tasks, the first to finish first.
+func (r *retention) finishedInOrder() (q finishedQueue) {
+	q.items = make([]finishedTask, 0, r.finished)
+	tasks := &r.store.tasks
+	for pos := range tasks.slots {
+		if at := tasks.slots[pos].finished; at != 0 {
+			q.push(finishedTask{tasks.idOf(uint32(pos)), at})
+		}
+	}
+	slices.SortStableFunc(q.items, func(a, b finishedTask) int { return cmp.Compare(a.at, b.at) })
+	return q
+}
+
+// nextDue returns when the task that finished first will be too old; without
+// any, when one that finishes now will be; 0 without a limit on age.
+func (r *retention) nextDue(now instant) instant {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if r.age == 0 {
+		return 0
+	}
+	due := now.add(r.age)
+	if f, ok := r.queue.first(); ok {
+		due = min(due, f.at.add(r.age))
+	}
+	return max(due, now+1)
 }
 
 // dropRetry is how long to wait when the store takes no change.
 const dropRetry = time.Minute
+
+// holdLocked keeps every task, at its position, until eachLine has passed it or until
+// release.
+func (r *retention) holdLocked() {
+	r.held++
+	r.passed = 0
+	r.store.tasks.packing.walks++
+}
+
+// release undoes holdLocked, and drops the tasks that had to wait for it.
+func (r *retention) release() {
+	r.store.mu.Lock()
+	r.held--
+	r.passed = 0
+	r.store.tasks.packing.walks--
+	r.store.mu.Unlock()
+	for more, err := true, error(nil); more && err == nil; {
+		more, err = r.dropSome()
+	}
+}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
@@ -20,8 +19,8 @@ func checkRetention(t testing.TB, s *store) {
 	t.Helper()
 	holes, finished, bytes := 0, 0, int64(0)
 	ids, keys := map[uuid]uint32{}, map[identityKey]uuid{}
-	for pos := range s.slots {
-		sl := &s.slots[pos]
+	for pos := range s.tasks.slots {
+		sl := &s.tasks.slots[pos]
 		if sl.vacant() {
 			holes++
 			continue
@@ -45,37 +44,37 @@ func checkRetention(t testing.TB, s *store) {
 				t.Errorf("task %s finished at %d; the store has %d", v.id, at, sl.finished)
 			}
 		}
-		if sl.in.key.tpl != v.tpl || !s.index.all.has(uint32(pos)) {
+		if sl.in.key.tpl != v.tpl || !s.tasks.index.all.has(uint32(pos)) {
 			t.Errorf("task %s is indexed under %+v", v.id, sl.in.key)
 		}
 	}
 	for id, pos := range ids {
-		if got, ok := s.byID.find(id); !ok || got != pos {
+		if got, ok := s.tasks.find(id); !ok || got != pos {
 			t.Errorf("the store finds task %s at %d, %v; want %d", id, got, ok, pos)
 		}
 	}
-	if s.byID.count != len(ids) || !maps.Equal(keys, s.identities) {
-		t.Errorf("the store finds %d tasks by id and %v by identity; want %d and %v", s.byID.count, s.identities, len(ids), keys)
+	if len(s.tasks.byID) != len(ids) || !maps.Equal(keys, s.tasks.identities) {
+		t.Errorf("the store finds %d tasks by id and %v by identity; want %d and %v", len(s.tasks.byID), s.tasks.identities, len(ids), keys)
 	}
-	if s.packing.holes != holes || s.retain.finished != finished || s.index.all.count() != len(ids) {
+	if s.tasks.packing.holes != holes || s.retain.finished != finished || s.tasks.index.all.count() != len(ids) {
 		t.Errorf("the store counts %d holes, %d finished tasks, %d in all; want %d, %d, %d",
-			s.packing.holes, s.retain.finished, s.index.all.count(), holes, finished, len(ids))
+			s.tasks.packing.holes, s.retain.finished, s.tasks.index.all.count(), holes, finished, len(ids))
 	}
-	bytes += int64(len(s.requests.dropped))*droppedRequestBytes + int64(s.index.labels.held)*labelBytes
+	bytes += int64(len(s.requests.dropped))*droppedRequestBytes + int64(s.tasks.index.labels.held)*labelBytes
 	if s.retain.bytes != bytes {
 		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}
-	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count && s.awaitedLocked("shop") == nil {
+	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count && s.events.domain.awaitedLocked("shop") == nil {
 		t.Errorf("%d finished tasks are kept; want at most %d", finished, l.count)
 	}
 }
 
 // viewAt returns the task at a position; the lock is held.
 func (s *store) viewAt(pos uint32) (*task, error) {
-	if live := s.slots[pos].live; live != nil {
+	if live := s.tasks.slots[pos].live; live != nil {
 		return live, nil
 	}
-	return s.readTaskLine(s.slots[pos].line.text())
+	return s.templates.readTask(s.tasks.slots[pos].line.text())
 }
 
 // retaining returns a configuration that keeps n finished tasks.
@@ -205,14 +204,14 @@ func TestRetentionAtRestart(t *testing.T) {
 func TestRetentionWaitsForSnapshot(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)})
 	s.store.mu.Lock()
-	s.store.holdLocked()
+	s.store.retain.holdLocked()
 	s.store.mu.Unlock()
 	var ids []uuid
 	for range 9 {
 		ids = append(ids, mustCreate(t, s, "noop").id)
 	}
 	wantKept(t, s, ids...)
-	s.store.release()
+	s.store.retain.release()
 	wantKept(t, s, ids[7:]...)
 }
 
@@ -228,11 +227,11 @@ func TestRetentionBesideSnapshot(t *testing.T) {
 	}
 	w := must(s.store.journal.startSnapshot())(t)
 	s.store.mu.Lock()
-	covered, count, figures := w.cut(), len(s.store.slots), s.store.analytics.freeze()
-	s.store.holdLocked()
+	covered, count, figures := w.cut(), len(s.store.tasks.slots), s.store.analytics.freeze()
+	s.store.retain.holdLocked()
 	s.store.mu.Unlock()
 	noError(t, eachOf(s.store.events.linesLocked(), w.line))
-	noError(t, s.store.writeTemplates(w.line))
+	noError(t, s.store.templates.writeLines(w.line))
 	noError(t, figures.writeLines(covered, w.line))
 	written := 0
 	noError(t, s.store.eachLine(count, func(line []byte) error {
@@ -249,7 +248,7 @@ func TestRetentionBesideSnapshot(t *testing.T) {
 	}
 	wantSize(t, s, 310) // those after the cut could not
 	noError(t, w.commit())
-	s.store.release()
+	s.store.retain.release()
 	s = reopenTestService(t, s, o)
 	wantKept(t, s, ids[310:]...)
 	if got := s.store.retain.dropped; got != 310 {
@@ -280,7 +279,7 @@ func TestDroppedMeanwhile(t *testing.T) {
 	wantKept(t, s, last.id)
 	clock.advance(2 * time.Hour) // the log fails the test on an error
 	wantKept(t, s, last.id)
-	if err := s.engine.recordLostLocked([]runKey{{slow.id, 0}}); err != nil {
+	if err := (&resumption{s.engine, []runKey{{slow.id, 0}}}).recordLost(); err != nil {
 		t.Errorf("an attempt of a dropped task: %v", err)
 	}
 }
@@ -316,7 +315,7 @@ func newRetentionWorld(t *testing.T, seed uint64) *retentionWorld {
 
 func (w *retentionWorld) open() {
 	w.s = openTestService(w.t, w.o)
-	w.s.store.packing.floor = 1
+	w.s.store.tasks.packing.floor = 1
 }
 
 func (w *retentionWorld) run(n int) {
@@ -353,7 +352,7 @@ func (w *retentionWorld) act() {
 	case n < 16:
 		w.s.operator.cancelTask(w.t.Context(), some(), taskActor{})
 	case n < 18:
-		if rows := w.s.store.dead.page(dlqFilter{}, 0, 5); len(rows) > 0 {
+		if rows := w.s.store.dead.index.page(dlqFilter{}, 0, 5); len(rows) > 0 {
 			q := &investigation{status: []dlqStatus{dlqPending, dlqCancelled}[w.r.IntN(2)]}
 			w.s.dlq.update(w.t.Context(), rows[w.r.IntN(len(rows))].id, q, nil)
 		}
@@ -439,48 +438,5 @@ func liveHeap() float64 {
 		if live = float64(m.HeapAlloc) / 1e6; live > 0.995*before {
 			return live
 		}
-	}
-}
-
-// TestIDTable compares a table of ids with a map, while ids are added, moved and removed.
-func TestIDTable(t *testing.T) {
-	var at [4096]uuid // ids by position
-	want, r := map[uuid]uint32{}, rand.New(rand.NewPCG(3, 4))
-	table := idTable{idAt: func(pos uint32) uuid { return at[pos] }}
-	free := func() uint32 {
-		for {
-			if pos := r.Uint32N(uint32(len(at))); at[pos].isZero() {
-				return pos
-			}
-		}
-	}
-	for i := range 40_000 {
-		var id uuid
-		binary.BigEndian.PutUint64(id[8:], 1+r.Uint64N(5000))
-		pos, known := want[id]
-		got, found := table.find(id)
-		if got != pos || found != known || table.count != len(want) {
-			t.Fatalf("change %d: got %d, %v of %d ids; want %d, %v of %d", i, got, found, table.count, pos, known, len(want))
-		}
-		switch {
-		case !known && len(want) < len(at)/2:
-			pos = free()
-			table.add(id, pos)
-			at[pos], want[id] = id, pos
-		case known && i%3 == 0:
-			to := free()
-			at[to], at[pos] = id, uuid{}
-			table.move(id, pos, to)
-			want[id] = to
-		default:
-			table.remove(id)
-			delete(want, id)
-			if known {
-				at[pos] = uuid{}
-			}
-		}
-	}
-	if len(want) < 1000 {
-		t.Errorf("got %d ids at the end", len(want))
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -37,19 +40,32 @@ type snapshotWriter struct {
 	ended    bool
 }
 
+// snapshotTurn lets one snapshot be written at a time.
+type snapshotTurn struct {
+	dir   string
+	log   *slog.Logger
+	bytes atomic.Int64 // of the newest snapshot
+
+	mu     sync.Mutex // guards what follows
+	taken  bool       // a snapshotWriter exists
+	after  time.Time  // no snapshot is due before this, because the last one failed
+	warned bool       // that failure, or an earlier one in a row, was logged
+}
+
 // snapshotDue reports whether the journal has outgrown the snapshot.
 func (j *journal) snapshotDue() bool {
-	size := j.fileBytes.Load() + j.oldBytes.Load()
-	if size <= j.snapshotThreshold() || j.halted.Load() {
+	size := j.newest.bytes.Load() + j.files.oldBytes.Load()
+	if size <= j.snapshotThreshold() || j.groups.halted.Load() {
 		return false
 	}
-	j.snapshotMu.Lock()
-	defer j.snapshotMu.Unlock()
-	return !j.snapshotting && !time.Now().Before(j.snapshotAfter)
+	t := &j.snapshots
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.taken && !time.Now().Before(t.after)
 }
 
 // snapshotThreshold returns the size of the journal beyond which a snapshot is due.
-func (j *journal) snapshotThreshold() int64 { return max(j.o.floor, j.snapshotBytes.Load()/4) }
+func (j *journal) snapshotThreshold() int64 { return max(j.o.floor, j.snapshots.bytes.Load()/4) }
 
 // startSnapshot creates the temporary file and begins a new journal file. It
 // takes several syncs and must not be called under the store's lock. The caller
@@ -58,7 +74,7 @@ func (j *journal) startSnapshot() (*snapshotWriter, error) {
 	if j.o.memory {
 		return nil, errors.New("start snapshot: the store is in memory only")
 	}
-	if !j.claimSnapshot() {
+	if !j.snapshots.claim() {
 		return nil, errors.New("start snapshot: another one is being written")
 	}
 	s := &snapshotWriter{j: j, size: snapshotHeaderSize}
@@ -68,6 +84,14 @@ func (j *journal) startSnapshot() (*snapshotWriter, error) {
 	return s, nil
 }
 
+func (t *snapshotTurn) claim() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	claimed := !t.taken
+	t.taken = true
+	return claimed
+}
+
 // open creates the files. If a journal.old.jsonl exists, no snapshot covers it
 // yet: then this one covers it, and the newest journal keeps its records this
 // time.
@@ -75,37 +99,30 @@ func (s *snapshotWriter) open() error {
 	if err := s.openFile(); err != nil {
 		return err
 	}
-	if s.j.oldBytes.Load() > 0 {
+	if s.j.files.oldBytes.Load() > 0 {
 		return nil
 	}
 	return s.j.beginFile()
 }
 
-// beginFile begins a new file and leaves the journal's as journal.old.jsonl, at a moment at
-// which nobody copies the directory. All names exist long before the switch, so that whoever
-// lists the directory before it copies both files.
+// beginFile begins a new file and leaves the journal's as journal.old.jsonl.
 func (j *journal) beginFile() error {
-	if err := j.awaitSwitch(); err != nil {
+	if err := j.stillInPlace(); err != nil {
 		return err
 	}
-	next, err := j.opened(journalTempName, j.o.fs.create)
+	next, err := j.o.fs.create(j.files.path(journalTempName))
 	if err != nil {
 		return err
 	}
-	linked := j.linkOld()
-	for err = errCopied; err == errCopied; {
-		if err = j.awaitCopies(); err == nil {
-			err = j.ask(func() error { return j.rotate(next, linked) })
-		}
-	}
-	if err != nil {
-		j.dropFile(next, journalTempName)
+	linked := j.files.linkOld()
+	if err = j.ask(func() error { return j.rotate(next, linked) }); err != nil {
+		j.files.drop(next, journalTempName)
 	}
 	return err
 }
 
 func (s *snapshotWriter) openFile() error {
-	f, err := s.j.opened(snapshotTemp, s.j.o.fs.create)
+	f, err := s.j.o.fs.create(s.j.files.path(snapshotTemp))
 	if err != nil {
 		return err
 	}
@@ -117,9 +134,9 @@ func (s *snapshotWriter) openFile() error {
 // cut fixes what the snapshot covers, everything appended so far, and returns
 // the last sequence of that. It is called under the store's lock.
 func (s *snapshotWriter) cut() uint64 {
-	s.j.mu.Lock()
-	defer s.j.mu.Unlock()
-	s.covered = s.j.appended
+	s.j.groups.mu.Lock()
+	defer s.j.groups.mu.Unlock()
+	s.covered = s.j.groups.appended
 	return s.covered
 }
 
@@ -180,11 +197,11 @@ func (s *snapshotWriter) commit() error {
 	if err := s.finish(); err != nil {
 		return s.fail("commit", err)
 	}
-	s.j.snapshotBytes.Store(s.size)
+	s.j.snapshots.bytes.Store(s.size)
 	s.j.dropOld()
 	s.file.Close()
 	s.end()
-	s.j.noteSnapshot(nil)
+	s.j.snapshots.note(nil)
 	return nil
 }
 
@@ -201,7 +218,7 @@ func (s *snapshotWriter) finish() error {
 	if err := s.seal(); err != nil {
 		return err
 	}
-	if err := s.j.awaitSwitch(); err != nil {
+	if err := s.j.stillInPlace(); err != nil {
 		return err
 	}
 	return s.install()
@@ -219,7 +236,7 @@ func (s *snapshotWriter) lastLine() error {
 
 // seal completes a file whose lines were flushed.
 func (s *snapshotWriter) seal() error {
-	if _, err := s.file.WriteAt(snapshotHeader(s.j.id, s.j.o.now(), s.covered, s.count), 0); err != nil {
+	if _, err := s.file.WriteAt(snapshotHeader(s.j.files.id, s.j.o.now(), s.covered, s.count), 0); err != nil {
 		return err
 	}
 	return s.file.sync()
@@ -227,10 +244,8 @@ func (s *snapshotWriter) seal() error {
 
 // install gives a sealed file its name.
 func (s *snapshotWriter) install() error {
-	return s.j.replaceFile(snapshotName, func() error {
-		return s.j.vanish(snapshotTemp, func() error {
-			return s.j.o.fs.rename(s.j.path(snapshotTemp), s.j.path(snapshotName))
-		})
+	return s.j.files.replace(snapshotName, func() error {
+		return s.j.o.fs.rename(s.j.files.path(snapshotTemp), s.j.files.path(snapshotName))
 	})
 }
 
@@ -241,18 +256,16 @@ const (
 
 // dropOld removes the journal file that the snapshot covers.
 func (j *journal) dropOld() {
-	err := j.awaitSwitch()
+	err := j.stillInPlace()
 	if err == nil {
-		err = j.replaceFile(journalOldName, func() error {
-			return j.vanish(journalOldName, func() error { return j.o.fs.remove(j.path(journalOldName)) })
-		})
+		err = j.files.replace(journalOldName, func() error { return j.o.fs.remove(j.files.path(journalOldName)) })
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.o.log.Warn("a journal that the snapshot covers stays until the next one",
-			"file", j.path(journalOldName), "error", err)
+			"file", j.files.path(journalOldName), "error", err)
 		return
 	}
-	j.oldBytes.Store(0)
+	j.files.oldBytes.Store(0)
 }
 
 // abort gives the snapshot up. The journal goes on.
@@ -261,7 +274,7 @@ func (s *snapshotWriter) abort() {
 		return
 	}
 	if s.file != nil {
-		s.j.dropFile(s.file, snapshotTemp)
+		s.j.files.drop(s.file, snapshotTemp)
 	}
 	s.end()
 }
@@ -270,16 +283,33 @@ func (s *snapshotWriter) abort() {
 func (s *snapshotWriter) fail(doing string, err error) error {
 	err = fmt.Errorf("%s snapshot: %w", doing, err)
 	s.abort()
-	s.j.noteSnapshot(err)
+	s.j.snapshots.note(err)
 	return err
 }
 
 // end allows the next snapshot to begin.
 func (s *snapshotWriter) end() {
 	s.ended = true
-	s.j.snapshotMu.Lock()
-	defer s.j.snapshotMu.Unlock()
-	s.j.snapshotting = false
+	t := &s.j.snapshots
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.taken = false
+}
+
+// note keeps the outcome of a snapshot. After a failure none is due for
+// a while; only the first failure in a row is logged.
+func (t *snapshotTurn) note(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.after, t.warned = time.Time{}, false
+		return
+	}
+	t.after = time.Now().Add(snapshotPause)
+	if !t.warned {
+		t.warned = true
+		t.log.Warn("a snapshot was given up, the journal goes on", "dir", t.dir, "error", err)
+	}
 }
 
 // snapshotBatch is how many tasks a snapshot reads under the lock at a time.
@@ -288,7 +318,6 @@ const snapshotBatch = 256
 // runSnapshots writes a snapshot whenever the journal has grown enough, until
 // ctx ends. A failed one is tried again after the journal has grown further.
 func (s *store) runSnapshots(ctx context.Context) {
-	s.journal.copies.leave = ctx.Done()
 	for {
 		select {
 		case <-ctx.Done():
@@ -314,10 +343,10 @@ func (s *store) snapshot() error {
 	}
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures, events := len(s.slots), s.analytics.freeze(), s.events.linesLocked()
-	s.holdLocked()
+	count, figures, events := len(s.tasks.slots), s.analytics.freeze(), s.events.linesLocked()
+	s.retain.holdLocked()
 	s.mu.Unlock()
-	defer s.release()
+	defer s.retain.release()
 	if err = eachOf(events, w.line); err == nil {
 		err = s.writeSnapshot(w, count, figures, covered)
 	}
@@ -329,20 +358,20 @@ func (s *store) snapshot() error {
 }
 
 func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigures, covered uint64) error {
-	if err := s.writeTemplates(w.line); err != nil {
+	if err := s.templates.writeLines(w.line); err != nil {
 		return err
 	}
 	if err := figures.writeLines(covered, w.line); err != nil {
 		return err
 	}
-	if line := s.droppedLine(); line != nil {
+	if line := s.retain.droppedLine(); line != nil {
 		if err := w.line(line); err != nil {
 			return err
 		}
 	}
 	var requests []*droppedRequest
 	s.locked(func() { requests = s.requests.order }) // no task is dropped before its line is written
-	if err := s.writeRequests(requests, w.line); err != nil {
+	if err := s.requests.writeLines(requests, w.line); err != nil {
 		return err
 	}
 	return s.eachLine(count, func(line []byte) error { return w.line(line[:len(line)-1]) })
@@ -354,7 +383,10 @@ func (s *store) eachLine(below int, f func(line []byte) error) error {
 	lines := make([]shortLine, 0, snapshotBatch)
 	var room []byte
 	for from := 0; from < below; {
-		lines, from = s.lineBatch(lines[:0], from, min(from+snapshotBatch, below))
+		s.locked(func() {
+			s.retain.passed = from
+			lines, from = s.tasks.lineBatch(lines[:0], from, min(from+snapshotBatch, below))
+		})
 		for _, line := range lines {
 			text := line.textIn(room)
 			if !line.isWhole() {
@@ -372,11 +404,27 @@ func (s *store) eachLine(below int, f func(line []byte) error) error {
 // lineBatchBytes is about how many bytes of lines are taken under the lock at a time.
 const lineBatchBytes = 1 << 20
 
+// lineBatch appends the lines of the tasks at positions from up to to, or of the
+// first of these. It returns the position to go on from.
+func (x *slotTable) lineBatch(lines []shortLine, from, to int) ([]shortLine, int) {
+	for took := 0; from < to && took < lineBatchBytes; from++ {
+		line := x.slots[from].line
+		if live := x.slots[from].live; live != nil {
+			line = live.appendTaskLine(nil)
+		}
+		if line != nil {
+			lines = append(lines, line)
+			took += len(line)
+		}
+	}
+	return lines, from
+}
+
 // compact writes a snapshot after which the journal is empty. If an earlier
 // snapshot was given up, the first one covers only the old journal, so it
 // writes two.
 func (s *store) compact() error {
-	if s.journal.oldBytes.Load() > 0 {
+	if s.journal.files.oldBytes.Load() > 0 {
 		if err := s.snapshot(); err != nil {
 			return err
 		}

@@ -162,11 +162,11 @@ func TestSnapshotGivesBackInSteps(t *testing.T) {
 				noError(t, large.commit())
 				before := disk.files()[snapshotName]
 				mustStore(t, j, 1)
-				tc.do(disk, j.path(snapshotName))
+				tc.do(disk, j.files.path(snapshotName))
 				if err := writeSnapshot(j); (err != nil) != tc.fails {
 					t.Errorf("got %v; want an error: %v", err, tc.fails)
 				}
-				j.freeing.Wait()
+				j.files.freeing.Wait()
 				if got := disk.count("truncate", snapshotName); got != tc.steps {
 					t.Errorf("the file was shrunk %d times; want %d", got, tc.steps)
 				}
@@ -189,7 +189,7 @@ func TestLinesAreMadeInBatches(t *testing.T) {
 	from, seen := 0, 0
 	for from < 8 {
 		var lines []shortLine
-		lines, from = s.store.lineBatch(nil, from, 8)
+		s.store.locked(func() { lines, from = s.store.tasks.lineBatch(nil, from, 8) })
 		if seen += len(lines); len(lines) == 0 || len(lines) > 3 {
 			t.Fatalf("got %d lines at once; want at most 3", len(lines))
 		}
@@ -223,7 +223,7 @@ func TestRetention(t *testing.T) {
 		}
 		noError(t, s.store.snapshot())
 	}
-	entry := s.store.dead.rows[0].id
+	entry := s.store.dead.index.rows[0].id
 	noError(t, s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}, nil))
 	wantKept(t, s, failed.id, third.id)
 	last := mustCreate(t, s, "noop")
@@ -291,7 +291,7 @@ func lines(s *service) string {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	var b strings.Builder
-	for _, sl := range s.store.slots {
+	for _, sl := range s.store.tasks.slots {
 		line := sl.line.text()
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
@@ -386,7 +386,7 @@ func TestSnapshotWithoutFigures(t *testing.T) {
 	tellFigures(y)
 	w := must(s.store.journal.startSnapshot())(t)
 	covered := w.cut()
-	noError(t, s.store.writeSnapshot(w, len(s.store.slots), &frozenFigures{}, covered))
+	noError(t, s.store.writeSnapshot(w, len(s.store.tasks.slots), &frozenFigures{}, covered))
 	noError(t, w.commit())
 	tellFigures(y)
 	closeTestService(t, s)
@@ -453,7 +453,7 @@ func TestSnapshotDue(t *testing.T) {
 			}
 		}
 		want(false, "after a snapshot")
-		j.snapshotBytes.Store(snapshotFloor * 8)
+		j.snapshots.bytes.Store(snapshotFloor * 8)
 		storePadded(t, j, snapshotFloor+1000)
 		want(false, "before a quarter of the snapshot")
 		storePadded(t, j, snapshotFloor)
@@ -470,7 +470,7 @@ func storePadded(t *testing.T, j *journal, size int) uint64 {
 	seq := lastAppended(j)
 	for ; size > 0; size -= len(pad) {
 		seq++
-		j.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
+		j.groups.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
 		noError(t, j.wait(t.Context(), seq))
 	}
 	return seq

@@ -13,9 +13,6 @@ import (
 	"time"
 )
 
-// Disk space reserved for the journal ahead of its end, so that a full disk is
-// noticed before a change is applied, not while it is written.
-
 const (
 	maxRecord  = 6 << 20           // most bytes of one change in the journal
 	spaceStep  = 8 << 20           // bytes reserved at a time
@@ -30,11 +27,15 @@ type journalSpace struct {
 	extra atomic.Int64  // bytes wanted besides, for a change that is about to be made
 	full  atomic.Bool   // the last extension found no space
 	short chan struct{} // holds a token after full was set: the flusher tries again later
-	disk  diskFS
-	dir   string
-	log   *slog.Logger
 
-	mu   sync.Mutex // one extension at a time, none while the file changes
+	extending atomic.Bool // an extension that is not the flusher's is under way
+	watch     diskWatch   // of that
+
+	disk diskFS
+	dir  string
+	log  *slog.Logger
+
+	mu   sync.Mutex // one extension at a time, none while the file changes; it guards what follows
 	file diskFile
 	end  int64 // offset up to which blocks are reserved
 }
@@ -107,6 +108,20 @@ func (s *journalSpace) shut() { s.room.Store(spaceShut) }
 // spacePatience is how long a change waits for space to be reserved. It holds the store's
 // lock meanwhile.
 const spacePatience = time.Second
+
+// extendSoon extends the space, and goes on without it if the disk takes long.
+func (s *journalSpace) extendSoon() {
+	if !s.extending.CompareAndSwap(false, true) {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.watch.during(s.extend)
+		s.extending.Store(false)
+	}()
+	receiveWithin(done, spacePatience)
+}
 
 // reserveFor is reserve for a change with n bytes besides.
 func (j *journal) reserveFor(n int) error {

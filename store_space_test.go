@@ -23,7 +23,7 @@ func TestSpaceHangs(t *testing.T) {
 	o.fs = disk
 	j, _ := mustOpen(t, o)
 	t.Cleanup(disk.release)
-	j.watchSpace.setLimit(10 * time.Millisecond)
+	j.space.watch.setLimit(10 * time.Millisecond)
 	noError(t, j.ask(func() error {
 		disk.hold()
 		j.space.room.Store(0)
@@ -37,7 +37,7 @@ func TestSpaceHangs(t *testing.T) {
 		t.Errorf("got %v after %s; want the same at once", err, realNow().sub(began))
 	}
 	disk.release()
-	wire.Eventually(t, "space is reserved", func() bool { return j.reserve() == nil && !j.hangs.Load() })
+	wire.Eventually(t, "space is reserved", func() bool { return j.reserve() == nil && !j.hang.hangs.Load() })
 	mustClose(t, j)
 }
 
@@ -70,7 +70,7 @@ func TestJournalRotatesWithRoom(t *testing.T) {
 		pad := bytes.Repeat([]byte("y"), maxRecord-100)
 		seq := uint64(0)
 		for ; j.space.room.Load() >= maxRecord; seq++ {
-			j.append(seq+1, fmt.Appendf(nil, `"pad":"%s"`, pad))
+			j.groups.append(seq+1, fmt.Appendf(nil, `"pad":"%s"`, pad))
 		}
 		<-disk.synced
 		noError(t, <-rotated)
@@ -140,7 +140,7 @@ func testFullDisk(t *testing.T, plain bool) {
 	seq, pad := uint64(0), bytes.Repeat([]byte("y"), 1<<20)
 	for j.reserve() == nil {
 		seq++
-		j.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
+		j.groups.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
 		if err := j.wait(t.Context(), seq); err != nil {
 			t.Fatalf("wait: %v", err)
 		}
@@ -221,7 +221,7 @@ func TestJournalReserveCatchesUp(t *testing.T) {
 			if err := j.reserve(); err != nil {
 				t.Fatalf("reserve %d: %v", seq, err)
 			}
-			j.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
+			j.groups.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
 		}
 		mustClose(t, j)
 	})

@@ -68,35 +68,50 @@ func (s *store) cutState(at instant) *stateCut {
 	s.mu.Lock()
 	cut := &stateCut{
 		seq: s.seq, tasks: room, figures: s.analytics.freeze(),
-		dropped: s.retain.dropped, lastID: s.lastID, clock: clockState{now: at}, requests: s.requests.order,
+		dropped: s.retain.dropped, lastID: s.tasks.lastID, clock: clockState{now: at}, requests: s.requests.order,
 		subscribers: s.events.domain.linesLocked(),
 	}
 	if c, ok := s.clock.(statefulClock); ok {
 		cut.clock = c.state() // which moves under this lock alone
 	}
-	count := len(s.slots)
-	s.holdLocked()
+	count := len(s.tasks.slots)
+	s.retain.holdLocked()
 	s.mu.Unlock()
-	defer s.release()
+	defer s.retain.release()
 	for from := 0; from < count; {
-		from = s.keepTasks(cut, from, min(from+snapshotBatch, count))
+		to := min(from+snapshotBatch, count)
+		s.locked(func() { cut.keepTasks(&s.tasks, from, to) })
+		from = to
 	}
 	return cut
+}
+
+// keepTasks adds the tasks at positions from up to to.
+func (cut *stateCut) keepTasks(x *slotTable, from, to int) {
+	for pos := from; pos < to; pos++ {
+		switch sl := &x.slots[pos]; {
+		case sl.live != nil:
+			l := x.logAt(uint32(pos))
+			cut.tasks = append(cut.tasks, keptTask{live: &l})
+		case sl.line != nil:
+			cut.tasks = append(cut.tasks, keptTask{line: sl.line})
+		}
+	}
 }
 
 // exportState writes the state as of one sequence, beside the running service.
 func (s *store) exportState(w io.Writer, cut *stateCut) error {
 	e := &stateWriter{out: bufio.NewWriterSize(w, 64<<10)}
 	e.head(cut)
-	e.array(stateArrays[0], s.writeTemplates)
+	e.array(stateArrays[0], s.templates.writeLines)
 	e.array(stateArrays[1], func(add func([]byte) error) error { return cut.figures.writeLines(cut.seq, add) })
 	if len(cut.subscribers) > 0 { // which earlier versions do not know, like requests
 		e.array(stateArrays[2], func(add func([]byte) error) error { return eachOf(cut.subscribers, add) })
 	}
 	if len(cut.requests) > 0 {
-		e.array(stateArrays[3], func(add func([]byte) error) error { return s.writeRequests(cut.requests, add) })
+		e.array(stateArrays[3], func(add func([]byte) error) error { return s.requests.writeLines(cut.requests, add) })
 	}
-	e.array(stateArrays[4], func(add func([]byte) error) error { return s.writeTasks(cut, add) })
+	e.array(stateArrays[4], func(add func([]byte) error) error { return cut.writeTasks(&s.templates, add) })
 	e.text("}\n")
 	if e.err == nil {
 		e.err = e.out.Flush()
@@ -166,6 +181,21 @@ func (e *stateWriter) element(line []byte) error {
 	return e.err
 }
 
+// writeTasks passes every task as it was at the cut to add.
+func (cut *stateCut) writeTasks(templates *taskTemplates, add func(line []byte) error) error {
+	for i := range cut.tasks {
+		line, err := templates.lineAt(&cut.tasks[i], cut.seq)
+		if err != nil {
+			return err
+		}
+		cut.tasks[i] = keptTask{}
+		if err := add(line[:len(line)-1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // logUpTo returns a log, whose records are separated by commas, up to a sequence.
 func logUpTo(log []byte, seq uint64) ([]byte, error) {
 	for from, kept := 0, 0; ; {
@@ -196,9 +226,9 @@ func (s *store) readState(from *stateSource) error {
 	if err != nil {
 		return d.fault(err)
 	}
-	s.dead = s.dead.inOrder()
+	s.dead.index = s.dead.index.inOrder()
 	d.l.events.passWaiting(&s.events, s.seq)
-	s.journal.skipTo(s.seq)
+	s.journal.groups.skipTo(s.seq)
 	return nil
 }
 
@@ -330,9 +360,9 @@ func (d *stateReader) member(key string) error {
 	var c memberCoder
 	for c.again(append(append(append(appendJSONString([]byte{'{'}, key), ':'), raw...), '}')) {
 		nonzero(&c, "seq", &d.seq)
-		d.s.droppedMembers(&c, &lastID)
+		d.s.retain.members(&c, &lastID)
 	}
-	d.s.noteID(lastID)
+	d.s.tasks.noteID(lastID)
 	return errors.Unwrap(c.err) // the path names the member
 }
 
@@ -418,7 +448,7 @@ func (d *stateReader) task(line []byte) error {
 	if err != nil {
 		return err
 	}
-	tpl := d.s.template(h.template)
+	tpl := d.s.templates.find(h.template)
 	if tpl == nil {
 		return fmt.Errorf("its template %s is not among the templates", h.template)
 	}
@@ -435,7 +465,7 @@ func (d *stateReader) task(line []byte) error {
 		return fmt.Errorf("its seq %d is not after that of the task before it, %d", h.seq, d.newest)
 	}
 	d.newest = h.seq
-	if first, twice := d.s.identities[t.by.identity]; twice {
+	if first, twice := d.s.tasks.identities[t.by.identity]; twice {
 		return fmt.Errorf("it has the same identity as task %s", first)
 	}
 	return d.l.line(t.appendTaskLine(nil))
@@ -512,11 +542,11 @@ func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store
 		o.fs = osDisk{}
 	}
 	j := newJournal(o)
-	if err := j.takeDir(); err != nil {
+	if err := j.place.take(); err != nil {
 		return nil, err
 	}
-	defer j.lock.Close()
-	if err := j.holdsNothing(); err != nil {
+	defer j.place.lock.Close()
+	if err := j.files.holdNothing(); err != nil {
 		return nil, err
 	}
 	s, err := storeOf(state, log)
@@ -538,14 +568,14 @@ func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 
 // writeFiles writes the store as a snapshot and an empty journal after it.
 func (s *store) writeFiles(j *journal) error {
-	f, _, err := j.newFile(s.seq + 1)
+	f, _, err := j.files.create(s.seq + 1)
 	if err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := j.lock.syncDir(); err != nil {
+	if err := j.place.lock.syncDir(); err != nil {
 		return err
 	}
 	w := &snapshotWriter{j: j, size: snapshotHeaderSize, covered: s.seq}
@@ -556,7 +586,7 @@ func (s *store) writeFiles(j *journal) error {
 	if err := eachOf(s.events.linesLocked(), w.line); err != nil {
 		return err
 	}
-	if err := s.writeSnapshot(w, len(s.slots), s.analytics.freeze(), w.covered); err != nil {
+	if err := s.writeSnapshot(w, len(s.tasks.slots), s.analytics.freeze(), w.covered); err != nil {
 		return err
 	}
 	if err := w.lastLine(); err != nil {
@@ -568,10 +598,10 @@ func (s *store) writeFiles(j *journal) error {
 	if err := w.install(); err != nil {
 		return err
 	}
-	if err := j.o.fs.rename(j.path(journalTempName), j.path(journalName)); err != nil {
+	if err := j.o.fs.rename(j.files.path(journalTempName), j.files.path(journalName)); err != nil {
 		return err
 	}
-	return j.lock.syncDir()
+	return j.place.lock.syncDir()
 }
 
 // spoolState checks a document and copies it to a file in a directory, which

@@ -249,7 +249,7 @@ func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	tpl, _ := s.templates.registry().get("t", "pair", "")
 	if _, err := s.store.update(func(c *change) error {
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
-		s.store.keepTemplate(tpl)
+		s.store.templates.keep(tpl)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func dropUntilDeath(t *testing.T, disk *memDisk) (states [][]uuid, err error) {
 	if err != nil {
 		return [][]uuid{nil}, err
 	}
-	s.retainUpTo(limits{count: 2}, &quota{most: 1 << 30}, new(quota))
+	s.retain.keepUpTo(limits{count: 2}, &quota{most: 1 << 30}, new(quota))
 	ids, tpl := newIDSource(c, &[32]byte{}), mustParseTemplate(t, storyTemplates[1])
 	states = [][]uuid{nil}
 	for i := range 12 {
@@ -459,9 +459,9 @@ func TestWithheldEvents(t *testing.T) {
 func kept(s *service) (ids []uuid) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	for pos := range s.store.slots {
-		if !s.store.slots[pos].vacant() {
-			ids = append(ids, s.store.idLocked(uint32(pos)))
+	for pos := range s.store.tasks.slots {
+		if !s.store.tasks.slots[pos].vacant() {
+			ids = append(ids, s.store.tasks.idOf(uint32(pos)))
 		}
 	}
 	return ids

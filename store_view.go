@@ -3,15 +3,61 @@ package main
 // Copies for readers: a task as it is, a page of a list, and the log of a task. What a copy
 // takes of the memory is asked for first.
 
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// taskTemplates holds the templates that tasks refer to, and reads tasks from their lines and logs, which
+// needs no other lock.
+type taskTemplates struct {
+	mu     sync.RWMutex
+	byHash map[string]*template // guarded by mu; nobody changes a template
+}
+
+// find returns the template with a hash, or nil.
+func (t *taskTemplates) find(hash string) *template {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byHash[hash]
+}
+
+func (t *taskTemplates) keep(tpl *template) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.byHash[tpl.hash] = tpl
+}
+
+// readTask decodes a task from its line.
+func (t *taskTemplates) readTask(line []byte) (*task, error) {
+	return t.replayLine(line, unobserved{})
+}
+
+// replayLine decodes a task from its line, and tells an observer of each record
+// and transition.
+func (t *taskTemplates) replayLine(line []byte, obs replayer) (*task, error) {
+	h, err := readTaskHeader(line)
+	if err != nil {
+		return nil, err
+	}
+	tpl := t.find(h.template)
+	if tpl == nil {
+		return nil, missingTemplate(&h)
+	}
+	return h.replay(tpl, obs)
+}
+
 // view returns a copy of a task that nobody changes.
 func (s *store) view(id uuid) (*task, error) {
 	s.mu.Lock()
-	kept, err := s.findLocked(id)
+	kept, err := s.tasks.copyOf(id)
 	s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	return s.taskIn(kept)
+	return s.templates.taskIn(kept)
 }
 
 // holder is asked before about n bytes are taken for a copy of a large task. After
@@ -78,12 +124,12 @@ func (s *store) askForTask(id uuid, h holder) error {
 // viewWithin is view; it asks for the memory.
 func (s *store) viewWithin(id uuid, h holder) (*task, error) {
 	s.mu.Lock()
-	pos, ok := s.byID.find(id)
+	pos, ok := s.tasks.find(id)
 	if !ok {
 		s.mu.Unlock()
 		return nil, taskNotFound(id)
 	}
-	kept := s.slots[pos]
+	kept := s.tasks.slots[pos]
 	if t := kept.live; t != nil && len(t.steps)*stepMemory > smallCopy {
 		s.mu.Unlock()
 		if err := askFor(len(t.steps), h); err != nil {
@@ -91,9 +137,17 @@ func (s *store) viewWithin(id uuid, h holder) (*task, error) {
 		}
 		return s.view(id)
 	}
-	kept = s.copyLocked(pos)
+	kept = s.tasks.copyAt(pos)
 	s.mu.Unlock()
-	return s.taskWithin(kept, h)
+	return s.templates.taskWithin(kept, h)
+}
+
+// taskWithin is taskIn; it asks for the memory.
+func (t *taskTemplates) taskWithin(sl slot, h holder) (*task, error) {
+	if err := askForLine(sl.line, h); err != nil {
+		return nil, err
+	}
+	return t.taskIn(sl)
 }
 
 // viewObserved is view; an observer is told every record and transition of the
@@ -103,7 +157,36 @@ func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.replayLog(l, obs, h)
+	return s.templates.replayLog(l, obs, h)
+}
+
+// copyOf returns a copy of the slot of a task.
+func (x *slotTable) copyOf(id uuid) (slot, error) {
+	pos, ok := x.find(id)
+	if !ok {
+		return slot{}, taskNotFound(id)
+	}
+	return x.copyAt(pos), nil
+}
+
+// taskIn returns the task of a slot that was copied.
+func (t *taskTemplates) taskIn(sl slot) (*task, error) {
+	if sl.live != nil {
+		return sl.live, nil
+	}
+	return t.readTask(sl.line.text())
+}
+
+// copyAt returns a copy of the slot at a position, with the task if it need not be
+// decoded.
+func (x *slotTable) copyAt(pos uint32) slot {
+	sl := x.slots[pos]
+	if sl.live != nil {
+		sl.live = sl.live.clone()
+	} else {
+		sl.live = x.decoded.find(pos, sl.line)
+	}
+	return sl
 }
 
 // listedTask is a task as it was when it was listed: a copy without its steps, or the
@@ -127,11 +210,11 @@ type taskList struct {
 func (s *store) list(q *taskQuery) (l taskList) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.index.list(q)
+	r := s.tasks.index.list(q)
 	l = taskList{tasks: make([]listedTask, len(r.positions)), total: r.total, before: r.before, counts: r.counts}
 	now := s.clock.now()
 	for i, pos := range r.positions {
-		l.tasks[i] = listedTask{slot: s.slots[pos], at: now}
+		l.tasks[i] = listedTask{slot: s.tasks.slots[pos], at: now}
 		if t := l.tasks[i].live; t != nil {
 			l.tasks[i].live, l.tasks[i].ready = t.withoutSteps(), t.readySteps(now)
 		}
@@ -139,9 +222,39 @@ func (s *store) list(q *taskQuery) (l taskList) {
 	}
 	if n := len(r.positions); n > 0 {
 		last := r.positions[n-1]
-		l.last = taskPlace{s.index.rank(q.order, last), s.seqAt(last)}
+		l.last = taskPlace{s.tasks.index.rank(q.order, last), s.tasks.seqAt(last)}
 	}
 	return l
+}
+
+// listed returns a listed task, perhaps without its steps, and how many of these are
+// ready.
+func (t *taskTemplates) listed(l *listedTask, by holder) (found *task, ready int, err error) {
+	if l.live != nil {
+		return l.live, l.ready, nil
+	}
+	h, err := readTaskHead(l.line.text())
+	if err != nil {
+		return nil, 0, err
+	}
+	if h.counts[stepPending]+h.counts[stepWaitingForRetry] > 0 {
+		if found, err = t.taskWithin(l.slot, by); err == nil {
+			ready = found.readySteps(l.at)
+		}
+		return found, ready, err
+	}
+	r, err := h.creationRecord()
+	if err != nil {
+		return nil, 0, err
+	}
+	found = &task{
+		id: h.id, tpl: t.find(h.template), by: r.created, state: h.state,
+		created: h.created, updated: h.updated, completed: h.completed, counts: h.counts,
+	}
+	if found.tpl == nil {
+		err = missingTemplate(&h)
+	}
+	return found, 0, err
 }
 
 // taskLog is what a task can be replayed from without a lock.
@@ -154,13 +267,84 @@ type taskLog struct {
 	steps int
 }
 
+// logAt returns the log of a task as it is now.
+func (x *slotTable) logAt(pos uint32) taskLog {
+	if t := x.slots[pos].live; t != nil {
+		return taskLog{id: t.id, tpl: t.tpl, log: t.log[:len(t.log):len(t.log)], steps: len(t.steps)}
+	}
+	return taskLog{line: x.slots[pos].line}
+}
+
+// replayLog replays a log for an observer, and returns the task. It asks for the
+// memory.
+func (t *taskTemplates) replayLog(l taskLog, obs replayer, by holder) (*task, error) {
+	if err := l.ask(by); err != nil {
+		return nil, err
+	}
+	if l.line != nil {
+		return t.replayLine(l.line.text(), obs)
+	}
+	return replayRecords(l.id, l.tpl, l.log, obs)
+}
+
 // logOf returns the log of a task.
 func (s *store) logOf(id uuid) (taskLog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pos, ok := s.byID.find(id)
+	pos, ok := s.tasks.find(id)
 	if !ok {
 		return taskLog{}, taskNotFound(id)
 	}
-	return s.logLocked(pos), nil
+	return s.tasks.logAt(pos), nil
+}
+
+// writeLines passes every template's line to add, without its closing
+// brace.
+func (t *taskTemplates) writeLines(add func(line []byte) error) error {
+	var buf []byte
+	for _, tpl := range t.all() {
+		buf = append(append(buf[:0], `{"hash":"`...), tpl.hash...)
+		buf = append(append(buf, `","definition":`...), tpl.json...)
+		if err := add(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all returns all templates that tasks refer to, sorted by hash.
+func (t *taskTemplates) all() []*template {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(t.byHash), func(a, b *template) int { return cmp.Compare(a.hash, b.hash) })
+}
+
+// lineAt returns the line of a task without the records after a sequence. The task was
+// created by then.
+func (t *taskTemplates) lineAt(k *keptTask, seq uint64) ([]byte, error) {
+	l := k.live
+	if l == nil {
+		line := k.line.text()
+		h, err := readTaskHead(line)
+		if err != nil || h.lastSeq <= seq {
+			return line, err
+		}
+		l = &taskLog{id: h.id, tpl: t.find(h.template), log: h.log[1 : len(h.log)-1]}
+	}
+	log, err := logUpTo(l.log, seq)
+	if err != nil {
+		return nil, err
+	}
+	was, err := replayRecords(l.id, l.tpl, log, unobserved{})
+	if err != nil {
+		return nil, err
+	}
+	return was.appendTaskLine(nil), nil
+}
+
+// copy returns the templates of the tasks, by hash.
+func (t *taskTemplates) copy() map[string]*template {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return maps.Clone(t.byHash)
 }

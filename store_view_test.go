@@ -13,7 +13,7 @@ func BenchmarkCounting(b *testing.B) {
 	svc := benchService(b, "")
 	q := must(parseTaskRequest([]byte(diamondBody)))(b)
 	must(svc.createTask(b.Context(), q, true))(b)
-	line := svc.store.slots[0].line.text()
+	line := svc.store.tasks.slots[0].line.text()
 	if line == nil {
 		b.Fatal("the diamond did not end")
 	}
@@ -24,7 +24,7 @@ func BenchmarkCounting(b *testing.B) {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				must(svc.store.replayLine(line, bc.obs))(b)
+				must(svc.store.templates.replayLine(line, bc.obs))(b)
 			}
 		})
 	}
@@ -89,14 +89,14 @@ func TestEndedTaskIsNotDecodedAtOnce(t *testing.T) {
 	if !kept(small) || kept(large) {
 		t.Errorf("kept: the small task %v, the large one %v; want the small one alone", kept(small), kept(large))
 	}
-	decoded := must(s.store.readTaskLine(s.store.slots[small.pos].line.text()))(t)
+	decoded := must(s.store.templates.readTask(s.store.tasks.slots[small.pos].line.text()))(t)
 	if got, want := string(must(s.store.view(small.id))(t).appendTaskLine(nil)), string(decoded.appendTaskLine(nil)); got != want {
 		t.Errorf("the task that was kept has the line %s; want %s", got, want)
 	}
-	for range len(s.store.decoded) {
+	for range len(s.store.tasks.decoded) {
 		mustCreate(t, s, "noop")
 	}
 	if kept(small) {
-		t.Errorf("the task is kept after %d others", len(s.store.decoded))
+		t.Errorf("the task is kept after %d others", len(s.store.tasks.decoded))
 	}
 }

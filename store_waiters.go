@@ -2,7 +2,10 @@ package main
 
 // The requests that wait for a task to enter a state.
 
-import "cmp"
+import (
+	"cmp"
+	"sync"
+)
 
 // releaseWaiters ends every wait and the event streams, because the service ends. Later
 // waits end at once, for the reason that was given first.
@@ -28,9 +31,11 @@ const (
 	waitReset    waitEnd = "reset"    // the service was reset
 )
 
-// waiters are the requests that wait, by task. store.mu guards them.
+// waiters are the requests that wait, by task.
 type waiters struct {
-	tasks  map[uuid]*awaited
+	mu     *sync.Mutex // the store's; it guards what follows
+	tasks  *slotTable
+	byTask map[uuid]*awaited
 	count  int     // number of waiters
 	closed waitEnd // why nobody may wait any more; "" while waiting is allowed
 }
@@ -59,13 +64,13 @@ func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 		n.finish(w.closed, slot{})
 		return n
 	}
-	if w.tasks == nil {
-		w.tasks = map[uuid]*awaited{}
+	if w.byTask == nil {
+		w.byTask = map[uuid]*awaited{}
 	}
-	a := w.tasks[id]
+	a := w.byTask[id]
 	if a == nil {
 		a = &awaited{wants: finalStates}
-		w.tasks[id] = a
+		w.byTask[id] = a
 	}
 	n.place = len(a.all)
 	a.all = append(a.all, n)
@@ -80,7 +85,7 @@ func (w *waiters) moved(id uuid, to taskState) {
 	if w.count == 0 {
 		return
 	}
-	if a := w.tasks[id]; a != nil {
+	if a := w.byTask[id]; a != nil {
 		a.passed |= setOf(to)
 	}
 }
@@ -90,7 +95,7 @@ func (w *waiters) hasNews(id uuid) bool {
 	if w.count == 0 {
 		return false
 	}
-	a := w.tasks[id]
+	a := w.byTask[id]
 	if a == nil {
 		return false
 	}
@@ -104,7 +109,7 @@ func (w *waiters) hasNews(id uuid) bool {
 // notify ends the waits for states that the task entered. All of them share the
 // slot: the task as it is now.
 func (w *waiters) notify(id uuid, now slot) {
-	a := w.tasks[id]
+	a := w.byTask[id]
 	all, passed := a.all, a.passed
 	a.all, a.wants, a.passed = all[:0], finalStates, 0
 	for _, n := range all {
@@ -122,7 +127,7 @@ func (w *waiters) notify(id uuid, now slot) {
 	w.count -= len(all) - len(a.all)
 	clear(all[len(a.all):])
 	if len(a.all) == 0 {
-		delete(w.tasks, id)
+		delete(w.byTask, id)
 	}
 }
 
@@ -148,13 +153,13 @@ func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
 	if n.finished() {
 		return
 	}
-	a := w.tasks[n.task]
+	a := w.byTask[n.task]
 	last := len(a.all) - 1
 	a.all[n.place] = a.all[last]
 	a.all[n.place].place = n.place
 	a.all[last] = nil
 	if a.all = a.all[:last]; last == 0 {
-		delete(w.tasks, n.task)
+		delete(w.byTask, n.task)
 	}
 	w.count--
 	n.finish(why, found)
@@ -162,7 +167,7 @@ func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
 
 // dropTask ends the waits for a task that is dropped, with the task as it was.
 func (w *waiters) dropTask(id uuid, was slot) {
-	a := w.tasks[id]
+	a := w.byTask[id]
 	if a == nil {
 		return
 	}
@@ -170,16 +175,74 @@ func (w *waiters) dropTask(id uuid, was slot) {
 		n.finish(waitEnded, was)
 	}
 	w.count -= len(a.all)
-	delete(w.tasks, id)
+	delete(w.byTask, id)
 }
 
 // releaseAll ends every wait. The tasks are looked up afterwards, if they still
 // exist.
 func (w *waiters) releaseAll(why waitEnd) {
-	for _, a := range w.tasks {
+	for _, a := range w.byTask {
 		for _, n := range a.all {
 			n.finish(why, slot{})
 		}
 	}
-	w.tasks, w.count = nil, 0
+	w.byTask, w.count = nil, 0
+}
+
+// await begins a wait for a task to enter one of the states. It is over at once
+// if the task is in one or can never be.
+func (w *waiters) await(id uuid, wants stateSet) (*waiter, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pos, ok := w.tasks.find(id)
+	if !ok {
+		return nil, taskNotFound(id)
+	}
+	state, err := w.tasks.stateAt(pos)
+	if err != nil {
+		return nil, err
+	}
+	end, over := waitReached, wants.has(state)
+	if !over && state.final() {
+		end, over = waitEnded, true
+	}
+	if over {
+		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
+		n.finish(end, w.tasks.copyAt(pos))
+		return n, nil
+	}
+	return w.join(id, wants, state), nil
+}
+
+// stateAt returns the state of the task at a position.
+func (x *slotTable) stateAt(pos uint32) (taskState, error) {
+	if live := x.slots[pos].live; live != nil {
+		return live.state, nil
+	}
+	h, err := readTaskHeader(x.slots[pos].line.text())
+	return h.state, err
+}
+
+// stop ends a wait at its limit, with the task as it is, unless it has
+// ended.
+func (w *waiters) stop(n *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var found slot
+	if pos, ok := w.tasks.find(n.task); ok && !n.finished() {
+		found = w.tasks.copyAt(pos)
+	}
+	w.withdraw(n, waitTimedOut, found)
+}
+
+// notifyTask tells the waiters of a task which states it entered.
+func (w *waiters) notifyTask(t *task) {
+	if !w.hasNews(t.id) {
+		return
+	}
+	now := w.tasks.copyAt(t.pos)
+	if now.live == nil && len(t.steps)*stepMemory <= smallCopy {
+		now.live = t.clone() // in less time than they would need to decode its line
+	}
+	w.notify(t.id, now)
 }

@@ -17,9 +17,6 @@ import (
 	"time"
 )
 
-// Tests of waiting: a wait notices its state whenever it begins, and leaves nothing behind
-// however it ends.
-
 // awaitWaiters waits until there are n waiters.
 func awaitWaiters(t *testing.T, s *service, n int) {
 	t.Helper()
@@ -37,8 +34,8 @@ func wantNobody(t *testing.T, s *service) {
 	t.Helper()
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	if w := &s.store.waiters; w.count != 0 || len(w.tasks) != 0 {
-		t.Errorf("%d waiters for %d tasks are left", w.count, len(w.tasks))
+	if w := &s.store.waiters; w.count != 0 || len(w.byTask) != 0 {
+		t.Errorf("%d waiters for %d tasks are left", w.count, len(w.byTask))
 	}
 }
 
@@ -131,7 +128,7 @@ func TestWaitBefore(t *testing.T) {
 				if v.state.String() == word || word == "terminal" && terminalStates.has(v.state) {
 					t.Skip("it holds already")
 				}
-				n := must(s.store.await(v.id, stateOf(t, word)))(t)
+				n := must(s.store.waiters.await(v.id, stateOf(t, word)))(t)
 				if n.finished() {
 					t.Fatal("the waiter was released before the transition")
 				}
@@ -161,7 +158,7 @@ func TestWaitAfter(t *testing.T) {
 				s, v := m.service(t)
 				m.do(t, s, v)
 				for range 2 {
-					n := must(s.store.await(v.id, stateOf(t, word)))(t)
+					n := must(s.store.waiters.await(v.id, stateOf(t, word)))(t)
 					wantTold(t, s, n, m.to)
 				}
 				wantNobody(t, s)
@@ -220,7 +217,7 @@ func TestWaiters(t *testing.T) {
 			case to != wanted && !to.final() && (n.finished() || due || w.count != 1):
 				t.Errorf("for %s in %s: it was released; want it to wait", wanted, to)
 			}
-			if n.finished() && (w.count != 0 || len(w.tasks) != 0) {
+			if n.finished() && (w.count != 0 || len(w.byTask) != 0) {
 				t.Errorf("%d waiters are left", w.count)
 			}
 		}
@@ -263,7 +260,7 @@ func TestWaitersOfOneTask(t *testing.T) {
 func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
 	m := moves[0]
 	s, v := m.service(t)
-	n := must(s.store.await(v.id, setOf(taskError)))(t)
+	n := must(s.store.waiters.await(v.id, setOf(taskError)))(t)
 	m.do(t, s, v)
 	got, end, err := s.tasks.waitOut(t.Context(), n, time.Hour)
 	if err != nil || end != waitEnded || got.state != taskComplete {
@@ -281,7 +278,7 @@ func TestWaitOfADroppedTask(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: clock, config: retaining(1), extra: append(storyTemplates, staleErrorTemplate())})
 	v := mustCreate(t, s, "stale")
 	clock.advance(15 * time.Minute)
-	n, err := s.store.await(v.id, setOf(taskComplete))
+	n, err := s.store.waiters.await(v.id, setOf(taskComplete))
 	if err != nil || n.finished() {
 		t.Fatalf("got %v, released %t; want to wait for what an operator may bring about", err, n.finished())
 	}
@@ -360,7 +357,7 @@ func TestWaitIsDurable(t *testing.T) {
 	s := newTestService(t, serviceTest{dir: t.TempDir(),
 		extra: []string{testTemplate("one", stepSpec{name: "a", callable: "Outside"})}})
 	v := mustCreate(t, s, "one")
-	n := must(s.store.await(v.id, terminalStates))(t)
+	n := must(s.store.waiters.await(v.id, terminalStates))(t)
 	release := holdFlusher(t, s)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -378,7 +375,7 @@ func TestWaitIsDurable(t *testing.T) {
 	if err != nil || end != waitReached || got.state != taskCancelled {
 		t.Fatalf("got %v, %q, %v; want it cancelled", got, end, err)
 	}
-	if durable := s.store.journal.durable(); durable < got.lastSeq {
+	if durable := s.store.journal.groups.durable(); durable < got.lastSeq {
 		t.Errorf("released by record %d with %d on disk", got.lastSeq, durable)
 	}
 }
@@ -459,7 +456,7 @@ func TestManyWaiters(t *testing.T) {
 			defer cancel()
 			var wg sync.WaitGroup
 			for i := range many {
-				n := must(s.store.await(ids[i*i%len(ids)], terminalStates))(t)
+				n := must(s.store.waiters.await(ids[i*i%len(ids)], terminalStates))(t)
 				wg.Go(func() {
 					if _, end, err := s.tasks.waitOut(ctx, n, time.Hour); end != tc.end || !errors.Is(err, tc.err) {
 						t.Errorf("got %q, %v; want %q, %v", end, err, tc.end, tc.err)

@@ -9,9 +9,6 @@ import (
 	"slices"
 )
 
-// Outcomes: what the result of a decision or batchable step may ask for, and
-// what its template allows.
-
 const maxDependencies = 1_000_000 // most dependencies of the steps that one outcome creates
 
 // branching lists the steps that an outcome creates.
@@ -80,18 +77,34 @@ func (t *task) checkBranching(i int, e *ending) error {
 	if err != nil {
 		return err
 	}
-	if n := t.dependenciesOf(b); n > maxDependencies {
+	if n := b.dependencies(t); n > maxDependencies {
 		return fmt.Errorf("%s: %d instances would have %d dependencies, more than %d",
 			batchMember, len(b.cursors), n, maxDependencies)
 	}
-	b.named = t.namesBatches(b)
-	if err := t.checkNames(b); err != nil {
+	b.named = b.namesBatches(t)
+	if err := b.checkNames(t); err != nil {
 		return err
 	}
 	if e != nil {
 		e.named = b.named
 	}
-	return t.checkIndirect(i, b)
+	return b.checkIndirect(t, i)
+}
+
+// namesBatches reports whether the batch_id of each cursor can be in the name of its instance,
+// and any differs from the number: no two steps may have the same name.
+func (b *branching) namesBatches(t *task) (differs bool) {
+	taken := map[string]bool{}
+	for n, cursor := range b.cursors {
+		worker := t.tpl.steps[b.workers[0]].name
+		name := batchName(worker, cursor)
+		if _, declared := t.tpl.flow.index[name]; name == "" || declared || taken[name] {
+			return false
+		}
+		taken[name] = true
+		differs = differs || name != instanceName(worker, t.plan.declared[b.workers[0]].instances+n+1)
+	}
+	return differs && !slices.ContainsFunc(t.plan.steps, func(s planStep) bool { return taken[s.def.name] })
 }
 
 // batchName returns the name of the instance of a batch_worker step for a cursor with a
@@ -102,6 +115,40 @@ func batchName(worker string, cursor []byte) string {
 		return name
 	}
 	return ""
+}
+
+// checkNames refuses instances that would have the name of another step.
+func (b *branching) checkNames(t *task) error {
+	if len(b.cursors) == 0 || b.named {
+		return nil
+	}
+	declared := &t.plan.declared[b.workers[0]]
+	taken := map[string]bool{}
+	for _, i := range declared.steps {
+		taken[t.def(i).name] = t.plan.steps[i].named
+	}
+	for n := range b.cursors {
+		name := instanceName(t.tpl.steps[b.workers[0]].name, declared.instances+n+1)
+		if _, isDeclared := t.tpl.flow.index[name]; isDeclared || taken[name] {
+			return fmt.Errorf("%s: an instance would have the name of the step %q", batchMember, name)
+		}
+	}
+	return nil
+}
+
+// dependencies returns how many dependencies the instances will have.
+func (b *branching) dependencies(t *task) int {
+	if len(b.cursors) == 0 {
+		return 0
+	}
+	n, f := 0, t.tpl.flow
+	for _, p := range f.parents[b.workers[0]] {
+		n += len(t.plan.declared[p].steps)
+	}
+	for _, c := range f.children[b.workers[0]] {
+		n += max(len(t.plan.declared[c].steps), 1)
+	}
+	return n * len(b.cursors)
 }
 
 // allowsCompletion returns an error when an operator cannot complete a step by an
@@ -211,6 +258,25 @@ func (t *template) branchOf(s, d int) bool {
 func (f *flow) descends(i, d int) bool {
 	return slices.Contains(f.parents[i], d) ||
 		slices.Contains(ancestorsOf(i, func(p int) []int { return f.parents[p] }), d)
+}
+
+// checkIndirect refuses steps that a decision names and that depend on it only
+// through steps which it does not create.
+func (b *branching) checkIndirect(t *task, i int) error {
+	d := t.declared(i)
+	indirect := slices.DeleteFunc(slices.Clone(b.steps), func(s int) bool { return t.tpl.branchOf(s, d) })
+	if len(indirect) == 0 {
+		return nil
+	}
+	c := t.clone()
+	(&applier{t: c, r: &record{}, obs: unobserved{}}).branch(i, *b)
+	for _, s := range indirect {
+		if len(c.plan.declared[s].steps) == 0 {
+			return fmt.Errorf("%s.step_names: step %q depends on the decision only through steps that it does not create",
+				decisionMember, t.tpl.steps[s].name)
+		}
+	}
+	return nil
 }
 
 // batches reads {"type": "no_batches"}, in short "no_batches", or {"type": "create_batches",

@@ -116,7 +116,7 @@ func TestDecision(t *testing.T) {
 	a.want("steps_in_process: validate=complete route=complete manager=enqueued finance=enqueued finalize=pending")
 	a.complete("finance")
 	v := a.view()
-	if x := v.stepView(4, 0, ""); x.TotalParents != 2 || x.CompletedParents != 1 || x.DependenciesSatisfied {
+	if x := newStepView(v, 4, 0, ""); x.TotalParents != 2 || x.CompletedParents != 1 || x.DependenciesSatisfied {
 		t.Errorf("got %+v; want one of two parents complete", x)
 	}
 	a.complete("manager")
@@ -241,7 +241,7 @@ func instancesOf(v *task) string {
 
 // eventSteps returns the name of the step of each event.
 func eventSteps(s *service) (names []string) {
-	f, err := s.store.follow(eventFilter{}, 0)
+	f, err := s.store.events.follow(eventFilter{}, 0)
 	if err != nil {
 		return nil
 	}

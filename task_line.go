@@ -20,19 +20,6 @@ import (
 	"strconv"
 )
 
-// A whole task as one line of JSON: the form of an ended task in memory, and of
-// every task in the snapshot.
-//
-//	{"task":"…","state":"complete","created":…,"updated":…,"completed":…,"template":"…","seq":7,"last":12,
-//	 "steps":{"complete":4},"log":[{record},…]}
-//
-// A task with entries in the dead letter queue has, before its log,
-//
-//	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
-//
-// and a task with steps that its template does not declare has "last_id", the
-// greatest id of those. Everything before the log can be read without it.
-
 const taskHead = `{"task":"`
 
 // taskHeader is the part of a line that can be read without applying its log.

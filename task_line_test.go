@@ -37,7 +37,7 @@ func FuzzReplay(f *testing.F) {
 			return
 		}
 		for i := range v.steps {
-			v.stepView(i, testStart, "w")
+			newStepView(v, i, testStart, "w")
 			if _, err := h.replay(tpl, &auditObserver{step: i}); err != nil {
 				t.Errorf("it replays once and not twice: %v", err)
 			}

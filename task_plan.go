@@ -1,9 +1,8 @@
 package main
 
-// The steps of a task whose template has dynamic steps: which declared steps
-// exist, the instances of batch workers, how they depend on each other, and how
-// the outcome of a decision or batchable step creates more. For other templates
-// the same methods answer from the template alone.
+// The steps of a task whose template has dynamic steps: which declared steps exist, the instances
+// of batch workers, how they depend on each other, and how an outcome creates more. For other
+// templates the same methods answer from the template alone.
 
 import (
 	"fmt"

@@ -490,7 +490,7 @@ func (w *growthWorld) finish() {
 	if v := w.view(); v.state != taskComplete {
 		w.t.Errorf("all is done, and the task is %s\n%s\n%s", grown(v), w.o.extra[0], strings.Join(w.did, "\n"))
 	}
-	if _, err := json.Marshal(w.view().summary(testStart)); err != nil {
+	if _, err := json.Marshal(newSummaryView(w.view(), testStart)); err != nil {
 		w.t.Error(err)
 	}
 }

@@ -1,8 +1,7 @@
 package main
 
-// Both state machines as data: the states, the events, and the two tables that
-// say where an event leads. Nothing else in the program decides that. Then the whole state of
-// a task as one line.
+// Both state machines as data: the states, the events, and the two tables that say where an event
+// leads. Nothing else in the program decides that.
 
 import "slices"
 

@@ -15,8 +15,6 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Writing.
-
 // convertTemplate returns the definition of a file in another format. Comments are lost. It fails
 // if the definition has problems, and if the result would not be the same template.
 func convertTemplate(file string, data []byte, to string) ([]byte, error) {

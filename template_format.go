@@ -1,8 +1,7 @@
 package main
 
-// The formats of a definition, JSON, TOML and YAML: each is read as JSON, says where
-// the fields are in its text, and can be written. The values of YAML's scalars. Reading the
-// normalized form back.
+// The formats of a definition, JSON, TOML and YAML: each is read as JSON and says where the fields
+// are in its text.
 
 import (
 	"errors"

@@ -15,8 +15,6 @@ import (
 	"strings"
 )
 
-// Loading templates at start-up, with every problem of every file in one error.
-
 // demoTemplates are the templates of a service without template directories.
 //
 //go:embed templates/demo/*.json templates/demo/*.toml

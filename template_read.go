@@ -1,8 +1,7 @@
 package main
 
-// Reading a template definition: it is checked against tables of fields, written
-// in its normalized form, and resolved for an environment. Every problem is
-// reported with its path, and with its place in the file.
+// Reading a template definition: it is checked against tables of fields and written in its
+// normalized form. Every problem is reported with its path, and with its place in the file.
 
 import (
 	"bytes"

@@ -13,8 +13,6 @@ import (
 	"sync"
 )
 
-// The registry: the templates by identity, and the latest version of each.
-
 // latestVersion stands for the latest version of a template.
 const latestVersion = "latest"
 

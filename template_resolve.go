@@ -3,9 +3,6 @@ package main
 // Resolving a normalized definition: the overrides of an environment, and the
 // rules that hold between steps.
 
-// Resolving a normalized definition: the overrides of an environment, and the
-// rules that hold between steps.
-
 // everyStep is the name that stands for every step in an environment.
 const everyStep = "ALL"
 

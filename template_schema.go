@@ -114,13 +114,14 @@ type schemaCompiler struct {
 	order     []*schemaNode
 	paths     map[*schemaNode]string
 	refs      []func() // to resolve when all schemas are known
+	known     []schemaKeyword
 }
 
 // compileSchema compiles a schema that passed checkJSON. Its faults are among the problems.
 func compileSchema(path string, text []byte) *jsonSchema {
 	c := &schemaCompiler{
 		jsonSchema: &jsonSchema{}, nodes: map[string]*schemaNode{}, resources: map[string]*schemaResource{},
-		paths: map[*schemaNode]string{},
+		paths: map[*schemaNode]string{}, known: schemaKeywords(),
 	}
 	outermost := newSchemaResource(&url.URL{Scheme: "template", Path: "/"}, "")
 	c.root = c.node(schemaPlace{"", path}, text, outermost)
@@ -157,11 +158,11 @@ func (c *schemaCompiler) node(at schemaPlace, raw []byte, in *schemaResource) *s
 func (c *schemaCompiler) keywords(s *schemaNode, at schemaPlace, raw []byte) {
 	members := templateMembers(raw)
 	for _, m := range members {
-		if !slices.ContainsFunc(schemaKeywords, func(k schemaKeyword) bool { return k.name == m.key }) {
+		if !slices.ContainsFunc(c.known, func(k schemaKeyword) bool { return k.name == m.key }) {
 			c.problem(at.member(m.key), "the keyword %s is not supported%s", clippedText(m.key), keywordHint(m.key))
 		}
 	}
-	for _, k := range schemaKeywords {
+	for _, k := range c.known {
 		if value := members.value(k.name); value != nil && k.compile != nil {
 			k.compile(c, s, at.member(k.name), value)
 		}
@@ -180,7 +181,7 @@ func keywordHint(key string) string {
 	case "$recursiveRef", "$recursiveAnchor":
 		return older + "use $dynamicRef and $dynamicAnchor"
 	}
-	for _, k := range schemaKeywords {
+	for _, k := range schemaKeywords() {
 		if typoDistance(strings.ToLower(key), strings.ToLower(k.name), typoLimit(key)) <= typoLimit(key) {
 			return " (did you mean " + k.name + "?)"
 		}
@@ -196,12 +197,10 @@ type schemaKeyword struct {
 
 type compileFunc func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 
-// schemaKeywords holds every known keyword, in the order in which they are checked;
+// schemaKeywords returns every known keyword, in the order in which they are checked;
 // docs/templates.md lists them.
-var schemaKeywords []schemaKeyword
-
-func init() { // the keywords contain schemas, which have keywords
-	schemaKeywords = []schemaKeyword{
+func schemaKeywords() []schemaKeyword {
+	return []schemaKeyword{
 		{"$schema", compileDialect}, {"$id", compileText}, {"$comment", nil},
 		{"$anchor", compileAnchor}, {"$dynamicAnchor", compileAnchor},
 		{"$ref", compileRef}, {"$dynamicRef", compileRef},

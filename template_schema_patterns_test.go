@@ -28,6 +28,10 @@ func TestSchemaPatterns(t *testing.T) {
 		{`^{}}$`, "{}}", "{}"},
 		{`\bfoo\B`, "foox", "foo xfoo"},
 		{`a|^$`, "cat", "dog"},
+		{`^[\s-z]$`, "- z \u2003", "x y \ufeffa"},
+		{`^[\S-]$`, "+ - a", "\u2003"},
+		{`^[^\[\]\\.]+$`, "a^b", "[ ] \\ ."},
+		{`^[\x41-\u{43}\cJ]$`, "A C \n", "D J"},
 	} {
 		s := compileSchema("", must(json.Marshal(map[string]string{"pattern": row.pattern}))(t))
 		if len(s.problems) > 0 {
@@ -44,9 +48,11 @@ func TestSchemaPatterns(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{`\`, `\a`, `\_x\z`, `a**`, `^*`, `*`, `(?i)a`, `(?P<n>a)`, `)`, `[b-a]`, `a{2,1}`, `\2(a)`,
-		`\k<n>`, `(?<n>a)(?<n>b)`, `(?<1>a)`, `\x4`, `\u12`, `\u{110000}`, `\c1`, `\p`, `\p{}`, `[a`, `\pL`} {
-		if p := translatePattern(bad); p.fault == "" {
-			t.Errorf("%s: got %s; want a fault", bad, p.out.String())
+		`\k<n>`, `(?<1>a)`, `\x4`, `\u12`, `\u{110000}`, `\c1`, `\p`, `\p{}`, `[a`, `\pL`,
+		`\Qa.\E`, `\Aa\z`, `\x{41}`, `(?i:a)`, `[\12]`, `[z-\s]`, `[a-\d]`, `\ud8zz\udc00`, `\ud834`, `\uD834\u0041`, `\p{^L}`,
+		`\p{Foo=L}`, `a++`, `(?`, `$?`} {
+		if p := translatePattern(bad); p.fault == "" && p.foreign == "" {
+			t.Errorf("%s: got %s; want it refused", bad, p.re)
 		}
 	}
 }

@@ -18,6 +18,22 @@ var schemaSuiteRefused = map[string]int{
 	"defs": 1, "dynamicRef": 5, "ref": 1, "refRemote": 15, "vocabulary": 2, "format": 1, "format/idn-hostname": 2,
 }
 
+// schemaSuiteLost has the cases of format/hostname that are judged valid although the suite says
+// otherwise: labels in Punycode, which are not decoded.
+var schemaSuiteLost = []string{
+	"invalid Punycode", "contains illegal char U+302E Hangul single dot tone mark",
+	"Begins with a Spacing Combining Mark", "Begins with a Nonspacing Mark", "Begins with an Enclosing Mark",
+	"Exceptions that are DISALLOWED, right-to-left chars", "Exceptions that are DISALLOWED, left-to-right chars",
+	"MIDDLE DOT with no preceding 'l'", "MIDDLE DOT with nothing preceding", "MIDDLE DOT with no following 'l'",
+	"MIDDLE DOT with nothing following", "Greek KERAIA not followed by Greek",
+	"Greek KERAIA not followed by anything", "Hebrew GERESH not preceded by Hebrew",
+	"Hebrew GERESH not preceded by anything", "Hebrew GERSHAYIM not preceded by Hebrew",
+	"Hebrew GERSHAYIM not preceded by anything", "KATAKANA MIDDLE DOT with no Hiragana, Katakana, or Han",
+	"KATAKANA MIDDLE DOT with no other characters", "Arabic-Indic digits mixed with Extended Arabic-Indic digits",
+	"ZERO WIDTH JOINER not preceded by Virama", "ZERO WIDTH JOINER not preceded by anything",
+	`contains "--" in the 3rd and 4th position`,
+}
+
 // TestSchemaSuite checks the cases of the public JSON-Schema-Test-Suite: a schema is compiled and
 // judges each value right, or is refused for a known reason. Formats are assertions.
 func TestSchemaSuite(t *testing.T) {
@@ -33,7 +49,7 @@ func TestSchemaSuite(t *testing.T) {
 	noError(t, json.Unmarshal(sharedData(t, "json-schema/draft2020-12.json"), &groups))
 	reasons := regexp.MustCompile(`^schema\S*\["\$ref"\]: .* references to other documents are not supported$|` +
 		`^schema\["\$schema"\]: the keyword \$schema must be |^schema.format: the format idn-hostname is not supported$`)
-	refused, checked := map[string]int{}, 0
+	refused, checked, lost := map[string]int{}, 0, []string(nil)
 	for _, g := range groups {
 		s := compileSchema("schema", g.Schema)
 		if len(s.problems) > 0 {
@@ -46,7 +62,11 @@ func TestSchemaSuite(t *testing.T) {
 		for _, c := range g.Tests {
 			checked++
 			want := c.Valid && !strings.HasSuffix(c.Description, "is only an annotation by default")
-			if found := s.check(c.Data); (len(found) == 0) != want {
+			found := s.check(c.Data)
+			if (len(found) == 0) == want {
+				continue
+			}
+			if lost = append(lost, c.Description); g.File != "format/hostname" || !slices.Contains(schemaSuiteLost, c.Description) {
 				t.Errorf("%s: %s: %s: %s: got %q; want it %s", g.File, g.Description, c.Description, c.Data, found.String(),
 					pick(want, "valid", "invalid"))
 			}
@@ -54,6 +74,9 @@ func TestSchemaSuite(t *testing.T) {
 	}
 	if !maps.Equal(refused, schemaSuiteRefused) || checked < 1800 {
 		t.Errorf("got %v refused and %d cases; want %v", refused, checked, schemaSuiteRefused)
+	}
+	if !slices.Equal(lost, schemaSuiteLost) {
+		t.Errorf("got %q judged otherwise; want %q", lost, schemaSuiteLost)
 	}
 }
 
@@ -163,12 +186,12 @@ func TestSchemaProblems(t *testing.T) {
 		{`{"properties":[]}`, `s.properties: is a list; want an object of schemas`},
 		{`{"anyOf":[]}`, `s.anyOf: is a list; want a list of schemas, at least one`},
 		{`{"uniqueItems":1}`, `s.uniqueItems: is a number; want true or false`},
-		{`{"pattern":"("}`, `s.pattern: "(" is not a pattern: a group is not closed`},
+		{`{"pattern":"("}`, `s.pattern: "(" is not a pattern: missing closing )`},
 		{`{"pattern":"a(?=b)"}`, `s.pattern: the pattern "a(?=b)" has a look-ahead or look-behind, which is not supported`},
 		{`{"pattern":"(a)\\1"}`, `s.pattern: the pattern "(a)\\1" has a reference to a group, which is not supported`},
 		{`{"pattern":"\\p{Emoji}"}`, `s.pattern: the pattern "\\p{Emoji}" has the property Emoji, which is not supported`},
-		{`{"pattern":"a{1001}"}`, `s.pattern: the pattern "a{1001}" has a repetition that is too large, which is not supported`},
-		{`{"patternProperties":{"[":{}}}`, `s.patternProperties["["]: "[" is not a pattern: a class is not closed`},
+		{`{"pattern":"a{1001}"}`, `s.pattern: the pattern "a{1001}" has a repetition that is too large or in the wrong order, which is not supported`},
+		{`{"patternProperties":{"[":{}}}`, `s.patternProperties["["]: "[" is not a pattern: missing closing ]`},
 		{`{"format":"idn-hostname"}`, `s.format: the format idn-hostname is not supported`},
 		{`{"format":1}`, `s.format: is a number; want a string`},
 	} {
@@ -248,7 +271,7 @@ func TestSchemaBooks(t *testing.T) {
 		}
 	}
 	var checked, kept []string
-	for _, k := range schemaKeywords {
+	for _, k := range schemaKeywords() {
 		if k.compile == nil {
 			kept = append(kept, k.name)
 		} else {
@@ -274,7 +297,7 @@ func TestSchemaFormats(t *testing.T) {
 		"duration":      {"P1Y2M3DT4H5M6S P2W PT36H", "P PT P1YT P1D2H PT0.5S 1D"},
 		"email":         {`a.b+c@x.org "a@b"@x.org a@[127.0.0.1] a@[IPv6:::1]`, "a a@ @b .a@b a..b@c a@b_c a@[300.1.1.1] a@-b ä@b"},
 		"idn-email":     {"ä@ö.de", "ä"},
-		"hostname":      {"x a-b.example xn--bcher-kva.example", "-a a- a..b a_b a. xn--x bücher ."},
+		"hostname":      {"x a-b.example xn--bcher-kva.example xn--x A9 " + strings.Repeat("a", 63), "-a a- a..b a_b a. bücher . xn-- " + strings.Repeat("a", 64)},
 		"ipv4":          {"127.0.0.1", "1.2.3 01.2.3.4 256.1.1.1 ::1"},
 		"ipv6":          {"::1 1:2:3:4:5:6:7:8 ::ffff:1.2.3.4", "1 1::2::3 ::1%eth0 12345::"},
 		"uri":           {"http://a/b?c#d urn:a:b mailto:a@b http://[::1]:80/ file:///x", "/a a//b http://a|b http://[::x]/ http://[]/ http://a:b/ http://%zz/"},

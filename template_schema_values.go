@@ -1,7 +1,6 @@
 package main
 
-// JSON Schema: the keywords of single values, such as types, bounds and lengths, and the
-// formats and patterns of texts.
+// JSON Schema: the keywords of single values, such as types, bounds and lengths.
 
 import (
 	"fmt"

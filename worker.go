@@ -5,9 +5,6 @@ package main
 
 import "net/http"
 
-// The worker role's API: its links, its health, its metrics as JSON, and templates: the
-// list, one template resolved, and whether this worker can run a template.
-
 // workerAPI is the surface of the worker role.
 type workerAPI struct {
 	*surface
@@ -22,7 +19,7 @@ func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
 }
 
 // links answers at the root with the main paths.
-func (a *workerAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *workerAPI) links(w *responseWriter, r *http.Request) (any, error) {
 	return linksReply(w, r, map[string]string{
 		"templates": "/v1/templates", "health": "/health/ready", "metrics": "/metrics",
 		"openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
@@ -60,7 +57,7 @@ func workerHealth(s *service) *roleHealth {
 
 // Metrics as JSON.
 
-func (a *workerAPI) metricsJSON(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *workerAPI) metricsJSON(_ *responseWriter, _ *http.Request) (any, error) {
 	return workerMetricsView{a.figures(), zonedTime(a.svc.clock.now()), a.svc.workerID}, nil
 }
 
@@ -136,12 +133,12 @@ type eventMetricsView struct {
 }
 
 // metricsEvents counts transitions, domain events and their deliveries.
-func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *workerAPI) metricsEvents(_ *responseWriter, _ *http.Request) (any, error) {
 	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
 	if a.svc.store == nil {
 		return v, nil
 	}
-	f, p := a.svc.store.streamFigures(), a.svc.publishedFigures()
+	f, p := a.svc.store.eventLog().figures(), a.svc.publishedFigures()
 	durable, fast, broadcast := p.published[modeDurable], p.published[modeFast], p.published[modeBroadcast]
 	v.Router = eventRouterView{
 		TotalRouted: f.delivered + durable + fast + broadcast, DurableRouted: f.delivered + durable,
@@ -168,7 +165,7 @@ type workerTemplateList struct {
 	Templates           []templateSummary  `json:"templates"`
 }
 
-func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *workerAPI) listTemplates(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	withStats, namespace := q.flag("include_cache_stats"), q.text("namespace")
 	if err := q.done(); err != nil {
@@ -197,7 +194,7 @@ type workerTemplateDetail struct {
 	AccessCount     uint64               `json:"access_count"`
 }
 
-func (a *workerAPI) getTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *workerAPI) getTemplate(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.templateIn(w, r, r.PathValue("version"))
 	if err != nil {
 		return nil, err
@@ -213,12 +210,12 @@ func (a *workerAPI) getTemplate(w http.ResponseWriter, r *http.Request) (any, er
 }
 
 // validateTemplate checks the template in the body, or else the registered one.
-func (a *workerAPI) validateTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *workerAPI) validateTemplate(w *responseWriter, r *http.Request) (any, error) {
 	body, err := bodyRules{optional: true}.read(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.(*recorder).holdEach(len(body), parsedMemory); err != nil {
+	if err := w.holdEach(len(body), parsedMemory); err != nil {
 		return nil, err
 	}
 	if len(templateMembers(body)) > 0 {
@@ -243,9 +240,9 @@ type workerConfigView struct {
 }
 
 // workerSections are the sections of the configuration that the worker role shows.
-var workerSections = []string{"environment", "role", "worker", "web", "templates", "docs", "log"}
+var workerSections = []string{"environment", "role", "worker", "web", "templates", "log"}
 
-func (a *workerAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *workerAPI) config(_ *responseWriter, _ *http.Request) (any, error) {
 	all, shown := a.svc.cfg.redacted(), map[string]any{}
 	for _, name := range workerSections {
 		shown[name] = all[name]

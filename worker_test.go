@@ -16,7 +16,7 @@ func TestRolesAuthenticateAlone(t *testing.T) {
 		a.Enabled, a.JWTPublicKey, a.JWTAudience = true, publicPEM(t, authKeys().rsa), "orchestration"
 		b.Enabled, b.JWTPublicKey, b.JWTAudience = true, publicPEM(t, authKeys().rsa), "worker"
 	}})
-	probe := []route{{"GET /probe", needs(permTasksRead), func(_ http.ResponseWriter, r *http.Request) (any, error) {
+	probe := []route{{"GET /probe", needs(permTasksRead), func(_ *responseWriter, r *http.Request) (any, error) {
 		return nil, nil
 	}}}
 	surfaces := map[string]*authSurface{

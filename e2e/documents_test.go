@@ -306,11 +306,40 @@ func checkCommands(t *testing.T, b block) {
 			if _, err := regexp.Compile(strings.Trim(strings.Fields(command)[5], "'")); err != nil {
 				t.Error(err)
 			}
+		case strings.HasPrefix(command, "go test ") && strings.Contains(command, " -run "):
+			checkTestRun(t, strings.Fields(command))
 		case coveredLines[command] == "":
 			t.Errorf("nothing runs %q", command)
 		}
 	}
 }
+
+// checkTestRun checks that a command that runs some tests finds one of that name in its package, and a script of the
+// name of its part. The name XXX stands for no test.
+func checkTestRun(t *testing.T, words []string) {
+	name, part, _ := strings.Cut(strings.Trim(words[slices.Index(words, "-run")+1], "'"), "/")
+	pattern, err := regexp.Compile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := name == "XXX"
+	files, _ := filepath.Glob(repository(words[len(words)-1] + "/*_test.go"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range testName.FindAllSubmatch(text, -1) {
+			found = found || pattern.Match(test[1])
+		}
+	}
+	scripts, _ := filepath.Glob(repository("testdata/*/" + strings.TrimSuffix(part, ".txt") + ".txt"))
+	if !found || part != "" && len(scripts) == 0 {
+		t.Errorf("%q finds no test", strings.Join(words, " "))
+	}
+}
+
+var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
 // checkDocker checks a command as far as that is possible without an engine, since none can be expected here: published
 // ports are on loopback and in the image, and so are volumes. No test builds or runs the image; TestImageSources,

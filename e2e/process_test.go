@@ -272,8 +272,8 @@ func TestShutdown(t *testing.T) {
 			if code := p.wait(); code != 0 {
 				t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
 			}
-			if took := time.Since(began); !tt.ends && (took < time.Second || took > 20*time.Second) {
-				t.Errorf("the end took %v; want the second that handlers have, and not much more", took)
+			if took := time.Since(began); !tt.ends && took < time.Second {
+				t.Errorf("the end came after %v; want the second that handlers have", took)
 			}
 			if !tt.ends {
 				close(h.Release)

@@ -1,0 +1,95 @@
+package main
+
+// The commands healthcheck, which probes a service, and health, which shows what its checks found.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+func healthCommand() command {
+	return command{
+		name: "health", help: "show the checks of a running service",
+		more:     "The exit code is 1 if one of them is not healthy.",
+		examples: []string{"health", "health --url http://127.0.0.1:8081 -o json"},
+		define: func(o *options) runner {
+			o.withClient().withOutput()
+			return o.asks(func(ctx context.Context, c *client, _ []string) error {
+				d, err := c.get(ctx, "/health/detailed", nil)
+				if err != nil {
+					return err
+				}
+				err = o.print(output{d, member("status"), func(t *table) {
+					t.line(t.state(d.text("status")))
+					t.eachMember(d.at("checks"), func(name string, v document) {
+						t.row(t.sign(v.text("status"))+" "+printable(name), printable(v.text("message")))
+					})
+				}})
+				if err == nil && d.text("status") != "healthy" {
+					return exitf(exitFailed, "")
+				}
+				return err
+			})
+		},
+	}
+}
+
+func healthcheckCommand() command {
+	return command{
+		name: "healthcheck", help: "ask a running service whether it is alive; for container probes",
+		examples: []string{"healthcheck", "healthcheck --ready --timeout 1s"}, define: healthcheck,
+	}
+}
+
+// healthcheck asks a running service whether it is alive or ready.
+func healthcheck(o *options) runner {
+	url := o.String("url", "", "`URL` of the service; by default that of the configured listener")
+	ready := o.Bool("ready", false, "ask whether it is ready, not only alive")
+	timeout := o.Duration("timeout", 3*time.Second, "give up after `DURATION`")
+	return func(ctx context.Context, _ []string) error {
+		if *url == "" {
+			c, _, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)
+			if err != nil {
+				return err
+			}
+			first := "orchestration"
+			if c.Role == "worker" {
+				first = "worker"
+			}
+			*url = reachableURL(c.listen(first))
+		}
+		path := "/health/live"
+		if *ready {
+			path = "/health/ready"
+		}
+		ctx, cancel := context.WithTimeout(ctx, *timeout)
+		defer cancel()
+		return probe(ctx, o.p.stdout, strings.TrimRight(*url, "/")+path)
+	}
+}
+
+func probe(ctx context.Context, w io.Writer, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking for health: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("asking for health: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
+	}
+	w.Write(body)
+	return nil
+}

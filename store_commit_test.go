@@ -303,10 +303,11 @@ func newSlowTest(t *testing.T, mode string) *slowTest {
 	return s
 }
 
-// testBacklog is the limit in these tests, and every task contains padding.
-const testBacklog = 4 << 20
+// testBacklog is the limit in these tests, and every task contains padding. The space that is
+// always reserved takes both and an outcome: spaceAhead is more than maxRecord and them.
+const testBacklog = 1 << 20
 
-var padding = strings.Repeat("x", 900_000)
+var padding = strings.Repeat("x", 200_000)
 
 // createUntilRefused creates large tasks, each after the previous one is in the journal, until
 // one is refused. The answers to the others may come when the disk continues.

@@ -96,7 +96,8 @@ func TestBacklogHoldsOutcomes(t *testing.T) {
 	}
 	s.disk.hold()
 	s.createUntilRefused()
-	body := fmt.Sprintf(`{"action_type":"complete_manually","reason":"r","completed_by":"b","completion_data":{"result":%q}}`, padding)
+	large := strings.Repeat("x", 900_000)
+	body := fmt.Sprintf(`{"action_type":"complete_manually","reason":"r","completed_by":"b","completion_data":{"result":%q}}`, large)
 	var refused *answer
 	for _, v := range tasks {
 		path := "/v1/tasks/" + v.text("task_uuid") + "/workflow_steps/" + v.text("steps.0.workflow_step_uuid")
@@ -107,7 +108,7 @@ func TestBacklogHoldsOutcomes(t *testing.T) {
 	wantBackpressure(t, refused)
 	s.letHandlerGo()
 	held := s.svc.store.journal.status()
-	if most := int64(testBacklog + spaceAhead + spaceStep + 2*len(padding)); held.backlog > most {
+	if most := int64(testBacklog + spaceAhead + spaceStep + 2*len(large)); held.backlog > most {
 		t.Errorf("got a backlog of %d bytes; want at most %d", held.backlog, most)
 	}
 	if got := s.do("GET", "/v1/tasks/"+web, "").want(200).text("completed_steps"); got != "0" {

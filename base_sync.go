@@ -4,7 +4,10 @@ package main
 // answers. The priority queue is here for its users, the timers and the queues of steps.
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,92 +190,45 @@ func (q *priorityQueue[E]) down(place int) {
 }
 
 // answerCache caches the answers to the last few questions for a fixed time. Those
-// who ask the same question at the same time share one computation. The zero value
-// is empty.
+// who ask while an answer is computed wait for it. The zero value is empty.
 type answerCache[K comparable, V any] struct {
 	mu      sync.Mutex
-	entries map[K]*cachedAnswer[V] // guarded by mu
+	entries map[K]cachedAnswer[V] // guarded by mu
 }
 
-// cachedAnswer is an answer, or the computation of one.
 type cachedAnswer[V any] struct {
-	made  instant       // when the question was first asked
-	ready chan struct{} // closed once value and err are set
+	made  instant // when the question was asked
 	value V
-	err   error
 }
 
 // maxCachedAnswers is how many questions a cache holds; a new one replaces the oldest.
 const maxCachedAnswers = 64
 
-// get returns the answer to a question: a cached one younger than ttl (a hit), or
-// one computed now or already being computed. Errors are shared but not cached.
-func (c *answerCache[K, V]) get(key K, clk clock, ttl time.Duration, compute func() (V, error)) (v V, hit bool, err error) {
-	e, mine := c.enter(key, clk.now(), ttl)
-	if mine {
-		c.fill(key, e, compute)
-		return e.value, false, e.err
-	}
-	select {
-	case <-e.ready:
-		return e.value, true, e.err
-	default:
-		<-e.ready
-		return e.value, false, e.err
-	}
-}
-
-// enter returns the entry for a question. When there is none, it is too old, or the
-// clock went back behind it, mine is true and the caller must fill the new entry.
-func (c *answerCache[K, V]) enter(key K, now instant, ttl time.Duration) (e *cachedAnswer[V], mine bool) {
+// get returns the answer to a question: a cached one younger than ttl (a hit), or one
+// computed now. Errors are not cached, nor answers from before the clock went back.
+func (c *answerCache[K, V]) get(
+	key K, clk clock, ttl time.Duration, compute func() (V, error),
+) (v V, hit bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.entries[key]; e != nil && e.made <= now && now < e.made.add(ttl) {
-		return e, false
+	now := clk.now()
+	if e, ok := c.entries[key]; ok && e.made <= now && now < e.made.add(ttl) {
+		return e.value, true, nil
+	}
+	if v, err = compute(); err != nil {
+		return v, false, err
 	}
 	if c.entries == nil {
-		c.entries = map[K]*cachedAnswer[V]{}
+		c.entries = map[K]cachedAnswer[V]{}
 	}
-	delete(c.entries, key)
 	if len(c.entries) >= maxCachedAnswers {
 		c.dropOldestLocked()
 	}
-	e = &cachedAnswer[V]{made: now, ready: make(chan struct{})}
-	c.entries[key] = e
-	return e, true
+	c.entries[key] = cachedAnswer[V]{now, v}
+	return v, false, nil
 }
 
 func (c *answerCache[K, V]) dropOldestLocked() {
-	var oldest K
-	var found *cachedAnswer[V]
-	for key, e := range c.entries {
-		if found == nil || e.made < found.made {
-			oldest, found = key, e
-		}
-	}
-	delete(c.entries, oldest)
-}
-
-// fill computes the answer and releases the waiters; a panic leaves them an error.
-func (c *answerCache[K, V]) fill(key K, e *cachedAnswer[V], compute func() (V, error)) {
-	e.err = errAnswerLost
-	defer func() {
-		if e.err != nil {
-			c.drop(key, e)
-		}
-		close(e.ready)
-	}()
-	e.value, e.err = compute()
-}
-
-// errAnswerLost is for the waiters of a computation that panicked.
-var errAnswerLost = failf(internalFailure, "the answer could not be computed")
-
-// drop removes an entry, unless another has replaced it.
-func (c *answerCache[K, V]) drop(key K, e *cachedAnswer[V]) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.entries[key] == e {
-		delete(c.entries, key)
-	}
+	byAge := func(a, b K) int { return cmp.Compare(c.entries[a].made, c.entries[b].made) }
+	delete(c.entries, slices.MinFunc(slices.Collect(maps.Keys(c.entries)), byAge))
 }

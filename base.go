@@ -16,7 +16,7 @@ package main
 //	base_json_check.go     checking which JSON texts are accepted from outside
 //	base_json_write.go     the JSON writer, and appending strings
 //	base_json_canonical.go the canonical form of a JSON text
-//	base_json_value.go     decoded JSON values, subsets, exact decimals
+//	base_json_value.go     decoded JSON values, exact decimals
 //	base_linux.go          durable data, reserved blocks, processes, memory on Linux
 //	base_other.go          the same data, blocks, processes, memory on other Unix systems
 

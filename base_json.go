@@ -6,9 +6,10 @@ package main
 
 import (
 	"bytes"
-	"math"
+	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -59,22 +60,17 @@ func nearestInt(raw []byte) (n int64, fits, integer bool) {
 	if jsonKind(raw) != '0' {
 		return 0, false, false
 	}
-	start := skipJSONSpace(raw, 0)
-	text := raw[start:skipJSONValue(raw, start)]
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	if err == nil || !bytes.ContainsAny(text, ".eE") {
-		return n, err == nil, true
+	text := strings.TrimSpace(string(raw))
+	if strings.ContainsAny(text, ".eE") {
+		d := parseDecimal(raw)
+		if !d.integer() {
+			return 0, false, false
+		}
+		const most = 20 // zeros, with which no number fits
+		text = pick(d.negative, "-", "") + cmp.Or(d.digits, "0") + strings.Repeat("0", min(d.exponent, most))
 	}
-	r, exact := exactDecimal(text)
-	switch {
-	case !exact || !r.IsInt():
-		return 0, false, false
-	case r.Num().IsInt64():
-		return r.Num().Int64(), true, true
-	case r.Sign() < 0:
-		return math.MinInt64, false, true
-	}
-	return math.MaxInt64, false, true
+	n, err := strconv.ParseInt(text, 10, 64) // out of range: the nearest
+	return n, err == nil, true
 }
 
 // eachMember calls f for each member of the object data in order, with the unescaped

@@ -3,6 +3,7 @@ package main
 // Decoded JSON values: comparing them, whole or in part, and exact decimal numbers.
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math/big"
@@ -11,108 +12,23 @@ import (
 	"strings"
 )
 
-// jsonSubset is a compiled description of a value, or of what it must contain.
-type jsonSubset struct {
-	members map[string]*jsonSubset // of an object; nil for any other value
-	value   []byte                 // of anything but an object
-	leaves  int                    // number of values, at all levels
-}
-
-// newJSONSubset compiles a text that passed checkJSON.
-func newJSONSubset(raw []byte) *jsonSubset {
-	if jsonKind(raw) != '{' {
-		return &jsonSubset{value: raw, leaves: 1}
-	}
-	s := &jsonSubset{members: map[string]*jsonSubset{}}
-	eachMember(raw, func(key string, value []byte) bool {
-		m := newJSONSubset(value)
-		s.members[key] = m
-		s.leaves += m.leaves
-		return true
-	})
-	return s
-}
-
-// fits reports whether a value contains every member named, with the same value.
-// Objects may have further members, arrays must be equal, numbers are compared by value.
-func (s *jsonSubset) fits(raw []byte) bool { return s.compare(raw, true) }
-
-// compare is fits; further allows objects to have further members.
-func (s *jsonSubset) compare(raw []byte, further bool) bool {
-	if s.members == nil {
-		return sameJSON(s.value, raw)
-	}
-	same, missing := jsonKind(raw) == '{', len(s.members)
-	eachMember(raw, func(key string, value []byte) bool {
-		m := s.members[key]
-		if m == nil {
-			same = further
-		} else {
-			same = m.compare(value, further)
-			missing--
-		}
-		return same
-	})
-	return same && missing == 0
-}
-
-// sameJSON reports whether two texts spell the same value.
-func sameJSON(a, b []byte) bool {
-	kind := jsonKind(a)
-	if kind != jsonKind(b) {
-		return false
-	}
-	switch kind {
-	case '0':
-		return exactNumber(compactJSON(nil, a)).Cmp(exactNumber(compactJSON(nil, b))) == 0
-	case '"':
-		s, _ := jsonString(a)
-		t, _ := jsonString(b)
-		return s == t
-	case '[':
-		return sameElements(a, b)
-	case '{':
-		return newJSONSubset(a).compare(b, false)
-	}
-	return true
-}
-
-func sameElements(a, b []byte) bool {
-	v, w := walkJSON(a, '['), walkJSON(b, '[')
-	for v.nextElement() {
-		if !w.nextElement() || !sameJSON(v.value, w.value) {
-			return false
-		}
-	}
-	return !w.nextElement()
-}
-
 // exactNumber returns the value of a JSON number: exactly if that takes at most some
 // thousand digits, else as a float64.
 func exactNumber(text []byte) *big.Rat {
-	if r, ok := exactDecimal(text); ok {
-		return r
-	}
-	f, _ := strconv.ParseFloat(string(text), 64) // finite, or checkJSON would have refused it
-	return new(big.Rat).SetFloat64(f)
-}
-
-// exactDecimal returns the value of a JSON number, unless it takes more than some
-// thousand digits.
-func exactDecimal(text []byte) (*big.Rat, bool) {
 	const most = 1000
-	s := string(text)
-	exponent := 0
+	s, exponent := string(text), 0
+	var err error
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		var err error
-		if exponent, err = strconv.Atoi(s[i+1:]); err != nil {
-			return nil, false
-		}
+		exponent, err = strconv.Atoi(s[i+1:])
 	}
-	if len(s) > most || exponent < -most || exponent > most {
-		return nil, false
+	n := new(big.Rat)
+	if err == nil && len(s) <= most && -most <= exponent && exponent <= most {
+		n.SetString(s)
+	} else {
+		f, _ := strconv.ParseFloat(s, 64) // finite, or checkJSON would have refused it
+		n.SetFloat64(f)
 	}
-	return new(big.Rat).SetString(s)
+	return n
 }
 
 // decimalText returns a sum of decimals with all its digits.
@@ -120,8 +36,6 @@ func decimalText(r *big.Rat) string {
 	digits, _ := r.FloatPrec()
 	return r.FloatString(digits)
 }
-
-// Decoded values, and exact numbers.
 
 // jsonValue is a decoded value.
 type jsonValue struct {
@@ -190,6 +104,38 @@ func (n *jsonValue) normal(dst []byte) []byte {
 		return append(dst, '}')
 	}
 	return append(dst, n.kind)
+}
+
+// sameJSON reports whether two texts spell the same value.
+func sameJSON(a, b []byte) bool {
+	return bytes.Equal(newJSONValue(a).normal(nil), newJSONValue(b).normal(nil))
+}
+
+// within reports whether another value has every member of n, with the same value. Its
+// objects may have further members, arrays must be equal, numbers are compared by value.
+func (n *jsonValue) within(other *jsonValue) bool {
+	if n.kind != '{' || other.kind != '{' {
+		return sameJSON(n.raw, other.raw)
+	}
+	for i, name := range n.names {
+		at := other.find(name)
+		if at < 0 || !n.values[i].within(other.values[at]) {
+			return false
+		}
+	}
+	return true
+}
+
+// leaves returns the number of values at all levels that are not objects.
+func (n *jsonValue) leaves() int {
+	if n.kind != '{' {
+		return 1
+	}
+	count := 0
+	for _, value := range n.values {
+		count += value.leaves()
+	}
+	return count
 }
 
 // shown returns the value as messages have it.

@@ -61,8 +61,8 @@ type matcher []matchRule
 type matchRule struct {
 	member string
 	form   matchForm
-	want   string      // as the fact is written
-	subset *jsonSubset // of a document
+	want   string     // as the fact is written
+	subset *jsonValue // of a document
 }
 
 func (m matcher) fits(x matchable) bool { return m.fitsBut(x, "") }
@@ -81,7 +81,7 @@ func (r *matchRule) fits(x matchable) bool {
 	switch r.form {
 	case matchSubset:
 		raw := x.document(r.member)
-		return raw != nil && r.subset.fits(raw)
+		return raw != nil && r.subset.within(newJSONValue(raw))
 	case matchPrefix:
 		return strings.HasPrefix(x.fact(r.member), r.want)
 	case matchStep:
@@ -96,7 +96,7 @@ func (m matcher) specificity() (n int) {
 	for i := range m {
 		n++
 		if m[i].subset != nil {
-			n += m[i].subset.leaves - 1
+			n += m[i].subset.leaves() - 1
 		}
 	}
 	return n
@@ -174,7 +174,7 @@ func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) mat
 		if jsonKind(raw) != '{' && member.name == "context" {
 			f.complain(path, "must be an object")
 		}
-		r.subset = newJSONSubset(compactJSON(nil, raw))
+		r.subset = newJSONValue(compactJSON(nil, raw))
 	}
 	return r
 }

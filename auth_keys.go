@@ -307,90 +307,47 @@ type keyFile struct {
 	mode fs.FileMode
 }
 
-// installKeyFiles writes all files or leaves everything as it was. Without force, it
+// installKeyFiles writes all files, or none if one cannot be written. Without force, it
 // does not replace a file but fails with fs.ErrExist.
 func installKeyFiles(files []keyFile, force bool) error {
-	var backups []keyBackup
-	var failed error
+	staged := make([]string, 0, len(files))
+	defer func() {
+		for _, path := range staged {
+			os.Remove(path)
+		}
+	}()
 	for _, f := range files {
-		back, err := f.install(force)
+		path, err := f.stage(force)
 		if err != nil {
-			failed = err
-			break
+			return fmt.Errorf("writing %s: %w", f.path, err)
 		}
-		backups = append(backups, back)
+		staged = append(staged, path)
 	}
-	for _, back := range backups {
-		if failed != nil {
-			back.restore()
-		} else {
-			back.discard()
+	for i, f := range files {
+		if err := renameRegular(staged[i], f.path); err != nil {
+			return fmt.Errorf("writing %s: %w", f.path, err)
 		}
 	}
-	return failed
+	return nil
 }
 
-// stage writes the contents next to the file and returns the path.
-func (f keyFile) stage() (path string, err error) {
+// stage writes the contents next to the file, if that may be installed, and returns the path.
+func (f keyFile) stage(force bool) (path string, err error) {
+	err = checkRegular("replace", f.path)
+	if err == nil && !force {
+		err = fs.ErrExist
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
 	t, err := os.CreateTemp(filepath.Dir(f.path), ".stepwell-key-*")
 	if err != nil {
-		return "", fmt.Errorf("writing %s: %w", f.path, err)
+		return "", err
 	}
 	_, err = t.Write(f.data)
 	err = errors.Join(err, t.Chmod(f.mode), t.Sync(), t.Close())
 	if err != nil {
 		os.Remove(t.Name())
-		return "", fmt.Errorf("writing %s: %w", f.path, err)
 	}
-	return t.Name(), nil
-}
-
-// install writes the file and returns how to undo that. A link, unlike a rename, does
-// not replace a file that was created meanwhile.
-func (f keyFile) install(force bool) (keyBackup, error) {
-	back := keyBackup{path: f.path}
-	staged, err := f.stage()
-	if err != nil {
-		return back, err
-	}
-	defer os.Remove(staged)
-	if !force {
-		if err := os.Link(staged, f.path); err != nil {
-			return back, fmt.Errorf("writing %s: %w", f.path, err)
-		}
-		return back, nil
-	}
-	err = checkRegular("replace", f.path)
-	if err == nil {
-		back.old = staged + ".old"
-		err = os.Link(f.path, back.old)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return back, fmt.Errorf("keeping the old %s: %w", f.path, err)
-	}
-	if err := renameRegular(staged, f.path); err != nil {
-		back.discard()
-		return back, fmt.Errorf("writing %s: %w", f.path, err)
-	}
-	return back, nil
-}
-
-// keyBackup restores what an installed file replaced.
-type keyBackup struct {
-	path string
-	old  string // another name of the old file; "" when there was none
-}
-
-func (b keyBackup) restore() {
-	if b.old == "" {
-		os.Remove(b.path)
-		return
-	}
-	os.Rename(b.old, b.path)
-}
-
-func (b keyBackup) discard() {
-	if b.old != "" {
-		os.Remove(b.old)
-	}
+	return t.Name(), err
 }

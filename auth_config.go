@@ -206,11 +206,7 @@ func (s *authSetup) staticKey() *staticKey {
 		return nil
 	}
 	s.checkPrivateKey(public)
-	static, err := newStaticKey(public)
-	if err != nil {
-		s.problem(key, "%v", err)
-		return nil
-	}
+	static := newStaticKey(public)
 	static.algorithms = slices.DeleteFunc(slices.Clone(static.algorithms), func(a string) bool {
 		return !slices.Contains(s.c.JWTAllowedAlgorithms, a)
 	})

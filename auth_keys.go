@@ -40,12 +40,10 @@ type keySource interface {
 // staticKey is the key of a service without a key set, used for every token.
 type staticKey verificationKey
 
-func newStaticKey(public crypto.PublicKey) (*staticKey, error) {
-	algorithms, err := keyAlgorithms(public)
-	if err != nil {
-		return nil, err
-	}
-	return &staticKey{algorithms: algorithms, public: public}, nil
+// newStaticKey returns a public key that was read, which always has algorithms.
+func newStaticKey(public crypto.PublicKey) *staticKey {
+	algorithms, _ := keyAlgorithms(public)
+	return &staticKey{algorithms: algorithms, public: public}
 }
 
 func (k *staticKey) find(context.Context, string) ([]*verificationKey, error) {

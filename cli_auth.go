@@ -279,10 +279,7 @@ func verifiedClaims(keyPath, token string, rules tokenRules, now instant) (*toke
 	if err != nil {
 		return nil, err
 	}
-	key, err := newStaticKey(public)
-	if err != nil {
-		return nil, err
-	}
+	key := newStaticKey(public)
 	rules.algorithms = key.algorithms
 	claims, err := (&tokenVerifier{rules, key}).verify(context.Background(), token, now)
 	if refused, ok := errors.AsType[*tokenError](err); ok {

@@ -247,19 +247,14 @@ func (c *realClock) run() {
 			f()
 		}
 		var alarm <-chan time.Time
-		var t *time.Timer
 		if next, ok := c.timers.next(); ok {
-			t = time.NewTimer(min(next.sub(c.now()), clockLook))
-			alarm = t.C
+			alarm = time.After(min(next.sub(c.now()), clockLook))
 		}
 		select {
 		case <-alarm:
 		case <-c.wake:
 		case <-c.done:
 			return
-		}
-		if t != nil {
-			t.Stop()
 		}
 	}
 }
@@ -277,12 +272,10 @@ func realDeadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
 // receiveWithin receives a value from c, unless d passes first.
 func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case v = <-c:
 		return v, true
-	case <-t.C:
+	case <-time.After(d):
 		return v, false
 	}
 }
@@ -292,14 +285,12 @@ var errTooLong = errors.New("the limit passed")
 
 // closedWithin waits until done is closed, ctx ends, or d passes.
 func closedWithin(ctx context.Context, done <-chan struct{}, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-t.C:
+	case <-time.After(d):
 		return errTooLong
 	}
 }

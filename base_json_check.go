@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -340,16 +339,8 @@ func jsonTooDeep(i int) *jsonError {
 }
 
 func jsonDuplicateMember(i int, raw []byte) *jsonError {
-	const longest = 64
-	name := unescapeJSON(raw)
-	if len(name) > longest {
-		cut := longest
-		for !utf8.RuneStart(name[cut]) {
-			cut--
-		}
-		name = append(slices.Clip(name[:cut]), "…"...)
-	}
-	return &jsonError{i, "duplicate member " + string(appendJSONString(nil, string(name)))}
+	name := clipText(string(unescapeJSON(raw)), 64)
+	return &jsonError{i, "duplicate member " + string(appendJSONString(nil, name))}
 }
 
 // jsonSpan is a string in a text, from quote to quote.

@@ -14,16 +14,12 @@ import (
 	"strconv"
 )
 
-// templateForm is the normalized form of a template, without members that the
-// program does not use. Its byte slices are parts of the text it was read from.
+// templateForm is a template while its normalized form is read, of which its byte slices are
+// parts. Members that the program does not use are left out.
 type templateForm struct {
-	namespace, name, version string
-	description              *string
-	strategy                 identityStrategy
-	defaultContext           []byte
-	inputSchema              []byte
-	lifecycle                *lifecycle
-	steps                    []stepForm
+	*template
+	inputSchema []byte
+	forms       []stepForm
 }
 
 func (f *templateForm) places() []place {
@@ -50,11 +46,11 @@ func (f *templateForm) readLifecycle(data []byte) error {
 
 func (f *templateForm) readSteps(data []byte) (err error) {
 	if !eachElement(data, func(raw []byte) bool {
-		s := stepForm{
+		s := stepForm{stepTemplate: stepTemplate{
 			kind: stepStandard, timeoutSeconds: 30, retry: retryPolicy{true, 3, backoffExponential, 1000, 30000},
-		}
+		}}
 		err = readForm(raw, s.places())
-		f.steps = append(f.steps, s)
+		f.forms = append(f.forms, s)
 		return err == nil
 	}) && jsonKind(data) != 'n' {
 		err = errors.New("not a list")
@@ -62,17 +58,11 @@ func (f *templateForm) readSteps(data []byte) (err error) {
 	return err
 }
 
-// stepForm is one step of a templateForm.
+// stepForm is one step of a templateForm, without parents and children.
 type stepForm struct {
-	name, kind     string
-	description    *string
-	handler        []byte
-	dependencies   []byte // names of steps
-	retry          retryPolicy
-	timeoutSeconds int
-	resultSchema   []byte
-	batchConfig    []byte // an object; nil or null for none
-	publishes      []publishedEvent
+	stepTemplate
+	dependencies []byte // names of steps
+	batchConfig  []byte // an object; nil or null for none
 }
 
 func (s *stepForm) places() []place {
@@ -141,22 +131,6 @@ func (l *lifecycle) places() []place {
 	}
 }
 
-// handlerForm is the handler of a stepForm.
-type handlerForm struct {
-	callable, method string
-	resolver         *string
-	initialization   []byte
-}
-
-func (h *handlerForm) places() []place {
-	return []place{
-		{"callable", &h.callable},
-		{"method", &h.method},
-		{"resolver", &h.resolver},
-		{"initialization", &h.initialization},
-	}
-}
-
 // templateFromNormalized reads template.json back: json, hash and fields are the
 // same. It checks the shape but not the rules for new templates, so that it can
 // read every template that was ever accepted.
@@ -165,24 +139,24 @@ func templateFromNormalized(data []byte) (*template, error) {
 	if err := checkJSON(text); err != nil {
 		return nil, err
 	}
-	f := &templateForm{strategy: strategyStrict, defaultContext: []byte("{}")}
+	f := &templateForm{template: &template{
+		strategy: strategyStrict, defaultContext: []byte("{}"), json: text, shownJSON: redact(text),
+	}}
 	if err := readForm(text, f.places()); err != nil {
 		return nil, err
 	}
-	t := &template{
-		namespace: f.namespace, name: f.name, version: f.version, description: f.description, strategy: f.strategy,
-		defaultContext: f.defaultContext, lifecycle: f.lifecycle, json: text, steps: make([]stepTemplate, len(f.steps)),
-		shownJSON: redact(text), input: newSchemaSource("input_schema", f.inputSchema),
-	}
+	t := f.template
 	var ok bool
 	if t.semver, ok = parseSemver(t.version); !ok || t.namespace == "" || t.name == "" {
 		return nil, errors.New("no namespace, no name or no valid version")
 	}
 	sum := sha256.Sum256(text)
 	t.hash = hex.EncodeToString(sum[:16])
-	for i := range f.steps {
-		s, err := f.steps[i].step()
-		if err != nil {
+	t.input = newSchemaSource("input_schema", f.inputSchema)
+	t.steps = make([]stepTemplate, len(f.forms))
+	for i := range f.forms {
+		s := &f.forms[i]
+		if err := s.complete(); err != nil {
 			return nil, err
 		}
 		s.id = stableID(t.namespace, t.name, t.version, s.name)
@@ -192,40 +166,44 @@ func templateFromNormalized(data []byte) (*template, error) {
 			p := &s.publishes[n]
 			p.payload = newSchemaSource(templateItemPath(path+".publishes_events", n)+".schema", p.schema)
 		}
-		t.steps[i] = s
+		t.steps[i] = s.stepTemplate
 		t.dynamic = t.dynamic || s.kind != stepStandard
 		t.publishes = t.publishes || s.publishes != nil
 	}
 	if err := checkObject(t.defaultContext); err != nil {
 		return nil, err
 	}
-	return t, t.link(f.steps)
+	return t, t.link(f.forms)
 }
 
-// step returns the step, without parents and children.
-func (f *stepForm) step() (stepTemplate, error) {
-	h := handlerForm{initialization: []byte("{}")}
-	if f.handler != nil {
-		if err := readForm(f.handler, h.places()); err != nil {
-			return stepTemplate{}, err
+// complete reads the handler, and sets what follows from the members.
+func (s *stepForm) complete() error {
+	s.config = []byte("{}")
+	if s.handler != nil {
+		if err := readForm(s.handler, s.handlerPlaces()); err != nil {
+			return err
 		}
 	}
-	s := stepTemplate{
-		name: f.name, kind: f.kind, description: f.description,
-		callable: h.callable, shown: redactName(h.callable), method: h.method, resolver: h.resolver,
-		handler: f.handler, config: h.initialization, resultSchema: f.resultSchema,
-		retry: f.retry, timeoutSeconds: f.timeoutSeconds, publishes: f.publishes,
-	}
-	s.handed = appendHanded(nil, &s)
+	s.shown = redactName(s.callable)
+	s.handed = appendHanded(nil, &s.stepTemplate)
 	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
 	s.batchWorker = cmp.Or(
-		templateText(f.batchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
+		templateText(s.batchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
 	if s.resultSchema != nil {
 		if err := checkObject(s.resultSchema); err != nil {
-			return s, err
+			return err
 		}
 	}
-	return s, checkObject(s.config)
+	return checkObject(s.config)
+}
+
+func (s *stepForm) handlerPlaces() []place {
+	return []place{
+		{"callable", &s.callable},
+		{"method", &s.method},
+		{"resolver", &s.resolver},
+		{"initialization", &s.config},
+	}
 }
 
 // appendHanded appends a handler with its callable, redacted, and with the method and the

@@ -2,23 +2,22 @@ package main
 
 // The base family: what every other family may use, and what knows none of them.
 //
-//	base.go                failures, problems of an input, and mistakes in the usage of the command line
-//	base_fields.go         reading the fields of a request body
-//	base_text.go           lists of words, the nearest word to one with a typo, clipped texts
-//	base_redact.go         redacting URLs, texts
-//	base_sync.go           notifier, quota, rate of log messages, priority queue, cache of answers
-//	base_file.go           opening, renaming and removing regular files
-//	base_clock.go          instants, the clock and its timers, limits in real time
-//	base_id.go             UUIDs, and the source of ids and random numbers
-//	base_bitset.go         bitsets: sets of positions
-//	base_column.go         columns of times, for lists by time
-//	base_json.go           JSON texts: walking, skipping, merging
-//	base_json_check.go     checking which JSON texts are accepted from outside
-//	base_json_write.go     the JSON writer, and appending strings
-//	base_json_canonical.go the canonical form of a JSON text
-//	base_json_value.go     decoded JSON values, exact decimals
-//	base_linux.go          durable data, reserved blocks, processes, memory on Linux
-//	base_other.go          the same data, blocks, processes, memory on other Unix systems
+//	base.go            failures, problems of an input, and mistakes in the usage of the command line
+//	base_fields.go     reading the fields of a request body
+//	base_text.go       lists of words, the nearest word to one with a typo, clipped texts
+//	base_redact.go     redacting URLs, texts
+//	base_sync.go       notifier, quota, rate of log messages, priority queue, cache of answers
+//	base_file.go       opening, renaming and removing regular files
+//	base_clock.go      instants, the clock and its timers, limits in real time
+//	base_id.go         UUIDs, and the source of ids and random numbers
+//	base_bitset.go     bitsets: sets of positions
+//	base_column.go     columns of times, for lists by time
+//	base_json.go       JSON texts: walking, skipping, merging, their canonical form
+//	base_json_check.go checking which JSON texts are accepted from outside
+//	base_json_write.go the JSON writer, and appending strings
+//	base_json_value.go decoded JSON values, exact decimals
+//	base_linux.go      durable data, reserved blocks, processes, memory on Linux
+//	base_other.go      the same data, blocks, processes, memory on other Unix systems
 
 import (
 	"errors"

@@ -7,10 +7,9 @@ package main
 //	config.go        the Config value, its sections such as web, store
 //	config_keys.go   the table of configuration keys
 //	config_auth.go   the keys of authentication, and the authenticators that they describe
-//	config_lists.go  lists of tables: API keys and subscribers
 //	config_load.go   loading: defaults, files, variables, flags
 //	config_toml.go   TOML: the places of keys in a file, values as literals
-//	config_values.go converting values
+//	config_values.go converting values, lists of tables: API keys and subscribers
 //	config_checks.go checks of values, and rules about several keys
 
 // Config is the effective configuration. loadConfig fills it, and nothing changes it

@@ -15,7 +15,6 @@ package main
 //	template_yaml.go            the YAML reader
 //	template_graph.go           dependency graphs: cycles, levels, paths, flow
 //	template_schema.go          JSON Schema: compiling it, its keywords, checking values
-//	template_schema_values.go   its keywords of single values: compileEnum, compileBound
 //	template_schema_formats.go  its formats of texts
 //	template_schema_patterns.go its patterns
 

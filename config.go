@@ -17,25 +17,20 @@ package main
 type Config struct {
 	Environment   string // selects overlay files and template overrides
 	Role          string // all, orchestration or worker
-	Orchestration orchestrationConfig
+	Orchestration struct{ Web roleWebConfig }
 	Worker        workerConfig
 	Web           webConfig
 	Mount         mountConfig
 	Templates     templatesConfig
-	Tasks         tasksConfig
-	Engine        engineConfig
+	Tasks         struct{ MaxContextBytes int64 }
+	Engine        struct{ Jitter bool } // vary retry delays by up to 10 %
 	Store         storeConfig
 	Events        eventsConfig
 	Requests      requestsConfig
-	Console       consoleConfig
+	Console       struct{ Enabled bool }
 	Staleness     stalenessConfig
 	Fixture       fixtureConfig
 	Log           logConfig
-}
-
-// orchestrationConfig is the section of the orchestration role.
-type orchestrationConfig struct {
-	Web roleWebConfig
 }
 
 // roleWebConfig is the listener of one role.
@@ -90,16 +85,6 @@ type templatesConfig struct {
 	EnforceInputSchema string // "off", "warn", "reject"
 }
 
-// tasksConfig limits tasks.
-type tasksConfig struct {
-	MaxContextBytes int64
-}
-
-// engineConfig tunes the engine.
-type engineConfig struct {
-	Jitter bool // vary retry delays by up to 10 %
-}
-
 // storeConfig says where state is kept and when writes are synced.
 type storeConfig struct {
 	Path        string
@@ -135,11 +120,6 @@ type subscriberConfig struct {
 type requestsConfig struct {
 	KeepHours int
 	KeepCount int // of those whose tasks were dropped
-}
-
-// consoleConfig switches the console.
-type consoleConfig struct {
-	Enabled bool
 }
 
 // stalenessConfig says when tasks are stale whose templates do not say so.

@@ -4,6 +4,7 @@ package main
 // are in its text.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -161,38 +162,19 @@ func (r *templateReader) locate(lists ...inputProblems) {
 	if r.text.find != nil {
 		r.text.find(f)
 	}
-	lines := newTextLines(r.text.text)
 	for _, list := range lists {
 		for i := range list {
-			line, column := lines.place(max(nearest(f.offsets, list[i].Field), r.text.fault))
+			line, column := placeIn(r.text.text, max(nearest(f.offsets, list[i].Field), r.text.fault))
 			list[i].Source = fmt.Sprintf("%s:%d:%d", r.file, line, column)
 		}
 	}
 }
 
-// textLines knows the lines of a text.
-type textLines struct {
-	text   []byte
-	starts []int // the offset of each line
-}
-
-func newTextLines(text []byte) textLines {
-	l := textLines{text, []int{0}}
-	for i, c := range text {
-		if c == '\n' {
-			l.starts = append(l.starts, i+1)
-		}
-	}
-	return l
-}
-
-// place returns the line and the column of an offset, both from 1, the column in characters.
-func (l textLines) place(offset int) (line, column int) {
-	line, found := slices.BinarySearch(l.starts, offset)
-	if found {
-		line++
-	}
-	return line, utf8.RuneCount(l.text[l.starts[line-1]:offset]) + 1
+// placeIn returns the line and the column of an offset in a text, both from 1, the column in characters.
+func placeIn(text []byte, offset int) (line, column int) {
+	before := text[:offset]
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return bytes.Count(before, []byte{'\n'}) + 1, utf8.RuneCount(before[start:]) + 1
 }
 
 // pathFinder collects the offsets of paths in a text: of the key of a member, of the item of a list.

@@ -14,7 +14,7 @@ import (
 func yamlAsJSON(data string) (string, error) {
 	root, text, err := readYAML([]byte(data))
 	if err != nil {
-		line, column := newTextLines(text).place(err.offset)
+		line, column := placeIn(text, err.offset)
 		return "", fmt.Errorf("%d:%d: %w", line, column, err)
 	}
 	return string(root.appendJSON(nil)), nil

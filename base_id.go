@@ -183,30 +183,8 @@ func (s *idSource) observe(u uuid) {
 	}
 }
 
-// float returns a random number in [0, 1).
-func (s *idSource) float() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rand.Float64()
-}
-
 // secretBytes is the number of random bytes in a secret.
 const secretBytes = 18
-
-// secret returns a text that nobody can guess, unless the source is repeatable.
-func (s *idSource) secret() string {
-	var b [secretBytes]byte
-	if !s.fake {
-		cryptorand.Read(b[:])
-		return base64.RawURLEncoding.EncodeToString(b[:])
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range b {
-		b[i] = byte(s.rand.Uint32())
-	}
-	return base64.RawURLEncoding.EncodeToString(b[:])
-}
 
 func (u uuid) millis() uint64 { return binary.BigEndian.Uint64(u[0:]) >> 16 }
 
@@ -280,16 +258,29 @@ func (d *derivation) number(purpose string, parent uuid, name string, ordinal ui
 // floatOf returns the nth random number in [0, 1) of a step.
 func (s *idSource) floatOf(step uuid, n int) float64 {
 	if s.derived == nil {
-		return s.float()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.rand.Float64()
 	}
 	return float64(s.derived.number("chance", step, "", uint64(n))>>11) / (1 << 53)
 }
 
-// secretOf returns a secret for a step, for the store's sequence seq.
+// secretOf returns a secret for a step, for the store's sequence seq. Nobody can guess it,
+// unless the source is repeatable.
 func (s *idSource) secretOf(step uuid, seq uint64) string {
-	if s.derived == nil {
-		return s.secret()
+	var b [secretBytes]byte
+	switch {
+	case s.derived != nil:
+		h := s.derived.hash("secret", step, "", seq)
+		copy(b[:], h[:])
+	case s.fake:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i := range b {
+			b[i] = byte(s.rand.Uint32())
+		}
+	default:
+		cryptorand.Read(b[:])
 	}
-	h := s.derived.hash("secret", step, "", seq)
-	return base64.RawURLEncoding.EncodeToString(h[:secretBytes])
+	return base64.RawURLEncoding.EncodeToString(b[:])
 }

@@ -195,7 +195,7 @@ type authenticator struct {
 func newAuthenticator(
 	c *authConfig, role string, trusted []netip.Prefix, clock clock, log *slog.Logger,
 ) (*authenticator, []string, error) {
-	setup := newAuthSetup(c, role)
+	setup := &authSetup{c: c, role: role}
 	setup.check()
 	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
 	a.logRate = &logRate{most: refusalsLogged}

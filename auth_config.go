@@ -51,8 +51,6 @@ type authSetup struct {
 	warnings []string
 }
 
-func newAuthSetup(c *authConfig, role string) *authSetup { return &authSetup{c: c, role: role} }
-
 func (s *authSetup) problem(key, format string, args ...any) {
 	s.problems = append(s.problems, inputProblem{Field: authKeyPath(s.role, key), Message: fmt.Sprintf(format, args...)})
 }
@@ -137,14 +135,13 @@ const fixedHeaders = "Accept Authorization Connection Content-Encoding Content-L
 	"Expect Forwarded Host Idempotency-Key Keep-Alive Last-Event-Id Origin Proxy-Authorization Referer Te " +
 	"Traceparent Tracestate Trailer Transfer-Encoding Upgrade User-Agent X-Request-Id"
 
+var httpHeaderName = compiled("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
 // isCredentialHeader reports whether a header may carry the API key: its name is a
 // token (RFC 9110), and it has no other meaning.
 func isCredentialHeader(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(name)
-	isToken := name != "" && !strings.ContainsFunc(name, func(r rune) bool {
-		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
-	})
-	return isToken && !strings.HasPrefix(name, "X-Forwarded-") &&
+	return httpHeaderName().MatchString(name) && !strings.HasPrefix(name, "X-Forwarded-") &&
 		!slices.Contains(strings.Fields(fixedHeaders), name)
 }
 

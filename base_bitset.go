@@ -34,7 +34,10 @@ func (s *bitset) set(i uint32) {
 		s.grow(b + 1)
 	}
 	if s.blocks[b] == nil {
-		s.blocks[b] = s.emptyBlock()
+		if s.spare == nil {
+			s.spare = new(bitBlock)
+		}
+		s.blocks[b], s.spare = s.spare, nil
 	}
 	if s.blocks[b][word]&bit == 0 {
 		s.blocks[b][word] |= bit
@@ -107,15 +110,6 @@ func (s *bitset) count() int { return s.total }
 func (s *bitset) grow(n int) {
 	s.blocks = append(s.blocks, make([]*bitBlock, n-len(s.blocks))...)
 	s.counts = append(s.counts, make([]uint16, n-len(s.counts))...)
-}
-
-func (s *bitset) emptyBlock() *bitBlock {
-	b := s.spare
-	if b == nil {
-		return new(bitBlock)
-	}
-	s.spare = nil
-	return b
 }
 
 // bitsetOf returns the set of the given positions.

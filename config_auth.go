@@ -208,7 +208,7 @@ func (l *configLoader) checkAuth() {
 		roles = append(slices.Clone(authRoles), "mount")
 	}
 	for _, role := range roles {
-		setup, before := newAuthSetup(l.config.authConfig(role), role), l.problems
+		setup, before := &authSetup{c: l.config.authConfig(role), role: role}, l.problems
 		setup.check()
 		for _, p := range setup.problems {
 			source := l.origin.near(p.Field)

@@ -18,7 +18,6 @@ import (
 var (
 	environmentName = compiled(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	listenHostName  = compiled(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
-	httpHeaderName  = compiled("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 )
 
 // fixedHTTPHeaders are the headers of a handler request that nobody may replace.
@@ -369,10 +368,8 @@ func checkMountPath(s string) error {
 		return errors.New(`is not a path like /stepwell: up to 8 parts of letters, digits, "_", "-", "~" and "."`)
 	}
 	first, _, _ := strings.Cut(s[1:], "/")
-	for _, reserved := range reservedMounts {
-		if first == reserved {
-			return errors.New("is at or below /" + reserved + ", which the orchestration API uses")
-		}
+	if slices.Contains(reservedMounts, first) {
+		return errors.New("is at or below /" + first + ", which the orchestration API uses")
 	}
 	return nil
 }

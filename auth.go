@@ -110,12 +110,7 @@ var refusalPauses = map[string]time.Duration{severityMedium: 5 * time.Second, se
 
 // refused returns a 401 for a reason. The detail is for the log.
 func refused(reason, severity, detail string) *failure {
-	message := map[string]string{
-		reasonMissing:   "Missing",
-		reasonExpired:   "Expired",
-		reasonInvalid:   "Invalid",
-		reasonMalformed: "Malformed",
-	}[reason] + " credentials"
+	message := strings.ToUpper(reason[:1]) + reason[1:] + " credentials"
 	return &failure{kind: unauthenticated, message: message, retryAfter: refusalPauses[severity],
 		refusal: &credentialRefusal{reason: reason, severity: severity, detail: detail}}
 }
@@ -463,15 +458,14 @@ func (a *authenticators) close() {
 // credentialDigest is the digest of a credential.
 type credentialDigest [sha256.Size]byte
 
-// authCache maps credentials to callers. It has two generations: entries used
-// since the last rotation, and older ones, which the next rotation drops.
+// authCache maps credentials to callers. When it is full, it starts anew: only verified
+// credentials fill it.
 type authCache struct {
 	limit int // entries
 
-	mu     sync.Mutex
-	recent map[credentialDigest]*cachedIdentity // at most limit/2; guarded by mu
-	older  map[credentialDigest]*cachedIdentity // at most limit/2; guarded by mu
-	epoch  uint64                               // how often it was cleared; guarded by mu
+	mu      sync.Mutex
+	entries map[credentialDigest]*cachedIdentity // guarded by mu
+	epoch   uint64                               // how often it was cleared; guarded by mu
 }
 
 // cachedIdentity is an entry, valid at from and later, before until.
@@ -481,7 +475,7 @@ type cachedIdentity struct {
 }
 
 func newAuthCache(limit int) *authCache {
-	return &authCache{limit: limit, recent: make(map[credentialDigest]*cachedIdentity)}
+	return &authCache{limit: limit, entries: make(map[credentialDigest]*cachedIdentity)}
 }
 
 // get returns the caller of a credential if its entry is valid at now, and drops
@@ -489,16 +483,9 @@ func newAuthCache(limit int) *authCache {
 func (c *authCache) get(d credentialDigest, now instant) (sc *securityContext, epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.recent[d]
-	if !ok {
-		if e, ok = c.older[d]; !ok {
-			return nil, c.epoch
-		}
-		delete(c.older, d)
-		c.putLocked(d, e)
-	}
-	if now < e.from || now >= e.until {
-		delete(c.recent, d)
+	e := c.entries[d]
+	if e == nil || now < e.from || now >= e.until {
+		delete(c.entries, d)
 		return nil, c.epoch
 	}
 	return e.sc, c.epoch
@@ -509,17 +496,13 @@ func (c *authCache) get(d credentialDigest, now instant) (sc *securityContext, e
 func (c *authCache) put(d credentialDigest, e *cachedIdentity, epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if epoch == c.epoch {
-		c.putLocked(d, e)
+	if epoch != c.epoch {
+		return
 	}
-}
-
-func (c *authCache) putLocked(d credentialDigest, e *cachedIdentity) {
-	if len(c.recent) >= c.limit/2 {
-		c.older = c.recent
-		c.recent = make(map[credentialDigest]*cachedIdentity)
+	if len(c.entries) >= c.limit {
+		clear(c.entries)
 	}
-	c.recent[d] = e
+	c.entries[d] = e
 }
 
 // clear drops all entries, and those that are being established at the moment.
@@ -527,8 +510,7 @@ func (c *authCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.epoch++
-	c.recent = make(map[credentialDigest]*cachedIdentity)
-	c.older = nil
+	clear(c.entries)
 }
 
 // Metrics of authentication. Their labels are fixed words: nothing that a caller

@@ -158,20 +158,16 @@ const noIdentity = `the authenticator's answer is not {"subject", "permissions"}
 
 // decodeIdentity reads the authenticator's answer.
 func decodeIdentity(body []byte) (*securityContext, []string, *failure) {
-	if checkJSON(body) != nil {
-		return nil, nil, cannotVerify(noIdentity)
-	}
 	sc := &securityContext{method: authByForward}
 	var list []string
-	var err error
-	eachMember(body, func(key string, value []byte) bool {
+	err := eachTokenMember(body, func(key string, value []byte) (err error) {
 		switch key {
 		case "subject":
 			sc.subject, err = tokenString(value)
 		case "permissions":
 			list, err = tokenStrings(value)
 		}
-		return err == nil
+		return err
 	})
 	if err != nil || sc.subject == "" || len(list) > maxTokenPermissions {
 		return nil, nil, cannotVerify(noIdentity)

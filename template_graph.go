@@ -75,17 +75,14 @@ func graphCycle(parents [][]int, waits []int) []int {
 	var path []int
 	for {
 		if start, seen := place[at]; seen {
-			return cycleFromLowest(path[start:])
+			cycle := path[start:]
+			lowest := slices.Index(cycle, slices.Min(cycle))
+			return slices.Concat(cycle[lowest:], cycle[:lowest])
 		}
 		place[at] = len(path)
 		path = append(path, at)
 		at = parents[at][slices.IndexFunc(parents[at], waiting)]
 	}
-}
-
-func cycleFromLowest(cycle []int) []int {
-	i := slices.Index(cycle, slices.Min(cycle))
-	return slices.Concat(cycle[i:], cycle[:i])
 }
 
 // cycleText writes a cycle as "a -> b -> a", without the middle of a long one.

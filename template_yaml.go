@@ -637,7 +637,13 @@ func (y *yamlReader) merge(node *yamlNode) {
 			continue
 		}
 		for _, from := range y.mergeSources(m) {
-			members = y.mergeFrom(members, from, known, m.offset)
+			y.expand(m.offset, from.size)
+			for _, merged := range from.members {
+				if !known[merged.key] {
+					known[merged.key] = true
+					members = append(members, merged)
+				}
+			}
 		}
 	}
 	node.members = members
@@ -655,19 +661,6 @@ func (y *yamlReader) mergeSources(m yamlMember) []*yamlNode {
 		}
 	}
 	return sources
-}
-
-func (y *yamlReader) mergeFrom(
-	members []yamlMember, from *yamlNode, known map[string]bool, offset int,
-) []yamlMember {
-	y.expand(offset, from.size)
-	for _, m := range from.members {
-		if !known[m.key] {
-			known[m.key] = true
-			members = append(members, m)
-		}
-	}
-	return members
 }
 
 // Block scalars.

@@ -26,6 +26,14 @@ var fixedHTTPHeaders = []string{
 	"Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
+// refuseIf returns an error about a value that breaks a rule, else nil.
+func refuseIf(broken bool, reason string) error {
+	if broken {
+		return errors.New(reason)
+	}
+	return nil
+}
+
 // orEmptyValue returns a check that also allows the empty string.
 func orEmptyValue(check func(string) error) func(string) error {
 	return func(s string) error {
@@ -37,10 +45,7 @@ func orEmptyValue(check func(string) error) func(string) error {
 }
 
 func checkTextValue(s string) error {
-	if strings.ContainsRune(s, 0) {
-		return errors.New("contains a NUL character")
-	}
-	return nil
+	return refuseIf(strings.ContainsRune(s, 0), "contains a NUL character")
 }
 
 func checkPathValue(s string) error {
@@ -52,10 +57,7 @@ func checkPathValue(s string) error {
 
 // checkEnvironmentValue checks a name that becomes part of a file name.
 func checkEnvironmentValue(s string) error {
-	if !environmentName().MatchString(s) {
-		return errors.New(`is not a name of up to 64 letters, digits, ".", "_" and "-"`)
-	}
-	return nil
+	return refuseIf(!environmentName().MatchString(s), `is not a name of up to 64 letters, digits, ".", "_" and "-"`)
 }
 
 func checkListenValue(s string) error {
@@ -124,10 +126,8 @@ func checkTargetValue(s string) error {
 		return nil
 	}
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return errors.New("is not builtin:…, http://… or https://…")
-	}
-	return nil
+	return refuseIf(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "",
+		"is not builtin:…, http://… or https://…")
 }
 
 // checkCallableName checks a name in worker.handlers.
@@ -149,10 +149,8 @@ func checkProxyValue(s string) error {
 	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" {
 		return errors.New("is not a URL like http://user:password@proxy:3128")
 	}
-	if strings.Trim(u.Path, "/") != "" || strings.ContainsAny(s, "?#") {
-		return errors.New("has more than the address of a proxy")
-	}
-	return nil
+	return refuseIf(strings.Trim(u.Path, "/") != "" || strings.ContainsAny(s, "?#"),
+		"has more than the address of a proxy")
 }
 
 // isWebURL reports whether s begins like a lower-case HTTP URL.
@@ -182,10 +180,8 @@ func checkHeaderName(s string) error {
 }
 
 func checkHeaderValue(s string) error {
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-		return errors.New("contains a control character")
-	}
-	return nil
+	return refuseIf(strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }),
+		"contains a control character")
 }
 
 // headerScope returns the canonical name of a table of headers: an origin, or the name
@@ -261,17 +257,12 @@ func checkPortRange(s string) error {
 	low, high, ok := strings.Cut(s, "-")
 	a, errA := strconv.ParseUint(low, 10, 16)
 	b, errB := strconv.ParseUint(high, 10, 16)
-	if !ok || errA != nil || errB != nil || a == 0 || a > b {
-		return errors.New("is not a range of ports like 9000-9099")
-	}
-	return nil
+	return refuseIf(!ok || errA != nil || errB != nil || a == 0 || a > b, "is not a range of ports like 9000-9099")
 }
 
 func checkFixtureRole(c *Config, _ *provenance) error {
-	if c.Fixture.Enabled && c.Role == "worker" {
-		return errors.New("fixture.enabled needs the orchestration role, which serves the control API")
-	}
-	return nil
+	return refuseIf(c.Fixture.Enabled && c.Role == "worker",
+		"fixture.enabled needs the orchestration role, which serves the control API")
 }
 
 // checkFixtureListeners keeps the control API local to this machine.
@@ -295,18 +286,14 @@ func checkFixtureListeners(c *Config, _ *provenance) error {
 
 // checkFixtureData protects a data directory from a reset.
 func checkFixtureData(c *Config, p *provenance) error {
-	if c.Fixture.Enabled && !c.Fixture.AllowData && p.of("store.path").kind == fromFlag {
-		return errors.New("fixture mode keeps state in memory; set fixture.allow_data to let it use and empty the directory of --data")
-	}
-	return nil
+	return refuseIf(c.Fixture.Enabled && !c.Fixture.AllowData && p.of("store.path").kind == fromFlag,
+		"fixture mode keeps state in memory; set fixture.allow_data to let it use and empty the directory of --data")
 }
 
 // checkDeterministicIDs keeps predictable ids and a frozen clock out of real work.
 func checkDeterministicIDs(c *Config, _ *provenance) error {
-	if c.Fixture.DeterministicIDs != "" && !c.Fixture.Enabled {
-		return errors.New("fixture.deterministic_ids (--deterministic-ids) needs fixture mode: --fixture")
-	}
-	return nil
+	return refuseIf(c.Fixture.DeterministicIDs != "" && !c.Fixture.Enabled,
+		"fixture.deterministic_ids (--deterministic-ids) needs fixture mode: --fixture")
 }
 
 // hostName returns a host in lower case, without port, brackets and final dot.
@@ -332,10 +319,7 @@ func checkHostValue(s string) error {
 	if ip, err := netip.ParseAddr(s); err == nil && ip.Zone() == "" {
 		return nil
 	}
-	if !listenHostName().MatchString(s) {
-		return errors.New("is neither a host name nor an IP address, without a port")
-	}
-	return nil
+	return refuseIf(!listenHostName().MatchString(s), "is neither a host name nor an IP address, without a port")
 }
 
 func checkOriginValue(s string) error {
@@ -343,10 +327,8 @@ func checkOriginValue(s string) error {
 		return nil
 	}
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host {
-		return errors.New("is neither an origin like https://app.example.com:8443 nor *")
-	}
-	return nil
+	return refuseIf(err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host,
+		"is neither an origin like https://app.example.com:8443 nor *")
 }
 
 // mountPathForm matches a path that needs no escaping in patterns, links and headers.
@@ -368,8 +350,6 @@ func checkMountPath(s string) error {
 		return errors.New(`is not a path like /stepwell: up to 8 parts of letters, digits, "_", "-", "~" and "."`)
 	}
 	first, _, _ := strings.Cut(s[1:], "/")
-	if slices.Contains(reservedMounts, first) {
-		return errors.New("is at or below /" + first + ", which the orchestration API uses")
-	}
-	return nil
+	return refuseIf(slices.Contains(reservedMounts, first),
+		"is at or below /"+first+", which the orchestration API uses")
 }

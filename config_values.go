@@ -262,24 +262,17 @@ var subscriberMembers = []configKey{
 var subscriberName = compiled(`^[A-Za-z0-9_.:-]{1,100}$`)
 
 func checkSubscriberName(s string) error {
-	if !subscriberName().MatchString(s) {
-		return errors.New(`is not a name: 1 to 100 letters, digits, "_", ".", ":" and "-"`)
-	}
-	return nil
+	return refuseIf(!subscriberName().MatchString(s), `is not a name: 1 to 100 letters, digits, "_", ".", ":" and "-"`)
 }
 
 func checkSubscriberURL(s string) error {
-	if checkTargetValue(s) != nil || strings.HasPrefix(s, "builtin:") {
-		return errors.New("is not a URL like https://example.com/events")
-	}
-	return nil
+	return refuseIf(checkTargetValue(s) != nil || strings.HasPrefix(s, "builtin:"),
+		"is not a URL like https://example.com/events")
 }
 
 func checkEventPattern(s string) error {
-	if s == "" || strings.Contains(strings.TrimSuffix(s, "*"), "*") {
-		return errors.New("is not the name of an event, or the beginning of one and *")
-	}
-	return nil
+	return refuseIf(s == "" || strings.Contains(strings.TrimSuffix(s, "*"), "*"),
+		"is not the name of an event, or the beginning of one and *")
 }
 
 // signingKey returns the key in a secret; nil if there is none.
@@ -293,10 +286,8 @@ func signingKey(secret string) []byte {
 }
 
 func checkSigningSecret(s string) error {
-	if signingKey(s) == nil {
-		return errors.New("is not whsec_ and 24 to 64 bytes in base64, as in: echo whsec_$(openssl rand -base64 32)")
-	}
-	return nil
+	return refuseIf(signingKey(s) == nil,
+		"is not whsec_ and 24 to 64 bytes in base64, as in: echo whsec_$(openssl rand -base64 32)")
 }
 
 // tableList converts a list of tables from TOML, of either type that the decoder uses, or

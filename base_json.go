@@ -93,14 +93,13 @@ func eachMemberBytes(data []byte, f func(key, value []byte) bool) bool {
 }
 
 // objectMember returns a member of an object, or nil if there is none.
-func objectMember(object []byte, name string) (found []byte) {
-	eachMember(object, func(key string, value []byte) bool {
-		if key == name {
-			found = value
+func objectMember(object []byte, name string) []byte {
+	for w := walkJSON(object, '{'); w.nextMember(); {
+		if string(unescapeJSON(w.name)) == name {
+			return w.value
 		}
-		return found == nil
-	})
-	return found
+	}
+	return nil
 }
 
 // eachElement is eachMember for arrays.

@@ -53,10 +53,9 @@ func newJSONValue(raw []byte) *jsonValue {
 	case '"':
 		n.text, _ = jsonString(raw)
 	case '[':
-		eachElement(raw, func(value []byte) bool {
-			n.values = append(n.values, newJSONValue(value))
-			return true
-		})
+		for w := walkJSON(raw, '['); w.nextElement(); {
+			n.values = append(n.values, newJSONValue(w.value))
+		}
 	case '{':
 		eachMember(raw, func(name string, value []byte) bool {
 			n.names, n.values = append(n.names, name), append(n.values, newJSONValue(value))

@@ -545,10 +545,9 @@ func (o templateObject) json() []byte {
 // templateElements returns the elements of a list, or nil for other values.
 func templateElements(data []byte) [][]byte {
 	var elements [][]byte
-	eachElement(data, func(value []byte) bool {
-		elements = append(elements, value)
-		return true
-	})
+	for w := walkJSON(data, '['); w.nextElement(); {
+		elements = append(elements, w.value)
+	}
 	return elements
 }
 

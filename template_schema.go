@@ -279,10 +279,9 @@ func (c *schemaCompiler) named(s *schemaNode, at schemaPlace, raw []byte) map[st
 
 // listed compiles a list of schemas.
 func (c *schemaCompiler) listed(s *schemaNode, at schemaPlace, raw []byte) (schemas []*schemaNode) {
-	eachElement(raw, func(value []byte) bool {
-		schemas = append(schemas, c.node(at.item(len(schemas)), value, s.resource))
-		return true
-	})
+	for i, value := range templateElements(raw) {
+		schemas = append(schemas, c.node(at.item(i), value, s.resource))
+	}
 	if len(schemas) == 0 {
 		c.problem(at, "is %s; want a list of schemas, at least one", templateValueKind(raw))
 	}

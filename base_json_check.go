@@ -68,9 +68,13 @@ func (s *jsonScanner) value(i, depth int) (int, *jsonError) {
 	case '"':
 		end, _, err := s.string(i)
 		return end, err
-	case '{':
-		return s.object(i, depth)
-	case '[':
+	case '{', '[':
+		if depth == maxJSONDepth {
+			return 0, &jsonError{i, fmt.Sprintf("deeper than %d levels", maxJSONDepth)}
+		}
+		if s.data[i] == '{' {
+			return s.object(i, depth)
+		}
 		return s.array(i, depth)
 	case 't':
 		return s.literal(i, "true")
@@ -85,9 +89,6 @@ func (s *jsonScanner) value(i, depth int) (int, *jsonError) {
 }
 
 func (s *jsonScanner) object(i, depth int) (int, *jsonError) {
-	if depth == maxJSONDepth {
-		return 0, jsonTooDeep(i)
-	}
 	if i = s.space(i + 1); s.at(i) == '}' {
 		return i + 1, nil
 	}
@@ -127,9 +128,6 @@ func (s *jsonScanner) member(i, depth int, names *jsonNames) (int, *jsonError) {
 }
 
 func (s *jsonScanner) array(i, depth int) (int, *jsonError) {
-	if depth == maxJSONDepth {
-		return 0, jsonTooDeep(i)
-	}
 	if i = s.space(i + 1); s.at(i) == ']' {
 		return i + 1, nil
 	}
@@ -332,10 +330,6 @@ func (s *jsonScanner) badEscape(i, j int) *jsonError {
 
 func jsonLoneSurrogate(i int, r rune) *jsonError {
 	return &jsonError{i, fmt.Sprintf(`lone surrogate \u%04x`, r)}
-}
-
-func jsonTooDeep(i int) *jsonError {
-	return &jsonError{i, fmt.Sprintf("deeper than %d levels", maxJSONDepth)}
 }
 
 func jsonDuplicateMember(i int, raw []byte) *jsonError {

@@ -3,7 +3,7 @@ package main
 // The auth family: who a caller is, and what they may do. It knows base alone:
 // the configuration, HTTP servers and routes are above it.
 //
-//	auth.go             the authenticator of a role, the security context of a caller, refusals, metrics, cached identities
+//	auth.go             the authenticator of a role, the security context of a caller, refusals, metrics, the cache
 //	auth_permissions.go permissions, and the patterns of roles
 //	auth_config.go      the settings of a role (authConfig), their checks, and the credentials of a client
 //	auth_apikeys.go     the registry of API keys

@@ -98,10 +98,7 @@ func (a *forwardAuth) forwarded(c caller) http.Header {
 // peerAddress returns the address of a connection's peer ("address:port"), or
 // the zero address, which no proxy has, when that is no IP address.
 func peerAddress(remote string) netip.Addr {
-	a, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Addr{}
-	}
+	a, _ := netip.ParseAddrPort(remote)
 	return a.Addr().Unmap()
 }
 

@@ -194,11 +194,7 @@ func keepLongest(kept []pathEnd, node int, paths []pathEnd, step, k int) []pathE
 		if at == k {
 			break // the others are not longer
 		}
-		if len(kept) < k {
-			kept = append(kept, pathEnd{})
-		}
-		copy(kept[at+1:], kept[at:])
-		kept[at] = pathEnd{p.length + step, node, rank}
+		kept = slices.Insert(kept[:min(len(kept), k-1)], at, pathEnd{p.length + step, node, rank})
 	}
 	return kept
 }

@@ -15,7 +15,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/big"
 	"os"
@@ -55,7 +54,6 @@ func (k *staticKey) find(context.Context, string) ([]*verificationKey, error) {
 const (
 	minRSABits = 2048
 	maxRSABits = 8192 // longer keys make verification slow
-	maxKeyFile = 64 << 10
 )
 
 // signingAlgorithms are the algorithms that can be allowed; "none" and the HMAC family
@@ -246,20 +244,6 @@ func keyBlock(text []byte) (*pem.Block, error) {
 	}
 }
 
-// readKeyFile reads a file of at most maxKeyFile bytes.
-func readKeyFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
-	if err == nil && len(text) > maxKeyFile {
-		err = fmt.Errorf("%s is too long for a key file", path)
-	}
-	return text, err
-}
-
 // readPublicKey reads a PEM public key from a file; the error names the file.
 func readPublicKey(path string) (crypto.PublicKey, error) {
 	return readKey(path, "public", parsePublicKey)
@@ -271,7 +255,7 @@ func readPrivateKey(path string) (crypto.Signer, error) {
 }
 
 func readKey[K any](path, kind string, parse func(text []byte) (K, error)) (key K, err error) {
-	text, err := readKeyFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return key, fmt.Errorf("reading the %s key: %w", kind, err)
 	}

@@ -231,12 +231,9 @@ var configRules = []configRule{
 }
 
 func checkListeners(c *Config, _ *provenance) error {
-	if c.Role != "all" {
-		return nil
-	}
-	a, errA := parseListen(c.Orchestration.Web.Listen)
-	b, errB := parseListen(c.Worker.Web.Listen)
-	if errA != nil || errB != nil || !a.overlaps(b) {
+	a, _ := parseListen(c.Orchestration.Web.Listen) // no errors: the keys were checked
+	b, _ := parseListen(c.Worker.Web.Listen)
+	if c.Role != "all" || !a.overlaps(b) {
 		return nil
 	}
 	return fmt.Errorf("orchestration.web.listen, %q, and worker.web.listen, %q, need two addresses",

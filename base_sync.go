@@ -222,13 +222,9 @@ func (c *answerCache[K, V]) get(
 		c.entries = map[K]cachedAnswer[V]{}
 	}
 	if len(c.entries) >= maxCachedAnswers {
-		c.dropOldestLocked()
+		byAge := func(a, b K) int { return cmp.Compare(c.entries[a].made, c.entries[b].made) }
+		delete(c.entries, slices.MinFunc(slices.Collect(maps.Keys(c.entries)), byAge))
 	}
 	c.entries[key] = cachedAnswer[V]{now, v}
 	return v, false, nil
-}
-
-func (c *answerCache[K, V]) dropOldestLocked() {
-	byAge := func(a, b K) int { return cmp.Compare(c.entries[a].made, c.entries[b].made) }
-	delete(c.entries, slices.MinFunc(slices.Collect(maps.Keys(c.entries)), byAge))
 }

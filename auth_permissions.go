@@ -68,16 +68,14 @@ const everyPermission permissionSet = 1<<permissionCount - 1
 
 // permissionSets maps each string of the vocabulary, the 17 permissions and the
 // six wildcards, to the set it grants.
-var permissionSets = makePermissionSets()
-
-func makePermissionSets() map[string]permissionSet {
+var permissionSets = func() map[string]permissionSet {
 	sets := make(map[string]permissionSet)
 	for p := range permissionCount {
 		sets[p.String()] = 1 << p
 		sets[p.resource()+":*"] |= 1 << p
 	}
 	return sets
-}
+}()
 
 // parsePermissions returns the set that a credential's list grants. Strings
 // outside the vocabulary, a bare "*" among them, grant nothing and are returned
@@ -109,14 +107,12 @@ func (s permissionSet) list() []permission {
 	return list
 }
 
-// rolePattern is a named set of permissions for a common role.
-type rolePattern struct {
+// rolePatterns are the common roles that the command line offers, with permissions as a token
+// lists them.
+var rolePatterns = []struct {
 	name        string
-	permissions []string // as a token lists them
-}
-
-// rolePatterns are the roles that the command line offers.
-var rolePatterns = []rolePattern{
+	permissions []string
+}{
 	{"read-only-operator", []string{"tasks:read", "tasks:list", "steps:read", "dlq:read", "dlq:stats"}},
 	{"task-submitter", []string{"tasks:create", "tasks:read", "tasks:list"}},
 	{"ops-admin", []string{"tasks:*", "steps:*", "dlq:*", "system:*"}},

@@ -16,17 +16,15 @@ import (
 // [mount.auth], which inherits from the orchestration role's.
 var authRoles = []string{"orchestration", "worker"}
 
-// authConfig returns the section of a role, or nil if there is no such role.
+// authConfig returns the section of a role.
 func (c *Config) authConfig(role string) *authConfig {
 	switch role {
-	case "orchestration":
-		return &c.Orchestration.Web.Auth
 	case "worker":
 		return &c.Worker.Web.Auth
 	case "mount":
 		return &c.Mount.Auth
 	}
-	return nil
+	return &c.Orchestration.Web.Auth
 }
 
 // authKeyTable holds the keys of a section, the same for every role. Each path is the
@@ -108,11 +106,9 @@ func (c *Config) mountSharesAuth() bool {
 
 // trustedProxies returns web.trusted_proxies, which was checked.
 func (c *webConfig) trustedProxies() []netip.Prefix {
-	var trusted []netip.Prefix
-	for _, text := range c.TrustedProxies {
-		if p, err := parseTrustedProxy(text); err == nil {
-			trusted = append(trusted, p)
-		}
+	trusted := make([]netip.Prefix, len(c.TrustedProxies))
+	for i, text := range c.TrustedProxies {
+		trusted[i], _ = parseTrustedProxy(text)
 	}
 	return trusted
 }

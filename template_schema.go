@@ -93,7 +93,7 @@ type schemaCheck func(v *schemaRun, n *jsonValue, e *evaluated) bool
 type schemaPlace struct{ pointer, path string }
 
 func (p schemaPlace) member(key string) schemaPlace {
-	return schemaPlace{p.pointer + "/" + escapePointer(key), templateMemberPath(p.path, key)}
+	return schemaPlace{p.pointer + "/" + pointerEscaper.Replace(key), templateMemberPath(p.path, key)}
 }
 
 func (p schemaPlace) item(i int) schemaPlace {
@@ -104,8 +104,6 @@ var (
 	pointerEscaper   = strings.NewReplacer("~", "~0", "/", "~1")
 	pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
 )
-
-func escapePointer(key string) string { return pointerEscaper.Replace(key) }
 
 // schemaCompiler compiles one document.
 type schemaCompiler struct {
@@ -324,7 +322,7 @@ func (v *schemaRun) has(n *jsonValue, names []string, why string) bool {
 	ok := true
 	for _, name := range names {
 		if n.kind == '{' && n.find(name) < 0 {
-			ok = v.misfitIn(append(v.at, "/"+escapePointer(name)...), "", why)
+			ok = v.misfitIn(append(v.at, "/"+pointerEscaper.Replace(name)...), "", why)
 		}
 	}
 	return ok
@@ -625,7 +623,7 @@ func (v *schemaRun) under(n *jsonValue, i int, f func() bool) bool {
 	before := len(v.at)
 	v.at = append(v.at, '/')
 	if n.kind == '{' {
-		v.at = append(v.at, escapePointer(n.names[i])...)
+		v.at = append(v.at, pointerEscaper.Replace(n.names[i])...)
 	} else {
 		v.at = strconv.AppendInt(v.at, int64(i), 10)
 	}
@@ -804,7 +802,7 @@ func (c *schemaCompiler) target(s *schemaNode, at schemaPlace, ref string) (*sch
 func normalPointer(p string) string {
 	tokens := strings.Split(p, "/")
 	for i, t := range tokens {
-		tokens[i] = escapePointer(pointerUnescaper.Replace(t))
+		tokens[i] = pointerEscaper.Replace(pointerUnescaper.Replace(t))
 	}
 	return strings.Join(tokens, "/")
 }

@@ -552,36 +552,15 @@ func (s *subscription) members(c *memberCoder) {
 	c.text("subscriber", &s.name)
 	nonzero(c, "from", &s.from)
 	nonzero(c, "done", &s.done)
-	if c.reading {
-		s.dead = nil
-		c.eachElement("dead", func(raw []byte) {
-			var x deadNotice
-			var in memberCoder
-			for in.again(raw) {
-				x.members(&in)
-			}
-			c.err = cmp.Or(c.err, in.err)
-			s.dead = append(s.dead, x)
-		})
-		return
-	}
-	if len(s.dead) == 0 {
-		return
-	}
-	c.b = append(appendName(c.b, "dead"), '[')
-	for i := range s.dead {
-		in := memberCoder{b: append(c.b, '{')}
-		s.dead[i].members(&in)
-		c.b = append(in.b, "},"...)
-	}
-	c.b[len(c.b)-1] = ']'
+	objects(c, "dead", &s.dead, (*deadNotice).members)
 }
 
 // subscriberLine loads such a line.
 func (l *restorer) subscriberLine(line []byte) error {
-	s := &subscription{}
+	s := new(subscription)
 	var c memberCoder
 	for c.again(line) {
+		*s = subscription{}
 		s.members(&c)
 	}
 	if c.err == nil && (s.name == "" || l.s.events.domain.subscription(s.name) != nil) {

@@ -113,21 +113,19 @@ func (c *memberCoder) takeAny(name string) []byte {
 	return value
 }
 
-// enter begins an object as a member, and reports whether it exists. Its members
+// enter begins an object as a member, and reports whether there is one. Its members
 // follow, then leave.
-func (c *memberCoder) enter(name string, exists bool, in *memberCoder) bool {
-	if c.reading {
-		raw := c.take(name)
-		if raw != nil {
-			in.second, in.copies = c.second, c.copies
-			in.open(raw)
-		}
-		return raw != nil
-	}
-	if exists {
+func (c *memberCoder) enter(name string, in *memberCoder) bool {
+	if !c.reading {
 		in.b = append(appendName(c.b, name), '{')
+		return true
 	}
-	return exists
+	raw := c.take(name)
+	if raw != nil {
+		in.second, in.copies = c.second, c.copies
+		in.open(raw)
+	}
+	return raw != nil
 }
 
 // leave ends an object within another.
@@ -305,6 +303,46 @@ func (c *memberCoder) readHex(name string, parts [][]byte) {
 	}
 	for _, p := range parts {
 		b = b[copy(p, b):]
+	}
+}
+
+// object is an object, left out if it is nil. Reading, it begins as the standard one.
+func object[T any](c *memberCoder, name string, v **T, standard T, members func(v *T, in *memberCoder)) {
+	if !c.reading && *v == nil {
+		return
+	}
+	var in memberCoder
+	if c.enter(name, &in) {
+		if c.reading {
+			*v = new(standard)
+		}
+		members(*v, &in)
+		c.leave(&in)
+	}
+}
+
+// objects is a list of objects, left out if it is empty.
+func objects[T any](c *memberCoder, name string, v *[]T, members func(v *T, in *memberCoder)) {
+	if c.reading {
+		c.eachElement(name, func(raw []byte) {
+			in := memberCoder{second: c.second, copies: c.copies}
+			in.open(raw)
+			*v = append(*v, *new(T))
+			members(&(*v)[len(*v)-1], &in)
+			c.leave(&in)
+		})
+		return
+	}
+	for i := range *v {
+		if i == 0 {
+			c.b = appendName(c.b, name)
+		}
+		in := memberCoder{b: append(c.b, "[,"[min(i, 1)], '{')}
+		members(&(*v)[i], &in)
+		c.leave(&in)
+	}
+	if len(*v) > 0 {
+		c.b = append(c.b, ']')
 	}
 }
 

@@ -51,40 +51,14 @@ func (h *taskHeader) members(c *memberCoder) {
 	nonzero(c, "seq", &h.seq)
 	nonzero(c, "last", &h.lastSeq)
 	var in memberCoder
-	if c.enter("steps", true, &in) {
+	if c.enter("steps", &in) {
 		for s := range h.counts {
 			nonzero(&in, stepStateNames[s], &h.counts[s])
 		}
 		c.leave(&in)
 	}
-	h.letters(c)
+	objects(c, "dlq", &h.dead, (*letterHeader).members)
 	c.id("last_id", &h.lastID)
-}
-
-// letters are the entries in the dead letter queue, left out if there are none.
-func (h *taskHeader) letters(c *memberCoder) {
-	if c.reading {
-		c.eachElement("dlq", func(raw []byte) {
-			var in memberCoder
-			in.second = c.second
-			in.open(raw)
-			h.dead = append(h.dead, letterHeader{})
-			h.dead[len(h.dead)-1].members(&in)
-			c.leave(&in)
-		})
-		return
-	}
-	for i := range h.dead {
-		if i == 0 {
-			c.b = appendName(c.b, "dlq")
-		}
-		in := memberCoder{b: append(c.b, "[,"[min(i, 1)], '{')}
-		h.dead[i].members(&in)
-		c.leave(&in)
-	}
-	if len(h.dead) > 0 {
-		c.b = append(c.b, ']')
-	}
 }
 
 func (l *letterHeader) members(c *memberCoder) {

@@ -191,23 +191,9 @@ func (r *record) members(c *memberCoder) {
 		c.text("subject", &r.subject)
 		c.text("reason", &r.reason)
 	case recStale:
-		var in memberCoder
-		if c.enter("stale", r.stale != nil, &in) {
-			if c.reading {
-				r.stale = &staleMark{reason: noDLQReason}
-			}
-			r.stale.members(&in)
-			c.leave(&in)
-		}
+		object(c, "stale", &r.stale, staleMark{reason: noDLQReason}, (*staleMark).members)
 	case recDLQUpdate:
-		var in memberCoder
-		if c.enter("dlq", r.investigation != nil, &in) {
-			if c.reading {
-				r.investigation = &investigation{status: noDLQStatus}
-			}
-			r.investigation.members(&in)
-			c.leave(&in)
-		}
+		object(c, "dlq", &r.investigation, investigation{status: noDLQStatus}, (*investigation).members)
 	case recDropped:
 	case recDelivered:
 		if c.reading {
@@ -565,21 +551,8 @@ func (d *subscriberMark) members(c *memberCoder) {
 	c.text("subscriber", &d.subscriber)
 	nonzero(c, "from", &d.from)
 	nonzero(c, "done", &d.done)
-	d.dead = d.dead.inObject(c, "dead")
-	d.resent = d.resent.inObject(c, "resent")
-}
-
-// inObject reads or writes a notice as a member.
-func (x *deadNotice) inObject(c *memberCoder, name string) *deadNotice {
-	var in memberCoder
-	if c.enter(name, x != nil, &in) {
-		if c.reading {
-			x = new(deadNotice)
-		}
-		x.members(&in)
-		c.leave(&in)
-	}
-	return x
+	object(c, "dead", &d.dead, deadNotice{}, (*deadNotice).members)
+	object(c, "resent", &d.resent, deadNotice{}, (*deadNotice).members)
 }
 
 func (x *deadNotice) members(c *memberCoder) {

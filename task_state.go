@@ -83,64 +83,52 @@ var taskEventNames = [taskEvents]string{
 
 func (e taskEvent) String() string { return taskEventNames[e] }
 
-// transition is a row of a table: a transition that is allowed.
+// transition is a key of a table, an event and the state that it leads to; the value is the states
+// from which it does.
 type transition[S, E ~uint8] struct {
-	from  S
 	event E
 	to    S
 }
 
 // tableOf returns the state that follows each state and event, none where the
 // event is not allowed.
-func tableOf[S, E ~uint8](states S, events E, none S, rows []transition[S, E]) [][]S {
+func tableOf[S, E ~uint8](states S, events E, none S, rows map[transition[S, E]][]S) [][]S {
 	table := make([][]S, states)
 	for s := range table {
 		table[s] = slices.Repeat([]S{none}, int(events))
 	}
-	for _, r := range rows {
-		table[r.from][r.event] = r.to
+	for row, froms := range rows {
+		for _, from := range froms {
+			table[from][row.event] = row.to
+		}
 	}
 	return table
 }
 
 // taskTable is the task table.
-var taskTable = tableOf(taskStates, taskEvents, noTaskState, []transition[taskState, taskEvent]{
-	{taskPending, taskStart, taskInitializing},
+var taskTable = tableOf(taskStates, taskEvents, noTaskState, map[transition[taskState, taskEvent]][]taskState{
+	{taskStart, taskInitializing}: {taskPending},
 
-	{taskInitializing, taskReadyFound, taskEnqueuingSteps},
-	{taskInitializing, taskNoSteps, taskComplete},
-	{taskInitializing, taskNoneReady, taskWaitingForDependencies},
+	{taskReadyFound, taskEnqueuingSteps}:        {taskInitializing, taskEvaluatingResults},
+	{taskNoSteps, taskComplete}:                 {taskInitializing},
+	{taskNoneReady, taskWaitingForDependencies}: {taskInitializing, taskEvaluatingResults},
+	{taskEnqueued, taskStepsInProcess}:          {taskEnqueuingSteps},
+	{taskEnqueueFailed, taskError}:              {taskEnqueuingSteps},
 
-	{taskEnqueuingSteps, taskEnqueued, taskStepsInProcess},
-	{taskEnqueuingSteps, taskEnqueueFailed, taskError},
+	{taskStepChanged, taskEvaluatingResults}: {taskStepsInProcess, taskWaitingForDependencies, taskWaitingForRetry},
+	{taskAllSuccessful, taskComplete}:        {taskEvaluatingResults},
+	{taskOnlyRetries, taskWaitingForRetry}:   {taskEvaluatingResults},
+	{taskStillRunning, taskStepsInProcess}:   {taskEvaluatingResults},
+	{taskStepFailed, taskBlockedByFailures}:  {taskEvaluatingResults},
+	{taskUnblocked, taskEvaluatingResults}:   {taskBlockedByFailures, taskError},
 
-	{taskStepsInProcess, taskStepChanged, taskEvaluatingResults},
-	{taskWaitingForDependencies, taskStepChanged, taskEvaluatingResults},
-	{taskWaitingForRetry, taskStepChanged, taskEvaluatingResults},
-
-	{taskEvaluatingResults, taskAllSuccessful, taskComplete},
-	{taskEvaluatingResults, taskReadyFound, taskEnqueuingSteps},
-	{taskEvaluatingResults, taskOnlyRetries, taskWaitingForRetry},
-	{taskEvaluatingResults, taskStillRunning, taskStepsInProcess},
-	{taskEvaluatingResults, taskNoneReady, taskWaitingForDependencies},
-	{taskEvaluatingResults, taskStepFailed, taskBlockedByFailures},
-
-	{taskBlockedByFailures, taskUnblocked, taskEvaluatingResults},
-	{taskError, taskUnblocked, taskEvaluatingResults},
-
-	{taskStepsInProcess, taskStale, taskError},
-	{taskWaitingForDependencies, taskStale, taskError},
-	{taskWaitingForRetry, taskStale, taskError},
-	{taskBlockedByFailures, taskStale, taskError},
-
-	{taskPending, taskCancel, taskCancelled},
-	{taskInitializing, taskCancel, taskCancelled},
-	{taskEnqueuingSteps, taskCancel, taskCancelled},
-	{taskStepsInProcess, taskCancel, taskCancelled},
-	{taskEvaluatingResults, taskCancel, taskCancelled},
-	{taskWaitingForDependencies, taskCancel, taskCancelled},
-	{taskWaitingForRetry, taskCancel, taskCancelled},
-	{taskBlockedByFailures, taskCancel, taskCancelled},
+	{taskStale, taskError}: {
+		taskStepsInProcess, taskWaitingForDependencies, taskWaitingForRetry, taskBlockedByFailures,
+	},
+	{taskCancel, taskCancelled}: {
+		taskPending, taskInitializing, taskEnqueuingSteps, taskStepsInProcess, taskEvaluatingResults,
+		taskWaitingForDependencies, taskWaitingForRetry, taskBlockedByFailures,
+	},
 })
 
 // stepState is one of the ten states of a step.
@@ -208,45 +196,29 @@ var stepEventNames = [stepEvents]string{
 func (e stepEvent) String() string { return stepEventNames[e] }
 
 // stepTable is the step table.
-var stepTable = tableOf(stepStates, stepEvents, noStepState, []transition[stepState, stepEvent]{
-	{stepPending, stepEnqueue, stepEnqueued},
-	{stepEnqueued, stepStart, stepInProgress},
-	{stepInProgress, stepSucceed, stepEnqueuedForOrchestration},
-	{stepInProgress, stepFail, stepEnqueuedAsError},
-	{stepInProgress, stepRecover, stepEnqueued},
-	{stepInProgress, stepYield, stepEnqueued},
-	{stepEnqueuedForOrchestration, stepProcessed, stepComplete},
-	{stepEnqueuedAsError, stepRetry, stepWaitingForRetry},
-	{stepEnqueuedAsError, stepGiveUp, stepInError},
-	{stepWaitingForRetry, stepDue, stepPending},
-	{stepInError, stepReset, stepPending},
+var stepTable = tableOf(stepStates, stepEvents, noStepState, map[transition[stepState, stepEvent]][]stepState{
+	{stepEnqueue, stepEnqueued}:                 {stepPending},
+	{stepStart, stepInProgress}:                 {stepEnqueued},
+	{stepSucceed, stepEnqueuedForOrchestration}: {stepInProgress},
+	{stepFail, stepEnqueuedAsError}:             {stepInProgress},
+	{stepRecover, stepEnqueued}:                 {stepInProgress},
+	{stepYield, stepEnqueued}:                   {stepInProgress},
+	{stepProcessed, stepComplete}:               {stepEnqueuedForOrchestration},
+	{stepRetry, stepWaitingForRetry}:            {stepEnqueuedAsError},
+	{stepGiveUp, stepInError}:                   {stepEnqueuedAsError},
+	{stepDue, stepPending}:                      {stepWaitingForRetry},
+	{stepReset, stepPending}:                    {stepInError},
 
-	{stepPending, stepCompleteBy, stepComplete},
-	{stepEnqueued, stepCompleteBy, stepComplete},
-	{stepInProgress, stepCompleteBy, stepComplete},
-	{stepEnqueuedForOrchestration, stepCompleteBy, stepComplete},
-	{stepEnqueuedAsError, stepCompleteBy, stepComplete},
-	{stepWaitingForRetry, stepCompleteBy, stepComplete},
-	{stepInError, stepCompleteBy, stepComplete},
-	{stepResolvedManually, stepCompleteBy, stepComplete},
-
-	{stepPending, stepResolveBy, stepResolvedManually},
-	{stepEnqueued, stepResolveBy, stepResolvedManually},
-	{stepInProgress, stepResolveBy, stepResolvedManually},
-	{stepEnqueuedForOrchestration, stepResolveBy, stepResolvedManually},
-	{stepEnqueuedAsError, stepResolveBy, stepResolvedManually},
-	{stepWaitingForRetry, stepResolveBy, stepResolvedManually},
-	{stepInError, stepResolveBy, stepResolvedManually},
-	{stepResolvedManually, stepResolveBy, stepResolvedManually},
-
-	{stepPending, stepCancel, stepCancelled},
-	{stepEnqueued, stepCancel, stepCancelled},
-	{stepInProgress, stepCancel, stepCancelled},
-	{stepEnqueuedForOrchestration, stepCancel, stepCancelled},
-	{stepEnqueuedAsError, stepCancel, stepCancelled},
-	{stepWaitingForRetry, stepCancel, stepCancelled},
-	{stepInError, stepCancel, stepCancelled},
+	{stepCompleteBy, stepComplete}:        append(unfinishedSteps, stepResolvedManually),
+	{stepResolveBy, stepResolvedManually}: append(unfinishedSteps, stepResolvedManually),
+	{stepCancel, stepCancelled}:           unfinishedSteps,
 })
+
+// unfinishedSteps are the states in which an operator can end a step.
+var unfinishedSteps = []stepState{
+	stepPending, stepEnqueued, stepInProgress, stepEnqueuedForOrchestration, stepEnqueuedAsError,
+	stepWaitingForRetry, stepInError,
+}
 
 // next returns the state that an event leads to, if the table allows the event.
 func (s taskState) next(e taskEvent) (taskState, bool) {

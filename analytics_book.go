@@ -73,8 +73,8 @@ type figureRow struct {
 	last   instant          // when a task last completed or failed; an attempt last ended
 }
 
-// typeCount counts an error type by its index in handlerErrorTypes; the index
-// after the last stands for all others.
+// typeCount counts an error type by its index in handlerErrorTypes; otherErrorKind stands for all
+// others.
 type typeCount struct {
 	kind  uint8
 	count uint64

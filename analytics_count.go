@@ -6,6 +6,8 @@ package main
 
 import (
 	"cmp"
+	"math"
+	"slices"
 	"time"
 )
 
@@ -182,38 +184,30 @@ func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
 	a.ofStep(i).observe(us)
 }
 
-// errorKind returns the index of an error type in handlerErrorTypes; for a type
-// that is not documented there, the index after the last.
+// errorKind returns the index of an error type in handlerErrorTypes; otherErrorKind for a type
+// that is not documented there.
 func errorKind(name string) uint8 {
-	for i, r := range handlerErrorTypes {
-		if r.fits(name) {
-			return uint8(i)
-		}
-	}
-	return uint8(len(handlerErrorTypes))
+	return uint8(slices.IndexFunc(handlerErrorTypes, func(r errorTypeRow) bool { return r.fits(name) }))
 }
 
-// otherErrorType stands for every type that handlerErrorTypes does not
-// document.
-const otherErrorType = "other"
+// otherErrorKind and its name stand for every type that handlerErrorTypes does not document.
+const (
+	otherErrorKind = math.MaxUint8 // as slices.IndexFunc has it
+	otherErrorType = "other"
+)
 
 // errorKindName returns the documented name of an error type's index.
 func errorKindName(kind uint8) string {
-	if int(kind) < len(handlerErrorTypes) {
-		return handlerErrorTypes[kind].name
+	if kind == otherErrorKind {
+		return otherErrorType
 	}
-	return otherErrorType
+	return handlerErrorTypes[kind].name
 }
 
-// errorKindNamed returns the index of a documented name, or the index after the
-// last if the name is not documented, or not any more.
+// errorKindNamed returns the index of a documented name; otherErrorKind if the name is not
+// documented, or not any more.
 func errorKindNamed(name string) uint8 {
-	for i, r := range handlerErrorTypes {
-		if r.name == name {
-			return uint8(i)
-		}
-	}
-	return uint8(len(handlerErrorTypes))
+	return uint8(slices.IndexFunc(handlerErrorTypes, func(r errorTypeRow) bool { return r.name == name }))
 }
 
 // counters are the transitions, attempts and their durations since the process

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -89,14 +90,8 @@ func failedOutcome(errorType, message string, retryable bool) outcome {
 // typedFailure is failedOutcome for a type of handlerErrorTypes, which says whether
 // it is retryable.
 func typedFailure(errorType, format string, args ...any) outcome {
-	o := failedOutcome(errorType, fmt.Sprintf(format, args...), false)
-	for _, r := range handlerErrorTypes {
-		if r.fits(errorType) {
-			o.err.retryable = r.retryable
-			break
-		}
-	}
-	return o
+	i := slices.IndexFunc(handlerErrorTypes, func(r errorTypeRow) bool { return r.fits(errorType) })
+	return failedOutcome(errorType, fmt.Sprintf(format, args...), i >= 0 && handlerErrorTypes[i].retryable)
 }
 
 func timedOut(limit time.Duration) outcome {

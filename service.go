@@ -331,7 +331,7 @@ func openSeeded(seed string, o serviceOptions) (*service, error) {
 		return nil, fmt.Errorf("--seed: %w", err)
 	}
 	defer f.Close()
-	o.state = &stateSource{document: endedBy(o.until, f)}
+	o.state = &stateSource{document: startReader{Reader: f, until: o.until}}
 	s, err := openService(o)
 	if err != nil {
 		return nil, fmt.Errorf("--seed %s: %w", seed, err)

@@ -205,10 +205,6 @@ type journalScanner struct {
 	end    int64 // the offset after the line
 }
 
-func newJournalScanner(src io.Reader, size int64) *journalScanner {
-	return &journalScanner{src: src, left: size}
-}
-
 // next returns the next line without its newline, and whether it had one. The
 // error is io.EOF after the last line.
 func (s *journalScanner) next() (line []byte, whole bool, err error) {

@@ -45,7 +45,7 @@ func TestLineScannerKeepsLines(t *testing.T) {
 	slowAndSequential(t)
 	text, want := unevenLines(400, 4000, lineChunk*2)
 	for _, known := range []int64{int64(len(text)), 0, 1 << 40} {
-		s := newJournalScanner(bytes.NewReader(text), known)
+		s := &journalScanner{src: bytes.NewReader(text), left: known}
 		var got [][]byte
 		for line, whole, err := s.next(); err == nil; line, whole, err = s.next() {
 			if !whole {

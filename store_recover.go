@@ -127,22 +127,21 @@ func (p *readProgress) String() string {
 	return "the service is starting"
 }
 
-// progressReader counts what is read.
-type progressReader struct {
+// startReader counts what is read, and fails once its context has ended, so that a long start ends soon.
+type startReader struct {
 	io.Reader
-	shows *readProgress
+	until context.Context // nil for never
+	shows *readProgress   // nil for nobody
 }
 
-func (p *readProgress) follow(src io.Reader) io.Reader {
-	if p == nil {
-		return src
+func (r startReader) Read(b []byte) (int, error) {
+	if r.until != nil && r.until.Err() != nil {
+		return 0, r.until.Err()
 	}
-	return progressReader{src, p}
-}
-
-func (r progressReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
-	r.shows.done.Add(int64(n))
+	if r.shows != nil {
+		r.shows.done.Add(int64(n))
+	}
 	return n, err
 }
 
@@ -197,30 +196,8 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	s := newJournalScanner(r.shows.follow(endedBy(r.until, f)), size)
-	s.zeros = name != snapshotName
+	s := &journalScanner{src: startReader{f, r.until, r.shows}, left: size, zeros: name != snapshotName}
 	return s, f, nil
-}
-
-// endingReader fails once its context has ended, and so ends a long start soon.
-type endingReader struct {
-	until context.Context
-	src   io.Reader
-}
-
-// endedBy returns a reader that fails once a context has ended, if there is one.
-func endedBy(until context.Context, src io.Reader) io.Reader {
-	if until == nil {
-		return src
-	}
-	return endingReader{until, src}
-}
-
-func (r endingReader) Read(p []byte) (int, error) {
-	if err := r.until.Err(); err != nil {
-		return 0, err
-	}
-	return r.src.Read(p)
 }
 
 // chooseJournals finds the row of the table above.

@@ -926,7 +926,7 @@ func BenchmarkRecovery(b *testing.B) {
 func TestLineReader(t *testing.T) {
 	text, want := unevenLines(800, 9000, lineBlockSize*2)
 	for _, end := range []int{len(text), len(text) - 1} {
-		s := newJournalScanner(bytes.NewReader(text[:end]), 0)
+		s := &journalScanner{src: bytes.NewReader(text[:end])}
 		if _, _, err := s.next(); err != nil {
 			t.Fatal(err)
 		}
@@ -942,7 +942,7 @@ func TestLineReader(t *testing.T) {
 		}
 		r.stop()
 	}
-	r := readAhead(newJournalScanner(bytes.NewReader(text), 0), (*lineBlock).stored)
+	r := readAhead(&journalScanner{src: bytes.NewReader(text)}, (*lineBlock).stored)
 	must(r.next())(t)
 	r.stop() // ends its goroutine
 }

@@ -440,13 +440,8 @@ func hasHole(line []byte, offset int64, whole bool) bool {
 // end of the newest journal is cut off when that is opened for writing.
 func (r *recovery) tidy() error {
 	r.clean = !r.undo && !r.imported && r.isClean()
-	if r.undo {
-		if err := r.disk.rename(r.path(journalOldName), r.path(journalName)); err != nil {
-			return err
-		}
-	}
-	if r.imported {
-		if err := r.disk.rename(r.path(journalTempName), r.path(journalName)); err != nil {
+	if r.undo || r.imported {
+		if err := r.disk.rename(r.path(r.files[0]), r.path(journalName)); err != nil {
 			return err
 		}
 	}

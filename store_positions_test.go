@@ -17,9 +17,9 @@ func TestPackingBoundsMemory(t *testing.T) {
 	}
 	st := s.store
 	const room = 8 * packFloor
-	if len(st.tasks.slots) > room || cap(st.tasks.slots) > room || cap(st.retain.queue.items) > room {
+	if len(st.tasks.slots) > room || cap(st.tasks.slots) > room || cap(st.retain.queue) > room {
 		t.Errorf("got %d positions, room for %d, and for %d in the queue; want at most %d",
-			len(st.tasks.slots), cap(st.tasks.slots), cap(st.retain.queue.items), room)
+			len(st.tasks.slots), cap(st.tasks.slots), cap(st.retain.queue), room)
 	}
 	if n := len(st.tasks.index.all.blocks); n > room/bitBlockBits {
 		t.Errorf("got %d blocks of positions; want at most %d", n, room/bitBlockBits)

@@ -30,16 +30,16 @@ const memoryMargin = 90
 type retention struct {
 	store *store
 	limits
-	finished int           // finished tasks in the store
-	dropped  uint64        // tasks dropped since the store was first made
-	held     int           // running snapshots and exports
-	passed   int           // one of them alone has written the tasks below this position; others stay meanwhile
-	queue    finishedQueue // in the order of finishing
-	bytes    int64         // memory that the tasks take
-	memory   *quota        // for the tasks of all stores; nil while the store is read
-	arriving *quota        // bytes of requests that may become tasks
-	early    uint64        // tasks dropped for lack of memory alone, since the start
-	warned   instant       // when the log last told of that
+	finished int            // finished tasks in the store
+	dropped  uint64         // tasks dropped since the store was first made
+	held     int            // running snapshots and exports
+	passed   int            // one of them alone has written the tasks below this position; others stay meanwhile
+	queue    []finishedTask // in the order of finishing
+	bytes    int64          // memory that the tasks take
+	memory   *quota         // for the tasks of all stores; nil while the store is read
+	arriving *quota         // bytes of requests that may become tasks
+	early    uint64         // tasks dropped for lack of memory alone, since the start
+	warned   instant        // when the log last told of that
 }
 
 // finishedTask is an entry of the queue. It is void if the task was dropped or
@@ -48,29 +48,6 @@ type finishedTask struct {
 	id uuid
 	at instant
 }
-
-// finishedQueue is a queue, first in, first out.
-type finishedQueue struct {
-	items []finishedTask
-	head  int
-}
-
-func (q *finishedQueue) push(f finishedTask) {
-	if len(q.items) == cap(q.items) && q.head > len(q.items)/2 {
-		q.items = append(q.items[:0], q.items[q.head:]...)
-		q.head = 0
-	}
-	q.items = append(q.items, f)
-}
-
-func (q *finishedQueue) first() (finishedTask, bool) {
-	if q.head == len(q.items) {
-		return finishedTask{}, false
-	}
-	return q.items[q.head], true
-}
-
-func (q *finishedQueue) pop() { q.head++ }
 
 func (c *storeConfig) retention() limits {
 	return limits{c.RetainFinishedCount, time.Duration(c.RetainFinishedAgeHours) * time.Hour}
@@ -117,7 +94,7 @@ func (r *retention) note(sl *slot, id uuid, at instant) {
 	}
 	sl.finished = at
 	if at != 0 && r.memory != nil { // else finishedInOrder follows
-		r.queue.push(finishedTask{id, at})
+		r.queue = append(r.queue, finishedTask{id, at})
 	}
 }
 
@@ -211,22 +188,23 @@ func (c *change) full() error {
 // lack of memory requires that.
 func (r *retention) nextDrop(now instant) (pos uint32, early, ok bool) {
 	tasks := &r.store.tasks
-	for {
-		f, ok := r.queue.first()
-		early := ok && !r.over(f, now)
-		if !ok || early && !r.crowded() {
-			return 0, false, false
+	for len(r.queue) > 0 {
+		f := r.queue[0]
+		early := !r.over(f, now)
+		if early && !r.crowded() {
+			break
 		}
 		pos, ok := tasks.find(f.id)
 		ok = ok && tasks.slots[pos].finished == f.at
 		if ok && (r.keeps(pos) || !early && r.awaited(pos)) {
-			return 0, false, false
+			break
 		}
-		r.queue.pop()
+		r.queue = r.queue[1:]
 		if ok {
 			return pos, early, true
 		}
 	}
+	return 0, false, false
 }
 
 // awaited reports whether a subscriber waits for what the task at a position published.
@@ -327,16 +305,16 @@ func (r *retention) dropSome() (more bool, err error) {
 }
 
 // finishedInOrder returns the finished tasks, the first to finish first.
-func (r *retention) finishedInOrder() (q finishedQueue) {
-	q.items = make([]finishedTask, 0, r.finished)
+func (r *retention) finishedInOrder() []finishedTask {
+	queue := make([]finishedTask, 0, r.finished)
 	tasks := &r.store.tasks
 	for pos := range tasks.slots {
 		if at := tasks.slots[pos].finished; at != 0 {
-			q.push(finishedTask{tasks.idOf(uint32(pos)), at})
+			queue = append(queue, finishedTask{tasks.idOf(uint32(pos)), at})
 		}
 	}
-	slices.SortStableFunc(q.items, func(a, b finishedTask) int { return cmp.Compare(a.at, b.at) })
-	return q
+	slices.SortStableFunc(queue, func(a, b finishedTask) int { return cmp.Compare(a.at, b.at) })
+	return queue
 }
 
 // nextDue returns when the task that finished first will be too old; without
@@ -348,8 +326,8 @@ func (r *retention) nextDue(now instant) instant {
 		return 0
 	}
 	due := now.add(r.age)
-	if f, ok := r.queue.first(); ok {
-		due = min(due, f.at.add(r.age))
+	if len(r.queue) > 0 {
+		due = min(due, r.queue[0].at.add(r.age))
 	}
 	return max(due, now+1)
 }

@@ -111,7 +111,7 @@ func (v *salvage) salvageSnapshot() error {
 	if missing := int(h.Count) - len(lines) - bad; missing > 0 {
 		v.lose(snapshotName, s.number, "the file ends here: %s lost", counted(missing, "line is", "lines are"))
 	}
-	slices.SortStableFunc(lines, func(a, b soundLine) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.seq, b.seq)) })
+	slices.SortStableFunc(lines, func(a, b soundLine) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.seq, b.seq)) })
 	for _, line := range lines {
 		if err := v.l.line(line.text); err != nil {
 			v.lose(snapshotName, line.number, "%s cannot be read: %v", lineSubject(line.text), err)
@@ -127,7 +127,7 @@ func (v *salvage) salvageSnapshot() error {
 type soundLine struct {
 	text   []byte
 	number int
-	rank   int    // of its kind, in the order in which they are loaded
+	kind   int    // see kindOfLine
 	seq    uint64 // of the creation of a task
 }
 
@@ -149,10 +149,8 @@ func (v *salvage) soundLines(name string, s *journalScanner) (lines []soundLine,
 			bad++
 			continue
 		}
-		l := soundLine{text: cutSum(line), number: s.number}
-		heads := []string{eventsHead, subscriberHead, `{"hash":`, figuresHead, droppedHead}
-		if l.rank = slices.IndexFunc(heads, func(head string) bool { return bytes.HasPrefix(line, []byte(head)) }); l.rank < 0 {
-			l.rank = len(heads)
+		l := soundLine{text: cutSum(line), number: s.number, kind: kindOfLine(line)}
+		if bytes.HasPrefix(line, []byte(taskHead)) {
 			h, _ := readTaskHead(l.text)
 			l.seq = h.seq
 		}
@@ -162,22 +160,10 @@ func (v *salvage) soundLines(name string, s *journalScanner) (lines []soundLine,
 
 // lineSubject says what a line of a snapshot is about, even if it is damaged.
 func lineSubject(line []byte) string {
-	id, isTask := lineID(line)
-	switch {
-	case isTask && bytes.HasPrefix(line, []byte(`{"task":"`)):
+	if id, ok := lineID(line); ok && bytes.HasPrefix(line, []byte(taskHead)) {
 		return "task " + id.String()
-	case bytes.HasPrefix(line, []byte(`{"hash":`)):
-		return "a template"
-	case bytes.HasPrefix(line, []byte(figuresHead)):
-		return "a part of the figures"
-	case bytes.HasPrefix(line, []byte(droppedHead)):
-		return "the number of dropped tasks"
-	case bytes.HasPrefix(line, []byte(eventsHead)):
-		return "the extent of the event log"
-	case bytes.HasPrefix(line, []byte(subscriberHead)):
-		return "the position of a subscriber"
 	}
-	return "a line"
+	return lineKinds[kindOfLine(line)].subject
 }
 
 // salvageJournal keeps the sound records of a journal. A journal of another store is left

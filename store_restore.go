@@ -144,26 +144,33 @@ func (l *restorer) snapshotLine(line *checkedLine) error {
 	return l.line(cutSum(bytes.Clone(line.text)))
 }
 
+// lineKinds are the kinds of lines, in an order in which they can be loaded.
+var lineKinds = [...]struct {
+	head    string
+	subject string // what a line is about
+	load    func(l *restorer, line []byte) error
+}{
+	{eventsHead, "the extent of the event log", (*restorer).eventsLine},
+	{subscriberHead, "the position of a subscriber", (*restorer).subscriberLine},
+	{templateHead, "a template", (*restorer).templateLine},
+	{figuresHead, "a part of the figures", (*restorer).figuresLine},
+	{droppedHead, "the number of dropped tasks", (*restorer).droppedLine},
+	{requestHead, "a line", (*restorer).requestLine},
+	{"", "a line", (*restorer).taskLine}, // of a task, or not sound
+}
+
+// kindOfLine returns the place of a line's kind in lineKinds.
+func kindOfLine(line []byte) (kind int) {
+	for !bytes.HasPrefix(line, []byte(lineKinds[kind].head)) {
+		kind++
+	}
+	return kind
+}
+
 // line loads such a line, which it may keep.
-func (l *restorer) line(line []byte) error {
-	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
-		return l.templateLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(figuresHead)) {
-		return l.figuresLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(droppedHead)) {
-		return l.droppedLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(requestHead)) {
-		return l.requestLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(eventsHead)) {
-		return l.eventsLine(line)
-	}
-	if bytes.HasPrefix(line, []byte(subscriberHead)) {
-		return l.subscriberLine(line)
-	}
+func (l *restorer) line(line []byte) error { return lineKinds[kindOfLine(line)].load(l, line) }
+
+func (l *restorer) taskLine(line []byte) error {
 	t := readStoredTask(line, &l.slab)
 	return l.task(&t)
 }
@@ -284,7 +291,10 @@ func (l *restorer) figuresLine(line []byte) error {
 	return l.s.analytics.load(line)
 }
 
-// templateLine loads {"hash":"…","definition":{…}}.
+// templateHead is the start of a line about a template: {"hash":"…","definition":{…}}.
+const templateHead = `{"hash":`
+
+// templateLine loads such a line.
 func (l *restorer) templateLine(line []byte) error {
 	var r record
 	var c memberCoder

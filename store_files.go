@@ -73,20 +73,17 @@ func (d *storeDir) writeHeader(f diskFile, from uint64) (int64, error) {
 // failed sync of the directory fails the journal, because it is unknown then
 // which file a start would read.
 func (d *storeDir) swap(linked bool) error {
-	disk, current, old := d.disk, d.path(journalName), d.path(journalOldName)
-	if !linked {
-		if err := disk.rename(current, old); err != nil {
+	renames := [][2]string{{journalName, journalOldName}, {journalTempName, journalName}}
+	if linked {
+		renames = renames[1:]
+	}
+	for _, names := range renames {
+		if err := d.disk.rename(d.path(names[0]), d.path(names[1])); err != nil {
 			return d.undo(err)
 		}
 		if err := d.place.lock.syncDir(); err != nil {
 			return d.fail(err)
 		}
-	}
-	if err := disk.rename(d.path(journalTempName), current); err != nil {
-		return d.undo(err)
-	}
-	if err := d.place.lock.syncDir(); err != nil {
-		return d.fail(err)
 	}
 	return nil
 }

@@ -209,19 +209,23 @@ func (s *snapshotWriter) commit() error {
 // line may contain changes later than covered, which must be on disk before
 // they are visible here, or a start would use their sequences again.
 func (s *snapshotWriter) finish() error {
-	if err := s.lastLine(); err != nil {
-		return err
+	syncJournal := func() error {
+		if err := s.j.ask(func() error { return s.j.flush(true) }); err != nil {
+			return fmt.Errorf("sync the journal first: %w", err)
+		}
+		return nil
 	}
-	if err := s.j.ask(func() error { return s.j.flush(true) }); err != nil {
-		return fmt.Errorf("sync the journal first: %w", err)
+	return untilError(s.lastLine, syncJournal, s.seal, s.j.stillInPlace, s.install)
+}
+
+// untilError calls functions one after the other, until an error.
+func untilError(all ...func() error) error {
+	for _, f := range all {
+		if err := f(); err != nil {
+			return err
+		}
 	}
-	if err := s.seal(); err != nil {
-		return err
-	}
-	if err := s.j.stillInPlace(); err != nil {
-		return err
-	}
-	return s.install()
+	return nil
 }
 
 // lastLine writes the line that depends on all others.

@@ -583,25 +583,15 @@ func (s *store) writeFiles(j *journal) error {
 		return err
 	}
 	defer w.file.Close()
-	if err := eachOf(s.events.linesLocked(), w.line); err != nil {
-		return err
-	}
-	if err := s.writeSnapshot(w, len(s.tasks.slots), s.analytics.freeze(), w.covered); err != nil {
-		return err
-	}
-	if err := w.lastLine(); err != nil {
-		return err
-	}
-	if err := w.seal(); err != nil {
-		return err
-	}
-	if err := w.install(); err != nil {
-		return err
-	}
-	if err := j.o.fs.rename(j.files.path(journalTempName), j.files.path(journalName)); err != nil {
-		return err
-	}
-	return j.place.lock.syncDir()
+	return untilError(
+		func() error { return eachOf(s.events.linesLocked(), w.line) },
+		func() error { return s.writeSnapshot(w, len(s.tasks.slots), s.analytics.freeze(), w.covered) },
+		w.lastLine,
+		w.seal,
+		w.install,
+		func() error { return j.o.fs.rename(j.files.path(journalTempName), j.files.path(journalName)) },
+		j.place.lock.syncDir,
+	)
 }
 
 // spoolState checks a document and copies it to a file in a directory, which

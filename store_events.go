@@ -613,11 +613,7 @@ func (e *event) appendJSON(b []byte) []byte {
 		o.id("step_uuid", e.step)
 		o.text("step_name", e.stepName())
 	}
-	if o.name("from_state"); from == "" {
-		o.b = append(o.b, "null"...)
-	} else {
-		o.b = appendJSONString(o.b, from)
-	}
+	o.textOrNull("from_state", from)
 	o.text("to_state", to)
 	if !e.step.isZero() {
 		o.number("attempt", int(e.attempt))

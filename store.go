@@ -25,9 +25,8 @@ package main
 //	store_commit.go     group commit: the flusher writes the records of many with one sync
 //	store_files.go      the names in the directory (storeDir)
 //	store_space.go      space for the journal
-//	store_hang.go       the watch over a disk that hangs
 //	store_lock.go       the lock of the directory, and its place
-//	store_disk.go       the operations on files: open, rename, sync
+//	store_disk.go       the operations on files: open, rename, sync; the watch over a disk that hangs
 //	store_format.go     the format of the lines
 //	store_snapshot.go   writing a snapshot beside the running service
 //	store_recover.go    reading the files at a start: recovery, torn ends

@@ -10,8 +10,7 @@ package main
 //	store_view.go       copies of tasks, their logs and their lists
 //	store_index.go      the index of tasks by label and other values
 //	store_list.go       pages of tasks in order
-//	store_positions.go  the table of tasks by position, and packing
-//	store_walk.go       walks over all tasks in batches
+//	store_positions.go  the table of tasks by position, packing, and walks over all tasks in batches
 //	store_lines.go      the short lines of ended tasks
 //	store_letters.go    dead letters in their queue, and figures
 //	store_waiters.go    waiters for a task

@@ -182,23 +182,21 @@ func (s *store) holdPositions() (done func()) {
 // tasks with steps in error.
 
 // watchedStates are the states in which a task can become stale.
-var watchedStates = [...]taskState{
-	taskStepsInProcess, taskWaitingForDependencies, taskWaitingForRetry, taskBlockedByFailures,
-}
+var watchedStates = setOf(taskStepsInProcess, taskWaitingForDependencies, taskWaitingForRetry, taskBlockedByFailures)
 
 // stalenessBatch is how many tasks a search looks at under the lock at a time.
 // A task counts once more for every 64 of its steps.
 const stalenessBatch = 256
 
 // eachWatched calls f for one batch of the tasks in watched states, in
-// the order of creation, from a position on. It returns the position to go on
+// the order of creation, from a position on; f may change its task. It returns the position to go on
 // from, and whether there may be more.
 func (x *slotTable) eachWatched(from uint32, f func(t *task) error) (next uint32, more bool, err error) {
 	x.packing.walks++
 	defer func() { x.packing.walks-- }()
-	w := watchFrom(x.index, from)
+	watched := x.index.in(watchedStates)
 	for work := 0; work < stalenessBatch; {
-		pos, ok := w.take()
+		pos, ok := watched.next(from)
 		if !ok {
 			return 0, false, nil
 		}
@@ -210,38 +208,6 @@ func (x *slotTable) eachWatched(from uint32, f func(t *task) error) (next uint32
 		}
 	}
 	return from, true, nil
-}
-
-// watchedWalk walks the tasks in watched states by position. Tasks that it has
-// passed may change.
-type watchedWalk struct {
-	sets [len(watchedStates)]*bitset
-	next [len(watchedStates)]uint32
-	left [len(watchedStates)]bool
-}
-
-func watchFrom(x *taskIndex, from uint32) *watchedWalk {
-	w := &watchedWalk{}
-	for i, state := range watchedStates {
-		w.sets[i] = &x.states[state]
-		w.next[i], w.left[i] = w.sets[i].next(from)
-	}
-	return w
-}
-
-func (w *watchedWalk) take() (uint32, bool) {
-	best := -1
-	for i := range w.sets {
-		if w.left[i] && (best < 0 || w.next[i] < w.next[best]) {
-			best = i
-		}
-	}
-	if best < 0 {
-		return 0, false
-	}
-	pos := w.next[best]
-	w.next[best], w.left[best] = w.sets[best].next(pos + 1)
-	return pos, true
 }
 
 // eachLive calls f for every unfinished task, in the order of creation.

@@ -49,9 +49,9 @@ func (t *task) branching(i int, e *ending) (branching, error) {
 func (t *task) readBranching(i int, result []byte) (branching, error) {
 	switch t.def(i).kind {
 	case stepDecision:
-		return t.tpl.decision(t.declared(i), outcomeIn(result, decisionMember))
+		return t.tpl.decision(t.declared(i), presentMember(result, decisionMember))
 	case stepBatchable:
-		b, err := t.tpl.batches(t.declared(i), outcomeIn(result, batchMember))
+		b, err := t.tpl.batches(t.declared(i), presentMember(result, batchMember))
 		if len(b.cursors) == 0 { // another batchable step may have created instances or the placeholder
 			b.workers = slices.DeleteFunc(b.workers, func(w int) bool { return len(t.plan.declared[w].steps) > 0 })
 		}
@@ -60,13 +60,10 @@ func (t *task) readBranching(i int, result []byte) (branching, error) {
 	return branching{}, nil
 }
 
-// outcomeIn returns a member of a result; nil if it is absent or null.
-func outcomeIn(result []byte, member string) []byte {
-	if result == nil || jsonKind(result) != '{' {
-		return nil
-	}
-	if outcome := objectMember(result, member); outcome != nil && jsonKind(outcome) != 'n' {
-		return outcome
+// presentMember returns a member of a JSON text; nil if it is absent or null, or the text is no object.
+func presentMember(text []byte, name string) []byte {
+	if value := objectMember(text, name); value != nil && jsonKind(value) != 'n' {
+		return value
 	}
 	return nil
 }
@@ -196,20 +193,11 @@ func (t *task) newIDs(r *record) int {
 // decision reads {"type": "no_branches"}, in short "no_branches", or {"type":
 // "create_steps", "step_names": […]}.
 func (t *template) decision(d int, outcome []byte) (b branching, err error) {
-	if outcome == nil {
-		return b, nil
-	}
-	o, err := readOutcome(decisionMember, outcome)
-	if err != nil {
+	creates, err := readOutcome(decisionMember, outcome, "no_branches", "create_steps")
+	if err != nil || !creates {
 		return b, err
 	}
-	switch o.kind {
-	case "no_branches":
-		return b, nil
-	case "create_steps":
-		return t.branches(d, o.member("step_names"))
-	}
-	return b, fmt.Errorf("%s %.60q is neither no_branches nor create_steps", o.at, o.kind)
+	return t.branches(d, presentMember(outcome, "step_names"))
 }
 
 // branches returns the steps of a list of names.
@@ -282,20 +270,14 @@ func (b *branching) checkIndirect(t *task, i int) error {
 // batches reads {"type": "no_batches"}, in short "no_batches", or {"type": "create_batches",
 // "worker_template_name", "worker_count", "cursor_configs": […], "total_items"}.
 func (t *template) batches(d int, outcome []byte) (b branching, err error) {
-	if outcome == nil {
-		return branching{workers: t.idleWorkers(d)}, nil
-	}
-	o, err := readOutcome(batchMember, outcome)
-	if err != nil {
+	creates, err := readOutcome(batchMember, outcome, "no_batches", "create_batches")
+	switch {
+	case err != nil:
 		return b, err
+	case creates:
+		return t.cursors(d, outcome)
 	}
-	switch o.kind {
-	case "no_batches":
-		return branching{workers: t.idleWorkers(d)}, nil
-	case "create_batches":
-		return t.cursors(d, o)
-	}
-	return b, fmt.Errorf("%s %.60q is neither no_batches nor create_batches", o.at, o.kind)
+	return branching{workers: t.idleWorkers(d)}, nil
 }
 
 // idleWorkers returns the workers that get a placeholder when there are no
@@ -320,13 +302,13 @@ func (t *template) worksFor(w, d int) bool {
 }
 
 // cursors reads the batches of a create_batches outcome.
-func (t *template) cursors(d int, o outcomeObject) (b branching, err error) {
-	worker, err := t.workerNamed(d, o.member("worker_template_name"))
+func (t *template) cursors(d int, outcome []byte) (b branching, err error) {
+	worker, err := t.workerNamed(d, presentMember(outcome, "worker_template_name"))
 	if err != nil {
 		return b, err
 	}
 	b.workers = []int{worker}
-	list := o.member("cursor_configs")
+	list := presentMember(outcome, "cursor_configs")
 	if list == nil || jsonKind(list) != '[' {
 		return b, fmt.Errorf("%s.cursor_configs must be a list, one for each worker", batchMember)
 	}
@@ -335,7 +317,7 @@ func (t *template) cursors(d int, o outcomeObject) (b branching, err error) {
 		return true
 	})
 	for _, name := range []string{"worker_count", "total_items"} {
-		if raw := o.member(name); raw != nil {
+		if raw := presentMember(outcome, name); raw != nil {
 			n, ok := jsonInt(raw)
 			if !ok || n < 0 {
 				return b, fmt.Errorf("%s", wrongKind(batchMember+"."+name, raw, "an integer from 0"))
@@ -376,34 +358,25 @@ func (t *template) workerNamed(d int, raw []byte) (int, error) {
 	return w, nil
 }
 
-// outcomeObject is an outcome with its type.
-type outcomeObject struct {
-	kind string
-	at   string // the path of kind
-	data []byte
-}
-
-// readOutcome reads an outcome: an object, or its type alone.
-func readOutcome(name string, data []byte) (o outcomeObject, err error) {
-	o.at, o.data = name, data
-	kind, want := data, "an object or a word"
-	if jsonKind(data) == '{' {
-		o.at, want = name+".type", "a word"
-		if kind = o.member("type"); kind == nil {
-			return o, fmt.Errorf("%s is missing", o.at)
+// readOutcome reports by the type of an outcome whether it creates steps, which is one of two words. The outcome
+// is an object, its type alone, or nil.
+func readOutcome(name string, outcome []byte, none, creation string) (creates bool, err error) {
+	if outcome == nil {
+		return false, nil
+	}
+	at, kind, want := name, outcome, "an object or a word"
+	if jsonKind(outcome) == '{' {
+		at, want = name+".type", "a word"
+		if kind = presentMember(outcome, "type"); kind == nil {
+			return false, fmt.Errorf("%s is missing", at)
 		}
 	}
-	var ok bool
-	if o.kind, ok = jsonString(kind); !ok {
-		return o, fmt.Errorf("%s", wrongKind(o.at, kind, want))
+	word, ok := jsonString(kind)
+	switch {
+	case !ok:
+		return false, fmt.Errorf("%s", wrongKind(at, kind, want))
+	case word != none && word != creation:
+		return false, fmt.Errorf("%s %.60q is neither %s nor %s", at, word, none, creation)
 	}
-	return o, nil
-}
-
-// member returns a member of the outcome; nil if it is absent or null.
-func (o outcomeObject) member(name string) []byte {
-	if raw := objectMember(o.data, name); raw != nil && jsonKind(raw) != 'n' {
-		return raw
-	}
-	return nil
+	return word == creation, nil
 }

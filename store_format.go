@@ -133,18 +133,11 @@ func recordSeq(line []byte) (uint64, string) {
 		return 0, fault
 	}
 	rest, ok := bytes.CutPrefix(line, []byte(recordHead))
-	end := bytes.IndexByte(rest, ',')
-	if !ok || end < 1 {
+	seq, digits := leadingNumber(rest)
+	if !ok || digits == 0 || rest[digits] != ',' {
 		return 0, "it has no sequence number"
 	}
-	var seq uint64
-	for _, c := range rest[:end] {
-		if c < '0' || c > '9' {
-			return 0, "it has no sequence number"
-		}
-		seq = seq*10 + uint64(c-'0')
-	}
-	return seq, ""
+	return uint64(seq), ""
 }
 
 // storeHeader is the first line of either file.

@@ -207,37 +207,6 @@ func hasUpper(id []byte) bool {
 	return false
 }
 
-// leadingNumber reads a number of up to 18 digits, without leading zeros. It returns how many it has, 0 for none.
-func leadingNumber(text []byte) (v int64, n int) {
-	for len(text) >= n+8 && n < 16 {
-		eight, ok := eightDigits(binary.LittleEndian.Uint64(text[n:]))
-		if !ok {
-			break
-		}
-		v, n = v*1e8+eight, n+8
-	}
-	for n < len(text) && n < 18 && '0' <= text[n] && text[n] <= '9' {
-		v = 10*v + int64(text[n]-'0')
-		n++
-	}
-	if n > 1 && text[0] == '0' {
-		return 0, 0
-	}
-	return v, n
-}
-
-// eightDigits returns the number of eight digits, of which the first is in the lowest byte.
-func eightDigits(b uint64) (v int64, ok bool) {
-	const high, zeros = 0xf0f0f0f0f0f0f0f0, 0x3030303030303030
-	if b&high != zeros || (b+0x0606060606060606)&high != zeros {
-		return 0, false
-	}
-	b -= zeros
-	b = (b*10 + b>>8) & 0x00ff00ff00ff00ff
-	b = (b*100 + b>>16) & 0x0000ffff0000ffff
-	return int64((b*10000 + b>>32) & 0xffffffff), true
-}
-
 // isWhole reports whether the line was kept as it is.
 func (l shortLine) isWhole() bool { return len(l) == 0 || l[0] != 0 }
 

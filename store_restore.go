@@ -99,18 +99,15 @@ func (s *lineSlab) completed(t *storedTask) bool {
 		l = l[1+c.take(then, l[1:]):]
 		numbers[i] = c.last[then]
 	}
-	n := 0
-	for ; len(l) > 0 && '0' <= l[0] && l[0] <= '9'; l = l[1:] {
-		n = 10*n + int(l[0]-'0')
-	}
-	if len(l) == 0 || l[0] != logCode {
+	n, digits := leadingNumber(l)
+	if digits == len(l) || l[digits] != logCode {
 		return false
 	}
 	if s.hash != c.id {
 		s.hash, s.template = c.id, hex.EncodeToString(c.id[:])
 	}
 	t.id, _ = t.line.taskID()
-	t.state, t.template, t.counts[stepComplete] = taskComplete, s.template, n
+	t.state, t.template, t.counts[stepComplete] = taskComplete, s.template, int(n)
 	t.created, t.updated, t.completed = instant(numbers[1]), instant(numbers[2]), instant(numbers[3])
 	t.seq, t.lastSeq = uint64(numbers[5]), uint64(numbers[6])
 	return true

@@ -15,6 +15,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strconv"
@@ -100,14 +101,41 @@ func lineID(line []byte) (uuid, bool) {
 
 // lineNumber returns the number after a name of the line, which is one of its header: no
 // text from outside comes before it. It returns 0 if there is none.
-func lineNumber(line []byte, name string) (n uint64) {
-	for _, c := range line[max(bytes.Index(line, []byte(name)), 0):][min(len(name), len(line)):] {
-		if c < '0' || c > '9' {
+func lineNumber(line []byte, name string) uint64 {
+	_, rest, _ := bytes.Cut(line, []byte(name))
+	n, _ := leadingNumber(rest)
+	return uint64(n)
+}
+
+// leadingNumber reads a number of up to 18 digits, without leading zeros. It returns how many it has, 0 for none.
+func leadingNumber(text []byte) (v int64, n int) {
+	for len(text) >= n+8 && n < 16 {
+		eight, ok := eightDigits(binary.LittleEndian.Uint64(text[n:]))
+		if !ok {
 			break
 		}
-		n = 10*n + uint64(c-'0')
+		v, n = v*1e8+eight, n+8
 	}
-	return n
+	for n < len(text) && n < 18 && '0' <= text[n] && text[n] <= '9' {
+		v = 10*v + int64(text[n]-'0')
+		n++
+	}
+	if n > 1 && text[0] == '0' {
+		return 0, 0
+	}
+	return v, n
+}
+
+// eightDigits returns the number of eight digits, of which the first is in the lowest byte.
+func eightDigits(b uint64) (v int64, ok bool) {
+	const high, zeros = 0xf0f0f0f0f0f0f0f0, 0x3030303030303030
+	if b&high != zeros || (b+0x0606060606060606)&high != zeros {
+		return 0, false
+	}
+	b -= zeros
+	b = (b*10 + b>>8) & 0x00ff00ff00ff00ff
+	b = (b*100 + b>>16) & 0x0000ffff0000ffff
+	return int64((b*10000 + b>>32) & 0xffffffff), true
 }
 
 // taskMember is the length of `"task":"…"`, with which the members of a record

@@ -256,6 +256,11 @@ func (x *taskIndex) in(states stateSet) bitParts {
 	return p
 }
 
+// stateAt returns the state of the task at a position.
+func (x *taskIndex) stateAt(pos uint32) taskState {
+	return taskState(slices.IndexFunc(x.states[:], func(s bitset) bool { return s.has(pos) }))
+}
+
 // maxCounted is how many postings are searched before the sets are.
 const maxCounted = 1024
 

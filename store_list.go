@@ -235,7 +235,7 @@ func (x *taskIndex) count(f *taskFilter) int { return x.list(&taskQuery{taskFilt
 // countStates counts positions, few or many, by the states of their tasks.
 func (x *taskIndex) countStates(few []uint32, set *bitset) (counts stateCount) {
 	for _, pos := range few {
-		counts[slices.IndexFunc(x.states[:], func(s bitset) bool { return s.has(pos) })]++
+		counts[x.stateAt(pos)]++
 	}
 	if set == nil {
 		return counts

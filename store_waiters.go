@@ -198,10 +198,7 @@ func (w *waiters) await(id uuid, wants stateSet) (*waiter, error) {
 	if !ok {
 		return nil, taskNotFound(id)
 	}
-	state, err := w.tasks.stateAt(pos)
-	if err != nil {
-		return nil, err
-	}
+	state := w.tasks.index.stateAt(pos)
 	end, over := waitReached, wants.has(state)
 	if !over && state.final() {
 		end, over = waitEnded, true
@@ -212,15 +209,6 @@ func (w *waiters) await(id uuid, wants stateSet) (*waiter, error) {
 		return n, nil
 	}
 	return w.join(id, wants, state), nil
-}
-
-// stateAt returns the state of the task at a position.
-func (x *slotTable) stateAt(pos uint32) (taskState, error) {
-	if live := x.slots[pos].live; live != nil {
-		return live.state, nil
-	}
-	h, err := readTaskHeader(x.slots[pos].line.text())
-	return h.state, err
 }
 
 // stop ends a wait at its limit, with the task as it is, unless it has

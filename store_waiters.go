@@ -82,9 +82,6 @@ func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 
 // moved is told every transition. It costs next to nothing while nobody waits.
 func (w *waiters) moved(id uuid, to taskState) {
-	if w.count == 0 {
-		return
-	}
 	if a := w.byTask[id]; a != nil {
 		a.passed |= setOf(to)
 	}
@@ -92,9 +89,6 @@ func (w *waiters) moved(id uuid, to taskState) {
 
 // hasNews reports whether notify has somebody to tell.
 func (w *waiters) hasNews(id uuid) bool {
-	if w.count == 0 {
-		return false
-	}
 	a := w.byTask[id]
 	if a == nil {
 		return false

@@ -37,7 +37,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -214,10 +213,6 @@ func (c *change) task(id uuid) (*task, error) {
 }
 
 func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
-
-func missingTemplate(h *taskHeader) error {
-	return fmt.Errorf("task %s: its template %s is missing", h.id, h.template)
-}
 
 // create appends the record of a new task, after the record of its template if
 // that is new to the store.

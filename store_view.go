@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// taskTemplates holds the templates that tasks refer to, and reads tasks from their lines and logs, which
+// taskTemplates holds the templates of all tasks, for as long as the store is open, and reads tasks from their lines and logs, which
 // needs no other lock.
 type taskTemplates struct {
 	mu     sync.RWMutex
@@ -42,11 +42,7 @@ func (t *taskTemplates) replayLine(line []byte, obs replayer) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	tpl := t.find(h.template)
-	if tpl == nil {
-		return nil, missingTemplate(&h)
-	}
-	return h.replay(tpl, obs)
+	return h.replay(t.find(h.template), obs)
 }
 
 // view returns a copy of a task that nobody changes.
@@ -251,10 +247,7 @@ func (t *taskTemplates) listed(l *listedTask, by holder) (found *task, ready int
 		id: h.id, tpl: t.find(h.template), by: r.created, state: h.state,
 		created: h.created, updated: h.updated, completed: h.completed, counts: h.counts,
 	}
-	if found.tpl == nil {
-		err = missingTemplate(&h)
-	}
-	return found, 0, err
+	return found, 0, nil
 }
 
 // taskLog is what a task can be replayed from without a lock.

@@ -244,14 +244,6 @@ type flusherAsk struct {
 	reply chan error // holds one
 }
 
-// flusherTimers are the flusher's timers, in real time.
-type flusherTimers struct {
-	lazy    *time.Timer // the next flush of records that nobody waits for
-	sync    *time.Timer // the next sync in mode syncInterval
-	retry   *time.Timer // the next try on a full disk
-	syncing bool        // sync is running
-}
-
 // stoppedTimer returns a timer that runs only after a Reset.
 func stoppedTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
@@ -262,12 +254,11 @@ func stoppedTimer() *time.Timer {
 // run is the flusher. Errors of a flush go to the callers that wait, by fail.
 func (j *journal) run() {
 	defer close(j.done)
-	t := flusherTimers{lazy: stoppedTimer(), sync: stoppedTimer(), retry: stoppedTimer()}
-	defer t.lazy.Stop()
-	defer t.sync.Stop()
-	defer t.retry.Stop()
+	lazy := stoppedTimer()   // the next flush of records that nobody waits for
+	synced := stoppedTimer() // the next sync in mode syncInterval
+	retry := stoppedTimer()  // the next try on a full disk
+	syncing := false         // synced is running
 	place := time.NewTicker(placeRecheck)
-	defer place.Stop()
 	for {
 		select {
 		case <-place.C:
@@ -277,19 +268,19 @@ func (j *journal) run() {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
 			}
 			j.flushWatched(true)
-			t.lazy.Reset(lazyFlush) // what came meanwhile is new
+			lazy.Reset(lazyFlush) // what came meanwhile is new
 		case <-j.groups.dirty:
-			t.lazy.Reset(lazyFlush)
-		case <-t.lazy.C:
+			lazy.Reset(lazyFlush)
+		case <-lazy.C:
 			if j.flushLazy() {
-				t.lazy.Reset(lazyFlush)
+				lazy.Reset(lazyFlush)
 			}
-		case <-t.sync.C:
-			t.syncing = false
+		case <-synced.C:
+			syncing = false
 			j.flushWatched(true)
 		case <-j.space.short:
-			t.retry.Reset(spaceRetry)
-		case <-t.retry.C:
+			retry.Reset(spaceRetry)
+		case <-retry.C:
 			j.during(j.space.extend)
 		case a := <-j.asks:
 			a.reply <- j.during(a.do)
@@ -297,9 +288,9 @@ func (j *journal) run() {
 			j.during(j.finish)
 			return
 		}
-		if j.o.sync == syncInterval && j.newest.unsynced && !t.syncing {
-			t.syncing = true
-			t.sync.Reset(j.o.interval)
+		if j.o.sync == syncInterval && j.newest.unsynced && !syncing {
+			syncing = true
+			synced.Reset(j.o.interval)
 		}
 	}
 }

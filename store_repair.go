@@ -342,14 +342,9 @@ func openReadOnly(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 	s := v.s
 	s.clock, s.requests.clock = c, c
 	s.journal.groups.skipTo(s.seq)
-	s.journal.forbid(errReadOnly)
+	s.journal.groups.fail(errReadOnly)
 	return s, nil
 }
 
 // errReadOnly is why a store takes no changes that was opened to be read.
 var errReadOnly = &misplaced{"the service was started with --read-only"}
-
-// forbid makes the journal refuse records.
-func (j *journal) forbid(reason error) {
-	j.groups.fail(reason)
-}

@@ -143,9 +143,6 @@ func (s *snapshotWriter) cut() uint64 {
 // line writes a line, which is given without its closing brace. After an error
 // the snapshot is given up.
 func (s *snapshotWriter) line(line []byte) error {
-	if s.ended {
-		return errors.New("write snapshot: it has ended")
-	}
 	if err := s.write(line); err != nil {
 		return s.fail("write", err)
 	}
@@ -191,9 +188,6 @@ func (s *snapshotWriter) syncSome() error {
 // that it covers. After an error the previous snapshot counts, or, if only the
 // sync of the directory failed, either: both are complete.
 func (s *snapshotWriter) commit() error {
-	if s.ended {
-		return errors.New("commit snapshot: it has ended")
-	}
 	if err := s.finish(); err != nil {
 		return s.fail("commit", err)
 	}

@@ -414,8 +414,12 @@ func (c *change) deliver(d *subscriberMark) {
 	c.s.events.domain.apply(d)
 }
 
-// skip moves on to the first event that the subscriber wants, and returns it; nil for none.
+// skip moves on to the first event that the subscriber wants, and returns it; nil for none, and for a subscriber
+// that is not known or not configured.
 func (l *domainLog) skip(s *subscription) *domainEvent {
+	if s == nil || s.wants == nil {
+		return nil
+	}
 	for s.next = max(s.next, l.first); s.next < l.first+uint64(len(l.held)); s.next++ {
 		if e := &l.held[s.next-l.first]; s.wants(e) {
 			return e
@@ -489,9 +493,6 @@ func (l *domainLog) awaited(tpl *template, lastSeq uint64) bool {
 		return false
 	}
 	return slices.ContainsFunc(l.subscriptions, func(s *subscription) bool {
-		if s.wants == nil {
-			return false
-		}
 		e := l.skip(s)
 		return e != nil && e.seq <= lastSeq
 	})
@@ -504,13 +505,7 @@ func (l *domainLog) observe(f func(e *domainEvent)) { l.observer = f }
 func (l *domainLog) news() <-chan struct{} { return l.store.journal.groups.publishing.next() }
 
 // awaitedLocked returns the event that a subscriber waits for; nil for none.
-func (l *domainLog) awaitedLocked(name string) *domainEvent {
-	sub := l.subscription(name)
-	if sub == nil || sub.wants == nil {
-		return nil
-	}
-	return l.skip(sub)
-}
+func (l *domainLog) awaitedLocked(name string) *domainEvent { return l.skip(l.subscription(name)) }
 
 // waitingLocked counts the events that a subscriber waits for, and those given up.
 func (l *domainLog) waitingLocked(name string) (waiting, dead int) {

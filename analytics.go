@@ -42,14 +42,16 @@ func hoursAgo(now instant, hours int) int64 {
 	return hourOf(now.add(-time.Duration(hours) * time.Hour))
 }
 
+// selected returns the figures of the selected templates, in the order of their first use.
+func (f *frozenFigures) selected(filter figureFilter) []*templateFigures {
+	return slices.DeleteFunc(slices.Clone(f.templates), func(t *templateFigures) bool { return !filter.selects(t.name) })
+}
+
 // byTemplate returns what was counted for each template from an hour on, in the
 // order of their first use. Templates without figures are left out.
 func (f *frozenFigures) byTemplate(filter figureFilter, from int64) []namedFigures {
 	var all []namedFigures
-	for _, t := range f.templates {
-		if !filter.selects(t.name) {
-			continue
-		}
+	for _, t := range f.selected(filter) {
 		if n := (namedFigures{templateID: t.name}); t.own.since(from, &n.figureRow) {
 			all = append(all, n)
 		}
@@ -63,10 +65,7 @@ func (f *frozenFigures) byHour(filter figureFilter, from int64) []*figureRow {
 		return f.whole.hours(from)
 	}
 	sums := map[int64]*figureRow{}
-	for _, t := range f.templates {
-		if !filter.selects(t.name) {
-			continue
-		}
+	for _, t := range f.selected(filter) {
 		for _, r := range t.own.hours(from) {
 			if sums[r.hour] == nil {
 				sums[r.hour] = &figureRow{hour: r.hour}
@@ -80,10 +79,7 @@ func (f *frozenFigures) byHour(filter figureFilter, from int64) []*figureRow {
 // byStep returns what was counted for each step from an hour on.
 func (f *frozenFigures) byStep(filter figureFilter, from int64) []namedFigures {
 	var all []namedFigures
-	for _, t := range f.templates {
-		if !filter.selects(t.name) {
-			continue
-		}
+	for _, t := range f.selected(filter) {
 		for i, s := range t.steps {
 			if n := (namedFigures{templateID: t.name, step: t.names[i]}); s.since(from, &n.figureRow) {
 				all = append(all, n)
@@ -101,10 +97,8 @@ func (f *frozenFigures) total(filter figureFilter, from int64) *figureRow {
 		f.whole.since(from, sum)
 		return sum
 	}
-	for _, t := range f.templates {
-		if filter.selects(t.name) {
-			t.own.since(from, sum)
-		}
+	for _, t := range f.selected(filter) {
+		t.own.since(from, sum)
 	}
 	return sum
 }

@@ -4,6 +4,7 @@ package main
 // investigation updates it. Entries are part of the fold of the task's records.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -143,12 +144,7 @@ func (a *applier) investigate() {
 		}
 		d.status = q.status
 	}
-	if q.notes != nil {
-		d.notes = q.notes
-	}
-	if q.by != nil {
-		d.by = q.by
-	}
+	d.notes, d.by = cmp.Or(q.notes, d.notes), cmp.Or(q.by, d.by)
 	if q.metadata != nil {
 		d.metadata = q.metadata
 	}

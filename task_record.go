@@ -455,23 +455,21 @@ type requestMark struct {
 }
 
 // hashOf returns the hash of a list of parts.
-func hashOf(parts ...[]byte) (k [16]byte) {
+func hashOf(parts ...[]byte) [16]byte {
 	h := sha256.New()
 	for _, p := range parts {
 		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
 		h.Write(p)
 	}
-	copy(k[:], h.Sum(nil))
-	return k
+	return [16]byte(h.Sum(nil))
 }
 
 // leaseHash is the hash of a lease's token. The token itself is not kept.
 type leaseHash [16]byte
 
-func hashLease(token string) (h leaseHash) {
+func hashLease(token string) leaseHash {
 	sum := sha256.Sum256([]byte(token))
-	copy(h[:], sum[:])
-	return h
+	return leaseHash(sum[:])
 }
 
 // lease is an outside actor's hold on a step in progress. It is never changed.

@@ -130,23 +130,18 @@ func (c *httpCaller) call(ctx *attemptContext, t target, a *attempt) outcome {
 	return o
 }
 
-// eachOwn calls f for the headers of an attempt alone.
-func (a *attempt) eachOwn(f func(name, value string)) {
-	f("Idempotency-Key", a.deliveryKey())
-	if a.traceparent != "" {
-		f("Traceparent", a.traceparent)
-	}
-	if a.tracestate != "" {
-		f("Tracestate", a.tracestate)
-	}
-}
-
 // requestFor returns the request of an attempt.
 func (h *sentHeaders) requestFor(ctx context.Context, a *attempt) *http.Request {
 	req := h.request.WithContext(ctx)
 	req.Header = make(http.Header, len(h.request.Header)+3)
 	maps.Copy(req.Header, h.request.Header)
-	a.eachOwn(func(name, value string) { req.Header[name] = []string{value} })
+	req.Header["Idempotency-Key"] = []string{a.deliveryKey()}
+	if a.traceparent != "" {
+		req.Header["Traceparent"] = []string{a.traceparent}
+	}
+	if a.tracestate != "" {
+		req.Header["Tracestate"] = []string{a.tracestate}
+	}
 	body := a.envelope(nil)
 	req.ContentLength = int64(len(body))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }

@@ -282,16 +282,12 @@ func (s *runningPrograms) wait(p *programRun) {
 	s.sweep()
 	p.cmd.Wait()
 	p.end()
-	s.forget(pid, p)
-	reapOrphans(pid)
-}
-
-func (s *runningPrograms) forget(pid int, p *programRun) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.byPID[pid] == p { // else the number was given to another one
 		delete(s.byPID, pid)
 	}
+	s.mu.Unlock()
+	reapOrphans(pid)
 }
 
 // sweep kills the orphans of programs that have ended: those born before every program

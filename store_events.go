@@ -639,14 +639,12 @@ func (e *event) stepName() string {
 // states returns the names of the states before and after the move; from is ""
 // for a new task or step.
 func (m *move) states() (from, to string) {
+	names := stepStateNames[:]
 	if m.step.isZero() {
-		if f := taskState(m.from); f != noTaskState {
-			from = f.String()
-		}
-		return from, taskState(m.to).String()
+		names = taskStateNames[:]
 	}
-	if f := stepState(m.from); f != noStepState {
-		from = f.String()
+	if int(m.from) < len(names) {
+		from = names[m.from]
 	}
-	return from, stepState(m.to).String()
+	return from, names[m.to]
 }

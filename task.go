@@ -306,7 +306,10 @@ func (a *applier) evaluate(operator bool) {
 			return
 		}
 		a.moveTask(taskUnblocked)
-		a.findReady()
+		a.ready = a.ready[:0]
+		for i := range t.steps { // some became ready while the task was blocked
+			a.becameReady(i)
+		}
 	default:
 		return
 	}
@@ -338,14 +341,6 @@ func (a *applier) block() {
 
 func (t *task) allFinished() bool {
 	return t.counts[stepComplete]+t.counts[stepResolvedManually]+t.counts[stepCancelled] == len(t.steps)
-}
-
-// findReady collects the steps that became ready while the task was blocked.
-func (a *applier) findReady() {
-	a.ready = a.ready[:0]
-	for i := range a.t.steps {
-		a.becameReady(i)
-	}
 }
 
 // becameReady collects the step if it can be enqueued.

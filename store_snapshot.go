@@ -78,7 +78,11 @@ func (j *journal) startSnapshot() (*snapshotWriter, error) {
 		return nil, errors.New("start snapshot: another one is being written")
 	}
 	s := &snapshotWriter{j: j, size: snapshotHeaderSize}
-	if err := s.open(); err != nil {
+	err := s.openFile()
+	if err == nil && j.files.oldBytes.Load() == 0 {
+		err = j.beginFile()
+	} // else this snapshot covers journal.old.jsonl at last, and the newest journal keeps its records this time
+	if err != nil {
 		return nil, s.fail("start", err)
 	}
 	return s, nil
@@ -90,19 +94,6 @@ func (t *snapshotTurn) claim() bool {
 	claimed := !t.taken
 	t.taken = true
 	return claimed
-}
-
-// open creates the files. If a journal.old.jsonl exists, no snapshot covers it
-// yet: then this one covers it, and the newest journal keeps its records this
-// time.
-func (s *snapshotWriter) open() error {
-	if err := s.openFile(); err != nil {
-		return err
-	}
-	if s.j.files.oldBytes.Load() > 0 {
-		return nil
-	}
-	return s.j.beginFile()
 }
 
 // beginFile begins a new file and leaves the journal's as journal.old.jsonl.

@@ -161,13 +161,11 @@ func (b *figureBook) freeze() *frozenFigures {
 
 // began returns when the first task was created, or else the start of the first kept hour.
 func (f *frozenFigures) began() instant {
-	switch {
-	case f.first != 0 || f.whole == nil || f.whole.now == nil:
+	kept := f.whole.hours(allTime)
+	if f.first != 0 || len(kept) == 0 {
 		return f.first
-	case len(f.whole.past) > 0:
-		return hourStart(f.whole.past[0].hour)
 	}
-	return hourStart(f.whole.now.hour)
+	return hourStart(kept[0].hour)
 }
 
 // template returns the figures at an index of the book, to be changed.
@@ -214,11 +212,8 @@ func (rows figureRows) seen(at instant) {
 func (b *figureBook) addToWhole(s *figureSeries) {
 	whole := b.series(&b.whole)
 	whole.all.merge(s.all)
-	for _, r := range s.past {
+	for _, r := range s.hours(allTime) {
 		b.hour(whole, r.hour).merge(r)
-	}
-	if s.now != nil {
-		b.hour(whole, s.now.hour).merge(s.now)
 	}
 }
 
@@ -315,7 +310,7 @@ func (s *figureSeries) since(hour int64, sum *figureRow) bool {
 	return len(rows) > 0
 }
 
-// hours returns the rows from an hour on, the oldest first.
+// hours returns the rows from an hour on, or all that are kept, the oldest first.
 func (s *figureSeries) hours(from int64) []*figureRow {
 	if s == nil {
 		return nil

@@ -16,6 +16,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 )
@@ -81,11 +82,8 @@ func (f *frozenFigures) writeLine(line figuresLine, s *figureSeries, add func(li
 	}
 	line.All = s.all.onDisk()
 	line.Hours = []rowOnDisk{}
-	for _, r := range s.past[firstHour(s.past, f.newest-keptHours):] {
+	for _, r := range s.hours(f.newest - keptHours) {
 		line.Hours = append(line.Hours, r.onDisk())
-	}
-	if s.now != nil && s.now.hour >= f.newest-keptHours {
-		line.Hours = append(line.Hours, s.now.onDisk())
 	}
 	text, err := json.Marshal(line)
 	if err != nil {
@@ -153,9 +151,7 @@ func (l *figuresLine) series(b *figureBook) (*figureSeries, error) {
 	s := &figureSeries{gen: b.gen, all: all}
 	for i := range l.Hours {
 		r, rowErr := l.Hours[i].row(b.gen)
-		if err == nil {
-			err = rowErr
-		}
+		err = cmp.Or(err, rowErr)
 		if s.now != nil && s.now.hour >= r.hour {
 			return nil, fmt.Errorf("hour %d comes after hour %d", r.hour, s.now.hour)
 		}

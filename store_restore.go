@@ -419,17 +419,15 @@ func readStore(dir string, log *slog.Logger) (*store, error) {
 // The id is the greatest that a task ever took, even of a dropped one.
 const droppedHead = `{"dropped":`
 
-// droppedLine returns that line without its closing brace; nil if nothing was
+// linesLocked returns that line without its closing brace; none if nothing was
 // dropped.
-func (r *retention) droppedLine() []byte {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
+func (r *retention) linesLocked() [][]byte {
 	if r.dropped == 0 {
 		return nil
 	}
 	c := memberCoder{b: []byte{'{'}}
 	r.members(&c, &r.store.tasks.lastID)
-	return c.b
+	return [][]byte{c.b}
 }
 
 func (r *retention) members(c *memberCoder, lastID *uuid) {

@@ -347,23 +347,18 @@ func (s *store) snapshot() error {
 }
 
 func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigures, covered uint64) error {
-	if err := s.templates.writeLines(w.line); err != nil {
-		return err
-	}
-	if err := figures.writeLines(covered, w.line); err != nil {
-		return err
-	}
-	if line := s.retain.droppedLine(); line != nil {
-		if err := w.line(line); err != nil {
-			return err
-		}
-	}
 	var requests []*droppedRequest
-	s.locked(func() { requests = s.requests.order }) // no task is dropped before its line is written
-	if err := s.requests.writeLines(requests, w.line); err != nil {
-		return err
-	}
-	return s.eachLine(count, func(line []byte) error { return w.line(line[:len(line)-1]) })
+	var dropped [][]byte
+	s.locked(func() { // no task is dropped before its line is written
+		requests, dropped = s.requests.order, s.retain.linesLocked()
+	})
+	return untilError(
+		func() error { return s.templates.writeLines(w.line) },
+		func() error { return figures.writeLines(covered, w.line) },
+		func() error { return eachOf(dropped, w.line) },
+		func() error { return s.requests.writeLines(requests, w.line) },
+		func() error { return s.eachLine(count, func(line []byte) error { return w.line(line[:len(line)-1]) }) },
+	)
 }
 
 // eachLine calls f with the line of every task below a position, outside the

@@ -133,7 +133,6 @@ type eventLog struct {
 	closing sync.Once
 	closed  chan struct{} // closed when followers must end; never set again, like closing
 
-	shown uint64                               // number of the first move that followers may not see yet
 	spans [keptSpans]eventSpan                 // of the newest moves, by number
 	texts [keptTexts]atomic.Pointer[eventText] // of the newest moves, by number; needs no lock
 
@@ -557,7 +556,7 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 	if f.next < log.first {
 		return nil, false, true
 	}
-	end := log.show(limit)
+	end := log.after(limit)
 	for n := 0; n < eventBatch && f.next < end; n++ {
 		if mark := f.filter.mark(); mark != everyMark && f.next%spanMoves == 0 && f.next+spanMoves <= end &&
 			!log.spanAt(f.next).marks.has(mark) {

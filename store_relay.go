@@ -78,16 +78,6 @@ func (l *eventLog) spanAt(number uint64) *eventSpan {
 	return span
 }
 
-// show returns the number of the first move that followers may not see yet, when they may see those of
-// the records up to a sequence.
-func (l *eventLog) show(seq uint64) uint64 {
-	l.shown = max(l.shown, l.first)
-	for end := l.end(); l.shown < end && l.move(l.shown).seq <= seq; {
-		l.shown++
-	}
-	return l.shown
-}
-
 // eventRelay tells followers that there may be something for them. It runs while streams are open.
 type eventRelay struct {
 	streams atomic.Int64 // open now; changed under mu
@@ -169,7 +159,7 @@ func (l *eventLog) marksSince(from uint64) (marks eventMarks, end uint64) {
 	limit := l.store.journal.groups.published.Load()
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	end = l.show(limit)
+	end = l.after(limit)
 	if from >= l.first && end-from <= keptSpans*spanMoves {
 		l.addMarks(&marks, from, end)
 		return marks, end

@@ -494,7 +494,7 @@ func jsonOf(v any) []byte {
 func checkRequestIndex(t testing.TB, s *store) {
 	t.Helper()
 	again := newRequestIndex()
-	again.requestLimits = s.requests.requestLimits
+	again.limits = s.requests.limits
 	for i, sl := range s.tasks.slots {
 		if sl.live == nil && sl.line == nil {
 			continue // it was dropped

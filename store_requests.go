@@ -25,14 +25,8 @@ const (
 	droppedRequestBytes = 150 // what the key of a dropped task takes of the memory, about
 )
 
-// requestLimits bound how many keys are kept; zero means no limit.
-type requestLimits struct {
-	age   time.Duration // since the task was created
-	count int           // keys of dropped tasks
-}
-
-func (c *requestsConfig) limits() requestLimits {
-	return requestLimits{time.Duration(c.KeepHours) * time.Hour, c.KeepCount}
+func (c *requestsConfig) limits() limits {
+	return limits{c.KeepCount, time.Duration(c.KeepHours) * time.Hour}
 }
 
 // requestIndex finds the task that a repeated request created.
@@ -41,7 +35,7 @@ type requestIndex struct {
 	mu    *sync.Mutex // the store's; it guards what follows
 	tasks *slotTable
 
-	requestLimits
+	limits                                // of keys by their age, and of those of dropped tasks by their number
 	byKey   map[replayKey]uuid            // tasks in the store
 	ages    []agedRequest                 // of these, oldest first; includes keys that were forgotten since
 	dropped map[replayKey]*droppedRequest // may include keys that are too old
@@ -147,8 +141,8 @@ func (x *requestIndex) evict() {
 }
 
 // limit sets the limits. Before that, nothing is forgotten.
-func (x *requestIndex) limit(l requestLimits, now instant) {
-	x.requestLimits = l
+func (x *requestIndex) limit(l limits, now instant) {
+	x.limits = l
 	x.forget(now)
 	x.evict()
 	tasks := make(map[replayKey]uuid, len(x.byKey)) // gives back the memory of what was forgotten
@@ -157,7 +151,7 @@ func (x *requestIndex) limit(l requestLimits, now instant) {
 }
 
 // keepUpTo sets how long the requests of a store that was just opened are kept.
-func (x *requestIndex) keepUpTo(l requestLimits) {
+func (x *requestIndex) keepUpTo(l limits) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.limit(l, x.clock.now())

@@ -285,7 +285,7 @@ func TestFlightOfAnotherWorld(t *testing.T) {
 func TestRequestIndexOfDroppedTasks(t *testing.T) {
 	const kept = 100
 	x, memory := newRequestIndex(), int64(0)
-	x.limit(requestLimits{24 * time.Hour, 2 * kept}, testStart)
+	x.limit(limits{2 * kept, 24 * time.Hour}, testStart)
 	x.resize = func(by int64) { memory += by }
 	mark := func(i int) requestMark { return requestMark{key: hashOf(fmt.Append(nil, i))} }
 	for i := range 100 * kept {
@@ -480,7 +480,7 @@ func TestRequestIndexMemory(t *testing.T) {
 	for i := range many {
 		x.drop(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
 	}
-	x.limit(requestLimits{age: time.Hour}, testStart)
+	x.limit(limits{age: time.Hour}, testStart)
 	each = (heapBytes() - before) / many
 	t.Logf("%d bytes a key of a dropped task", each)
 	if each > droppedRequestBytes*5/4 {

@@ -18,7 +18,7 @@ const (
 
 // limits are the limits of the configuration; zero means no limit.
 type limits struct {
-	count int           // finished tasks to keep
+	count int           // finished tasks to keep, or other things
 	age   time.Duration // how long to keep them
 }
 

@@ -61,6 +61,7 @@ func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunne
 		workDir: c.ExecDir,
 		limit:   c.MaxResultBytes,
 		grace:   execPipeGrace,
+		running: runningPrograms{byPID: map[int]*programRun{}},
 	}
 	path := getenv("PATH")
 	if c.ExecPath != "" {
@@ -262,9 +263,6 @@ func (s *runningPrograms) start(p *programRun) error {
 	pid := p.cmd.Process.Pid
 	info, _ := lookUpProcess(pid)
 	p.born = info.born
-	if s.byPID == nil {
-		s.byPID = map[int]*programRun{}
-	}
 	s.byPID[pid] = p
 	return nil
 }

@@ -82,6 +82,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		watch:     unobserved{},
 		events: eventLog{
 			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},
+			relay: eventRelay{waiting: map[int]*eventNews{}},
 		},
 	}
 	s.tasks = slotTable{
@@ -91,7 +92,7 @@ func newStore(c clock, log *slog.Logger) *store {
 	s.tasks.index = newTaskIndex(&s.tasks)
 	s.events.store, s.events.domain.store, s.retain.store = s, s, s
 	s.dead = storedLetters{&s.mu, &s.tasks, newDLQIndex()}
-	s.waiters.mu, s.waiters.tasks = &s.mu, &s.tasks
+	s.waiters = waiters{mu: &s.mu, tasks: &s.tasks, byTask: map[uuid]*awaited{}}
 	s.requests = newRequestIndex()
 	s.requests.mu, s.requests.clock, s.requests.tasks, s.requests.resize = &s.mu, c, &s.tasks, s.retain.resize
 	return s

@@ -180,9 +180,6 @@ func (f *follower) news() <-chan struct{} {
 	n := r.waiting[mark]
 	if n == nil {
 		n = &eventNews{done: make(chan struct{})}
-		if r.waiting == nil {
-			r.waiting = map[int]*eventNews{}
-		}
 		r.waiting[mark] = n
 	}
 	f.waits = n

@@ -64,9 +64,6 @@ func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 		n.finish(w.closed, slot{})
 		return n
 	}
-	if w.byTask == nil {
-		w.byTask = map[uuid]*awaited{}
-	}
 	a := w.byTask[id]
 	if a == nil {
 		a = &awaited{wants: finalStates}
@@ -180,7 +177,8 @@ func (w *waiters) releaseAll(why waitEnd) {
 			n.finish(why, slot{})
 		}
 	}
-	w.byTask, w.count = nil, 0
+	clear(w.byTask)
+	w.count = 0
 }
 
 // await begins a wait for a task to enter one of the states. It is over at once

@@ -198,7 +198,7 @@ func TestWaiters(t *testing.T) {
 	id := uuid{1}
 	for to := range taskStates {
 		for wanted := range taskStates {
-			var w waiters
+			w := waiters{byTask: map[uuid]*awaited{}}
 			n := w.join(id, setOf(wanted), taskStates)
 			w.moved(uuid{2}, wanted)
 			if w.hasNews(uuid{2}) {
@@ -226,7 +226,7 @@ func TestWaiters(t *testing.T) {
 
 // TestWaitersOfOneTask releases some waiters of a task and keeps others.
 func TestWaitersOfOneTask(t *testing.T) {
-	var w waiters
+	w := waiters{byTask: map[uuid]*awaited{}}
 	id := uuid{1}
 	var all []*waiter
 	for i := range 12 {
@@ -476,7 +476,7 @@ func TestManyWaiters(t *testing.T) {
 // TestWaiterMemory measures the memory of a waiter, without that of its request.
 func TestWaiterMemory(t *testing.T) {
 	const many, most = 10_000, 400
-	var w waiters
+	w := waiters{byTask: map[uuid]*awaited{}}
 	kept := make([]*waiter, many)
 	before := heapBytes()
 	for i := range kept {
@@ -493,7 +493,7 @@ func TestWaiterMemory(t *testing.T) {
 // TestTransitionsWithoutWaiters expects transitions of tasks without waiters to
 // allocate nothing.
 func TestTransitionsWithoutWaiters(t *testing.T) {
-	var w waiters
+	w := waiters{byTask: map[uuid]*awaited{}}
 	for _, others := range []int{0, 1} {
 		for i := range others {
 			w.join(uuid{9}.plus(i), terminalStates, taskPending)

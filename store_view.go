@@ -120,21 +120,18 @@ func (s *store) askForTask(id uuid, h holder) error {
 // viewWithin is view; it asks for the memory.
 func (s *store) viewWithin(id uuid, h holder) (*task, error) {
 	s.mu.Lock()
-	pos, ok := s.tasks.find(id)
-	if !ok {
-		s.mu.Unlock()
-		return nil, taskNotFound(id)
-	}
-	kept := s.tasks.slots[pos]
-	if t := kept.live; t != nil && len(t.steps)*stepMemory > smallCopy {
+	if t := s.liveLocked(id); t != nil && len(t.steps)*stepMemory > smallCopy {
 		s.mu.Unlock()
 		if err := askFor(len(t.steps), h); err != nil {
 			return nil, err
 		}
 		return s.view(id)
 	}
-	kept = s.tasks.copyAt(pos)
+	kept, err := s.tasks.copyOf(id)
 	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	return s.templates.taskWithin(kept, h)
 }
 

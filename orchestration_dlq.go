@@ -3,7 +3,6 @@ package main
 // The dead letter queue and staleness over HTTP.
 
 import (
-	"cmp"
 	"net/http"
 	"strings"
 )
@@ -48,8 +47,8 @@ func (a *orchestrationAPI) dlqQueue(w *responseWriter, r *http.Request) (any, er
 	if err := w.holdEach(limit, 512); err != nil {
 		return nil, err
 	}
-	v, err := a.surface.svc.dlq.queue(reason, limit)
-	return v, cmp.Or(err, a.surface.svc.store.waitAll(r.Context()))
+	v := a.surface.svc.dlq.queue(reason, limit)
+	return v, a.surface.svc.store.waitAll(r.Context())
 }
 
 func (a *orchestrationAPI) staleness(w *responseWriter, r *http.Request) (any, error) {

@@ -246,17 +246,14 @@ type dlqQueueView struct {
 
 // queue returns the pending entries with the highest priority, highest first. If
 // only is not nil, it returns those with that reason.
-func (d *deadLetters) queue(only *dlqReason, limit int) ([]dlqQueueView, error) {
+func (d *deadLetters) queue(only *dlqReason, limit int) []dlqQueueView {
 	now := d.clock.now()
-	queue, err := d.store.letters().queue(only, now, limit)
-	if err != nil {
-		return nil, err
-	}
+	queue := d.store.letters().queue(only, now, limit)
 	views := make([]dlqQueueView, len(queue))
 	for i := range queue {
 		views[i] = queue[i].view(now)
 	}
-	return views, nil
+	return views
 }
 
 func (q *queuedLetter) view(now instant) dlqQueueView {

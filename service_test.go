@@ -64,7 +64,7 @@ func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 // dlqText returns everything that the queue shows.
 func dlqText(t *testing.T, s *service) string {
 	t.Helper()
-	queue := must(s.dlq.queue(nil, 1000))(t)
+	queue := s.dlq.queue(nil, 1000)
 	return string(jsonOf([]any{s.dlq.entries(dlqFilter{}, 0, 1000, true), queue, s.dlq.stats()}))
 }
 

@@ -264,33 +264,20 @@ type queuedLetter struct {
 
 // queue returns the pending letters with the highest priority, highest
 // first; of one reason alone unless that is nil.
-func (d *storedLetters) queue(only *dlqReason, now instant, limit int) ([]queuedLetter, error) {
+func (d *storedLetters) queue(only *dlqReason, now instant, limit int) []queuedLetter {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	rows := d.index.queue(only, now, limit)
 	queue := make([]queuedLetter, len(rows))
-	ended := make([]shortLine, len(rows)) // lines of tasks that ended
 	for i, r := range rows {
-		queue[i].dlqRow = r
 		pos, _ := d.tasks.find(r.task)
-		sl := &d.tasks.slots[pos]
-		if t := sl.live; t != nil {
-			queue[i].tpl, queue[i].state, queue[i].since = t.tpl, t.state, t.since
-		} else {
-			ended[i] = sl.line
+		sl, x := &d.tasks.slots[pos], d.tasks.index
+		queue[i] = queuedLetter{r, sl.in.key.tpl, x.stateAt(pos), x.completed.at(pos)}
+		if sl.live != nil {
+			queue[i].since = sl.live.since
 		}
 	}
-	d.mu.Unlock()
-	for i, line := range ended {
-		if line == nil {
-			continue
-		}
-		h, err := readTaskHeader(line.text())
-		if err != nil {
-			return nil, err
-		}
-		queue[i].tpl, queue[i].state, queue[i].since = d.tasks.templates.find(h.template), h.state, h.completed
-	}
-	return queue, nil
+	return queue
 }
 
 // figures returns the statistics of the dead letter queue.

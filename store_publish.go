@@ -488,13 +488,10 @@ func (l *domainLog) resent(name string, x *deadNotice) error {
 
 // awaited reports whether a subscriber still waits for what a task published. Without the
 // task, a restart would not find that again.
-func (l *domainLog) awaited(tpl *template, lastSeq uint64) bool {
-	if tpl == nil || !tpl.publishes {
-		return false
-	}
-	return slices.ContainsFunc(l.subscriptions, func(s *subscription) bool {
+func (l *domainLog) awaited(tpl *template, line shortLine) bool {
+	return tpl.publishes && slices.ContainsFunc(l.subscriptions, func(s *subscription) bool {
 		e := l.skip(s)
-		return e != nil && e.seq <= lastSeq
+		return e != nil && e.seq <= line.number(`,"last":`)
 	})
 }
 

@@ -209,12 +209,8 @@ func (r *retention) nextDrop(now instant) (pos uint32, early, ok bool) {
 
 // awaited reports whether a subscriber waits for what the task at a position published.
 func (r *retention) awaited(pos uint32) bool {
-	s := r.store
-	if len(s.events.domain.subscriptions) == 0 {
-		return false
-	}
-	h, err := readTaskHead(s.tasks.slots[pos].line.text())
-	return err == nil && s.events.domain.awaited(s.templates.find(h.template), h.lastSeq)
+	sl := &r.store.tasks.slots[pos]
+	return r.store.events.domain.awaited(sl.in.key.tpl, sl.line)
 }
 
 // keeps reports whether a snapshot or an export still needs the task at a position.

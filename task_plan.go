@@ -321,18 +321,12 @@ func (g *growth) instantiate(b branching) {
 	if len(b.cursors) > 0 {
 		return
 	}
-	for n, d := range b.workers {
-		g.placeholder(d, g.a.r.ids.plus(n))
+	for n, d := range b.workers { // a completed step stands for the batches when there are none
+		i := g.enter(d, g.t.tpl.instance(d, instanceName(g.t.tpl.steps[d].name, 0), nil), g.a.r.ids.plus(n))
+		g.t.steps[i].last = &ending{success: true}
+		g.a.moveStep(i, stepCompleteBy)
+		g.link(i)
 	}
-}
-
-// placeholder creates a completed step that stands for the batches when there
-// are none.
-func (g *growth) placeholder(d int, id uuid) {
-	i := g.enter(d, g.t.tpl.instance(d, instanceName(g.t.tpl.steps[d].name, 0), nil), id)
-	g.t.steps[i].last = &ending{success: true}
-	g.a.moveStep(i, stepCompleteBy)
-	g.link(i)
 }
 
 // instance returns the definition of an instance of a batch_worker step.

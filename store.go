@@ -207,9 +207,6 @@ func (c *change) task(id uuid) (*task, error) {
 			return t, nil
 		}
 	}
-	if live := c.s.tasks.slots[pos].live; live != nil {
-		return live, nil
-	}
 	return c.s.tasks.taskAt(pos)
 }
 

@@ -66,9 +66,12 @@ func (x *slotTable) noteID(id uuid) {
 	}
 }
 
-// taskAt decodes the task whose line is at a position. The table keeps the line
+// taskAt returns the task at a position to be changed; it decodes one that is over. The table keeps the line
 // until the task is reindexed.
 func (x *slotTable) taskAt(pos uint32) (*task, error) {
+	if live := x.slots[pos].live; live != nil {
+		return live, nil
+	}
 	t, err := x.templates.readTask(x.slots[pos].line.text())
 	if err != nil {
 		return nil, err

@@ -323,7 +323,7 @@ func (l *restorer) template(r *record) error {
 }
 
 // record loads one line of the journal.
-func (l *restorer) record(line *checkedLine) (err error) {
+func (l *restorer) record(line *checkedLine) error {
 	s, r := l.s, line.record
 	s.seq = max(s.seq, line.seq)
 	l.events.appendTo(&s.events, line.seq-1)
@@ -349,11 +349,9 @@ func (l *restorer) record(line *checkedLine) (err error) {
 	if !ok {
 		return fmt.Errorf("it is about task %s, which was never created", r.task)
 	}
-	t := s.tasks.slots[pos].live
-	if t == nil {
-		if t, err = s.tasks.taskAt(pos); err != nil {
-			return err
-		}
+	t, err := s.tasks.taskAt(pos)
+	if err != nil {
+		return err
 	}
 	return l.apply(t, line)
 }

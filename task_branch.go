@@ -287,13 +287,7 @@ func (t *template) idleWorkers(d int) []int {
 	if w, ok := t.flow.index[t.steps[d].batchWorker]; ok && t.worksFor(w, d) {
 		return []int{w}
 	}
-	var all []int
-	for _, c := range t.flow.children[d] {
-		if t.worksFor(c, d) {
-			all = append(all, c)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(t.flow.children[d]), func(c int) bool { return !t.worksFor(c, d) })
 }
 
 // worksFor reports whether w is a batch_worker step that depends on the batchable step d.

@@ -67,11 +67,7 @@ func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunne
 	if c.ExecPath != "" {
 		path = absolutePathList(c.ExecPath)
 	}
-	for _, dir := range filepath.SplitList(path) {
-		if filepath.IsAbs(dir) {
-			r.dirs = append(r.dirs, dir)
-		}
-	}
+	r.dirs = slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return !filepath.IsAbs(dir) })
 	r.env = programEnv(path, c.ExecEnv, getenv)
 	return r
 }

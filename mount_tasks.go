@@ -51,7 +51,7 @@ var briefWords = strings.Join(briefStatusNames[:], ", ") + "; nor one of the exa
 
 // briefStates returns the states that a word of a filter means.
 func briefStates(word string) (stateSet, bool) {
-	if status, ok := parseBriefStatus(word); ok {
+	if status, ok := parseWord[briefStatus](word, briefStatusNames[:]); ok {
 		return status.states(), true
 	}
 	return exactState(word)

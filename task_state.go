@@ -268,10 +268,6 @@ var briefStatusNames = [briefStatuses]string{
 
 func (s briefStatus) String() string { return briefStatusNames[s] }
 
-func parseBriefStatus(name string) (briefStatus, bool) {
-	return parseWord[briefStatus](name, briefStatusNames[:])
-}
-
 // taskBriefs maps the state of a task to its status.
 var taskBriefs = [taskStates]briefStatus{
 	taskPending:                briefPending,

@@ -140,7 +140,12 @@ func runDecide(a *attempt) (outcome, time.Duration) {
 	if c.problem != "" {
 		return c.invalidConfig(), 0
 	}
-	if list := objectMember(branches, valueText(objectMember(a.inputs, field))); list != nil {
+	value := objectMember(a.inputs, field)
+	name, isText := jsonString(value)
+	if !isText {
+		name = string(value)
+	}
+	if list := objectMember(branches, name); list != nil {
 		chosen = list
 	}
 	if chosen == nil {
@@ -148,14 +153,6 @@ func runDecide(a *attempt) (outcome, time.Duration) {
 	}
 	return outcome{success: true, result: compactResult(fmt.Appendf(nil,
 		`{"decision_point_outcome":{"type":"create_steps","step_names":%s}}`, chosen))}, 0
-}
-
-// valueText returns a string without its quotes, and another value as written.
-func valueText(value []byte) string {
-	if s, ok := jsonString(value); ok {
-		return s
-	}
-	return string(value)
 }
 
 // runBatch splits total_items into batches of batch_size.

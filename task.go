@@ -148,7 +148,10 @@ func (a *applier) run() {
 	case recCancelled:
 		a.cancel()
 	case recStale:
-		a.expire()
+		if r.stale.reason != noDLQReason {
+			a.addDeadLetter(r.stale.reason)
+		}
+		a.moveTask(taskStale)
 	case recDLQUpdate:
 		a.investigate()
 	case recAdjusted:

@@ -118,14 +118,6 @@ func (a *applier) addDeadLetter(reason dlqReason) {
 	t.dead = append(t.dead, deadLetter{letterHeader: h, updated: a.r.at})
 }
 
-// expire moves a stale task to error.
-func (a *applier) expire() {
-	if a.r.stale.reason != noDLQReason {
-		a.addDeadLetter(a.r.stale.reason)
-	}
-	a.moveTask(taskStale)
-}
-
 // investigate updates an entry.
 func (a *applier) investigate() {
 	q := a.r.investigation

@@ -17,7 +17,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -75,9 +74,6 @@ func writeBegan(seq uint64, line []byte) uint64 {
 	}
 	return seq
 }
-
-// newStoreID returns what the files of a new store have in common.
-func newStoreID() string { return rand.Text() }
 
 // appendJournalHeader appends the first line of a journal whose first record
 // has the sequence from.

@@ -7,6 +7,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -158,7 +159,7 @@ func newJournal(o journalOptions) *journal {
 		done:      make(chan struct{}),
 	}
 	j.files = storeDir{
-		disk: o.fs, dir: o.dir, id: cmp.Or(o.id, newStoreID()), log: o.log, place: &j.place, fail: j.fail, quit: j.quit,
+		disk: o.fs, dir: o.dir, id: cmp.Or(o.id, rand.Text()), log: o.log, place: &j.place, fail: j.fail, quit: j.quit,
 	}
 	j.groups = commitGroups{
 		memory: o.memory, sync: o.sync, most: backlogLimit, space: &j.space,

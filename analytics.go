@@ -476,9 +476,7 @@ func adviceOnFailures(steps []namedFigures) []string {
 func adviceOnSlowSteps(tasks, steps []namedFigures) []string {
 	slowest := map[templateID]*namedFigures{}
 	for i := range steps {
-		if slowest[steps[i].templateID] == nil {
-			slowest[steps[i].templateID] = &steps[i]
-		}
+		slowest[steps[i].templateID] = cmp.Or(slowest[steps[i].templateID], &steps[i])
 	}
 	var advice []string
 	for _, t := range tasks {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -143,15 +144,10 @@ func (v *fileSurvey) note(name string, number int, line []byte, whole bool) {
 	}
 	if fault != "" {
 		v.bad++
-		if v.damage == nil {
-			v.damage = &damage{name, number, fault}
-		}
+		v.damage = cmp.Or(v.damage, &damage{name, number, fault})
 		return
 	}
-	if v.first == 0 {
-		v.first = seq
-	}
-	v.last = seq
+	v.first, v.last = cmp.Or(v.first, seq), seq
 }
 
 // sequences describes the sequences in the file.

@@ -120,9 +120,7 @@ const syncEvery = 100 * time.Millisecond // the time between syncs in mode syncI
 // with a warning. The error names the directory and, if a file is damaged, the
 // file, line and reason; nothing was changed then.
 func openJournal(o journalOptions, l loader) (*journal, error) {
-	if o.fs == nil {
-		o.fs = osDisk{}
-	}
+	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
 	o.interval = cmp.Or(o.interval, syncEvery)
 	o.slow = cmp.Or(o.slow, 5*time.Second)
 	o.floor = cmp.Or(o.floor, snapshotFloor)

@@ -46,6 +46,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -279,9 +280,7 @@ func (r *recovery) journalFrom(name string) (from uint64, there bool, err error)
 
 // sameStore refuses a file of another store. Files of format 1 do not tell.
 func (r *recovery) sameStore(name, id string) error {
-	if r.id == "" {
-		r.id = id
-	}
+	r.id = cmp.Or(r.id, id)
 	if id != "" && id != r.id {
 		return &damage{name, 1, fmt.Sprintf("it is a file of the store %s, and those before it are of %s", id, r.id)}
 	}

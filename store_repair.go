@@ -117,9 +117,7 @@ func (v *salvage) salvageSnapshot() error {
 			v.lose(snapshotName, line.number, "%s cannot be read: %v", lineSubject(line.text), err)
 		}
 	}
-	if v.files.covered == 0 {
-		v.files.covered = v.s.analytics.covered
-	}
+	v.files.covered = cmp.Or(v.files.covered, v.s.analytics.covered)
 	return nil
 }
 

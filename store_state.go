@@ -538,9 +538,7 @@ func openStoreWith(o journalOptions, state *stateSource, keepEvents int, c clock
 // holds none. They are written under temporary names, and the snapshot gets its
 // name before the journal: a crash leaves no store, or all of it.
 func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store, error) {
-	if o.fs == nil {
-		o.fs = osDisk{}
-	}
+	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
 	j := newJournal(o)
 	if err := j.place.take(); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ package main
 //	task_branch.go  branching: what decisions and batches name
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -474,9 +475,7 @@ func (a *applier) tellCancelledParents(i int, from, to stepState) {
 }
 
 func (a *applier) fail(err error) {
-	if a.err == nil {
-		a.err = err
-	}
+	a.err = cmp.Or(a.err, err)
 }
 
 // correlation returns the caller's correlation id, or else the id that follows

@@ -83,6 +83,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		events: eventLog{
 			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},
 			relay: eventRelay{waiting: map[int]*eventNews{}},
+			maker: moveMaker{places: map[*template]uint32{}, namePlaces: map[string]int32{}},
 		},
 	}
 	s.tasks = slotTable{

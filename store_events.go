@@ -65,9 +65,6 @@ func (m *moveMaker) placeOf(tpl *template) uint32 {
 	if ok {
 		return place
 	}
-	if m.places == nil {
-		m.places = map[*template]uint32{}
-	}
 	place = uint32(len(m.templates))
 	m.templates, m.places[tpl] = append(m.templates, tpl), place
 	return place
@@ -84,9 +81,6 @@ func (m *moveMaker) instanceOf(t *task, i int) int32 {
 		return int32(t.instance(i))
 	}
 	if !ok {
-		if m.namePlaces == nil {
-			m.namePlaces = map[string]int32{}
-		}
 		m.names = append(m.names, name)
 		place = int32(-len(m.names))
 		m.namePlaces[name] = place

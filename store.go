@@ -401,10 +401,7 @@ func (s *store) loadLocked() storeLoad {
 
 // duplicate returns the task that already has this identity.
 func (c *change) duplicate(identity identityKey) (id uuid, ok bool) {
-	if identity == (identityKey{}) {
-		return uuid{}, false
-	}
-	id, ok = c.s.tasks.identities[identity]
+	id, ok = c.s.tasks.identities[identity] // which has no zero
 	return id, ok
 }
 

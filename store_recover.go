@@ -550,7 +550,8 @@ func (r *recovery) readSnapshot() error {
 		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
 	}
 	r.id = h.Store
-	r.loader.expect(int(min(h.Count, uint64(max(s.left, 0)/leastLine))) + r.recordedTasks())
+	journals := r.sizeOf(journalName) + r.sizeOf(journalOldName)
+	r.loader.expect(int(min(h.Count, uint64(max(s.left, 0)/leastLine))) + int(journals/2/leastLine))
 	lines := readAhead(s, (*lineBlock).stored)
 	defer lines.stop()
 	if err := r.readSnapshotLines(lines, &h); err != nil {
@@ -618,11 +619,6 @@ func (l *checkedLine) faultUnless(expected bool) string {
 		return "there are more lines than the header says"
 	}
 	return l.fault
-}
-
-// recordedTasks returns how many tasks there may be in the journals, about.
-func (r *recovery) recordedTasks() int {
-	return int((r.sizeOf(journalName) + r.sizeOf(journalOldName)) / 2 / leastLine)
 }
 
 // lineReader reads the lines of a file: one goroutine reads blocks of them, and others check and

@@ -88,10 +88,9 @@ func (a *mountAPI) explainTask(w *responseWriter, r *http.Request) (any, error) 
 
 func (a *mountAPI) cancelTask(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.cancelIn(r, "id")
-	if err != nil {
-		return nil, err
-	}
-	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), mountTaskView{task: t, rights: mountRightsOf(r)}), nil
+	return a.surface.taskAnswer(w, r, t, err, func(instant) any {
+		return mountTaskView{task: t, rights: mountRightsOf(r)}
+	})
 }
 
 func (a *mountAPI) listSteps(w *responseWriter, r *http.Request) (any, error) {
@@ -101,10 +100,7 @@ func (a *mountAPI) listSteps(w *responseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	t, err := a.surface.taskIn(w, r, "task_id")
-	if err != nil {
-		return nil, err
-	}
-	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), mountStepsView{t, rights}), nil
+	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return mountStepsView{t, rights} })
 }
 
 func (a *mountAPI) getStep(w *responseWriter, r *http.Request) (any, error) {
@@ -114,15 +110,7 @@ func (a *mountAPI) getStep(w *responseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	t, i, err := a.surface.stepIn(w, r, "task_id", "step_id")
-	return a.stepAnswer(w, r, mountStepView{t, i, rights}, err)
-}
-
-// stepAnswer answers with a step, unless err is not nil.
-func (a *mountAPI) stepAnswer(w *responseWriter, r *http.Request, v mountStepView, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-	return a.surface.ofTask(w, r, v.task, a.surface.svc.clock.now(), v), nil
+	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return mountStepView{t, i, rights} })
 }
 
 func (a *mountAPI) adjustStep(w *responseWriter, r *http.Request) (any, error) {
@@ -143,7 +131,7 @@ func (a *mountAPI) adjustStep(w *responseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	t, i, err := a.surface.svc.operator.adjust(r.Context(), taskID, stepID, by, who)
-	return a.stepAnswer(w, r, mountStepView{t, i, mountRightsOf(r)}, err)
+	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return mountStepView{t, i, mountRightsOf(r)} })
 }
 
 // parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}. At least one
@@ -180,7 +168,7 @@ func (a *mountAPI) cancelStep(w *responseWriter, r *http.Request) (any, error) {
 	q := &stepRequest{action: actionCancel, by: cmp.Or(who.subject, defaultInitiator), who: who,
 		reason: "Cancelled at the mount point"}
 	t, i, err := a.surface.svc.operator.act(r.Context(), taskID, stepID, q)
-	return a.stepAnswer(w, r, mountStepView{t, i, mountRightsOf(r)}, err)
+	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return mountStepView{t, i, mountRightsOf(r)} })
 }
 
 // The views of tasks and steps.

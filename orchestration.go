@@ -78,20 +78,14 @@ func (a *orchestrationAPI) getTask(w *responseWriter, r *http.Request) (any, err
 	q := queryOf(r)
 	right := q.contextRight(r)
 	t, err := a.surface.awaited(w, r, q, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	now := a.surface.svc.clock.now()
-	return a.surface.ofTask(w, r, t, now, taskView{t, now, right}), nil
+	return a.surface.taskAnswer(w, r, t, err, func(now instant) any { return taskView{t, now, right} })
 }
 
 func (a *orchestrationAPI) cancelTask(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.cancelIn(r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	now := a.surface.svc.clock.now()
-	return a.surface.ofTask(w, r, t, now, taskView{t, now, (&query{}).contextRight(r)}), nil
+	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
+		return taskView{t, now, (&query{}).contextRight(r)}
+	})
 }
 
 // contextView is the answer of GET /v1/tasks/{task_uuid}/context.
@@ -102,10 +96,7 @@ type contextView struct {
 
 func (a *orchestrationAPI) getContext(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.taskIn(w, r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), contextView{t.id, t.by.context}), nil
+	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return contextView{t.id, t.by.context} })
 }
 
 func (a *orchestrationAPI) getTransitions(w *responseWriter, r *http.Request) (any, error) {
@@ -122,13 +113,11 @@ func (a *orchestrationAPI) explainTask(w *responseWriter, r *http.Request) (any,
 
 func (a *orchestrationAPI) listSteps(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.taskIn(w, r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	now := a.surface.svc.clock.now()
-	return a.surface.ofTask(w, r, t, now, jsonList{len(t.steps), func(o *jsonWriter, i int) {
-		newStepView(t, i, now, a.surface.svc.workerID).writeJSON(o)
-	}}), nil
+	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
+		return jsonList{len(t.steps), func(o *jsonWriter, i int) {
+			newStepView(t, i, now, a.surface.svc.workerID).writeJSON(o)
+		}}
+	})
 }
 
 func (a *orchestrationAPI) getStep(w *responseWriter, r *http.Request) (any, error) {
@@ -139,15 +128,13 @@ func (a *orchestrationAPI) getStep(w *responseWriter, r *http.Request) (any, err
 // stepAnswer answers with a step, unless err is not nil. Who may act on steps need not be
 // allowed to read their results.
 func (a *orchestrationAPI) stepAnswer(w *responseWriter, r *http.Request, t *task, i int, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-	now := a.surface.svc.clock.now()
-	v := newStepView(t, i, now, a.surface.svc.workerID)
-	if !mayReadResults(r.Context()) {
-		v.redactResults()
-	}
-	return a.surface.ofTask(w, r, t, now, v), nil
+	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
+		v := newStepView(t, i, now, a.surface.svc.workerID)
+		if !mayReadResults(r.Context()) {
+			v.redactResults()
+		}
+		return v
+	})
 }
 
 func (a *orchestrationAPI) getAudit(w *responseWriter, r *http.Request) (any, error) {
@@ -156,10 +143,8 @@ func (a *orchestrationAPI) getAudit(w *responseWriter, r *http.Request) (any, er
 		return nil, err
 	}
 	v, err := a.surface.svc.history.audit(t.id, t.stepID(i), w)
-	if err = a.surface.shown(r, t.id, err); err != nil {
-		return nil, err
-	}
-	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), v), nil
+	err = a.surface.shown(r, t.id, err)
+	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return v })
 }
 
 func (a *orchestrationAPI) actOnStep(w *responseWriter, r *http.Request) (any, error) {
@@ -257,13 +242,11 @@ func (a *orchestrationAPI) bottlenecks(w *responseWriter, r *http.Request) (any,
 
 func (a *orchestrationAPI) getSummary(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.taskIn(w, r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	now := a.surface.svc.clock.now()
-	v := newSummaryView(t, now)
-	v.Links = summaryLinksOf(r, t.id)
-	return a.surface.ofTask(w, r, t, now, v), nil
+	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
+		v := newSummaryView(t, now)
+		v.Links = summaryLinksOf(r, t.id)
+		return v
+	})
 }
 
 // summaryLinksOf returns links under the prefix that the caller used.

@@ -55,6 +55,17 @@ func (s *surface) ofTask(w *responseWriter, r *http.Request, t *task, now instan
 	return withTag(w, r, s.taskTag(t, hiddenFrom(r.Context()), now), view)
 }
 
+// taskAnswer answers with a view of a task as it is now, unless err is not nil.
+func (s *surface) taskAnswer(
+	w *responseWriter, r *http.Request, t *task, err error, view func(now instant) any,
+) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	now := s.svc.clock.now()
+	return s.ofTask(w, r, t, now, view(now)), nil
+}
+
 // privately lets the caller keep an answer, and ask each time whether it is still true.
 var privately = []string{"private, no-cache"}
 

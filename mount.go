@@ -13,7 +13,6 @@ import (
 
 // mountAPI is the surface under mount.path.
 type mountAPI struct {
-	*mountHealth
 	surface   *surface
 	prefix    string         // mount.path
 	trusted   []netip.Prefix // proxies whose X-Forwarded-Prefix counts
@@ -28,8 +27,7 @@ func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 		return nil
 	}
 	a := &mountAPI{
-		&mountHealth{s.clock, s.health}, newSurface(s, shared, "mount", mountError),
-		c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
+		newSurface(s, shared, "mount", mountError), c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
 	}
 	a.surface.stats, a.surface.status, a.surface.taskPath = stats, mountStatus, a.taskLink
 	a.surface.openapi = shared.document(a.surface, c.editOpenAPI)

@@ -83,31 +83,26 @@ type mountDatabase struct {
 	Durability    string    `json:"durability"`
 }
 
-// mountHealth answers the health routes that need no service.
-type mountHealth struct {
-	clock   clock
-	checker *health
-}
-
 // neverStored tells caches not to keep the answer, which is true only now.
 func neverStored(w *responseWriter) { w.Header().Set("Cache-Control", "no-store") }
 
-func (h *mountHealth) healthLive(w *responseWriter, _ *http.Request) (any, error) {
+func (a *mountAPI) healthLive(w *responseWriter, _ *http.Request) (any, error) {
 	neverStored(w)
-	return mountAlive{true, zonedTime(h.clock.now()), "stepwell"}, nil
+	return mountAlive{true, zonedTime(a.surface.svc.clock.now()), "stepwell"}, nil
 }
 
-func (h *mountHealth) healthReady(w *responseWriter, _ *http.Request) (any, error) {
+func (a *mountAPI) healthReady(w *responseWriter, _ *http.Request) (any, error) {
 	neverStored(w)
-	v := h.ready()
+	v := a.ready()
 	return checkedReply(w, v.Ready, v), nil
 }
 
 // ready runs the checks.
-func (h *mountHealth) ready() mountReady {
-	began := h.clock.now()
+func (a *mountAPI) ready() mountReady {
+	clock := a.surface.svc.clock
+	began := clock.now()
 	v := mountReady{Ready: true, Checks: map[string]mountCheck{}, Message: "ready", Timestamp: zonedTime(began)}
-	for name, c := range h.checker.checks("mount", false) {
+	for name, c := range a.surface.svc.health.checks("mount", false) {
 		v.Checks[name] = mountCheck{c.Status, c.Message, c.DurationMS}
 		if c.Status != healthyWord {
 			v.FailedChecks = append(v.FailedChecks, name)
@@ -117,7 +112,7 @@ func (h *mountHealth) ready() mountReady {
 		slices.Sort(v.FailedChecks)
 		v.Ready, v.Message = false, "not ready: "+strings.Join(v.FailedChecks, ", ")
 	}
-	v.CheckDuration = max(h.clock.now().sub(began), 0).Seconds()
+	v.CheckDuration = max(clock.now().sub(began), 0).Seconds()
 	return v
 }
 
@@ -128,11 +123,9 @@ func (a *mountAPI) healthStatus(w *responseWriter, _ *http.Request) (any, error)
 		return nil, err
 	}
 	v := mountStatusView{
-		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.surface.svc.database(),
-		Checks: ready.Checks, Version: version, UptimeSeconds: a.surface.svc.uptimeSeconds(), Timestamp: zonedTime(now),
-	}
-	if !v.Healthy {
-		v.Status = unhealthyWord
+		Healthy: ready.Ready, Status: pick(ready.Ready, healthyWord, unhealthyWord),
+		Metrics: figures, Database: a.surface.svc.database(), Checks: ready.Checks,
+		Version: version, UptimeSeconds: a.surface.svc.uptimeSeconds(), Timestamp: zonedTime(now),
 	}
 	neverStored(w)
 	return checkedReply(w, v.Healthy, v), nil

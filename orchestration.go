@@ -21,8 +21,10 @@ type orchestrationAPI struct {
 // is shared with the surfaces of other services.
 func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 	a := &orchestrationAPI{
-		surface:    newSurface(s, shared, "orchestration", orchestrationError),
-		roleHealth: orchestrationHealth(s.cfg, s.clock, s.health),
+		surface: newSurface(s, shared, "orchestration", orchestrationError),
+		roleHealth: &roleHealth{role: "orchestration", clock: s.clock, checker: s.health, complete: func(v *readyView) {
+			v.Info = healthInfo(s.cfg, s.health.operationalState())
+		}},
 	}
 	a.surface.openapi = shared.document(a.surface, nil)
 	a.console = cachedConsole(shared, a.surface)
@@ -36,13 +38,6 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 	}
 	a.mount = newMountAPI(s, shared, a.surface.stats)
 	return a
-}
-
-// orchestrationHealth returns the health routes of the role.
-func orchestrationHealth(cfg *Config, clk clock, h *health) *roleHealth {
-	return &roleHealth{role: "orchestration", clock: clk, checker: h, complete: func(v *readyView) {
-		v.Info = healthInfo(cfg, h.operationalState())
-	}}
 }
 
 // ServeHTTP passes requests below the mount point to that surface.

@@ -47,15 +47,6 @@ func (q bottleneckQuery) cacheKey() string {
 	return "bottlenecks?" + v.Encode()
 }
 
-// analyticsReady returns an error in a process that keeps no tasks. A journal that
-// cannot be written does not matter, as all figures are in memory.
-func (s *mountAnalytics) analyticsReady() error {
-	if s.service.store == nil {
-		return failf(unavailable, "analytics cannot be computed: this process keeps no tasks")
-	}
-	return nil
-}
-
 // answerPerformance returns the performance figures, at most performanceTTL old.
 func (s *mountAnalytics) answerPerformance() (mountPerformanceView, error) {
 	v, hit, err := s.performance.get(struct{}{}, s.service.clock, performanceTTL, s.computePerformance)
@@ -64,9 +55,6 @@ func (s *mountAnalytics) answerPerformance() (mountPerformanceView, error) {
 }
 
 func (s *mountAnalytics) computePerformance() (v mountPerformanceView, err error) {
-	if err := s.analyticsReady(); err != nil {
-		return v, err
-	}
 	now := s.service.clock.now()
 	figures, states := s.service.store.figures()
 	day := figures.total(figureFilter{}, hoursAgo(now, 24))
@@ -117,10 +105,7 @@ func (s *mountAnalytics) answerBottlenecks(q bottleneckQuery) (mountBottlenecksV
 	return v, err
 }
 
-func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (v mountBottlenecksView, err error) {
-	if err := s.analyticsReady(); err != nil {
-		return v, err
-	}
+func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (mountBottlenecksView, error) {
 	now := s.service.clock.now()
 	from := hoursAgo(now, q.hours)
 	figures, _ := s.service.store.figures()

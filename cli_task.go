@@ -269,7 +269,7 @@ func showTask(o *options) runner {
 		out.table = func(tb *table) {
 			head(tb)
 			tb.line("")
-			tb.steps(newPicture(t, c.shape(ctx, t)))
+			tb.steps(t, c.shape(ctx, t))
 		}
 		return o.print(out)
 	})

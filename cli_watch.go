@@ -193,7 +193,7 @@ func (s *screen) draw(t document) {
 	tb := &table{p: s.p, style: s.style}
 	tb.line(s.style.state(t.text("status")) + "  " + printable(templateColumn.show(nil, t)) + "  " + progress(t) + "  " +
 		s.age(t))
-	tb.steps(newPicture(t, s.shape))
+	tb.steps(t, s.shape)
 	var b strings.Builder
 	tb.write(&b)
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
@@ -408,8 +408,6 @@ func (c *client) watchList(ctx context.Context, o *options, show func() (output,
 	}
 }
 
-// A picture shows the steps of a task in the order of their dependencies.
-
 // shape is the dependency graph of a template, by the names of its steps, in their order.
 type shape struct {
 	names   []string
@@ -492,32 +490,20 @@ func (s *shape) edges(f func(from, to int, decided bool)) {
 	}
 }
 
-// picture holds the steps of a task in the order in which they are shown.
-type picture struct {
-	steps []document
-	shape *shape
-}
-
-func newPicture(t document, s *shape) *picture {
-	p := &picture{t.at("steps").list(), s}
-	level := func(d document) int { return s.level(s.declared(d.text("name"))) }
-	slices.SortStableFunc(p.steps, func(a, b document) int { return level(a) - level(b) })
-	return p
-}
-
-// steps adds the rows of a picture.
-func (t *table) steps(p *picture) {
-	t.listOf(p.steps, []column{
+// steps adds a row for each step of a task, in the order of their dependencies.
+func (t *table) steps(task document, s *shape) {
+	steps := task.at("steps").list()
+	level := func(step document) int { return s.level(s.declared(step.text("name"))) }
+	slices.SortStableFunc(steps, func(a, b document) int { return level(a) - level(b) })
+	t.listOf(steps, []column{
 		of("STEP", "name"),
 		stateOfColumn("STATE", "current_state"),
 		attemptsColumn("ATTEMPT"),
 		{head: "AFTER", show: func(_ *table, d document) string {
-			return printable(strings.Join(p.shape.parents[p.shape.declared(d.text("name"))], ", "))
+			return printable(strings.Join(s.parents[s.declared(d.text("name"))], ", "))
 		}},
 		{head: "", show: func(t *table, d document) string { return t.waits(d) }},
-	}, func(i int) string {
-		return strings.Repeat("  ", p.shape.level(p.shape.declared(p.steps[i].text("name"))))
-	})
+	}, func(i int) string { return strings.Repeat("  ", level(steps[i])) })
 }
 
 // waits says what a step waits for.

@@ -287,13 +287,3 @@ func (f *waitFlag) Set(text string) error {
 	f.limit = d
 	return nil
 }
-
-// listFlag is a flag that can be repeated.
-type listFlag []string
-
-func (f *listFlag) String() string { return "" }
-
-func (f *listFlag) Set(text string) error {
-	*f = append(*f, text)
-	return nil
-}

@@ -77,8 +77,11 @@ func createTask(o *options) runner {
 	o.Var(&wait, "wait", "wait for the end, for at most a `DURATION` given as --wait=30s; 10m otherwise")
 	key := o.String("key", "", "the Idempotency-Key `KEY`: a repeat with it creates no second task")
 	priority := o.Int("priority", 0, "the priority `N`, -100 to 100")
-	var tags listFlag
-	o.Var(&tags, "tag", "a `TAG` (repeatable)")
+	var tags []string
+	o.Func("tag", "a `TAG` (repeatable)", func(text string) error {
+		tags = append(tags, text)
+		return nil
+	})
 	body := map[string]any{}
 	for member, help := range map[string]string{
 		"initiator": "`WHO` starts it", "source-system": "the `SYSTEM` that starts it", "reason": "the `TEXT` why",
@@ -99,7 +102,7 @@ func createTask(o *options) runner {
 			body["version"] = ref.version
 		}
 		if len(tags) > 0 {
-			body["tags"] = []string(tags)
+			body["tags"] = tags
 		}
 		if *text != "" {
 			if body["context"], err = o.p.jsonArgument("--context", *text); err != nil {

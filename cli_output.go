@@ -406,19 +406,10 @@ func (t *table) fields(item document, columns []column) {
 
 // printable quotes a text that would confuse a terminal or a reader.
 func printable(s string) string {
-	if q := strconv.Quote(s); strings.ContainsAny(s, "\x1b\n\r\t") || len(q) != len(s)+2 && !isPrintable(s) {
-		return q
+	if strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(s)
 	}
 	return s
-}
-
-func isPrintable(s string) bool {
-	for _, r := range s {
-		if !strconv.IsPrint(r) {
-			return false
-		}
-	}
-	return true
 }
 
 // age returns how long ago the time at a path is.

@@ -57,16 +57,9 @@ func healthcheck(o *options) runner {
 			if err != nil {
 				return err
 			}
-			first := "orchestration"
-			if c.Role == "worker" {
-				first = "worker"
-			}
-			*url = reachableURL(c.listen(first))
+			*url = reachableURL(c.listen(pick(c.Role == "worker", "worker", "orchestration")))
 		}
-		path := "/health/live"
-		if *ready {
-			path = "/health/ready"
-		}
+		path := pick(*ready, "/health/ready", "/health/live")
 		ctx, cancel := context.WithTimeout(ctx, *timeout)
 		defer cancel()
 		return probe(ctx, o.p.stdout, strings.TrimRight(*url, "/")+path)

@@ -362,11 +362,8 @@ func (v *serving) logCutOff(cut []string) {
 	if len(cut) == 0 {
 		return
 	}
-	fate := "and will be delivered again after the next start"
-	if v.cfg.Store.Memory {
-		fate = "and the state in memory is lost"
-	}
-	v.log.Warn(fmt.Sprintf("stopped: %s cut off, %s", counted(len(cut), "attempt was", "attempts were"), fate),
+	fate := pick(v.cfg.Store.Memory, "the state in memory is lost", "will be delivered again after the next start")
+	v.log.Warn(fmt.Sprintf("stopped: %s cut off, and %s", counted(len(cut), "attempt was", "attempts were"), fate),
 		"attempts", cut[:min(len(cut), maxLogged)])
 }
 

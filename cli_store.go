@@ -187,12 +187,8 @@ func (p *process) repairStore(dir string, to []string) error {
 	if v.torn != "" {
 		fmt.Fprintln(p.stdout, v.torn)
 	}
-	lost := "the above is lost"
-	if len(v.losses) == 0 {
-		lost = "nothing is lost"
-	}
 	tasks, last := v.s.size()
-	fmt.Fprintf(p.stdout, "%s is as it was; %s holds what is sound: %s, up to sequence %d; %s\n",
-		dir, o.dir, counted(tasks, "task", "tasks"), last, lost)
+	fmt.Fprintf(p.stdout, "%s is as it was; %s holds what is sound: %s, up to sequence %d; %s is lost\n",
+		dir, o.dir, counted(tasks, "task", "tasks"), last, pick(len(v.losses) > 0, "the above", "nothing"))
 	return nil
 }

@@ -22,11 +22,7 @@ func templateCommands() command {
 				columns: []column{
 					{head: "TEMPLATE", show: templateColumn.show}, of("STEPS", "step_count"),
 					{head: "DESCRIPTION", show: func(t *table, d document) string {
-						if text := printable(d.text("description")); t.wide {
-							return text
-						} else {
-							return clipText(text, 72)
-						}
+						return clipText(printable(d.text("description")), pick(t.wide, math.MaxInt, 72))
 					}},
 				}}, [2]string{"namespace", "only of this `NAMESPACE`"}),
 		},
@@ -203,11 +199,7 @@ func drawMermaid(w io.Writer, _ string, s *shape) error {
 		fmt.Fprintf(&b, "  s%d[%q]\n", i, strings.ReplaceAll(name, `"`, "#quot;"))
 	}
 	s.edges(func(from, to int, decided bool) {
-		arrow := "-->"
-		if decided {
-			arrow = "-.->"
-		}
-		fmt.Fprintf(&b, "  s%d %s s%d\n", from, arrow, to)
+		fmt.Fprintf(&b, "  s%d %s s%d\n", from, pick(decided, "-.->", "-->"), to)
 	})
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -222,11 +214,7 @@ func drawDot(w io.Writer, title string, s *shape) error {
 		fmt.Fprintf(&b, "  %s\n", quote(name))
 	}
 	s.edges(func(from, to int, decided bool) {
-		style := ""
-		if decided {
-			style = " [style=dashed]"
-		}
-		fmt.Fprintf(&b, "  %s -> %s%s\n", quote(s.names[from]), quote(s.names[to]), style)
+		fmt.Fprintf(&b, "  %s -> %s%s\n", quote(s.names[from]), quote(s.names[to]), pick(decided, " [style=dashed]", ""))
 	})
 	b.WriteString("}\n")
 	_, err := io.WriteString(w, b.String())

@@ -65,12 +65,9 @@ func (f *fixture) stop() {
 func (f *fixture) check() checkView {
 	n := 0
 	f.readStubs(func(l *stubs) { n = len(l.list) })
-	ids := ""
-	if f.lockstep != nil {
-		ids = "; ids are deterministic"
-	}
 	return graded(false, "fixture mode is on: tests control the service under %s, its clock, which is %s, and its "+
-		"handlers by %s; %s%s", controlPath, f.clock.modeNow(), counted(n, "stub", "stubs"), f.world.status(), ids)
+		"handlers by %s; %s%s", controlPath, f.clock.modeNow(), counted(n, "stub", "stubs"), f.world.status(),
+		pick(f.lockstep != nil, "; ids are deterministic", ""))
 }
 
 // extend adds the control API to the orchestration role's surface.

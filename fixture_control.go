@@ -38,7 +38,7 @@ func (a *controlAPI) routes() []route {
 		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
 		{"POST /_stepwell/verify", everything, a.verify},
 		{"POST /_stepwell/templates", everything, a.addTemplate},
-		{"GET /_stepwell/state", everything, a.getState},
+		{"GET /_stepwell/state", everything, a.surface.sendState},
 		{"PUT /_stepwell/state", everything, a.putState},
 		{"POST /_stepwell/sandboxes", everything, a.addSandbox},
 		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
@@ -82,12 +82,8 @@ func (a *controlAPI) addTemplate(w *responseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
-	status := http.StatusCreated
-	if replaced {
-		status = http.StatusOK
-	}
 	w.Header().Set("Location", "/v1/templates/"+url.PathEscape(t.namespace)+"/"+url.PathEscape(t.name)+"/"+url.PathEscape(t.version))
-	return reply{status, t.detailView()}, nil
+	return reply{pick(replaced, http.StatusOK, http.StatusCreated), t.detailView()}, nil
 }
 
 // Reading the bodies of the control API.
@@ -137,10 +133,6 @@ func (f *fieldReader) members(
 func memberPath(object, key string) string { return strings.TrimPrefix(object+"."+key, ".") }
 
 // The whole state as one document.
-
-func (a *controlAPI) getState(w *responseWriter, r *http.Request) (any, error) {
-	return a.surface.sendState(w, r)
-}
 
 func (a *controlAPI) putState(w *responseWriter, r *http.Request) (any, error) {
 	if err := checkContentType(r); err != nil {

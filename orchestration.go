@@ -225,10 +225,7 @@ func (a *orchestrationAPI) bottlenecks(w *responseWriter, r *http.Request) (any,
 	q := queryOf(r)
 	limit := q.number("limit", 10, 1, maxBottlenecks)
 	minimum := q.number("min_executions", 5, 0, maxMinExecutions)
-	if err := q.done(); err != nil {
-		return nil, err
-	}
-	if err := w.holdEach(2*limit, 256); err != nil {
+	if err := q.doneHolding(w, 2*limit, 256); err != nil {
 		return nil, err
 	}
 	figures, states := a.surface.svc.store.figures()

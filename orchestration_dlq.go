@@ -17,10 +17,7 @@ func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, err
 		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
 	}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
-	if err := q.done(); err != nil {
-		return nil, err
-	}
-	if err := w.holdEach(limit, 256); err != nil {
+	if err := q.doneHolding(w, limit, 256); err != nil {
 		return nil, err
 	}
 	v := a.surface.svc.dlq.entries(f, offset, limit, mayReadResults(r.Context()))
@@ -41,10 +38,7 @@ func (a *orchestrationAPI) dlqQueue(w *responseWriter, r *http.Request) (any, er
 	q := queryOf(r)
 	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if err := q.done(); err != nil {
-		return nil, err
-	}
-	if err := w.holdEach(limit, 512); err != nil {
+	if err := q.doneHolding(w, limit, 512); err != nil {
 		return nil, err
 	}
 	v := a.surface.svc.dlq.queue(reason, limit)
@@ -54,10 +48,7 @@ func (a *orchestrationAPI) dlqQueue(w *responseWriter, r *http.Request) (any, er
 func (a *orchestrationAPI) staleness(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if err := q.done(); err != nil {
-		return nil, err
-	}
-	if err := w.holdEach(limit, 512); err != nil {
+	if err := q.doneHolding(w, limit, 512); err != nil {
 		return nil, err
 	}
 	v := a.surface.svc.staleness.report(limit)

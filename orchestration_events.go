@@ -251,10 +251,7 @@ func (a *orchestrationAPI) listDeliveries(w *responseWriter, r *http.Request) (a
 		q.refuse("status must be pending, delivered or dead, not %.60q", f.status)
 	}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
-	if err := q.done(); err != nil {
-		return nil, err
-	}
-	if err := w.holdEach(limit, 512); err != nil {
+	if err := q.doneHolding(w, limit, 512); err != nil {
 		return nil, err
 	}
 	v := deliveryListView{Deliveries: []eventDeliveryView{}}

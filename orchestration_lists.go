@@ -31,10 +31,7 @@ func (s *surface) page(
 ) (p taskPage, err error) {
 	l := q.listing()
 	l.states = q.states(states, words)
-	if err := q.done(); err != nil {
-		return p, err
-	}
-	if err := w.holdEach(l.perPage, 512); err != nil {
+	if err := q.doneHolding(w, l.perPage, 512); err != nil {
 		return p, err
 	}
 	p = taskPage{store: s.svc.store, page: l.page, perPage: l.perPage, cursored: l.cursored, count: l.counted}

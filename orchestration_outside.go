@@ -399,14 +399,11 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
 	callable, namespace := redactName(q.text("callable")), q.text("namespace")
-	if err := q.done(); err != nil {
+	if err := q.doneHolding(w, limit, 512); err != nil {
 		return nil, err
 	}
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
-	}
-	if err := w.holdEach(limit, 512); err != nil {
-		return nil, err
 	}
 	v := a.surface.svc.outside.steps(*state == stepInProgress, matches, offset, limit)
 	return v, a.surface.svc.store.waitAll(r.Context())

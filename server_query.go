@@ -80,6 +80,14 @@ func (q *query) only() error {
 	return q.err
 }
 
+// doneHolding is done, and then asks for the memory of an answer with n elements.
+func (q *query) doneHolding(w *responseWriter, n, each int) error {
+	if err := q.done(); err != nil {
+		return err
+	}
+	return w.holdEach(n, each)
+}
+
 // meant returns the parameter that was probably meant by one that was not read, or "".
 func (q *query) meant(name string) string {
 	if slices.Contains(q.known, name) {

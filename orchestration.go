@@ -235,16 +235,8 @@ func (a *orchestrationAPI) bottlenecks(w *responseWriter, r *http.Request) (any,
 func (a *orchestrationAPI) getSummary(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.taskIn(w, r, "task_uuid")
 	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
-		v := newSummaryView(t, now)
-		v.Links = summaryLinksOf(r, t.id)
+		v, path := newSummaryView(t, now), taskPath(r, t.id)
+		v.Links = summaryLinks{path, path + "/workflow_steps", strings.Replace(path, "/v1/tasks/", "/v1/dlq/task/", 1)}
 		return v
 	})
-}
-
-// summaryLinksOf returns links under the prefix that the caller used.
-func summaryLinksOf(r *http.Request, id uuid) summaryLinks {
-	path := taskPath(r, id)
-	return summaryLinks{
-		Task: path, Steps: path + "/workflow_steps", DLQ: strings.Replace(path, "/v1/tasks/", "/v1/dlq/task/", 1),
-	}
 }

@@ -66,7 +66,7 @@ func (f *fixture) check() checkView {
 	n := 0
 	f.readStubs(func(l *stubs) { n = len(l.list) })
 	return graded(false, "fixture mode is on: tests control the service under %s, its clock, which is %s, and its "+
-		"handlers by %s; %s%s", controlPath, f.clock.modeNow(), counted(n, "stub", "stubs"), f.world.status(),
+		"handlers by %s; %s%s", controlPath, f.clock.state().mode, counted(n, "stub", "stubs"), f.world.status(),
 		pick(f.lockstep != nil, "; ids are deterministic", ""))
 }
 

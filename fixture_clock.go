@@ -135,12 +135,6 @@ func (c *virtualClock) next() (instant, bool) {
 	return w, true
 }
 
-func (c *virtualClock) modeNow() clockMode {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mode
-}
-
 // firedNow returns how many work timers have fired.
 func (c *virtualClock) firedNow() uint64 {
 	c.mu.Lock()
@@ -160,7 +154,8 @@ type clockView struct {
 
 func (a *controlAPI) clockView(fired uint64) clockView {
 	c := a.fixture.clock
-	v := clockView{Now: zonedTime(c.now()), Mode: c.modeNow(), Fired: fired}
+	s := c.state()
+	v := clockView{Now: zonedTime(s.now), Mode: s.mode, Fired: fired}
 	if next, ok := c.work.next(); ok {
 		v.NextTimer = (*zonedTime)(&next)
 	}

@@ -61,7 +61,7 @@ func (k *timekeeper) run() {
 			return
 		}
 		k.fireDue(k.ctx)
-		for k.clock.modeNow() == clockAuto && k.ctx.Err() == nil && k.jump() {
+		for k.clock.state().mode == clockAuto && k.ctx.Err() == nil && k.jump() {
 			k.fireDue(k.ctx)
 		}
 		k.turn <- struct{}{}
@@ -72,7 +72,7 @@ func (k *timekeeper) run() {
 // sleep returns when something is new, or in mode real a timer is due.
 func (k *timekeeper) sleep(stirred <-chan struct{}) {
 	var alarm <-chan time.Time
-	if next, ok := k.clock.next(); ok && k.clock.modeNow() == clockReal {
+	if next, ok := k.clock.next(); ok && k.clock.state().mode == clockReal {
 		t := time.NewTimer(next.sub(k.clock.now()))
 		defer t.Stop()
 		alarm = t.C
@@ -232,19 +232,14 @@ func (k *timekeeper) setMode(ctx context.Context, m clockMode) error {
 // mode auto, where time jumps to the next work timer, when none is left.
 func (k *timekeeper) awaitIdle(ctx context.Context) error {
 	for {
-		stirred := k.clock.stirred.next()
-		if k.idle() {
+		stirred, idle := k.clock.stirred.next(), false
+		if k.store.locked(func() { idle = k.quietLocked() }); idle {
 			return nil
 		}
 		if err := k.await(ctx, stirred); err != nil {
 			return err
 		}
 	}
-}
-
-func (k *timekeeper) idle() (idle bool) {
-	k.store.locked(func() { idle = k.quietLocked() })
-	return idle
 }
 
 // inTurn calls f under the store's lock, once nothing runs, can start or is due, and

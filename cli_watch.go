@@ -191,8 +191,8 @@ type screen struct {
 func (s *screen) draw(t document) {
 	columns, rows := terminalSize(s.style.terminal)
 	tb := &table{p: s.p, style: s.style}
-	tb.line(s.style.state(t.text("status")) + "  " + printable(templateColumn.show(nil, t)) + "  " + progress(t) + "  " +
-		s.age(t))
+	age := cmp.Or(took(t, "created_at", "completed_at"), s.p.age(t, "created_at"))
+	tb.line(s.style.state(t.text("status")) + "  " + printable(templateColumn.show(nil, t)) + "  " + progress(t) + "  " + age)
 	tb.steps(t, s.shape)
 	var b strings.Builder
 	tb.write(&b)
@@ -216,14 +216,6 @@ func (s *screen) draw(t document) {
 	}
 	b.WriteString("\x1b[J")
 	io.WriteString(s.w, b.String())
-}
-
-// age returns how long a task took, or has taken so far.
-func (s *screen) age(t document) string {
-	if text := took(t, "created_at", "completed_at"); text != "" {
-		return text
-	}
-	return s.p.age(t, "created_at")
 }
 
 // terminalSize returns the columns and rows of a terminal, or 80 and 24.
@@ -307,10 +299,7 @@ func (s style) event(e document) string {
 	if e.text("oldest_available") != "" || e.text("to_state") == "" {
 		return s.paint(yellow, "some events are gone: "+string(e.raw))
 	}
-	name := printable(e.text("step_name"))
-	if name == "" {
-		name = s.paint(bold, "task")
-	}
+	name := cmp.Or(printable(e.text("step_name")), s.paint(bold, "task"))
 	at, _ := e.when("recorded_at")
 	text := at.Format(lineTime) + "  " + name + "  " + s.state(e.text("to_state"))
 	if n := e.text("attempt"); n != "" && n != "0" {

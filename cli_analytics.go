@@ -30,7 +30,7 @@ func showPerformance(o *options) runner {
 	hours := [][2]string{{"hours", "count the last `N` hours (default 24)"}}
 	return o.shows("/v1/analytics/performance", hours, func(d document) output {
 		return output{d, member("status"), func(t *table) {
-			t.eachMember(d, func(name string, v document) {
+			d.eachMember(func(name string, v document) {
 				text := v.text("")
 				if seconds, ok := strings.CutSuffix(name, "_seconds"); ok {
 					name, text = seconds, shortDuration(secondsOf(v))

@@ -26,7 +26,7 @@ func healthCommand() command {
 				}
 				err = o.print(output{d, member("status"), func(t *table) {
 					t.line(t.state(d.text("status")))
-					t.eachMember(d.at("checks"), func(name string, v document) {
+					d.at("checks").eachMember(func(name string, v document) {
 						t.row(t.sign(v.text("status"))+" "+printable(name), printable(v.text("message")))
 					})
 				}})

@@ -164,13 +164,8 @@ func (d document) number(path string) float64 {
 
 // when returns the time at a path, which is in UTC if it has no zone.
 func (d document) when(path string) (at time.Time, ok bool) {
-	text := d.text(path)
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999"} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, true
-		}
-	}
-	return at, false
+	i, err := parseInstant(d.text(path))
+	return i.time(), err == nil
 }
 
 // style describes what an output device can show.
@@ -473,17 +468,9 @@ var taskNameColumn = column{head: "TEMPLATE", show: func(_ *table, d document) s
 }}
 
 // eachMember calls f with each member of an object, in its order.
-func (t *table) eachMember(d document, f func(name string, v document)) {
-	dec := json.NewDecoder(strings.NewReader(string(d.raw)))
-	if begin, err := dec.Token(); err != nil || begin != json.Delim('{') {
-		return
-	}
-	for dec.More() {
-		name, err := dec.Token()
-		var v json.RawMessage
-		if err != nil || dec.Decode(&v) != nil {
-			return
-		}
-		f(fmt.Sprint(name), newDocument(v))
-	}
+func (d document) eachMember(f func(name string, v document)) {
+	eachMember(d.raw, func(name string, value []byte) bool {
+		f(strings.ToValidUTF8(name, "\ufffd"), newDocument(value))
+		return true
+	})
 }

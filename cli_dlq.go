@@ -75,11 +75,7 @@ func dlqCommands() command {
 func showDLQ(o *options) runner {
 	o.withClient().withOutput()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		id, err := c.taskID(ctx, operands[0])
-		if err != nil {
-			return err
-		}
-		d, err := c.get(ctx, "/v1/dlq/task/"+id, nil)
+		d, err := c.dlqOf(ctx, operands[0])
 		if err != nil {
 			return err
 		}
@@ -115,8 +111,8 @@ func updateDLQ(o *options) runner {
 			return o.misuse("missing --status, --notes, --by or --metadata")
 		}
 		path := "/v1/dlq/entry/" + operands[0]
-		if entry, err := c.dlqEntry(ctx, operands[0]); err == nil {
-			path = "/v1/dlq/entry/" + entry
+		if d, err := c.dlqOf(ctx, operands[0]); err == nil {
+			path = "/v1/dlq/entry/" + d.text("dlq_entry_uuid")
 		} else if _, isID := parseUUID(operands[0]); !isID {
 			return err
 		}
@@ -128,12 +124,11 @@ func updateDLQ(o *options) runner {
 	})
 }
 
-// dlqEntry returns the newest entry of a task that is called so.
-func (c *client) dlqEntry(ctx context.Context, task string) (string, error) {
+// dlqOf returns the newest entry of a task that is called so, with all of them.
+func (c *client) dlqOf(ctx context.Context, task string) (document, error) {
 	id, err := c.taskID(ctx, task)
 	if err != nil {
-		return "", err
+		return document{}, err
 	}
-	d, err := c.get(ctx, "/v1/dlq/task/"+id, nil)
-	return d.text("dlq_entry_uuid"), err
+	return c.get(ctx, "/v1/dlq/task/"+id, nil)
 }

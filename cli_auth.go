@@ -112,10 +112,6 @@ func keyExistsError(path string) error {
 
 func showPermissions(o *options) runner {
 	o.withOutput()
-	return func(context.Context, []string) error { return listPermissions(o) }
-}
-
-func listPermissions(o *options) error {
 	type shown struct {
 		Permission string   `json:"permission"`
 		Resource   string   `json:"resource"`
@@ -126,21 +122,17 @@ func listPermissions(o *options) error {
 		Wildcards   []string            `json:"wildcards"`
 		Roles       map[string][]string `json:"roles"`
 	}{Wildcards: allWildcards(), Roles: map[string][]string{}}
+	var names []string
 	for p, routes := range askedBy() {
 		name, resource := permission(p).String(), permission(p).resource()
+		names = append(names, name)
 		result.Permissions = append(result.Permissions, shown{name, resource, append([]string{}, routes...)})
 	}
 	for _, r := range rolePatterns {
 		result.Roles[r.name] = r.permissions
 	}
-	name := func(d document) string {
-		var names []string
-		for _, p := range d.at("permissions").list() {
-			names = append(names, p.text("permission"))
-		}
-		return strings.Join(names, "\n")
-	}
-	return o.print(output{result, name, printPermissions})
+	name := func(document) string { return strings.Join(names, "\n") }
+	return func(context.Context, []string) error { return o.print(output{result, name, printPermissions}) }
 }
 
 // printPermissions is the table of show-permissions.

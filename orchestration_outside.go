@@ -201,32 +201,26 @@ func (a *orchestrationAPI) readAnswer(p *actorReader, q *stepAnswer, read func(*
 
 // Many answers at once: each is an outcome with its step, and is answered by itself as alone.
 
-// completeAll and failAll take the outcomes of many claimed steps.
-func (a *orchestrationAPI) completeAll(w *responseWriter, r *http.Request) (any, error) {
-	return a.answerAll(w, r, completeVerb)
-}
-
-func (a *orchestrationAPI) failAll(w *responseWriter, r *http.Request) (any, error) {
-	return a.answerAll(w, r, failVerb)
-}
-
-func (a *orchestrationAPI) answerAll(w *responseWriter, r *http.Request, verb leaseVerb) (any, error) {
-	p, err := readActor(r)
-	if err != nil {
-		return nil, err
+// answerAll returns the handler that takes the outcomes of many claimed steps.
+func (a *orchestrationAPI) answerAll(verb leaseVerb) handlerFunc {
+	return func(w *responseWriter, r *http.Request) (any, error) {
+		p, err := readActor(r)
+		if err != nil {
+			return nil, err
+		}
+		if p.members["steps"] == nil {
+			p.complain("steps", "is required")
+		}
+		answers, err := a.answersIn(r, p, "steps", verb)
+		if err = cmp.Or(err, p.failure("no step is changed")); err != nil {
+			return nil, err
+		}
+		seq, err := a.surface.svc.outside.take(r.Context(), answers)
+		if err = cmp.Or(err, a.surface.svc.store.wait(r.Context(), seq)); err != nil {
+			return nil, err
+		}
+		return reply{http.StatusMultiStatus, a.answeredView(w, r, answers)}, nil
 	}
-	if p.members["steps"] == nil {
-		p.complain("steps", "is required")
-	}
-	answers, err := a.answersIn(r, p, "steps", verb)
-	if err = cmp.Or(err, p.failure("no step is changed")); err != nil {
-		return nil, err
-	}
-	seq, err := a.surface.svc.outside.take(r.Context(), answers)
-	if err = cmp.Or(err, a.surface.svc.store.wait(r.Context(), seq)); err != nil {
-		return nil, err
-	}
-	return reply{http.StatusMultiStatus, a.answeredView(w, r, answers)}, nil
 }
 
 // answersIn reads an array of answers, nil if it is absent. An answer that is wrong is refused by
@@ -363,19 +357,7 @@ var outcomeReaders = map[leaseVerb]func(*actorReader, *leaseAnswer){
 		q.outcome.err = action.err
 		q.outcome.retryAfter = p.seconds("retry_after", 0, 0, int64(maxRetryAfter/time.Second))
 	},
-}
-
-func (a *orchestrationAPI) completeClaimed(w *responseWriter, r *http.Request) (any, error) {
-	return a.answerClaim(w, r, completeVerb, outcomeReaders[completeVerb])
-}
-
-func (a *orchestrationAPI) failClaimed(w *responseWriter, r *http.Request) (any, error) {
-	return a.answerClaim(w, r, failVerb, outcomeReaders[failVerb])
-}
-
-// yieldClaimed gives a claimed step back with a checkpoint, from which it goes on.
-func (a *orchestrationAPI) yieldClaimed(w *responseWriter, r *http.Request) (any, error) {
-	return a.answerClaim(w, r, yieldVerb, func(p *actorReader, q *leaseAnswer) {
+	yieldVerb: func(p *actorReader, q *leaseAnswer) { // the step goes on from the checkpoint
 		var given templateObject
 		for key, value := range p.members {
 			given = append(given, templateMember{key, value})
@@ -386,7 +368,14 @@ func (a *orchestrationAPI) yieldClaimed(w *responseWriter, r *http.Request) (any
 			field, message, _ := strings.Cut(strings.TrimPrefix(problem, checkpointMember+"."), " ")
 			p.complain(field, "%s", message)
 		}
-	})
+	},
+}
+
+// answerOne returns the handler that takes the outcome of a claimed step.
+func (a *orchestrationAPI) answerOne(verb leaseVerb) handlerFunc {
+	return func(w *responseWriter, r *http.Request) (any, error) {
+		return a.answerClaim(w, r, verb, outcomeReaders[verb])
+	}
 }
 
 // listOutsideSteps lists the steps that outside actors can claim or have claimed.

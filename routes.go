@@ -6,12 +6,11 @@ package main
 // mode or the command line.
 //
 //	routes.go                the tables of routes, and the gates of listeners
-//	orchestration.go         the orchestration role: tasks, steps, templates, bottlenecks
+//	orchestration.go         the orchestration role: tasks, steps, templates, bottlenecks, GET /config
 //	orchestration_lists.go   listing tasks
 //	orchestration_outside.go outside actors: claims and leases
 //	orchestration_dlq.go     the dead letter queue (DLQ), staleness
 //	orchestration_events.go  the event stream, deliveries
-//	orchestration_config.go  GET /config
 //	worker.go                the worker role: templates, how they are validated, metrics
 //	console.go               the console
 //	mount.go                 the mount point: links, errors

@@ -6,7 +6,7 @@
 // The process family starts the service and implements the command line. It may
 // use everything.
 //
-//	main.go           the process, its commands, exit codes
+//	main.go           the process, its commands, exit codes, openapi
 //	cli.go            the command line: parsing, help, options
 //	cli_output.go     printing output: tables, JSON documents, styles
 //	cli_completion.go completion
@@ -27,11 +27,11 @@
 //	cli_health.go     health, healthcheck
 //	cli_bench.go      bench
 //	cli_fixture.go    fixture
-//	cli_openapi.go    openapi
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -41,6 +41,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strings"
 )
 
@@ -183,6 +184,28 @@ func commands() command {
 				return func(context.Context, []string) error { return o.p.printVersion() }
 			}},
 	}}
+}
+
+// openAPICommand prints the document of a surface, as it is without a configuration.
+func openAPICommand() command {
+	surfaces := []string{"orchestration", "worker", "mount"}
+	return command{
+		name: "openapi", help: "print the OpenAPI document of a role or of the mount point",
+		examples: []string{"openapi > openapi.json", "openapi --role worker"},
+		define: func(o *options) runner {
+			role := o.String("role", "orchestration", "the `ROLE`: "+anyOf(surfaces))
+			return func(context.Context, []string) error {
+				if !slices.Contains(surfaces, *role) {
+					return o.misuse("--role must be %s, not %q", anyOf(surfaces), *role)
+				}
+				document, err := openAPIForSurface(defaultAPIKeyHeader, nil, *role)
+				if err != nil {
+					return err
+				}
+				return o.p.printJSON(json.RawMessage(document))
+			}
+		},
+	}
 }
 
 // run runs a command line. Flags without a command belong to serve.

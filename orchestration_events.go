@@ -9,7 +9,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -86,10 +85,7 @@ func (q *query) lastEventID(header string) (after uint64, given bool) {
 }
 
 func (q *query) eventFilter() (f eventFilter) {
-	f.namespace, f.kind = q.text("namespace"), q.text("kind")
-	if kinds := []string{taskKind, stepKind, domainKind}; f.kind != "" && !slices.Contains(kinds, f.kind) {
-		q.refuse("kind must be task, step or domain, not %.60q", f.kind)
-	}
+	f.namespace, f.kind = q.text("namespace"), q.oneOf("kind", taskKind, stepKind, domainKind)
 	if text := q.text("task_uuid"); text != "" {
 		var ok bool
 		if f.task, ok = parseUUID(text); !ok && q.err == nil {
@@ -245,11 +241,7 @@ func (s *eventStream) write(text []byte) bool {
 
 func (a *orchestrationAPI) listDeliveries(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	f := deliveryFilter{q.text("subscriber"), q.text("status")}
-	statuses := []string{deliveryPending, deliveryDelivered, deliveryDead}
-	if f.status != "" && !slices.Contains(statuses, f.status) {
-		q.refuse("status must be pending, delivered or dead, not %.60q", f.status)
-	}
+	f := deliveryFilter{q.text("subscriber"), q.oneOf("status", deliveryPending, deliveryDelivered, deliveryDead)}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
 	if err := q.doneHolding(w, limit, 512); err != nil {
 		return nil, err

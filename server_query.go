@@ -123,14 +123,17 @@ func queryInt(s string) (int64, bool) {
 	return jsonInt(raw)
 }
 
-// flag reads true or false. If it is absent or blank, flag returns false.
-func (q *query) flag(name string) bool {
+// oneOf reads a parameter that is one of some words. It returns "" if it is absent or blank.
+func (q *query) oneOf(name string, words ...string) string {
 	s := q.text(name)
-	if s != "" && s != "true" && s != "false" {
-		q.refuse("%s must be true or false, not %.60q", name, s)
+	if s != "" && !slices.Contains(words, s) {
+		q.refuse("%s must be %s, not %.60q", name, anyOf(words), s)
 	}
-	return s == "true"
+	return s
 }
+
+// flag reads true or false. If it is absent or blank, flag returns false.
+func (q *query) flag(name string) bool { return q.oneOf(name, "true", "false") == "true" }
 
 // queryWord reads a parameter that is one of some words. It returns nil if the
 // parameter is absent or blank.

@@ -649,14 +649,6 @@ func (f *journalFilter) view(j *requestJournal) requestsView {
 	}}, len(fit), dropped}
 }
 
-func viewsOf(entries []journalEntry) []any {
-	views := make([]any, len(entries))
-	for i, e := range entries {
-		views[i] = e.view()
-	}
-	return views
-}
-
 func (a *controlAPI) forgetRequests(_ *responseWriter, _ *http.Request) (any, error) {
 	a.fixture.requests.clear()
 	return noContent{}, nil

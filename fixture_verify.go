@@ -166,7 +166,11 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	if holds, _ := q.bound.holds(len(matched)); holds {
 		f = failf(unverified, "no %s that matches fits order[%d] after those before it", entryNouns[q.kind], inOrder)
 	}
-	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), near}}
+	seen := &seenView{len(matched), []any{}, near}
+	for _, e := range matched[max(0, len(matched)-maxSeen):] {
+		seen.Matched = append(seen.Matched, e.view())
+	}
+	f.extra = errorMember{"seen", seen}
 	return 0, f
 }
 

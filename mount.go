@@ -108,14 +108,11 @@ type mountErrorView struct {
 func mountError(f *failure, _ string, _ instant) any {
 	var v mountErrorView
 	v.Error.Type, v.Error.Code = failureForms[f.kind].mount.kind, mountCode(f.kind)
-	v.Error.Message = f.message
+	v.Error.Message, v.Error.Details = f.message, map[string][]string{}
 	if f.kind == taskDropped {
 		v.Error.TaskID = f.extra.value
 	}
 	for _, p := range f.details {
-		if v.Error.Details == nil {
-			v.Error.Details = map[string][]string{}
-		}
 		v.Error.Details[p.Field] = append(v.Error.Details[p.Field], p.Message)
 	}
 	return v

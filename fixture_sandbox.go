@@ -374,10 +374,8 @@ type portRange struct {
 
 // parsePortRange reads fixture.port_range, which the configuration has checked.
 func parsePortRange(s string) *portRange {
-	low, high, _ := strings.Cut(s, "-")
 	p := new(portRange)
-	p.low, _ = strconv.Atoi(low)
-	p.high, _ = strconv.Atoi(high)
+	fmt.Sscanf(s, "%d-%d", &p.low, &p.high)
 	p.next = p.low
 	return p
 }

@@ -147,13 +147,10 @@ func (d document) isList() bool { return len(d.raw) > 0 && d.raw[0] == '[' }
 
 // list returns the elements of an array.
 func (d document) list() (all []document) {
-	var elements []json.RawMessage
-	if d.isList() {
-		json.Unmarshal(d.raw, &elements)
-	}
-	for _, e := range elements {
+	eachElement(d.raw, func(e []byte) bool {
 		all = append(all, newDocument(e))
-	}
+		return true
+	})
 	return all
 }
 

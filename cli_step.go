@@ -11,7 +11,6 @@ import (
 )
 
 func stepCommands() command {
-	actor := []string{"by", "`WHO` acts; by default $USER"}
 	return command{name: "step", help: "list, show and act on the steps of a task", commands: []command{
 		{
 			name: "list", operands: "TASK", help: "list the steps of a task in the order of their creation",
@@ -26,11 +25,11 @@ func stepCommands() command {
 			name: "audit", operands: "TASK STEP", help: "list the attempts at a step and what operators did, the newest first",
 			examples: []string{"step audit latest charge", "step audit latest charge -o json"}, define: auditStep,
 		},
-		stepActionCommand("complete", "complete a step with a result, which its dependents can read", actor),
-		stepActionCommand("fail", "fail a step, as an outside actor does whose work failed", actor),
-		stepActionCommand("resolve", "resolve a failed step without a result, so that its dependents run", actor),
-		stepActionCommand("reset", "run a failed step again", actor),
-		stepActionCommand("cancel", "cancel a step", actor),
+		stepActionCommand("complete", "complete a step with a result, which its dependents can read"),
+		stepActionCommand("fail", "fail a step, as an outside actor does whose work failed"),
+		stepActionCommand("resolve", "resolve a failed step without a result, so that its dependents run"),
+		stepActionCommand("reset", "run a failed step again"),
+		stepActionCommand("cancel", "cancel a step"),
 	}}
 }
 
@@ -49,8 +48,8 @@ var stepVerbs = map[string]struct{ action, actor, example string }{
 	"cancel":   {"cancel", "cancelled_by", `step cancel latest deliver --reason "picked up by the customer"`},
 }
 
-// stepAction returns the command for an action on a step.
-func stepActionCommand(verb, help string, actor []string) command {
+// stepActionCommand returns the command for an action on a step.
+func stepActionCommand(verb, help string) command {
 	v := stepVerbs[verb]
 	return command{
 		name: verb, operands: "TASK STEP", help: help,
@@ -58,7 +57,7 @@ func stepActionCommand(verb, help string, actor []string) command {
 		define: func(o *options) runner {
 			o.withClient().withOutput()
 			reason := o.String("reason", "by the command line", "the `TEXT` why")
-			by := o.String(actor[0], "", actor[1])
+			by := o.String("by", "", "`WHO` acts; by default $USER")
 			member := o.actionMember(verb)
 			return o.asks(func(ctx context.Context, c *client, operands []string) error {
 				body := map[string]any{

@@ -46,7 +46,9 @@ func (f *fixture) ran(t *task, i, number int, o outcome) {
 
 // callOf returns the entry of an attempt for the request journal.
 func (f *fixture) callOf(t *task, i, number int) *handlerCall {
-	return newHandlerCall(f.svc.engine.attemptLocked(t, i, number, true), t.def(i).callable, declaredName(t, i))
+	return &handlerCall{
+		attempt: f.svc.engine.attemptLocked(t, i, number, true), callable: t.def(i).callable, declared: declaredName(t, i),
+	}
 }
 
 // declaredName returns the template's name of a step, which the instances of a batch
@@ -127,18 +129,15 @@ func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 type playedRun struct {
 	*run
 	*stubOutcome
-	stub     *stub
-	attempt  *attempt
-	callable string
-	declared string        // the template's name of the step
-	delay    time.Duration // until it lands
-	timeout  time.Duration
+	call    *handlerCall  // that its deliveries begin as
+	delay   time.Duration // until it lands
+	timeout time.Duration
 }
 
 // begin enters a delivery of a played attempt in the request journal.
 func (f *fixture) begin(p *playedRun, k *run) {
 	d := deliveryOf(k)
-	d.call = newHandlerCall(p.attempt, p.callable, p.declared).by(p.stub, p.fault)
+	d.call = new(*p.call)
 	f.requests.begin(d.call)
 }
 
@@ -151,11 +150,9 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 		return err
 	}
 	k.observer = &delivery{created: t.seq}
-	a := e.attemptLocked(t, i, k.number, true)
-	p := &playedRun{
-		run: k, stubOutcome: so, stub: s, attempt: a, callable: t.def(i).callable, declared: declaredName(t, i),
-		delay: so.delay, timeout: a.timeout,
-	}
+	call := f.callOf(t, i, k.number).by(s, so.fault)
+	a := call.attempt
+	p := &playedRun{run: k, stubOutcome: so, call: call, delay: so.delay, timeout: a.timeout}
 	if so.hang {
 		p.delay = a.timeout + 1
 	}
@@ -244,7 +241,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 			e.abandon(k)
 			return
 		}
-		end(k, e.handlers.run(ctx, g, p.attempt))
+		end(k, e.handlers.run(ctx, g, p.call.attempt))
 	}
 	if p.fault != duplicateDelivery {
 		deliveryOf(k).goesWrong = p

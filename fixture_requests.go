@@ -314,11 +314,6 @@ func (e *sentEntry) view() any {
 	return sentEntryView{v, e.Name, e.number, e.stubbed, e.stub, e.outcome.view()}
 }
 
-// newHandlerCall returns the entry of a delivery.
-func newHandlerCall(a *attempt, callable, declared string) *handlerCall {
-	return &handlerCall{attempt: a, callable: callable, declared: declared}
-}
-
 // by marks a delivery as decided by a stub.
 func (c *handlerCall) by(s *stub, fault stubFault) *handlerCall {
 	c.stub, c.fault = s.id, fault

@@ -40,10 +40,10 @@ func (a *controlAPI) routes() []route {
 		{"POST /_stepwell/templates", everything, a.addTemplate},
 		{"GET /_stepwell/state", everything, a.surface.sendState},
 		{"PUT /_stepwell/state", everything, a.putState},
-		{"POST /_stepwell/sandboxes", everything, a.addSandbox},
-		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
-		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
-		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
+		{"POST /_stepwell/sandboxes", everything, a.onSandboxes(addSandbox)},
+		{"GET /_stepwell/sandboxes", everything, a.onSandboxes(listSandboxes)},
+		{"GET /_stepwell/sandboxes/{name}", everything, a.onSandboxes(getSandbox)},
+		{"DELETE /_stepwell/sandboxes/{name}", everything, a.onSandboxes(deleteSandbox)},
 	}
 }
 

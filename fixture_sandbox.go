@@ -303,20 +303,19 @@ func (q *sandboxRequest) read(f *fieldReader, body []byte) {
 	})
 }
 
-// sandboxes returns the sandboxes of the service; a sandbox has none.
-func (a *controlAPI) sandboxes() (*sandboxes, error) {
-	w := a.fixture.world
-	if w.boxes == nil {
-		return nil, failf(conflict, "this is sandbox %q, and a sandbox cannot contain sandboxes", w.sandbox)
+// onSandboxes returns a handler of requests about the sandboxes of the service; a sandbox has none.
+func (a *controlAPI) onSandboxes(
+	handle func(all *sandboxes, w *responseWriter, r *http.Request) (any, error),
+) handlerFunc {
+	return func(w *responseWriter, r *http.Request) (any, error) {
+		if here := a.fixture.world; here.boxes == nil {
+			return nil, failf(conflict, "this is sandbox %q, and a sandbox cannot contain sandboxes", here.sandbox)
+		}
+		return handle(a.fixture.world.boxes, w, r)
 	}
-	return w.boxes, nil
 }
 
-func (a *controlAPI) addSandbox(w *responseWriter, r *http.Request) (any, error) {
-	all, err := a.sandboxes()
-	if err != nil {
-		return nil, err
-	}
+func addSandbox(all *sandboxes, w *responseWriter, r *http.Request) (any, error) {
 	extendReading(w, stateTimeout)
 	q := &sandboxRequest{}
 	if err := (bodyRules{optional: true, deeper: seedDepth}).fields(r, "no sandbox was made", q.read); err != nil {
@@ -331,11 +330,7 @@ func (a *controlAPI) addSandbox(w *responseWriter, r *http.Request) (any, error)
 	return reply{http.StatusCreated, box.view}, nil
 }
 
-func (a *controlAPI) listSandboxes(_ *responseWriter, _ *http.Request) (any, error) {
-	all, err := a.sandboxes()
-	if err != nil {
-		return nil, err
-	}
+func listSandboxes(all *sandboxes, _ *responseWriter, _ *http.Request) (any, error) {
 	v := sandboxListView{[]sandboxView{}}
 	for _, box := range all.list() {
 		v.Sandboxes = append(v.Sandboxes, box.view)
@@ -343,11 +338,7 @@ func (a *controlAPI) listSandboxes(_ *responseWriter, _ *http.Request) (any, err
 	return v, nil
 }
 
-func (a *controlAPI) getSandbox(_ *responseWriter, r *http.Request) (any, error) {
-	all, err := a.sandboxes()
-	if err != nil {
-		return nil, err
-	}
+func getSandbox(all *sandboxes, _ *responseWriter, r *http.Request) (any, error) {
 	box, err := all.get(r.PathValue("name"))
 	if err != nil {
 		return nil, err
@@ -355,11 +346,7 @@ func (a *controlAPI) getSandbox(_ *responseWriter, r *http.Request) (any, error)
 	return box.view, nil
 }
 
-func (a *controlAPI) deleteSandbox(_ *responseWriter, r *http.Request) (any, error) {
-	all, err := a.sandboxes()
-	if err != nil {
-		return nil, err
-	}
+func deleteSandbox(all *sandboxes, _ *responseWriter, r *http.Request) (any, error) {
 	return noContent{}, all.delete(r.PathValue("name"))
 }
 

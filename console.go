@@ -1,7 +1,6 @@
 package main
 
-// The console: its files in web/console, their content security policy, and the routes that
-// serve them.
+// The console: its files in web/console, their content security policy, and how they are served.
 
 import (
 	"crypto/sha256"
@@ -12,17 +11,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
-	"sync"
 )
-
-// consoleRoutes returns the console's rows.
-func (a *orchestrationAPI) consoleRoutes() []route {
-	return []route{
-		{"GET /console", public, a.consolePage},
-		{"GET /console/{page...}", public, a.consolePage},
-		{"GET /console/web/{build}/{file}", public, a.consoleFile},
-	}
-}
 
 // isConsole reports whether a row belongs to the console.
 func (r route) isConsole() bool { return strings.HasPrefix(r.pattern, "GET "+consolePath) }
@@ -104,11 +93,4 @@ func (s *consoleSite) pageAt(escapedPath string) webPage {
 	}
 	page := strings.NewReplacer("FILES", up+"/web/"+s.build, "CONSOLE", up).Replace(s.page)
 	return webPage{[]byte(page), s.policy, contentTag([]byte(s.tag + up))}
-}
-
-// cachedConsole returns a function that makes the console when it is first needed.
-func cachedConsole(c *surfaceCache, s *surface) func() *consoleSite {
-	return cached(c, "console", func() func() *consoleSite {
-		return sync.OnceValue(func() *consoleSite { return newConsoleSite(s.svc.cfg, s.auth.config) })
-	})
 }

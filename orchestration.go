@@ -7,14 +7,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // orchestrationAPI is the surface of the orchestration role.
 type orchestrationAPI struct {
 	*roleHealth
 	surface *surface
-	mount   *mountAPI // the other surface on the listener; nil if it is off
-	console func() *consoleSite
+	mount   *mountAPI           // the other surface on the listener; nil if it is off
+	console func() *consoleSite // made when it is first needed
 }
 
 // newOrchestrationAPI makes the surface of a service. shared is nil when nothing
@@ -27,7 +28,9 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 		}},
 	}
 	a.surface.openapi = shared.document(a.surface, nil)
-	a.console = cachedConsole(shared, a.surface)
+	a.console = cached(shared, "console", func() func() *consoleSite {
+		return sync.OnceValue(func() *consoleSite { return newConsoleSite(s.cfg, a.surface.auth.config) })
+	})
 	rows := s.cfg.Orchestration.Web.enabled(a.routes())
 	if !s.cfg.Console.Enabled {
 		rows = slices.DeleteFunc(rows, route.isConsole)

@@ -67,7 +67,10 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.surface.metrics},
 		{"GET /{$}", public, a.links},
-	}, append(a.consoleRoutes(), a.surface.docsRoutes(a.surface.document)...)...)
+		{"GET /console", public, a.consolePage},
+		{"GET /console/{page...}", public, a.consolePage},
+		{"GET /console/web/{build}/{file}", public, a.consoleFile},
+	}, a.surface.docsRoutes(a.surface.document)...)
 }
 
 // routes returns the rows of the worker role.

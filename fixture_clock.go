@@ -28,11 +28,7 @@ type virtualClock struct {
 // newVirtualClock returns a clock frozen at an instant.
 func newVirtualClock(start instant) *virtualClock { return &virtualClock{at: start, mode: clockFrozen} }
 
-func (c *virtualClock) now() instant {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.nowLocked()
-}
+func (c *virtualClock) now() instant { return c.state().now }
 
 func (c *virtualClock) nowLocked() instant {
 	if c.mode != clockReal {

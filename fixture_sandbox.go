@@ -51,10 +51,6 @@ type sandboxes struct {
 	end   bool                // no more are made
 }
 
-func newSandboxes(w *world) *sandboxes {
-	return &sandboxes{world: w, ports: parsePortRange(w.parts.cfg.Fixture.PortRange), all: map[string]*sandbox{}}
-}
-
 // create makes a sandbox and serves it.
 func (b *sandboxes) create(q *sandboxRequest) (*sandbox, error) {
 	box, err := b.reserve(q.name)

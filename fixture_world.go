@@ -40,7 +40,7 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	w.boxes = newSandboxes(w)
+	w.boxes = &sandboxes{world: w, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{}}
 	return w, w.begin()
 }
 

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 // command is a word of the command line: it runs, or groups further commands.
@@ -264,26 +263,4 @@ func (p *process) jsonArgument(flag, text string) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%s: %s is no JSON: %w", flag, from, err)
 	}
 	return v, nil
-}
-
-// waitFlag is a flag with or without a duration.
-type waitFlag struct {
-	given bool
-	limit time.Duration
-}
-
-func (f *waitFlag) String() string   { return "" }
-func (f *waitFlag) IsBoolFlag() bool { return true }
-
-func (f *waitFlag) Set(text string) error {
-	f.given, f.limit = text != "false", defaultWatch
-	if text == "true" || text == "false" {
-		return nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return fmt.Errorf("want a duration like 30s")
-	}
-	f.limit = d
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -73,8 +74,20 @@ const defaultWatch = 10 * time.Minute
 func createTask(o *options) runner {
 	o.withClient().withOutput()
 	text := o.String("context", "", "the context: `JSON`, @FILE, or - for standard input")
-	var wait waitFlag
-	o.Var(&wait, "wait", "wait for the end, for at most a `DURATION` given as --wait=30s; 10m otherwise")
+	var wait time.Duration // 0 for no wait
+	o.BoolFunc("wait", "wait for the end, for at most a `DURATION` given as --wait=30s; 10m otherwise", func(text string) error {
+		switch d, err := time.ParseDuration(text); {
+		case text == "true":
+			wait = defaultWatch
+		case text == "false":
+			wait = 0
+		case err != nil || d <= 0:
+			return errors.New("want a duration like 30s")
+		default:
+			wait = d
+		}
+		return nil
+	})
 	key := o.String("key", "", "the Idempotency-Key `KEY`: a repeat with it creates no second task")
 	priority := o.Int("priority", 0, "the priority `N`, -100 to 100")
 	var tags []string
@@ -113,10 +126,10 @@ func createTask(o *options) runner {
 		if err != nil {
 			return err
 		}
-		if !wait.given {
+		if wait == 0 {
 			return o.print(taskOutput(created))
 		}
-		return c.waitFor(ctx, o, created.text("task_uuid"), wait.limit)
+		return c.waitFor(ctx, o, created.text("task_uuid"), wait)
 	})
 }
 

@@ -199,7 +199,7 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, t *te
 	if parts, err = v.parts(origin, p.getenv); err != nil {
 		return parts, nil, err
 	}
-	t, err = a.template(parts.registry, name)
+	t, err = a.template(parts.files.Load(), name)
 	return parts, t, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -93,16 +94,18 @@ func (a *serveArgs) develop() {
 // parts reads what the configuration names: templates, handlers and keys.
 func (v *serving) parts(origin *provenance, getenv func(string) string) (o serviceOptions, err error) {
 	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs,
-		quotas: newQuotas(v.cfg)}
+		quotas: newQuotas(v.cfg), files: new(atomic.Pointer[registry])}
 	if v.cfg.Templates.Watch {
 		v.watch = newTemplateWatch(v.cfg, v.log)
+		o.files = v.watch.files
 	}
-	if o.handlers, o.registry, err = loadWork(v.cfg, v.log, getenv); err != nil {
+	var r *registry
+	if o.handlers, r, err = loadWork(v.cfg, v.log, getenv); err != nil {
 		return o, err
 	}
+	o.files.Store(r)
 	if v.watch != nil {
-		o.reloaded, err = v.watch.files, v.watch.begin(o.registry, getenv)
-		if err != nil {
+		if err = v.watch.begin(r, getenv); err != nil {
 			return o, err
 		}
 	}
@@ -136,7 +139,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	}
 	p.boundGarbage(ctx)
 	if !v.cfg.Log.Quiet {
-		v.banner(p, len(parts.registry.all()))
+		v.banner(p, len(parts.files.Load().all()))
 	}
 	report := v.report()
 	if !flags.readOnly {

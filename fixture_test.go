@@ -34,7 +34,7 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	rc := newRealClock()
 	t.Cleanup(rc.stop)
 	w := must(openWorld(o.seed, serviceOptions{
-		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, reloaded: o.reloaded, handlers: handlers,
+		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, files: o.files(registry), handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
 	}, &gates{shared: newSurfaceCache(), connections: manyConnections()}))(t)
 	t.Cleanup(func() { closeTestWorld(t, w) })

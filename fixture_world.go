@@ -57,7 +57,7 @@ func (w *world) begin() error {
 // admit returns an error if a state document may not bring a template: one that may not be
 // added at run time, and that the service did not have at its start.
 func (w *world) admit(t *template) error {
-	known, ok := w.parts.files().Load().get(t.namespace, t.name, t.version)
+	known, ok := w.parts.files.Load().get(t.namespace, t.name, t.version)
 	if ok && known.hash == t.hash || w.given[t.hash] != nil {
 		return nil
 	}

@@ -42,6 +42,16 @@ type serviceTest struct {
 	reloaded *atomic.Pointer[registry] // templates that may be replaced; nil for none
 }
 
+// files returns the place of the templates of files.
+func (o serviceTest) files(r *registry) *atomic.Pointer[registry] {
+	if o.reloaded != nil {
+		return o.reloaded
+	}
+	place := new(atomic.Pointer[registry])
+	place.Store(r)
+	return place
+}
+
 // testConfig returns the standard configuration, in memory.
 func testConfig(t testing.TB, o serviceTest) *Config {
 	t.Helper()
@@ -138,7 +148,7 @@ func testParts(t testing.TB, o serviceTest) serviceOptions {
 		x = newFixture(&world{sandbox: "test"}, v)
 	}
 	return serviceOptions{
-		extension: x, cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, reloaded: o.reloaded, handlers: handlers, disk: o.disk,
+		extension: x, cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, files: o.files(registry), handlers: handlers, disk: o.disk,
 		state: o.state, deterministic: cfg.Fixture.DeterministicIDs,
 	}
 }

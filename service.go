@@ -43,7 +43,7 @@ type service struct {
 	handlers  *handlerSet // how steps are run
 	store     *store
 	engine    *engine
-	workerID  string
+	workerID  string // under which this process runs steps
 	started   instant
 	extension extension   // nil without one
 	draining  atomic.Bool // new work is refused
@@ -77,9 +77,7 @@ type serviceOptions struct {
 	log      *slog.Logger
 	auth     *authenticators
 	clock    clock
-	seed     *[32]byte                 // of ids and random numbers; nil for the operating system's
-	registry *registry                 // the templates of files
-	reloaded *atomic.Pointer[registry] // these, in place of registry, if they may change; or nil
+	files    *atomic.Pointer[registry] // the templates of files, which watching may replace
 	handlers *handlerSet
 	disk     diskFS       // nil for the real one
 	state    *stateSource // for a store that is empty; nil for none
@@ -94,32 +92,19 @@ type serviceOptions struct {
 	deterministic string // ids and random numbers are derived from it; "" for real ones
 }
 
-// workerID returns the name under which this process runs steps.
-func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
-
 // idSource returns the source of ids and random numbers.
 func (o *serviceOptions) idSource() *idSource {
 	if o.deterministic != "" {
 		return newDerivedIDs(o.clock, o.deterministic)
 	}
-	return newIDSource(o.clock, o.seed)
-}
-
-// files returns the place of the templates of files.
-func (o *serviceOptions) files() *atomic.Pointer[registry] {
-	if o.reloaded != nil {
-		return o.reloaded
-	}
-	place := new(atomic.Pointer[registry])
-	place.Store(o.registry)
-	return place
+	return newIDSource(o.clock, nil)
 }
 
 // startingService returns a service for the time in which another one opens: it has no tasks, and answers what
 // needs none.
 func startingService(o *serviceOptions) *service {
 	s := newService(o)
-	s.assemble(o.files())
+	s.assemble(o.files)
 	s.health.starting = o.shows
 	return s
 }
@@ -128,7 +113,7 @@ func startingService(o *serviceOptions) *service {
 func newService(o *serviceOptions) *service {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
-		handlers: o.handlers, workerID: workerID(o.cfg), extension: o.extension,
+		handlers: o.handlers, workerID: "stepwell-" + o.cfg.Role, extension: o.extension,
 		started: o.clock.now(), stopKeeping: func() {}, quotas: o.quotas,
 	}
 	if s.quotas == nil {
@@ -141,14 +126,14 @@ func newService(o *serviceOptions) *service {
 func openService(o serviceOptions) (*service, error) {
 	s := newService(&o)
 	if o.cfg.Role == "worker" {
-		s.assemble(o.files())
+		s.assemble(o.files)
 		return s, nil
 	}
 	if err := s.openStore(&o); err != nil {
 		return nil, err
 	}
 	if o.readOnly {
-		s.assemble(o.files())
+		s.assemble(o.files)
 		return s, nil
 	}
 	if o.until != nil && o.until.Err() != nil {
@@ -161,7 +146,7 @@ func openService(o serviceOptions) (*service, error) {
 	if s.extension != nil {
 		s.extension.attach(s)
 	}
-	s.assemble(o.files())
+	s.assemble(o.files)
 	s.warnOfChangedTemplates()
 	if err := s.publisher.start(); err != nil {
 		return nil, errors.Join(err, s.close())

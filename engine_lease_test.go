@@ -20,7 +20,7 @@ func TestTooManyCheckpoints(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		return v.Checkpoint.number, nil
+		return v.step.checkpoint.number, nil
 	}
 	for n := 1; n <= maxCheckpoints; n++ {
 		if got := must(yield())(t); got != n {

@@ -94,7 +94,7 @@ func TestParallelism(t *testing.T) {
 		t.Helper()
 		var names []string
 		for _, v := range a.s.outside.steps(false, func(claimKey) bool { return true }, 0, 100) {
-			names = append(names, v.Name)
+			names = append(names, v.name)
 		}
 		if got := strings.Join(names, " "); got != want {
 			t.Fatalf("got %s offered; want %s: %s", got, want, grown(a.view()))

@@ -880,8 +880,8 @@ func checkFigures(t *testing.T, v *task, now instant) {
 		ready += boolCount(isReady)
 		satisfied += boolCount(s.state.satisfies())
 		x := newStepView(v, i, now, "")
-		if x.CompletedParents != done || x.TotalParents != len(parents) || x.RetryEligible != eligible ||
-			x.ReadyForExecution != isReady || x.DependenciesSatisfied != certain {
+		if x.parents-x.step.waitingFor != done || x.parents != len(parents) || x.eligible != eligible ||
+			x.ready != isReady || x.satisfied != certain {
 			t.Errorf("%s: step %d is shown as %+v", states(v), i, x)
 		}
 		if (s.state == stepWaitingForRetry) != (s.retryAt != 0) {

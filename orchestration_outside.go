@@ -271,7 +271,7 @@ func (a *orchestrationAPI) answeredView(w *responseWriter, r *http.Request, answ
 	v, hidden := make(answeredView, len(answers)), hiddenFrom(r.Context())
 	for i, q := range answers {
 		if q.err == nil {
-			v[i] = answeredStep{q.step, http.StatusOK, q.view.CurrentState, a.surface.versionTag(q.version, hidden), nil}
+			v[i] = answeredStep{q.step, http.StatusOK, q.view.step.state.String(), a.surface.versionTag(q.version, hidden), nil}
 			continue
 		}
 		f := a.surface.failureOf(w, r, q.err)
@@ -336,7 +336,7 @@ func (a *orchestrationAPI) extendLease(w *responseWriter, r *http.Request) (any,
 	if err != nil {
 		return nil, err
 	}
-	return leaseView{v.StepUUID, zonedTime(given.until)}, nil
+	return leaseView{v.id, zonedTime(given.until)}, nil
 }
 
 // outcomeReaders read the members of an answer that belong to its verb.

@@ -51,7 +51,7 @@ func (a *outsideActors) exchange(ctx context.Context, answers []*stepAnswer, q *
 		return nil, err
 	}
 	for _, answer := range answers { // what is large is not kept during the wait
-		answer.outcome, answer.after = outcome{}, step{}
+		answer.outcome, answer.view.step = outcome{}, step{state: answer.view.step.state}
 	}
 	return a.claim(ctx, q)
 }
@@ -62,7 +62,7 @@ type outsideStepView struct {
 	tpl            *template
 	callable       string
 	priority       int
-	worker         string  // of the actor that has it
+	heldBy         string  // the actor that has it
 	leaseExpiresAt instant // 0 for none
 }
 
@@ -73,8 +73,8 @@ func (v outsideStepView) writeJSON(o *jsonWriter) {
 	o.text("task_name", v.tpl.name)
 	o.text("callable", v.callable)
 	o.number("priority", v.priority)
-	if v.worker != "" {
-		o.text("worker_id", v.worker)
+	if v.heldBy != "" {
+		o.text("worker_id", v.heldBy)
 	}
 	if v.leaseExpiresAt != 0 {
 		o.zoned("lease_expires_at", v.leaseExpiresAt)
@@ -111,7 +111,7 @@ func newOutsideStepView(t *task, i int, held *heldStep, now instant, worker stri
 		stepView: newStepView(t, i, now, worker), tpl: t.tpl, callable: t.def(i).shown, priority: t.by.priority,
 	}
 	if held != nil {
-		v.worker, v.leaseExpiresAt = t.steps[i].lease.worker, held.until
+		v.heldBy, v.leaseExpiresAt = t.steps[i].lease.worker, held.until
 	}
 	return v
 }
@@ -122,9 +122,8 @@ type stepAnswer struct {
 	step uuid
 	err  error // why it is refused; set before if it was refused already
 
-	view  stepView // the step after it, without results unless it came late
-	after step     // a copy, if the step was under the lease
-	taken bool     // it was
+	view  stepView // the step after it
+	taken bool     // the step was under the lease
 }
 
 // answer records an answer, waits until it is durable and returns the step after it.
@@ -134,7 +133,6 @@ func (a *outsideActors) answer(ctx context.Context, q *stepAnswer) (stepView, er
 	if err = cmp.Or(err, q.err); err != nil {
 		return q.view, a.store.refuse(ctx, err)
 	}
-	q.view.setResults(&q.after, a.workerID)
 	return q.view, a.store.wait(ctx, seq)
 }
 
@@ -172,7 +170,7 @@ func (a *outsideActors) takeLocked(c *change, q *stepAnswer) error {
 		return err
 	}
 	// A copy of the task would cost far more.
-	q.view, q.after, q.version, q.taken = bareStepView(t, held.step, c.now), t.steps[held.step], t.lastSeq, true
+	q.view, q.version, q.taken = newStepView(t, held.step, c.now, a.workerID), t.lastSeq, true
 	return nil
 }
 

@@ -200,7 +200,7 @@ func TestAnswersOfDroppedTasks(t *testing.T) {
 			q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
 			q.setLease(c.token)
 			v, err := svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: c.attempt.stepID})
-			if err != nil || v.CurrentState != "complete" {
+			if err != nil || v.step.state != stepComplete {
 				t.Errorf("got %v; want the step as it was then", err)
 			}
 		})

@@ -260,37 +260,32 @@ func (v taskListView) writeJSON(o *jsonWriter) {
 
 // A step on the wire, and its results.
 
-// stepView is one workflow step; its times are zoned.
+// stepView is one workflow step at an instant; its times are zoned.
 type stepView struct {
-	StepUUID, TaskUUID                                      uuid
-	Name, CurrentState                                      string
-	CreatedAt, UpdatedAt, CompletedAt                       instant
-	LastFailureAt, NextRetryAt, LastAttemptedAt             instant
-	Results                                                 outcomeView
-	ResultsRedacted                                         bool
-	DependenciesSatisfied, RetryEligible, ReadyForExecution bool
-	TotalParents, CompletedParents                          int
-	Attempts, MaxAttempts                                   int
-	Checkpoint                                              *checkpoint
+	id, task                   uuid
+	name                       string
+	created                    instant
+	step                       step // a copy
+	satisfied, eligible, ready bool
+	parents                    int
+	worker                     string // that made the latest attempt, unless its outcome names one
+	redacted                   bool   // the results were removed
 }
 
+// newStepView returns the view of a step. Its cost does not depend on the size of the results nor
+// on the number of steps.
 func newStepView(t *task, i int, now instant, worker string) stepView {
-	v := bareStepView(t, i, now)
-	v.setResults(&t.steps[i], worker)
-	return v
-}
-
-// setResults sets the latest outcome of the step. s may be a copy.
-func (v *stepView) setResults(s *step, worker string) {
-	if s.last != nil {
-		v.Results = outcomeView{s.last, v.StepUUID, s.ended(), worker}
+	return stepView{
+		id: t.stepID(i), task: t.id, name: t.def(i).name, created: t.stepCreated(i), step: t.steps[i],
+		satisfied: t.satisfied(i), eligible: t.retryEligible(i), ready: t.readyForExecution(i, now),
+		parents: len(t.parents(i)), worker: worker,
 	}
 }
 
 // redactResults removes the results, if there are any.
 func (v *stepView) redactResults() {
-	v.ResultsRedacted = v.Results.ending != nil || v.Checkpoint != nil
-	v.Results, v.Checkpoint = outcomeView{}, nil
+	v.redacted = v.step.last != nil || v.step.checkpoint != nil
+	v.step.last, v.step.checkpoint = nil, nil
 }
 
 func (v stepView) writeJSON(o *jsonWriter) {
@@ -301,55 +296,37 @@ func (v stepView) writeJSON(o *jsonWriter) {
 
 // write writes the members, by hand because tasks can have thousands of steps.
 func (v *stepView) write(o *jsonWriter) {
-	o.id("step_uuid", v.StepUUID)
-	o.id("task_uuid", v.TaskUUID)
-	o.text("name", v.Name)
-	o.zoned("created_at", v.CreatedAt)
-	o.zoned("updated_at", v.UpdatedAt)
-	o.zoned("completed_at", v.CompletedAt)
+	s := &v.step
+	o.id("step_uuid", v.id)
+	o.id("task_uuid", v.task)
+	o.text("name", v.name)
+	o.zoned("created_at", v.created)
+	o.zoned("updated_at", s.updated)
+	o.zoned("completed_at", s.completed)
 	o.name("results")
-	v.Results.writeJSON(o)
-	if v.ResultsRedacted {
+	outcomeView{s.last, v.id, s.ended(), v.worker}.writeJSON(o)
+	if v.redacted {
 		o.flag("results_redacted", true)
 	}
-	o.text("current_state", v.CurrentState)
-	o.flag("dependencies_satisfied", v.DependenciesSatisfied)
-	o.flag("retry_eligible", v.RetryEligible)
-	o.flag("ready_for_execution", v.ReadyForExecution)
-	o.number("total_parents", v.TotalParents)
-	o.number("completed_parents", v.CompletedParents)
-	o.number("attempts", v.Attempts)
-	o.number("max_attempts", v.MaxAttempts)
-	o.zoned("last_failure_at", v.LastFailureAt)
-	o.zoned("next_retry_at", v.NextRetryAt)
-	o.zoned("last_attempted_at", v.LastAttemptedAt)
-	if v.Checkpoint != nil {
-		o.raw(checkpointMember, v.Checkpoint.appendJSON(nil))
+	o.text("current_state", s.state.String())
+	o.flag("dependencies_satisfied", v.satisfied)
+	o.flag("retry_eligible", v.eligible)
+	o.flag("ready_for_execution", v.ready)
+	o.number("total_parents", v.parents)
+	o.number("completed_parents", v.parents-s.waitingFor)
+	o.number("attempts", s.attempts)
+	o.number("max_attempts", s.maxAttempts)
+	o.zoned("last_failure_at", s.failed)
+	o.zoned("next_retry_at", s.retryAt)
+	o.zoned("last_attempted_at", s.attempted)
+	if s.checkpoint != nil {
+		o.raw(checkpointMember, s.checkpoint.appendJSON(nil))
 	}
 }
 
-// bareStepView is newStepView without the results. Its cost does not depend on the
-// size of the results nor on the number of steps.
-func bareStepView(t *task, i int, now instant) stepView {
-	s, parents := &t.steps[i], len(t.parents(i))
-	return stepView{
-		StepUUID: t.stepID(i), TaskUUID: t.id, Name: t.def(i).name,
-		CreatedAt: t.stepCreated(i), UpdatedAt: s.updated,
-		CompletedAt: s.completed, CurrentState: s.state.String(),
-		DependenciesSatisfied: t.satisfied(i),
-		RetryEligible:         t.retryEligible(i),
-		ReadyForExecution:     t.readyForExecution(i, now),
-		TotalParents:          parents, CompletedParents: parents - s.waitingFor,
-		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		LastFailureAt: s.failed, NextRetryAt: s.retryAt,
-		LastAttemptedAt: s.attempted,
-		Checkpoint:      s.checkpoint,
-	}
-}
-
-// ended returns when the step's latest attempt ended.
+// ended returns when the step's latest attempt ended, if one did.
 func (s *step) ended() instant {
-	if s.last.success {
+	if s.last != nil && s.last.success {
 		return s.completed
 	}
 	return s.failed

@@ -180,8 +180,8 @@ func TestEnforcedSchemas(t *testing.T) {
 		return reject.svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: claimed.attempt.stepID})
 	}
 	for range 2 { // the repetition, whose first answer may have been lost, gets the same
-		if v, err := answer(); err != nil || v.CurrentState != "error" {
-			t.Errorf("got %v, %v; want the step in error", v.CurrentState, err)
+		if v, err := answer(); err != nil || v.step.state != stepInError {
+			t.Errorf("got %v, %v; want the step in error", v.step.state, err)
 		}
 	}
 	complete(reject, reject.create(`{"name":"checked","context":{"items":[]}}`), `null`).want(200)

@@ -116,7 +116,7 @@ func TestDecision(t *testing.T) {
 	a.want("steps_in_process: validate=complete route=complete manager=enqueued finance=enqueued finalize=pending")
 	a.complete("finance")
 	v := a.view()
-	if x := newStepView(v, 4, 0, ""); x.TotalParents != 2 || x.CompletedParents != 1 || x.DependenciesSatisfied {
+	if x := newStepView(v, 4, 0, ""); x.parents != 2 || x.step.waitingFor != 1 || x.satisfied {
 		t.Errorf("got %+v; want one of two parents complete", x)
 	}
 	a.complete("manager")

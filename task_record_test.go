@@ -78,7 +78,7 @@ func TestTwoDecisions(t *testing.T) {
 	a.decide("d1", "a")
 	a.complete("a")
 	a.want("steps_in_process: d1=complete d2=enqueued a=complete end=pending")
-	if x := newStepView(a.view(), 3, 0, ""); x.TotalParents != 1 || x.CompletedParents != 1 || x.DependenciesSatisfied {
+	if x := newStepView(a.view(), 3, 0, ""); x.parents != 1 || x.step.waitingFor != 0 || x.satisfied {
 		t.Errorf("got %+v; want its one parent complete, and not satisfied", x)
 	}
 	a.decide("d2", "b")

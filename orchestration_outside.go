@@ -275,7 +275,7 @@ func (a *orchestrationAPI) answeredView(w *responseWriter, r *http.Request, answ
 			continue
 		}
 		f := a.surface.failureOf(w, r, q.err)
-		v[i] = answeredStep{step: q.step, status: a.surface.status(f.kind), refused: newErrorView(f, w.requestID)}
+		v[i] = answeredStep{step: q.step, status: a.surface.status(f.kind), refused: &errorView{f, w.requestID}}
 	}
 	return v
 }
@@ -295,7 +295,7 @@ func (s *answeredStep) write(o *jsonWriter) {
 		o.text("etag", s.tag)
 	} else {
 		o.name("error")
-		o.value(s.refused.Error)
+		s.refused.write(o)
 	}
 	o.b = append(o.b, '}')
 }

@@ -4,12 +4,9 @@ package main
 // surface.
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -117,48 +114,41 @@ func retrySeconds(f *failure) int { return max(int((f.retryAfter+time.Second-1)/
 
 // errorView is the body of an error of the orchestration role.
 type errorView struct {
-	Error struct {
-		Code              string        `json:"code"`
-		Message           string        `json:"message"`
-		Details           inputProblems `json:"details,omitempty"`
-		RequestID         string        `json:"request_id,omitempty"`
-		RetryAfterSeconds int           `json:"retry_after_seconds,omitempty"`
-	} `json:"error"`
+	*failure
+	requestID string
 }
 
-func orchestrationError(f *failure, requestID string, _ instant) any {
-	v := newErrorView(f, requestID)
-	if f.extra.name != "" {
-		return v.with(f.extra)
+func orchestrationError(f *failure, requestID string, _ instant) any { return errorView{f, requestID} }
+
+func (v errorView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, `{"error":`...)
+	v.write(o)
+	o.b = append(o.b, '}')
+}
+
+// write writes the error alone.
+func (v errorView) write(o *jsonWriter) {
+	o.b = append(o.b, '{')
+	o.text("code", failureForms[v.kind].code)
+	o.text("message", v.message)
+	if len(v.details) > 0 {
+		o.name("details")
+		o.value(v.details)
 	}
-	return v
+	o.text("request_id", v.requestID)
+	v.writeRest(o)
 }
 
-func newErrorView(f *failure, requestID string) *errorView {
-	v := &errorView{}
-	v.Error.Code = failureForms[f.kind].code
-	v.Error.Message = f.message
-	v.Error.Details = f.details
-	v.Error.RequestID = requestID
+// writeRest ends an error with the members that only some have.
+func (f *failure) writeRest(o *jsonWriter) {
 	if f.retryAfter > 0 {
-		v.Error.RetryAfterSeconds = retrySeconds(f)
+		o.number("retry_after_seconds", retrySeconds(f))
 	}
-	return v
-}
-
-// with returns the body with one more member at the end of the error.
-func (v *errorView) with(m errorMember) any {
-	var b bytes.Buffer
-	if encodeJSON(&b, v.Error) != nil {
-		return v
+	if f.extra.name != "" {
+		o.name(f.extra.name)
+		o.value(f.extra.value)
 	}
-	b.Truncate(b.Len() - len("}\n"))
-	fmt.Fprintf(&b, ",%q:", m.name)
-	if encodeJSON(&b, m.value) != nil {
-		return v
-	}
-	b.WriteByte('}')
-	return map[string]json.RawMessage{"error": b.Bytes()}
+	o.b = append(o.b, '}')
 }
 
 // problemMedia is the media type of problem details, which callers may ask for instead.
@@ -193,18 +183,11 @@ func (v problemView) writeJSON(o *jsonWriter) {
 	o.text("detail", v.message)
 	o.text("code", code)
 	o.text("request_id", v.requestID)
-	if v.retryAfter > 0 {
-		o.number("retry_after_seconds", retrySeconds(v.failure))
-	}
 	if len(v.details) > 0 {
 		o.name("errors")
 		o.value(v.details)
 	}
-	if v.extra.name != "" {
-		o.name(v.extra.name)
-		o.value(v.extra.value)
-	}
-	o.b = append(o.b, '}')
+	v.writeRest(o)
 }
 
 // workerErrorView is the body of an error of the worker role.

@@ -39,7 +39,7 @@ type (
 func writeReply(w *responseWriter, v any) error {
 	switch v := v.(type) {
 	case reply:
-		return writeJSON(w, v.status, v.body)
+		return writeJSON(w, v.status, jsonType, v.body)
 	case textReply:
 		return writeText(w, v)
 	case noContent:
@@ -48,21 +48,16 @@ func writeReply(w *responseWriter, v any) error {
 		w.WriteHeader(http.StatusNotModified)
 	case written:
 	default:
-		return writeJSON(w, http.StatusOK, v)
+		return writeJSON(w, http.StatusOK, jsonType, v)
 	}
 	return nil
 }
 
 const jsonType = "application/json"
 
-// writeJSON writes v as JSON.
-func writeJSON(w *responseWriter, status int, v any) error {
-	return writeJSONAs(w, status, jsonType, v)
-}
-
-// writeJSONAs is writeJSON with a media type. An error can still be answered: once a part was
-// written, the connection is cut instead, so that nobody takes the part for the whole.
-func writeJSONAs(w *responseWriter, status int, contentType string, v any) error {
+// writeJSON writes v as JSON. An error can still be answered: once a part was written, the
+// connection is cut instead, so that nobody takes the part for the whole.
+func writeJSON(w *responseWriter, status int, contentType string, v any) error {
 	a := answers.Get().(*jsonAnswer)
 	defer a.free()
 	a.w, a.status, a.contentType = w, status, contentType

@@ -79,9 +79,11 @@ func (s *surface) writeError(w *responseWriter, r *http.Request, err error) {
 	}
 	delete(h, "Etag") // of the answer that was not completed
 	h["Cache-Control"] = noStore
-	v := problemView{f, s.status(f.kind), id, s.name == "mount"}
-	err = writeProblem(w, r, v, s.encode(f, id, s.svc.clock.now()))
-	switch {
+	status, media, body := s.status(f.kind), jsonType, s.encode(f, id, s.svc.clock.now())
+	if acceptWeight(r.Header["Accept"], problemMedia) > 0 {
+		media, body = problemMedia, problemView{f, status, id, s.name == "mount"}
+	}
+	switch err = writeJSON(w, status, media, body); {
 	case err == nil:
 	case kindOf(err) == backpressure && f.kind != backpressure: // no room for so long an error
 		s.writeError(w, r, err)
@@ -160,15 +162,6 @@ type problemView struct {
 	status    int
 	requestID string
 	mounted   bool // on the mount point, whose codes it has
-}
-
-// writeProblem writes an error as problem details to those who ask for them, and as usual to
-// others.
-func writeProblem(w *responseWriter, r *http.Request, v problemView, usual any) error {
-	if acceptWeight(r.Header["Accept"], problemMedia) > 0 {
-		return writeJSONAs(w, v.status, problemMedia, v)
-	}
-	return writeJSON(w, v.status, usual)
 }
 
 func (v problemView) writeJSON(o *jsonWriter) {

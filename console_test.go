@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"maps"
 	"net/http"
 	"net/url"
@@ -131,7 +132,7 @@ var consoleImports = regexp.MustCompile(`(?:from|import\() ?"\./([^"]+)"`)
 // compressedSize returns how many bytes a browser loads for a text.
 func compressedSize(text []byte) int {
 	var b bytes.Buffer
-	w := newGzipWriter()
+	w := gzipWriters.Get().(*gzip.Writer)
 	w.Reset(&b)
 	w.Write(text)
 	w.Close()

@@ -18,15 +18,10 @@ const (
 	gzipSuffix = "-gzip"    // of the entity tags of compressed answers
 )
 
-var gzipWriters = sync.Pool{New: func() any { return newGzipWriter() }}
-
-func newGzipWriter() *gzip.Writer {
-	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
-	if err != nil {
-		panic(err) // the level is valid
-	}
+var gzipWriters = sync.Pool{New: func() any {
+	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
 	return w
-}
+}}
 
 // gzipBody compresses the body of an answer.
 type gzipBody struct {

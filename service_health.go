@@ -6,7 +6,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -71,73 +70,53 @@ type health struct {
 // schedulerPatience is the patience of a service's health checks.
 const schedulerPatience = 2 * time.Second
 
-// healthRow is one check with its name on each surface: "" where the surface
-// does not have it, and two names where clients know it by two.
-type healthRow struct {
-	orchestration, worker, mount string
-	detailed                     bool // part of /health/detailed only
-	check                        func(*healthProbe) checkView
-}
-
 // healthTable holds every check but authentication, which each surface that asks
 // for credentials has. Existing clients know the checks by these names.
-var healthTable = []healthRow{
-	{"web_database orchestration_database", "database", "database", false, (*healthProbe).journal},
-	{"circuit_breaker", "", "", false, noBreaker},
-	{"orchestration_system", "", "", false, accepting("new tasks are taken")},
-	{"", "queue_processing", "", false, accepting("ready steps are started")},
-	{"command_processor", "command_processor", "scheduler", false, (*healthProbe).scheduler},
-	{"pool_utilization", "", "", true, loaded((*health).slotCheck)},
-	{"queue_depth", "", "", true, loaded((*health).queueCheck)},
-	{"channel_saturation", "", "", true, (*healthProbe).backlog},
-	{"", "circuit_breakers", "", true, noBreaker},
-	{"", "event_system", "", true, (*healthProbe).timers},
-	{"", "step_processing", "", true, loaded((*health).processingCheck)},
-}
-
-// names returns the names of the check on a surface.
-func (r *healthRow) names(surface string) []string {
-	switch surface {
-	case "worker":
-		return strings.Fields(r.worker)
-	case "mount":
-		return strings.Fields(r.mount)
-	}
-	return strings.Fields(r.orchestration)
+var healthTable = []struct {
+	surface, name string
+	detailed      bool // part of /health/detailed only
+	check         func(*healthProbe) checkView
+}{
+	{"orchestration", "web_database", false, (*healthProbe).journal},
+	{"orchestration", "orchestration_database", false, (*healthProbe).journal},
+	{"orchestration", "circuit_breaker", false, noBreaker},
+	{"orchestration", "orchestration_system", false, accepting("new tasks are taken")},
+	{"orchestration", "command_processor", false, (*healthProbe).scheduler},
+	{"orchestration", "pool_utilization", true, loaded((*health).slotCheck)},
+	{"orchestration", "queue_depth", true, loaded((*health).queueCheck)},
+	{"orchestration", "channel_saturation", true, (*healthProbe).backlog},
+	{"worker", "database", false, (*healthProbe).journal},
+	{"worker", "queue_processing", false, accepting("ready steps are started")},
+	{"worker", "command_processor", false, (*healthProbe).scheduler},
+	{"worker", "circuit_breakers", true, noBreaker},
+	{"worker", "event_system", true, (*healthProbe).timers},
+	{"worker", "step_processing", true, loaded((*health).processingCheck)},
+	{"mount", "database", false, (*healthProbe).journal},
+	{"mount", "scheduler", false, (*healthProbe).scheduler},
 }
 
 // checks runs the checks of a surface: those of /health/ready, and the others
 // too if detailed is set. While the service starts, no result is known yet.
 func (h *health) checks(surface string, detailed bool) map[string]checkView {
-	if h.starting != nil {
-		return eachCheck(surface, detailed, func(*healthRow) checkView {
-			return checkView{Status: unknownWord, Message: h.starting.String()}
-		})
+	p, checks := &healthProbe{health: h}, map[string]checkView{}
+	for _, r := range healthTable {
+		switch {
+		case r.surface != surface || r.detailed && !detailed:
+		case h.starting != nil:
+			checks[r.name] = checkView{Status: unknownWord, Message: h.starting.String()}
+		default:
+			checks[r.name] = r.check(p)
+		}
 	}
-	p := &healthProbe{health: h}
-	checks := eachCheck(surface, detailed, func(r *healthRow) checkView { return r.check(p) })
+	if h.starting != nil {
+		return checks
+	}
 	if a := h.auth.of(surface); a.config.Enabled {
 		checks["authentication"] = h.timed("credentials can be verified", a.ready)
 	}
 	if detailed && surface == "orchestration" {
 		for name, check := range h.extra {
 			checks[name] = check()
-		}
-	}
-	return checks
-}
-
-func eachCheck(surface string, detailed bool, run func(*healthRow) checkView) map[string]checkView {
-	checks := map[string]checkView{}
-	for i := range healthTable {
-		r := &healthTable[i]
-		names := r.names(surface)
-		if len(names) == 0 || r.detailed && !detailed {
-			continue
-		}
-		v := run(r)
-		for _, name := range names {
-			checks[name] = v
 		}
 	}
 	return checks
@@ -207,9 +186,8 @@ func unhealthy(format string, args ...any) checkView {
 // healthProbe is one run of the checks: it asks the engine once.
 type healthProbe struct {
 	*health
-	asked    bool
 	load     *engineLoad // nil if the engine did not answer
-	answered checkView   // whether it did
+	answered checkView   // whether it did; zero before it was asked
 }
 
 // engineLoad is the work of the engine at one moment.
@@ -261,8 +239,8 @@ func (p *healthProbe) scheduler() checkView {
 	if p.engine == nil {
 		return workerAlone
 	}
-	if !p.asked {
-		p.asked, p.answered = true, p.timed("the scheduler answers", p.askEngine)
+	if p.answered.Status == "" {
+		p.answered = p.timed("the scheduler answers", p.askEngine)
 	}
 	return p.answered
 }

@@ -4,11 +4,10 @@ package main
 // that it appends change the tasks. It knows the store, tasks and handlers; it
 // knows neither what a client may ask for nor HTTP interfaces.
 //
-//	engine.go         start and stop, what is idle, hooks for others
+//	engine.go         start, resuming lost attempts, stop, what is idle, hooks for others
 //	engine_queue.go   the queues of ready steps, slots, the gate of batches
 //	engine_attempt.go attempts: their start, their end
 //	engine_retry.go   retries, backoff
-//	engine_resume.go  resuming after a start, lost attempts
 //	engine_claim.go   claims of steps by outside actors, their index
 //	engine_lease.go   leases of claimed steps
 //	engine_explain.go why a task makes no progress: explanations
@@ -148,7 +147,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 
 // start resumes the unfinished tasks and begins to schedule.
 func (e *engine) start() error {
-	if err := (&resumption{engine: e}).start(); err != nil {
+	if err := e.resume(); err != nil {
 		return err
 	}
 	e.causes.start()
@@ -156,12 +155,6 @@ func (e *engine) start() error {
 	e.wg.Go(e.outside.feed)
 	e.wakeUp()
 	return nil
-}
-
-// busy returns how many handlers run.
-func (e *engine) busy() (n int) {
-	e.store.locked(func() { n = len(e.work.inFlight) })
-	return n
 }
 
 // stop starts nothing more, lets running handlers go on until ctx ends, then cuts them
@@ -258,6 +251,96 @@ func (e *engine) inTurn(ctx context.Context, f func() error) (err error) {
 	}
 	e.store.locked(func() { err = f() })
 	return err
+}
+
+// Resuming after a restart: timers, ready steps, and the attempts that the end of the
+// previous process cut off.
+
+// resume resumes all tasks. Those in error, with steps left running or waiting for a
+// retry, are among them: an operator may get such a task going again.
+func (e *engine) resume() (err error) {
+	e.store.locked(func() {
+		var lost []runKey
+		resume := func(t *task) { lost = append(lost, e.resumeLocked(t)...) }
+		e.store.table().eachLive(resume)
+		if err = e.store.table().eachUnsettledError(resume); err == nil {
+			err = e.recordLostLocked(lost)
+		}
+	})
+	return err
+}
+
+// resumeLocked resumes the timers and ready steps of one task, and returns its attempts that
+// were cut off.
+func (e *engine) resumeLocked(t *task) (lost []runKey) {
+	for i := range t.steps {
+		switch s := &t.steps[i]; s.state {
+		case stepEnqueued:
+			e.enqueueLocked(t, i)
+		case stepWaitingForRetry:
+			e.retries.arm(t, i, t.stillDue(s.retryAt, e.clock.now()))
+		case stepInProgress:
+			if s.lease != nil { // its worker is outside this process
+				e.leases.watchLocked(t, i, t.stillDue(s.lease.until, e.clock.now()))
+				continue
+			}
+			lost = append(lost, runKey{t.id, i})
+		}
+	}
+	return lost
+}
+
+// recordLostLocked records that attempts were lost. While the store has no room the
+// rest waits: a service with a full disk can still be read from.
+func (e *engine) recordLostLocked(lost []runKey) error {
+	for n, l := range lost {
+		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
+		if refusedForNow(err) {
+			e.laterLocked(func() { e.recordRestLocked(lost[n:]) })
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordRestLocked goes on with recordLostLocked.
+func (e *engine) recordRestLocked(lost []runKey) {
+	if e.stopping {
+		return
+	}
+	if err := e.recordLostLocked(lost); err != nil {
+		e.log.Error("attempts that were cut off could not be resumed", "error", err)
+	}
+	e.wakeUp()
+}
+
+// loseLocked records that an attempt was lost, unless its step moved on meanwhile.
+func (e *engine) loseLocked(c *change, l runKey) error {
+	t, err := c.task(l.task)
+	if kindOf(err) == taskMissing {
+		return nil // dropped meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	if t.steps[l.step].state != stepInProgress || e.work.running[l] != nil {
+		return nil
+	}
+	return c.append(t, e.lostRecord(t, l.step))
+}
+
+// lostRecord returns the record of a lost attempt: it is delivered again, or fails
+// after too many deliveries.
+func (e *engine) lostRecord(t *task, i int) *record {
+	s := &t.steps[i]
+	if s.redelivered < maxRedeliveries {
+		return &record{kind: recRecovered, step: i}
+	}
+	o := typedFailure(workerLostType, "the process ended while the attempt ran, on every delivery")
+	return &record{kind: recEnded, step: i, end: e.outcomes.ending(t, i, o, e.clock.now(), s.attempted)}
 }
 
 // Scheduling: ready steps on free slots.
@@ -488,13 +571,13 @@ func (e *engine) holdOutcome(k *run) {
 	})
 }
 
-// laterLocked calls f later, without the lock, to make a change that the store cannot
-// take yet. The engine is not idle meanwhile.
+// laterLocked calls f later, under the lock, to make a change that the store cannot take yet. The
+// engine is not idle meanwhile.
 func (e *engine) laterLocked(f func()) {
 	e.work.owed++
 	afterReal(outcomeRetryEvery, func() {
-		f()
 		e.store.locked(func() {
+			f()
 			e.work.owed--
 			e.checkIdleLocked()
 		})

@@ -79,7 +79,7 @@ func (q *leaseQueue) forgetLocked(h *heldStep) {
 	delete(q.byID, h.id)
 	q.held.remove(h.place)
 	q.claimed.remove(h.runKey)
-	if q.armed != 0 { // expireDueLocked arms it after its batch
+	if q.armed != 0 { // expireLocked arms it after its batch
 		q.armLocked()
 	}
 }
@@ -98,20 +98,18 @@ func (q *leaseQueue) armLocked() {
 		q.timer.cancel()
 	}
 	if q.armed = until; until != 0 {
-		q.timer = q.engine.clock.schedule(until, func() { q.expire(until) })
+		q.timer = q.engine.clock.schedule(until, func() {
+			q.engine.store.locked(func() { q.expireLocked(until) })
+		})
 	}
 }
 
 // leaseBatch is how many leases expire under the lock at a time.
 const leaseBatch = 256
 
-// expire ends the attempts whose leases are over. It is called by the timer
+// expireLocked ends the attempts whose leases are over. It is called for the timer
 // that was set for an instant.
-func (q *leaseQueue) expire(timer instant) {
-	q.engine.store.locked(func() { q.expireDueLocked(timer) })
-}
-
-func (q *leaseQueue) expireDueLocked(timer instant) {
+func (q *leaseQueue) expireLocked(timer instant) {
 	if q.armed == timer {
 		q.armed = 0
 	}
@@ -122,7 +120,7 @@ func (q *leaseQueue) expireDueLocked(timer instant) {
 		}
 		err := q.engine.store.updateLocked(func(c *change) error { return q.expireOneLocked(c, h) })
 		if refusedForNow(err) {
-			q.engine.laterLocked(func() { q.expire(timer) })
+			q.engine.laterLocked(func() { q.expireLocked(timer) })
 			return
 		}
 		if err != nil {

@@ -127,11 +127,11 @@ type retryTimers struct {
 	timers map[runKey]*timer
 }
 
-// due makes a step ready whose back-off is over: the one before the retry that was due at
+// dueLocked makes a step ready whose back-off is over: the one before the retry that was due at
 // an instant.
-func (r *retryTimers) due(id uuid, i int, retryAt instant) {
+func (r *retryTimers) dueLocked(id uuid, i int, retryAt instant) {
 	e := r.engine
-	_, err := e.store.update(func(c *change) error {
+	err := e.store.updateLocked(func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err
@@ -143,7 +143,7 @@ func (r *retryTimers) due(id uuid, i int, retryAt instant) {
 	})
 	if refusedForNow(err) {
 		if e.ctx.Err() == nil {
-			e.store.locked(func() { e.laterLocked(func() { r.due(id, i, retryAt) }) })
+			e.laterLocked(func() { r.dueLocked(id, i, retryAt) })
 		}
 		return
 	}
@@ -156,7 +156,9 @@ func (r *retryTimers) due(id uuid, i int, retryAt instant) {
 // arm sets the timer of a step that waits for its retry.
 func (r *retryTimers) arm(t *task, i int, when instant) {
 	id, retryAt := t.id, t.steps[i].retryAt
-	r.timers[runKey{t.id, i}] = r.engine.clock.schedule(when, func() { r.due(id, i, retryAt) })
+	r.timers[runKey{t.id, i}] = r.engine.clock.schedule(when, func() {
+		r.engine.store.locked(func() { r.dueLocked(id, i, retryAt) })
+	})
 }
 
 // stillDue returns when what was due at an instant is due now. It is that instant, unless the

@@ -246,11 +246,11 @@ func (s *service) warnOfChangedTemplates() {
 }
 
 // busy returns how many handlers run.
-func (s *service) busy() int {
-	if s.engine == nil {
-		return 0
+func (s *service) busy() (n int) {
+	if s.engine != nil {
+		s.store.locked(func() { n = len(s.engine.work.inFlight) })
 	}
-	return s.engine.busy()
+	return n
 }
 
 // finish refuses new work, lets running handlers go on until ctx ends, then cuts

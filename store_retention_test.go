@@ -279,7 +279,7 @@ func TestDroppedMeanwhile(t *testing.T) {
 	wantKept(t, s, last.id)
 	clock.advance(2 * time.Hour) // the log fails the test on an error
 	wantKept(t, s, last.id)
-	if err := (&resumption{s.engine, []runKey{{slow.id, 0}}}).recordLost(); err != nil {
+	if err := s.engine.recordLostLocked([]runKey{{slow.id, 0}}); err != nil {
 		t.Errorf("an attempt of a dropped task: %v", err)
 	}
 }

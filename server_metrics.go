@@ -414,8 +414,8 @@ func (f *publishedFigures) write(m *metricsText) {
 		"Domain events not published because their payload is not as their schema says.", float64(f.withheld))
 	m.family("stepwell_event_deliveries_total", "counter", "Attempts to send domain events to subscribers, and events given up.")
 	for _, s := range f.subscribers {
-		m.sample("stepwell_event_deliveries_total", float64(s.delivered+s.fastDelivered), "subscriber", s.name, "result", "delivered")
-		m.sample("stepwell_event_deliveries_total", float64(s.failed+s.fastFailed), "subscriber", s.name, "result", "failed")
+		m.sample("stepwell_event_deliveries_total", float64(s.delivered), "subscriber", s.name, "result", "delivered")
+		m.sample("stepwell_event_deliveries_total", float64(s.failed), "subscriber", s.name, "result", "failed")
 		m.sample("stepwell_event_deliveries_total", float64(s.dead), "subscriber", s.name, "result", "dead")
 	}
 	m.family("stepwell_event_deliveries_waiting", "gauge", "Domain events that subscribers have not got yet.")

@@ -69,9 +69,8 @@ type sendingRest struct {
 
 // subscriberFigures counts, since the start, what became of events.
 type subscriberFigures struct {
-	delivered, fastDelivered uint64
-	failed, fastFailed       uint64 // attempts
-	dead                     uint64
+	delivered, dead    uint64
+	failed, fastFailed uint64 // attempts, and those for fast events among them
 }
 
 func newPublisher(s *service) *publisher {
@@ -202,17 +201,12 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 
 // count counts an attempt.
 func (s *subscriber) count(e *domainEvent, r sendResult) {
-	f := &s.figures
-	switch {
-	case r.problem == "" && e.fast():
-		f.fastDelivered++
-	case r.problem == "":
-		f.delivered++
-	case e.fast():
-		f.fastFailed++
-	default:
-		f.failed++
+	if r.problem == "" {
+		s.figures.delivered++
+		return
 	}
+	s.figures.failed++
+	s.figures.fastFailed += uint64(boolCount(e.fast()))
 }
 
 // pause waits for the next attempt. It reports whether there is one.
@@ -409,11 +403,11 @@ func (p *publisher) resend(ctx context.Context, id string) (v eventDeliveryView,
 
 // publishedFigures counts domain events and what became of them, since the start.
 type publishedFigures struct {
-	published   [deliveryModes]uint64
-	withheld    uint64
-	subscribers []subscriberCount
-	subscriberFigures
-	patterns int
+	published         [deliveryModes]uint64
+	withheld          uint64
+	subscribers       []subscriberCount
+	subscriberFigures // of all, but for the dead
+	patterns          int
 }
 
 // subscriberCount counts the events of one subscriber by how their deliveries ended.
@@ -435,10 +429,8 @@ func (s *service) publishedFigures() (f publishedFigures) {
 			c.waiting, c.kept = s.store.subscribers().waitingLocked(sub.Name)
 			f.subscribers = append(f.subscribers, c)
 			f.delivered += c.delivered
-			f.fastDelivered += c.fastDelivered
 			f.failed += c.failed
 			f.fastFailed += c.fastFailed
-			f.dead += c.dead
 			f.patterns += len(sub.Events)
 		}
 	})

@@ -145,10 +145,9 @@ func (a *workerAPI) metricsEvents(_ *responseWriter, _ *http.Request) (any, erro
 		FastRouted: fast, BroadcastRouted: broadcast, FastDeliveryErrors: p.fastFailed,
 		RoutingErrors: f.cut + p.withheld,
 	}
-	sent := p.delivered + p.fastDelivered
 	v.InProcessBus = eventBusView{
-		TotalEventsDispatched: f.delivered + sent, RustHandlerDispatches: sent, FFIChannelDispatches: f.delivered,
-		RustHandlerErrors: p.failed + p.fastFailed, FFIChannelDrops: f.cut, RustSubscriberPatterns: uint64(p.patterns),
+		TotalEventsDispatched: f.delivered + p.delivered, RustHandlerDispatches: p.delivered, FFIChannelDispatches: f.delivered,
+		RustHandlerErrors: p.failed, FFIChannelDrops: f.cut, RustSubscriberPatterns: uint64(p.patterns),
 		RustHandlerCount: uint64(len(p.subscribers)), FFISubscriberCount: uint64(f.open),
 	}
 	return v, nil

@@ -273,7 +273,7 @@ func TestRacingOperators(t *testing.T) {
 		if (errs[0] == nil) == (errs[1] == nil) {
 			t.Fatalf("got %v and %v; want one to win", errs[0], errs[1])
 		}
-		a, err := s.history.audit(v.id, v.stepID(0), nil)
+		a, err := s.history.audit(v.id, 0, nil)
 		if err != nil || len(a) != 2 {
 			t.Fatalf("got %d audit entries, %v; want 2", len(a), err)
 		}
@@ -337,7 +337,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got history\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	audit := must(s.history.audit(v.id, v.stepID(0), nil))(t)
+	audit := must(s.history.audit(v.id, 0, nil))(t)
 	var entries []string
 	for _, a := range audit {
 		entries = append(entries, fmt.Sprint(a.Action, " ", a.FromState, " ", a.ToState, " ", a.Success))
@@ -785,7 +785,7 @@ func (l *randomWorld) checkSlots() {
 func (l *randomWorld) checkAudit(v *task, law *lawful) {
 	l.t.Helper()
 	for i := range v.steps {
-		audit, err := l.s.history.audit(v.id, v.stepID(i), nil)
+		audit, err := l.s.history.audit(v.id, i, nil)
 		if err != nil {
 			l.t.Error(err)
 		}

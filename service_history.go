@@ -187,17 +187,9 @@ func (h *historyReader) transitions(id uuid, by holder) (*historyView, error) {
 }
 
 // audit returns the audit of one step, newest first. It asks for the memory.
-func (h *historyReader) audit(taskID, stepID uuid, by holder) ([]auditView, error) {
-	t, err := h.store.viewWithin(taskID, by)
-	if err != nil {
-		return nil, err
-	}
-	i, ok := t.stepIndex(stepID)
-	if !ok {
-		return nil, stepNotFound(taskID, stepID)
-	}
-	o := &auditObserver{step: i, worker: h.workerID, entries: []auditView{}}
-	if _, err := h.store.viewObserved(taskID, o, by); err != nil {
+func (h *historyReader) audit(id uuid, step int, by holder) ([]auditView, error) {
+	o := &auditObserver{step: step, worker: h.workerID, entries: []auditView{}}
+	if _, err := h.store.viewObserved(id, o, by); err != nil {
 		return nil, err
 	}
 	slices.Reverse(o.entries)

@@ -12,7 +12,7 @@ func TestAdjustmentsInHistory(t *testing.T) {
 		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":1,"backoff_base_ms":1000}`})}})
 	v := mustCreate(t, s, "fails")
 	v = mustAdjust(t, s, v, 0, adjustment{maxAttempts: 2, inputs: []byte(`{}`)})
-	audit, err := s.history.audit(v.id, v.stepID(0), nil)
+	audit, err := s.history.audit(v.id, 0, nil)
 	if err != nil || len(audit) != 3 {
 		t.Fatalf("got %+v, %v; want two attempts and an adjustment", audit, err)
 	}

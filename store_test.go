@@ -442,7 +442,7 @@ func TestWithheldEvents(t *testing.T) {
 		if types := typesOf(got); !slices.Equal(types, []string{"seen 1", `paid "x" 1`, "seen 1"}) || got[1].TaskUUID != good.id.String() {
 			t.Errorf("got %v", types)
 		}
-		v := must(s.history.audit(bad.id, bad.stepID(0), nil))(t)[0]
+		v := must(s.history.audit(bad.id, 0, nil))(t)[0]
 		if want := `{"paid \"x\"":"/amount: `; !v.Success || !strings.HasPrefix(string(v.WithheldEvents), want) {
 			t.Errorf("got the audit %s; want %s", v.WithheldEvents, want)
 		}

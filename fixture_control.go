@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -140,9 +141,9 @@ func (a *controlAPI) putState(w *responseWriter, r *http.Request) (any, error) {
 	}
 	extendReading(w, stateTimeout)
 	extendWriting(w, stateTimeout)
-	body := &bodyReader{body: r.Body}
+	body := r.Body.(*requestBody)
 	err := a.fixture.world.restore(body)
-	if body.err != nil {
+	if body.err != nil && body.err != io.EOF {
 		return nil, readFailure(body.err)
 	}
 	if err != nil {

@@ -24,6 +24,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -219,7 +220,7 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 		body := s.newRequestBody(w, r, limit)
 		r.Body = body
 		v, err = row.handle(w, r)
-		if body.free(); !body.ended {
+		if body.free(); body.err != io.EOF {
 			leaveBody(w, r, nil)
 		}
 	}

@@ -63,7 +63,7 @@ type requestBody struct {
 	conn   *connection
 	memory *bodyMemory
 	most   int64 // bytes
-	ended  bool  // it was read to its end
+	err    error // of the latest Read: io.EOF once it was read to its end
 }
 
 func (s *surface) newRequestBody(w *responseWriter, r *http.Request, limit int64) *requestBody {
@@ -83,7 +83,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	b.conn.waits(true)
 	defer b.conn.waits(false)
 	n, err := b.ReadCloser.Read(p)
-	b.ended = err == io.EOF
+	b.err = err
 	return n, err
 }
 
@@ -237,20 +237,6 @@ func readFailure(err error) error {
 		return failf(badRequest, "the body did not arrive in time")
 	}
 	return &failure{kind: badRequest, message: "the body could not be read", cause: err}
-}
-
-// bodyReader reads a body and keeps the error that ended it.
-type bodyReader struct {
-	body io.Reader
-	err  error // nil at the end of the body
-}
-
-func (b *bodyReader) Read(p []byte) (int, error) {
-	n, err := b.body.Read(p)
-	if err != nil && err != io.EOF {
-		b.err = err
-	}
-	return n, err
 }
 
 // extendReading extends the read deadline for a body that takes long.

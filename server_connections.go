@@ -45,7 +45,6 @@ type httpServer struct {
 func newHTTPServer(l net.Listener, h http.Handler, all *connections, logger *slog.Logger) *httpServer {
 	return &httpServer{&boundedListener{l, all}, &http.Server{
 		Handler:           h,
-		BaseContext:       ofListener,
 		ConnContext:       withConnection,
 		ConnState:         all.note,
 		ReadHeaderTimeout: headerTimeout,
@@ -95,6 +94,8 @@ type connection struct {
 	place  *list.Element // in all.line
 	excess bool          // it was accepted while all others were busy
 
+	loopback bool // its listener has a loopback address
+
 	// For the goroutine that serves it:
 	known     bool  // a request on it was admitted and served
 	inRequest bool  // the header was read
@@ -126,7 +127,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		return nil, err // net/http tries again, after a pause
 	}
-	return l.all.admit(c), nil
+	n := l.all.admit(c)
+	a, ok := l.Addr().(*net.TCPAddr)
+	n.loopback = ok && a.IP.IsLoopback()
+	return n, nil
 }
 
 // filesWarnedEvery is the least time between two warnings of the lack of file descriptors.

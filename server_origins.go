@@ -5,8 +5,6 @@ package main
 // these would be admitted; the guard refuses them.
 
 import (
-	"context"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -91,7 +89,7 @@ func (g *hostGuard) misdirected(r *http.Request) bool {
 	if !g.foreignHost(r.Host) {
 		return false
 	}
-	if onLoopback(r.Context()) {
+	if connectionOf(r).loopback {
 		return true
 	}
 	_, err := netip.ParseAddr(hostName(r.Host))
@@ -114,20 +112,6 @@ func (g *hostGuard) foreignOrigin(origin, host string) bool {
 func (g *hostGuard) foreignHost(host string) bool {
 	name := hostName(host)
 	return name != "" && !g.hosts[name] && !isLoopbackName(name)
-}
-
-// listenerKey is the key of a listener's address in the contexts of its requests.
-type listenerKey struct{}
-
-// ofListener returns the base context of requests to a listener.
-func ofListener(l net.Listener) context.Context {
-	return context.WithValue(context.Background(), listenerKey{}, l.Addr())
-}
-
-// onLoopback reports whether a request came to a listener on a loopback address.
-func onLoopback(ctx context.Context) bool {
-	a, ok := ctx.Value(listenerKey{}).(*net.TCPAddr)
-	return ok && a.IP.IsLoopback()
 }
 
 // Pages of other origins (CORS): those in web.allowed_origins may send requests to all rows but

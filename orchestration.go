@@ -65,10 +65,7 @@ func (a *orchestrationAPI) createTask(w *responseWriter, r *http.Request) (any, 
 func (a *orchestrationAPI) listTasks(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	right := q.contextRight(r)
-	page, err := a.surface.page(w, r, q, r.URL.Path, func(word string) (stateSet, bool) {
-		state, ok := filteredState(word)
-		return setOf(state), ok
-	}, strings.Join(stateWords, ", "))
+	page, err := a.surface.page(w, r, q, r.URL.Path, filteredState, strings.Join(stateWords, ", "))
 	return taskListView{page, right}, err
 }
 

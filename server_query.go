@@ -154,14 +154,20 @@ var stateWords = slices.Concat(taskStateNames[:], []string{"in_progress", "compl
 
 // filteredState reads a state in a filter. Existing clients say in_progress and
 // completed for two of them.
-func filteredState(word string) (taskState, bool) {
+func filteredState(word string) (stateSet, bool) {
 	switch word {
 	case "in_progress":
-		return taskStepsInProcess, true
+		return setOf(taskStepsInProcess), true
 	case "completed":
-		return taskComplete, true
+		return setOf(taskComplete), true
 	}
-	return parseTaskState(word)
+	return exactState(word)
+}
+
+// exactState reads the name of a state in a filter.
+func exactState(word string) (stateSet, bool) {
+	state, ok := parseTaskState(word)
+	return setOf(state), ok
 }
 
 // pathID returns the id in a parameter of the path.
@@ -240,12 +246,6 @@ func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 		}
 		return s.svc.operator.cancelTask(r.Context(), id, who)
 	})
-}
-
-// exactState reads the name of a state in a filter.
-func exactState(word string) (stateSet, bool) {
-	state, ok := parseTaskState(word)
-	return setOf(state), ok
 }
 
 // contextRight reports whether the answer has the contexts of tasks: unless the caller

@@ -37,8 +37,7 @@ func (q *query) awaitedStates() stateSet {
 		if word == "terminal" {
 			return terminalStates, true
 		}
-		state, ok := filteredState(word)
-		return setOf(state), ok
+		return filteredState(word)
 	}
 	if states := queryWord(q, "wait", parse, slices.Concat([]string{"terminal"}, stateWords)); states != nil {
 		return *states

@@ -207,7 +207,7 @@ func storedOrder(b *testing.B, svc *service, text string) (requests []storedRequ
 	const path = "/v1/tasks"
 	q := &query{values: must(url.ParseQuery(text[1:]))(b)}
 	l := q.listing()
-	l.states = q.states(func(word string) (stateSet, bool) { s, ok := filteredState(word); return setOf(s), ok }, "")
+	l.states = q.states(filteredState, "")
 	requests = storedPages(b, svc, path, text, &l.taskFilter)
 	l.skip, l.limit = svc.store.count(&l.taskFilter)/2, 1
 	if l.skip < 25 {

@@ -140,7 +140,8 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	}
 	e.outcomes = outcomeRules{cfg.Engine.Jitter, ids, e.causes}
 	e.retries = retryTimers{e, map[runKey]*timer{}}
-	e.outside, e.leases = newOutsideWork(e), newLeaseQueue(e)
+	e.outside = outsideWork{engine: e, fresh: map[claimKey]bool{}, kick: make(chan struct{}, 1)}
+	e.leases = newLeaseQueue(e)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -675,13 +676,10 @@ func (e *engine) workTimers(most int) (first []workTimer, total int) {
 	e.store.locked(func() {
 		first = slices.DeleteFunc(first, func(w workTimer) bool { return e.store.liveLocked(w.TaskUUID) == nil })
 		for i := range first {
-			first[i].describe(e.store.liveLocked(first[i].TaskUUID))
+			w, t := &first[i], e.store.liveLocked(first[i].TaskUUID)
+			w.Namespace, w.Name = t.tpl.namespace, t.tpl.name
+			w.StepName, w.Attempt = t.def(w.step).name, t.steps[w.step].attempts
 		}
 	})
 	return first, len(all)
-}
-
-func (w *workTimer) describe(t *task) {
-	w.Namespace, w.Name = t.tpl.namespace, t.tpl.name
-	w.StepName, w.Attempt = t.def(w.step).name, t.steps[w.step].attempts
 }

@@ -25,10 +25,6 @@ type outsideWork struct {
 	claims uint64 // steps claimed since the start
 }
 
-func newOutsideWork(e *engine) outsideWork {
-	return outsideWork{engine: e, fresh: map[claimKey]bool{}, kick: make(chan struct{}, 1)}
-}
-
 // claimRequest selects the steps that an outside actor asks for.
 type claimRequest struct {
 	callables  []string // a redacted callable each, or with a final * all that begin with the rest

@@ -21,7 +21,7 @@ var openAPIFile []byte
 
 // document returns a function that makes the document of a surface when it is first
 // called, with the operations of the surfaces in also.
-func (c *surfaceCache) document(s *surface, edit openAPIEdit, also ...string) func() (*apiDocument, error) {
+func (c *surfaceCache) document(s *surface, edit func(doc map[string]any), also ...string) func() (*apiDocument, error) {
 	surfaces, auth := append([]string{s.name}, also...), s.auth.config
 	edits := func(doc map[string]any) {
 		if doc["x-authentication"] = auth.Enabled; edit != nil {
@@ -42,13 +42,11 @@ type apiDocument struct {
 	tag  string // its entity tag
 }
 
-// openAPIEdit changes the document of a surface, decoded. It may be nil.
-type openAPIEdit func(doc map[string]any)
-
 // openAPIForSurface cuts from openapi.json the operations of some surfaces, the
 // first of which names the document, and the components that these refer to. The
-// surfaces read API keys from the header apiKeyHeader.
-func openAPIForSurface(apiKeyHeader string, edit openAPIEdit, surfaces ...string) ([]byte, error) {
+// surfaces read API keys from the header apiKeyHeader. edit changes the decoded document; it may
+// be nil.
+func openAPIForSurface(apiKeyHeader string, edit func(doc map[string]any), surfaces ...string) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(openAPIFile))
 	d.UseNumber() // examples keep their digits
 	var doc map[string]any

@@ -14,8 +14,7 @@ package main
 //	service_outside.go  outside actors: claims and answers
 //	service_dlq.go      the dead letter queue
 //	service_stale.go    staleness of tasks
-//	service_view.go     views of tasks and steps
-//	service_summary.go  the summary of a task
+//	service_view.go     views of tasks and steps, the summary of a task
 //	service_history.go  history: transitions, the audit of a step
 //	service_analysis.go the analysis of a task's dependencies
 //	service_publish.go  publishing domain events to subscribers

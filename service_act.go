@@ -372,12 +372,6 @@ const maxMessageLength = 10000
 // Adjustments: an operator changes how many attempts a step has, and the inputs
 // of its next attempts.
 
-// adjusted sets the fields of an audit entry that are about an adjustment.
-func (v *auditView) adjusted(by *adjustment, state stepState) {
-	v.Action, v.RetryLimit, v.Inputs = recAdjusted.String(), by.maxAttempts, by.inputs
-	v.FromState, v.ToState = state.String(), state.String()
-}
-
 // adjust adjusts a step, waits until that is durable and returns the task with
 // the step's index.
 func (o *operator) adjust(

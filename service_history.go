@@ -130,11 +130,15 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 		v.Result = &outcomeView{r.end, v.WorkflowStepUUID, r.at, o.worker}
 		v.ExecutionTimeMS = new(r.end.took.Milliseconds())
 	}
-	if r.kind == recAdjusted {
-		v.adjusted(r.adjustment, t.steps[o.step].state)
-	} else if r.kind == recCheckpoint {
+	switch r.kind {
+	case recAdjusted:
+		v.Action, v.RetryLimit, v.Inputs = recAdjusted.String(), r.adjustment.maxAttempts, r.adjustment.inputs
+		v.FromState = t.steps[o.step].state.String()
+		v.ToState = v.FromState
+	case recCheckpoint:
 		o.yielded(&v, r)
-	} else if r.kind != recOperator {
+	case recOperator:
+	default:
 		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, o.worker)))
 	}
 	if r.end != nil {

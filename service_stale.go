@@ -135,13 +135,10 @@ type stalenessRun struct {
 // start schedules the first run after one interval. By then the retries that fell
 // due while the process was down have been made.
 func (w *stalenessWatch) start() {
-	w.clock.scheduleHousekeeping(w.clock.now().add(w.interval()), func() {
+	interval := time.Duration(w.cfg.IntervalSeconds) * time.Second
+	w.clock.scheduleHousekeeping(w.clock.now().add(interval), func() {
 		w.detect(0, &stalenessRun{done: w.store.holdPositions()})
 	})
-}
-
-func (w *stalenessWatch) interval() time.Duration {
-	return time.Duration(w.cfg.IntervalSeconds) * time.Second
 }
 
 // detect looks at one batch of tasks and schedules the next batch, so that other

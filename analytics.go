@@ -7,9 +7,8 @@ package main
 //
 //	analytics.go           the figures as reports: performance, history, bottlenecks, recommendations
 //	analytics_count.go     counting: what a record adds, counters for /metrics
-//	analytics_book.go      the book of figures, by hour
+//	analytics_book.go      the book of figures, by hour, and its lines in the snapshot
 //	analytics_histogram.go histograms of durations
-//	analytics_lines.go     the lines of figures in the snapshot
 
 import (
 	"cmp"

@@ -4,8 +4,7 @@ package main
 //
 //	base.go            failures, problems of an input, and mistakes in the usage of the command line
 //	base_fields.go     reading the fields of a request body
-//	base_text.go       lists of words, the nearest word to one with a typo, clipped texts
-//	base_redact.go     redacting URLs, texts
+//	base_text.go       lists of words, the nearest word to one with a typo, clipped texts, redacting URLs
 //	base_sync.go       notifier, quota, rate of log messages, priority queue, cache of answers
 //	base_file.go       opening, renaming and removing regular files
 //	base_clock.go      instants, the clock and its timers, limits in real time

@@ -4,6 +4,7 @@ package main
 // that was probably meant by one with a typo.
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -105,4 +106,129 @@ func counted(n int, one, many string) string {
 		many = one
 	}
 	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Redaction: what may be secret in a URL is never shown, logged or put into an error.
+// That is the user and password, and whatever follows a ? or #, since any parameter
+// may be a token.
+
+const redactedText = "[REDACTED]"
+
+// redactURL redacts a value that is a URL, or begins with one after a name.
+func redactURL(s string) string {
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return redactAddress(s)
+	}
+	return scheme + "://" + redactAddress(rest)
+}
+
+// redactName is redactURL for a name, which may contain an @, ? or # unless it is a URL.
+func redactName(s string) string {
+	if !strings.Contains(s, "://") {
+		return s
+	}
+	return redactURL(s)
+}
+
+// urlHost matches what can only be the host and port of a URL, and not the begin of a
+// password that is not escaped and contains a slash.
+var urlHost = compiled(`^(\[[^\]]*\](:\d*)?|[^:]*)$`)
+
+// redactAddress redacts a URL without its scheme. The fragment of a reference in a JSON
+// schema is a path.
+func redactAddress(s string) string {
+	path := untilAny(s, "?#")
+	host := untilAny(path, `/\`) // JSON may escape a slash
+	at := -1
+	if strings.Contains(host, "@") {
+		at = strings.LastIndexByte(path, '@')
+	} else if !urlHost().MatchString(host) {
+		at = strings.LastIndexByte(s, '@')
+	}
+	before := ""
+	if at >= 0 {
+		before, s = redactedText, s[at:]
+	}
+	query := len(untilAny(s, "?#")) + 1
+	if query >= len(s) || s[query-1] == '#' && strings.ContainsRune(`/\`, rune(s[query])) {
+		return before + s
+	}
+	return before + s[:query] + redactedText
+}
+
+// untilAny returns what precedes the first of some characters.
+func untilAny(s, chars string) string {
+	if at := strings.IndexAny(s, chars); at >= 0 {
+		return s[:at]
+	}
+	return s
+}
+
+// redact redacts every URL in a text, which may be JSON and then stays valid. It returns
+// the same slice if there is nothing to redact.
+func redact(text []byte) []byte {
+	var shown []byte
+	done := 0
+	for begin, end := nextURL(text, 0); begin < len(text); begin, end = nextURL(text, end) {
+		if bytes.ContainsAny(text[begin:end], "@?#") {
+			shown = append(append(shown, text[done:begin]...), redactAddress(string(text[begin:end]))...)
+			done = end
+		}
+	}
+	if done == 0 {
+		return text
+	}
+	return append(shown, text[done:]...)
+}
+
+// nextURL returns where the next URL from an index on begins, after its scheme, and
+// where it ends; both are the end of the text if there is none.
+func nextURL(text []byte, from int) (begin, end int) {
+	for at := from; ; at++ {
+		colon := bytes.IndexByte(text[at:], ':')
+		if colon < 0 {
+			return len(text), len(text)
+		}
+		at += colon
+		for _, slashes := range []string{"://", `:\/\/`} {
+			if begin = at + len(slashes); bytes.HasPrefix(text[at:], []byte(slashes)) {
+				return begin, begin + urlLength(text[from:at], text[begin:])
+			}
+		}
+	}
+}
+
+// urlLength returns how much of a text after "://" belongs to the URL: up to the quote
+// that closes one before the scheme, which is escaped in a text within JSON, or else up to
+// a quote or white space.
+func urlLength(before, text []byte) int {
+	before = bytes.TrimRight(before, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.")
+	nested, quoted := bytes.HasSuffix(before, []byte(`\"`)), bytes.HasSuffix(before, []byte(`"`))
+	word := len(text)
+	for i := 0; i < len(text); i++ {
+		at, escaped := i, text[i] == '\\' && i+1 < len(text)
+		if escaped {
+			i++
+		}
+		quote := text[i] == '"'
+		if quote && quoted && escaped == nested {
+			return at
+		}
+		if quote || strings.IndexByte(" \t\r\n", text[i]) >= 0 || escaped && strings.IndexByte("trn", text[i]) >= 0 {
+			word = min(word, at)
+		}
+		if word < len(text) && !quoted || quote && !escaped {
+			break
+		}
+	}
+	return word
+}
+
+// redactText returns a redacted copy of a text.
+func redactText(text *string) *string {
+	if text == nil {
+		return nil
+	}
+	return new(string(redact([]byte(*text))))
 }

@@ -5,8 +5,7 @@ package main
 // or the engine.
 //
 //	handler.go             attempts and their envelope, outcomes, the set of handlers: which callable means which
-//	handler_reply.go       reading a reply
-//	handler_errors.go      the types of errors, failed outcomes
+//	handler_reply.go       reading a reply, the types of errors, failed outcomes
 //	handler_builtin.go     the builtin handlers
 //	handler_exec.go        programs as handlers (exec)
 //	handler_http.go        calling handlers over HTTP

@@ -6,10 +6,9 @@ package main
 // mode or the command line.
 //
 //	routes.go                the tables of routes, and the gates of listeners
-//	orchestration.go         the orchestration role: tasks, steps, templates, bottlenecks, GET /config
+//	orchestration.go         the orchestration role: tasks, steps, templates, bottlenecks, GET /config, dead letters (DLQ)
 //	orchestration_lists.go   listing tasks
 //	orchestration_outside.go outside actors: claims and leases
-//	orchestration_dlq.go     the dead letter queue (DLQ), staleness
 //	orchestration_events.go  the event stream, deliveries
 //	worker.go                the worker role: templates, how they are validated, metrics
 //	console.go               the console

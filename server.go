@@ -11,8 +11,7 @@ package main
 //	server_query.go       reading a query, a path
 //	server_submit.go      submitting a task, awaiting it
 //	server_conditions.go  entity tags, and versions of tasks that the caller has seen
-//	server_answer.go      writing answers: the response writer
-//	server_gzip.go        answers in gzip
+//	server_answer.go      writing answers: the response writer, gzip
 //	server_errors.go      errors as responses
 //	server_room.go        the room that answers may take
 //	server_metrics.go     GET /metrics

@@ -18,14 +18,12 @@ package main
 //	store_retention.go  retention: which finished tasks are kept
 //	store_events.go     the newest events, their followers
 //	store_relay.go      the relay that tells event streams
-//	store_publish.go    domain events, subscriptions
-//	store_deliveries.go deliveries of domain events
+//	store_publish.go    domain events, subscriptions, deliveries
 //	store_journal.go    the journal: its newest file, its status
 //	store_commit.go     group commit: the flusher writes the records of many with one sync
-//	store_files.go      the names in the directory (storeDir)
 //	store_space.go      space for the journal
 //	store_lock.go       the lock of the directory, and its place
-//	store_disk.go       the operations on files: open, rename, sync; the watch over a disk that hangs
+//	store_disk.go       the names in the directory (storeDir), the operations on files: open, rename, sync
 //	store_format.go     the format of the lines
 //	store_snapshot.go   writing a snapshot beside the running service
 //	store_recover.go    reading the files at a start: recovery, torn ends

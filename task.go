@@ -8,8 +8,7 @@ package main
 //	task.go         a task, and how to apply a record, adjustments
 //	task_state.go   the states of tasks and steps, and the tables of their transitions
 //	task_letters.go dead letters, investigations
-//	task_record.go  records and their kinds, creation
-//	task_coder.go   the coder that writes or reads members
+//	task_record.go  records and their kinds, creation, the coder that writes or reads members
 //	task_line.go    a whole task as one line of JSON, and its replay
 //	task_plan.go    the plan: which steps exist, and their growth
 //	task_branch.go  branching: what decisions and batches name

@@ -676,6 +676,10 @@ func (w *deliveryWalk) triedAgain(x *deadNotice) bool {
 	return held && number >= w.sub.listed[w.pending].number
 }
 
+func (w *deliveryWalk) event() *domainEvent {
+	return &w.log.held[w.sub.listed[w.listed-1].number-w.log.first]
+}
+
 // place returns the record and the place in it of the next delivery, and whether it was given up.
 func (w *deliveryWalk) place() (seq uint64, n int, dead bool) {
 	if w.dead > 0 {
@@ -683,7 +687,7 @@ func (w *deliveryWalk) place() (seq uint64, n int, dead bool) {
 		seq, n, dead = x.seq, x.n, true
 	}
 	if w.listed > 0 {
-		if e := &w.log.held[w.sub.listed[w.listed-1].number-w.log.first]; !dead || cmp.Or(cmp.Compare(e.seq, seq), cmp.Compare(e.n, n)) > 0 {
+		if e := w.event(); !dead || cmp.Or(cmp.Compare(e.seq, seq), cmp.Compare(e.n, n)) > 0 {
 			return e.seq, e.n, false
 		}
 	}

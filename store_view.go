@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// taskTemplates holds the templates of all tasks, for as long as the store is open, and reads tasks from their lines and logs, which
-// needs no other lock.
+// taskTemplates holds the templates of all tasks, for as long as the store is open, and reads tasks from their lines
+// and logs, which needs no other lock.
 type taskTemplates struct {
 	mu     sync.RWMutex
 	byHash map[string]*template // guarded by mu; nobody changes a template

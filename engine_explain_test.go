@@ -203,6 +203,7 @@ func TestExplainHidesErrors(t *testing.T) {
 			stepSpec{name: "a", callable: "builtin:fail", config: fails, retry: `{"backoff_base_ms":9000}`},
 			stepSpec{name: "b", callable: "builtin:fail", config: fails, retry: `{"max_attempts":1}`})},
 		config: func(c *Config) {
+			c.Worker.Concurrency = 1 // a before b, whose failure blocks the task
 			a := &c.Orchestration.Web.Auth
 			a.Enabled, a.APIKeysEnabled, a.JWTPublicKey = true, true, publicPEM(t, authKeys().rsa)
 			a.APIKeys = []apiKeyConfig{

@@ -96,8 +96,8 @@ func (g *hostGuard) misdirected(r *http.Request) bool {
 	return err != nil && (r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil)
 }
 
-// foreignOrigin reports whether an origin is not that of the request's host. Only web servers have pages here: file://, null and the origins of
-// apps are foreign.
+// foreignOrigin reports whether an origin is not that of the request's host. Only web servers have
+// pages here: file://, null and the origins of apps are foreign.
 func (g *hostGuard) foreignOrigin(origin, host string) bool {
 	origin = strings.ToLower(origin)
 	if origin == "" {

@@ -82,8 +82,8 @@ func (v outsideStepView) writeJSON(o *jsonWriter) {
 	o.b = append(o.b, '}')
 }
 
-// steps lists the claimed steps in the order in which they were claimed, or the
-// claimable ones in the order in which they will be.
+// steps lists the claimed steps or the claimable ones, in the order in which steps are claimed: by
+// priority, then by the age of their tasks.
 func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
 	views := []outsideStepView{}
 	now := a.clock.now()

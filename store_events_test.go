@@ -8,16 +8,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"stepwell/e2e/wire"
 	"strings"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // allEvents returns everything that a follower would receive now, as text.
@@ -386,7 +388,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 
 // BenchmarkEventLog measures the cost of keeping a transition.
 func BenchmarkEventLog(b *testing.B) {
-	l, of := &eventLog{keep: defaultKeptEvents}, &task{tpl: &template{}}
+	l, of := &newStore(new(realClock), slog.New(slog.DiscardHandler)).events, &task{tpl: &template{}}
 	for n := uint64(0); b.Loop(); n++ {
 		l.maker.startRecord(of, &record{seq: n / 8})
 		l.append(l.maker.taskMove(of, taskPending, taskInitializing, testStart))

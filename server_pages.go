@@ -24,28 +24,21 @@ var docsCSS []byte
 //go:embed web/docs.js
 var docsJS []byte
 
-// inlineDocs makes the documentation page, but for the path in it.
-var inlineDocs = sync.OnceValue(func() webPage { return inlinePage(docsHTML, docsCSS, docsJS) })
+// inlineDocs makes the documentation page, but for the path in it. Its policy names style and
+// script by their hashes.
+var inlineDocs = sync.OnceValue(func() webPage {
+	page := bytes.Replace(docsHTML, []byte("<!--style-->"), tagged("style", docsCSS), 1)
+	page = bytes.Replace(page, []byte("<!--script-->"), tagged("script", docsJS), 1)
+	policy := "default-src 'none'; script-src " + contentHash(docsJS) + "; style-src " + contentHash(docsCSS) +
+		"; connect-src 'self'; img-src data:" + closedPolicy
+	return webPage{page, policy, contentTag(slices.Concat(page, []byte(policy)))}
+})
 
 // webPage is a page with a policy that lets a browser run only its own parts.
 type webPage struct {
 	html   []byte
 	policy string // Content-Security-Policy
 	tag    string // its entity tag
-}
-
-func newWebPage(html []byte, policy string) webPage {
-	policy += closedPolicy
-	return webPage{html, policy, contentTag(slices.Concat(html, []byte(policy)))}
-}
-
-// inlinePage replaces <!--style--> and <!--script--> in the page and makes a
-// policy that names style and script by their hashes.
-func inlinePage(page, style, script []byte) webPage {
-	page = bytes.Replace(page, []byte("<!--style-->"), tagged("style", style), 1)
-	page = bytes.Replace(page, []byte("<!--script-->"), tagged("script", script), 1)
-	return newWebPage(page, "default-src 'none'; script-src "+contentHash(script)+
-		"; style-src "+contentHash(style)+"; connect-src 'self'; img-src data:")
 }
 
 // closedPolicy ends every policy: it forbids forms, framing and a base URL.

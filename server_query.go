@@ -61,7 +61,10 @@ func (q *query) done() error {
 		return q.err
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
-		if near := q.meant(name); near != "" {
+		if slices.Contains(q.known, name) {
+			continue
+		}
+		if near := nearestWord(strings.ToLower(name), q.known, typoLimit(name)); near != "" {
 			q.refuse("unknown query parameter %.60q; did you mean %s?", name, near)
 		}
 	}
@@ -86,14 +89,6 @@ func (q *query) doneHolding(w *responseWriter, n, each int) error {
 		return err
 	}
 	return w.holdEach(n, each)
-}
-
-// meant returns the parameter that was probably meant by one that was not read, or "".
-func (q *query) meant(name string) string {
-	if slices.Contains(q.known, name) {
-		return ""
-	}
-	return nearestWord(strings.ToLower(name), q.known, typoLimit(name))
 }
 
 // number reads an integer from lo to hi. If it is absent or blank, number returns

@@ -290,19 +290,14 @@ func (s *surface) writeUnmatched(rec *responseWriter, r *http.Request) {
 	s.writeError(rec, r, f)
 }
 
-// requestID returns the id that the caller gave to a request, or a new one.
+// requestID returns the id that the caller gave to a request if it may be echoed and logged,
+// that is, has 1 to 128 letters, digits and common separators; else a new one.
 func requestID(r *http.Request, ids *idSource) string {
-	if id := r.Header.Get("X-Request-Id"); saneRequestID(id) {
+	const allowed = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/+="
+	if id := r.Header.Get("X-Request-Id"); id != "" && len(id) <= 128 && strings.TrimLeft(id, allowed) == "" {
 		return id
 	}
 	return ids.random().String()
-}
-
-// saneRequestID reports whether an id may be echoed and logged: 1 to 128 letters,
-// digits and common separators.
-func saneRequestID(id string) bool {
-	const allowed = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/+="
-	return id != "" && len(id) <= 128 && strings.TrimLeft(id, allowed) == ""
 }
 
 // Parts of surfaces that do not depend on the service. All services of a process

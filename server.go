@@ -199,7 +199,10 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 		err = s.svc.notOpen()
 	}
 	if err == nil && len(row.permissions) > 0 {
-		err = cmp.Or(conn.refusal(), s.overload(r, row))
+		err = conn.refusal()
+		if !row.controls {
+			err = cmp.Or(err, s.svc.load.refusal(w.change))
+		}
 	}
 	if err == nil {
 		r, err = s.admit(w, r, row)
@@ -372,13 +375,4 @@ func leaveBody(w *responseWriter, r *http.Request, refusal error) {
 // isChange reports whether a request may change something.
 func isChange(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead
-}
-
-// overload returns a refusal while requests come faster than they can be answered. Those
-// that control the service are not refused.
-func (s *surface) overload(r *http.Request, row servedRoute) error {
-	if row.controls {
-		return nil
-	}
-	return s.svc.load.refusal(isChange(r))
 }

@@ -249,10 +249,7 @@ func (s *surface) finish(rec *responseWriter, r *http.Request, began instant) {
 	if s.svc.cfg.Log.Requests {
 		s.logRequest(rec, r, began)
 	}
-	route := r.Pattern
-	if route == "" || rec.unmatched {
-		route = "unmatched"
-	}
+	route := pick(r.Pattern == "" || rec.unmatched, "unmatched", r.Pattern)
 	s.stats.observe(route, rec.status, realNow().sub(began))
 	if rec.watch != nil {
 		rec.watch.answered(rec.status, began)

@@ -139,10 +139,7 @@ func (a *jsonAnswer) pass(text []byte) error {
 // cutOff ends an answer of which a part was written, so that nobody takes the part for
 // the whole.
 func (w *responseWriter) cutOff(err error) {
-	level := slog.LevelError
-	if w.gone {
-		level = slog.LevelDebug
-	}
+	level := pick(w.gone, slog.LevelDebug, slog.LevelError)
 	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
 	panic(http.ErrAbortHandler)
 }

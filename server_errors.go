@@ -165,10 +165,7 @@ type problemView struct {
 }
 
 func (v problemView) writeJSON(o *jsonWriter) {
-	code := failureForms[v.kind].code
-	if v.mounted {
-		code = mountCode(v.kind)
-	}
+	code := pick(v.mounted, mountCode(v.kind), failureForms[v.kind].code)
 	o.b = append(o.b, '{')
 	o.text("type", "urn:stepwell:problem:"+strings.ToLower(strings.ReplaceAll(code, "_", "-")))
 	o.text("title", http.StatusText(v.status))

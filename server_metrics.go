@@ -392,11 +392,7 @@ func writeJournalMetrics(m *metricsText, st journalStatus) {
 	m.single("stepwell_snapshot_bytes", "gauge", "Size of the snapshot on disk.", float64(st.snapshotBytes))
 	m.single("stepwell_journal_records_total", "counter", "Records appended to the journal.", float64(st.records))
 	m.single("stepwell_journal_fsyncs_total", "counter", "Times the journal was made durable.", float64(st.syncs))
-	writable := 0.0
-	if st.writable {
-		writable = 1
-	}
-	m.single("stepwell_journal_writable", "gauge", "1 while changes can be recorded.", writable)
+	m.single("stepwell_journal_writable", "gauge", "1 while changes can be recorded.", pick(st.writable, 1.0, 0))
 }
 
 func writeStreamMetrics(m *metricsText, f streamFigures) {

@@ -133,10 +133,7 @@ func (s *surface) submit(
 	}
 	w.Header()["Cache-Control"] = privately
 	w.Header()["Etag"] = []string{s.taskTag(done.task, "", s.svc.clock.now())} // the creator sees all of it
-	status := http.StatusCreated
-	if done.end != waitReached {
-		status = http.StatusAccepted
-	}
+	status := pick(done.end == waitReached, http.StatusCreated, http.StatusAccepted)
 	return reply{status, view(done.task)}, nil
 }
 

@@ -162,16 +162,13 @@ func (all *connections) admit(c net.Conn) *connection {
 func (all *connections) closeWaiting(fits func(*connection) bool) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return all.closeLocked(all.strangers.Next(), fits) || all.closeLocked(all.known.Next(), fits)
-}
-
-// closeLocked closes the first connection that fits, from a place to the next mark.
-func (all *connections) closeLocked(e *list.Element, fits func(*connection) bool) bool {
-	for ; e != nil && e.Value != nil; e = e.Next() {
-		if c := e.Value.(*connection); fits(c) {
-			all.leaveLocked(c)
-			c.Close()
-			return true
+	for _, e := range []*list.Element{all.strangers.Next(), all.known.Next()} {
+		for ; e != nil && e.Value != nil; e = e.Next() { // to the next mark
+			if c := e.Value.(*connection); fits(c) {
+				all.leaveLocked(c)
+				c.Close()
+				return true
+			}
 		}
 	}
 	return false

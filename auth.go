@@ -582,49 +582,39 @@ type metricsSink interface {
 	sample(name string, value float64, labels ...string) // labels are name, value, name, value, …
 }
 
-// writeAuthMetrics writes the sums of the counters of several authenticators.
-func writeAuthMetrics(to metricsSink, all ...*authMetrics) {
-	sum := func(one func(*authMetrics) uint64) (n float64) {
-		for _, m := range all {
-			n += float64(one(m))
-		}
-		return n
-	}
+// writeAuthMetrics writes the counters of an authenticator.
+func writeAuthMetrics(to metricsSink, m *authMetrics) {
 	const failures, requests = "stepwell_auth_failures_total", "stepwell_auth_requests_total"
 	to.family(failures, "counter", "Requests refused by authentication, by reason.")
 	for i, reason := range authReasons {
-		n := sum(func(m *authMetrics) uint64 { return m.failures[i].Load() })
-		to.sample(failures, n, "reason", reason)
+		to.sample(failures, float64(m.failures[i].Load()), "reason", reason)
 	}
 	to.family(requests, "counter", "Requests to protected routes, by method and result.")
 	for i, method := range authMethods {
 		for j, result := range authResults {
-			n := sum(func(m *authMetrics) uint64 { return m.requests[i][j].Load() })
-			to.sample(requests, n, "method", method, "result", result)
+			to.sample(requests, float64(m.requests[i][j].Load()), "method", method, "result", result)
 		}
 	}
 	const denials = "stepwell_permission_denials_total"
 	to.family(denials, "counter", "Requests refused for lack of a permission, by permission.")
 	for p := range permissionCount {
-		n := sum(func(m *authMetrics) uint64 { return m.denials[p].Load() })
-		to.sample(denials, n, "permission", p.String())
+		to.sample(denials, float64(m.denials[p].Load()), "permission", p.String())
 	}
-	writeVerifications(to, sum)
+	writeVerifications(to, m)
 }
 
-func writeVerifications(to metricsSink, sum func(func(*authMetrics) uint64) float64) {
+func writeVerifications(to metricsSink, m *authMetrics) {
 	const name = "stepwell_auth_jwt_verification_duration_seconds"
 	to.family(name, "histogram", "Time to verify a token that was not in the cache.")
 	total := 0.0
 	for i := range len(verificationBounds) + 1 {
-		total += sum(func(m *authMetrics) uint64 { return m.verifications[i].Load() })
+		total += float64(m.verifications[i].Load())
 		bound := "+Inf"
 		if i < len(verificationBounds) {
 			bound = strconv.FormatFloat(verificationBounds[i].Seconds(), 'g', -1, 64)
 		}
 		to.sample(name+"_bucket", total, "le", bound)
 	}
-	spent := sum(func(m *authMetrics) uint64 { return uint64(m.verifying.Load()) })
-	to.sample(name+"_sum", spent/float64(time.Second))
+	to.sample(name+"_sum", time.Duration(m.verifying.Load()).Seconds())
 	to.sample(name+"_count", total)
 }

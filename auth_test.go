@@ -484,9 +484,9 @@ func (l *authMetricLines) sample(name string, value float64, labels ...string) {
 	l.text += strings.ReplaceAll(name, "}{", ",") + fmt.Sprint(" ", value, "\n")
 }
 
-func authMetricsText(all ...*authMetrics) string {
+func authMetricsText(m *authMetrics) string {
 	var l authMetricLines
-	writeAuthMetrics(&l, all...)
+	writeAuthMetrics(&l, m)
 	return l.text
 }
 
@@ -501,7 +501,7 @@ func TestAuthMetrics(t *testing.T) {
 	b.ask("X-API-Key: guess")
 	b.metrics.countVerification(3 * time.Millisecond)
 	b.metrics.countVerification(time.Minute)
-	text := authMetricsText(b.metrics, &authMetrics{})
+	text := authMetricsText(b.metrics)
 	for _, want := range []string{
 		"stepwell_auth_failures_total is a counter\n",
 		`stepwell_auth_failures_total{reason="missing"} 1` + "\n",

@@ -188,30 +188,22 @@ func writeProcessMetrics(m *metricsText) {
 	p := ownProcess()
 	var used syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	var files, memory syscall.Rlimit
+	syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files)
+	syscall.Getrlimit(syscall.RLIMIT_AS, &memory)
 	all := []plainMetric{
 		{"cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.",
 			float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9},
 		{"open_fds", "gauge", "Number of open file descriptors.", p.files},
-		{"max_fds", "gauge", "Maximum number of open file descriptors.",
-			limitOf(syscall.RLIMIT_NOFILE)},
+		{"max_fds", "gauge", "Maximum number of open file descriptors.", float64(files.Cur)},
 		{"virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", p.virtual},
-		{"virtual_memory_max_bytes", "gauge", "Maximum amount of virtual memory available in bytes.",
-			limitOf(syscall.RLIMIT_AS)},
+		{"virtual_memory_max_bytes", "gauge", "Maximum amount of virtual memory available in bytes.", float64(memory.Cur)},
 		{"resident_memory_bytes", "gauge", "Resident memory size in bytes.", p.resident},
 		{"start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", p.started},
 		{"network_receive_bytes_total", "counter", "Number of bytes received by the process over the network.", p.received},
 		{"network_transmit_bytes_total", "counter", "Number of bytes sent by the process over the network.", p.sent},
 	}
 	m.figures("process_", slices.DeleteFunc(all, func(f plainMetric) bool { return f.value < 0 }))
-}
-
-// limitOf returns a limit of this process; -1 if the system does not tell.
-func limitOf(resource int) float64 {
-	var l syscall.Rlimit
-	if syscall.Getrlimit(resource, &l) != nil {
-		return -1
-	}
-	return float64(l.Cur)
 }
 
 // writeGoMetrics writes what the Go runtime tells.

@@ -228,7 +228,5 @@ func (s *answerShare) end(err error) {
 // setWriteDeadline gives the writes to a connection some more time. A test's recorder
 // has no deadlines.
 func setWriteDeadline(w http.ResponseWriter, d time.Duration) {
-	if w, ok := w.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		w.SetWriteDeadline(realDeadline(d))
-	}
+	http.NewResponseController(w).SetWriteDeadline(realDeadline(d))
 }

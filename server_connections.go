@@ -193,10 +193,10 @@ func (all *connections) note(c net.Conn, state http.ConnState) {
 		n.waits(false)
 	case http.StateIdle:
 		n.inRequest, n.read = false, 0
-		n.freeHeader()
+		all.quotas.headers.regain(&n.header)
 		n.waits(true)
 	case http.StateClosed:
-		n.freeHeader()
+		all.quotas.headers.regain(&n.header)
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		all.leaveLocked(n)
@@ -240,9 +240,6 @@ func (c *connection) Read(p []byte) (int, error) {
 	c.header.Add(int64(n))
 	return n, err
 }
-
-// freeHeader gives the memory for a header back.
-func (c *connection) freeHeader() { c.all.quotas.headers.regain(&c.header) }
 
 // CloseWrite is for net/http: a client that still sends can then read the answer.
 func (c *connection) CloseWrite() error {

@@ -17,12 +17,9 @@ func (h *roleHealth) alive(status string) aliveView {
 	return aliveView{status, zonedTime(h.clock.now()), h.workerID}
 }
 
-func (h *roleHealth) health(*responseWriter, *http.Request) (any, error) {
-	return h.alive("healthy"), nil
-}
-
-func (h *roleHealth) healthLive(*responseWriter, *http.Request) (any, error) {
-	return h.alive("alive"), nil
+// aliveAs returns a handler that answers with a status, without a check.
+func (h *roleHealth) aliveAs(status string) handlerFunc {
+	return func(*responseWriter, *http.Request) (any, error) { return h.alive(status), nil }
 }
 
 // healthReady answers 200 if every check is healthy, else 503.

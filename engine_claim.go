@@ -42,15 +42,15 @@ func (q *claimRequest) matches(key claimKey) bool {
 	if q.namespaces != nil && !slices.Contains(q.namespaces, key.namespace) {
 		return false
 	}
-	return slices.ContainsFunc(q.callables, func(pattern string) bool { return fitsCallable(pattern, key.callable) })
+	return slices.ContainsFunc(q.callables, func(pattern string) bool { return fitsPattern(pattern, key.callable) })
 }
 
-// fitsCallable reports whether a callable matches a pattern, which may end in *.
-func fitsCallable(pattern, callable string) bool {
+// fitsPattern reports whether a name matches a pattern, which may end in *.
+func fitsPattern(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(callable, prefix)
+		return strings.HasPrefix(name, prefix)
 	}
-	return pattern == callable
+	return pattern == name
 }
 
 // claimedStep is a step that was given to an outside actor.

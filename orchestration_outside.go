@@ -392,7 +392,7 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 		return nil, err
 	}
 	matches := func(key claimKey) bool {
-		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
+		return (callable == "" || fitsPattern(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}
 	v := a.surface.svc.outside.steps(*state == stepInProgress, matches, offset, limit)
 	return v, a.surface.svc.store.waitAll(r.Context())

@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -109,16 +110,8 @@ func (p *publisher) stop() {
 // wants reports whether the subscriber gets an event: one that it asks for, or of a publisher
 // with its name.
 func (s *subscriber) wants(e *domainEvent) bool {
-	if e.publisher == s.Name {
-		return true
-	}
-	for _, pattern := range s.Events {
-		prefix, open := strings.CutSuffix(pattern, "*")
-		if e.name == pattern || open && strings.HasPrefix(e.name, prefix) {
-			return true
-		}
-	}
-	return false
+	return e.publisher == s.Name ||
+		slices.ContainsFunc(s.Events, func(pattern string) bool { return fitsPattern(pattern, e.name) })
 }
 
 // sendingLocked reports whether an event is on its way, other than in a rest.

@@ -214,20 +214,6 @@ func (e *engine) change(ctx context.Context, decide func(c *change) error) (seq 
 	return seq, err
 }
 
-// changeEach is change for n decisions at once, each of which stands or is refused by itself.
-func (e *engine) changeEach(
-	ctx context.Context, n int, refused func(i int, err error), decide func(c *change, i int) error,
-) (seq uint64, err error) {
-	return e.turn(ctx, func() error {
-		for i := range n {
-			if err := e.store.updateLocked(func(c *change) error { return decide(c, i) }); err != nil {
-				refused(i, err)
-			}
-		}
-		return nil
-	})
-}
-
 // turn calls f, which changes the store, as inTurn does, and returns the sequence that covers what f
 // has seen. The steps that became ready go to those who wait for them or, with a pacer, start.
 func (e *engine) turn(ctx context.Context, f func() error) (seq uint64, err error) {

@@ -144,8 +144,12 @@ func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq ui
 	for _, q := range answers {
 		a.fit(q.step, &q.leaseAnswer)
 	}
-	seq, err = a.engine.changeEach(ctx, len(answers), func(i int, err error) { answers[i].err = err },
-		func(c *change, i int) error { return a.takeLocked(c, answers[i]) })
+	seq, err = a.engine.turn(ctx, func() error {
+		for _, q := range answers {
+			q.err = a.store.updateLocked(func(c *change) error { return a.takeLocked(c, q) })
+		}
+		return nil
+	})
 	a.engine.wakeUp()
 	if err != nil {
 		return 0, err

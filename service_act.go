@@ -271,11 +271,7 @@ var actorFields = [stepActions]string{
 func (p *stepRequestParser) parse() *stepRequest {
 	q := &stepRequest{}
 	word := p.required("action_type", maxNameLength)
-	for a, name := range stepActionNames {
-		if a > 0 && name == word {
-			q.action = stepAction(a)
-		}
-	}
+	q.action, _ = parseWord[stepAction](word, stepActionNames[:])
 	if q.action == noAction {
 		if word != "" {
 			p.complain("action_type", "unknown action %.60q; want %s", word, anyOf(stepActionNames[1:]))

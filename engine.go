@@ -286,7 +286,7 @@ func (e *engine) recordLostLocked(lost []runKey) error {
 			e.laterLocked(func() { e.recordRestLocked(lost[n:]) })
 			return nil
 		}
-		if err != nil {
+		if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
 			return err
 		}
 	}
@@ -307,14 +307,8 @@ func (e *engine) recordRestLocked(lost []runKey) {
 // loseLocked records that an attempt was lost, unless its step moved on meanwhile.
 func (e *engine) loseLocked(c *change, l runKey) error {
 	t, err := c.task(l.task)
-	if kindOf(err) == taskMissing {
-		return nil // dropped meanwhile
-	}
-	if err != nil {
+	if err != nil || t.steps[l.step].state != stepInProgress || e.work.running[l] != nil {
 		return err
-	}
-	if t.steps[l.step].state != stepInProgress || e.work.running[l] != nil {
-		return nil
 	}
 	return c.append(t, e.lostRecord(t, l.step))
 }

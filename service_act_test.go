@@ -298,10 +298,9 @@ func acceptable(t *testing.T, err error) bool {
 
 func checkCreationRoundTrip(t *testing.T, q *taskRequest) {
 	t.Helper()
-	by := &creation{template: "h", context: q.context, initiator: cmp.Or(q.initiator, defaultInitiator),
-		source: cmp.Or(q.source, defaultSource), reason: cmp.Or(q.reason, defaultReason), tags: q.tags,
-		priority: q.priority, correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
-		options: q.options, key: q.key}
+	by := new(q.creation)
+	by.template, by.initiator = "h", cmp.Or(q.initiator, defaultInitiator)
+	by.source, by.reason = cmp.Or(q.source, defaultSource), cmp.Or(q.reason, defaultReason)
 	if by.context == nil {
 		by.context = []byte("{}")
 	}

@@ -26,16 +26,7 @@ type creator struct {
 // taskRequest is the payload of a creation. Each field has been checked.
 type taskRequest struct {
 	name, namespace, version string
-	context                  []byte // JSON object, compact; nil when not given
-	initiator, source        string
-	reason                   string
-	tags                     []string
-	priority                 int
-	correlation, parent      uuid
-	key                      string
-	requested                instant
-	options                  []byte
-	traceparent, tracestate  string
+	creation                               // as the caller gave it; what was not given is zero
 	subject                  string        // the authenticated caller, or ""
 	misfits                  inputProblems // of the context, if they are only warned of
 }
@@ -80,7 +71,7 @@ func (q *taskRequest) field(f *fieldReader, key string, raw []byte) {
 	case "correlation_id":
 		q.correlation = f.id(key, raw)
 	case "parent_correlation_id":
-		q.parent = f.id(key, raw)
+		q.parentCorrelation = f.id(key, raw)
 	case "idempotency_key":
 		q.key = f.text(key, raw, 1, maxNameLength)
 	case "requested_at":
@@ -105,13 +96,10 @@ func (s *creator) templateFor(q *taskRequest) (*template, error) {
 
 // creation returns the part of the payload that the task keeps.
 func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
-	by := &creation{
-		template: tpl.hash, context: tpl.defaultContext,
-		initiator: q.initiatorOr(defaultInitiator), source: cmp.Or(q.source, defaultSource),
-		reason: cmp.Or(q.reason, defaultReason), tags: q.tags, priority: q.priority,
-		correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
-		options: q.options, key: q.key, traceparent: q.traceparent, tracestate: q.tracestate,
-	}
+	by := new(q.creation)
+	by.template, by.context = tpl.hash, tpl.defaultContext
+	by.initiator = q.initiatorOr(defaultInitiator)
+	by.source, by.reason = cmp.Or(q.source, defaultSource), cmp.Or(q.reason, defaultReason)
 	if q.context != nil {
 		by.context = mergeObjects(nil, tpl.defaultContext, q.context)
 	}

@@ -305,9 +305,9 @@ func (a *taskAnalysis) advice() []string {
 			"An operator must act on the failed ones.", len(failed),
 			counted(len(a.walk.behind(failed...)), "unfinished step waits", "unfinished steps wait")))
 	}
-	if n, next := a.retries(); n > 0 {
-		advice = append(advice,
-			fmt.Sprintf("Steps that wait for another attempt: %d, the first due at %s.", n, next.zoned()))
+	if first := a.t.firstRetry(); first != 0 {
+		advice = append(advice, fmt.Sprintf("Steps that wait for another attempt: %d, the first due at %s.",
+			a.t.counts[stepWaitingForRetry], first.zoned()))
 	}
 	if n := a.longestPath(); n >= longSingleFile && n == len(a.standing) {
 		advice = append(advice, fmt.Sprintf("All %d steps run one after another; "+
@@ -319,18 +319,14 @@ func (a *taskAnalysis) advice() []string {
 // longSingleFile is the number of steps from which a chain is worth a remark.
 const longSingleFile = 5
 
-// retries returns how many steps wait for another attempt, and when the first is due.
-func (a *taskAnalysis) retries() (n int, first instant) {
-	for i := range a.t.steps {
-		s := &a.t.steps[i]
-		if s.state != stepWaitingForRetry {
-			continue
-		}
-		if n++; n == 1 || s.retryAt < first {
+// firstRetry returns when the first step that waits for another attempt is due; 0 if none waits.
+func (t *task) firstRetry() (first instant) {
+	for i := range t.steps {
+		if s := &t.steps[i]; s.state == stepWaitingForRetry && (first == 0 || s.retryAt < first) {
 			first = s.retryAt
 		}
 	}
-	return n, first
+	return first
 }
 
 // Views of the analysis.

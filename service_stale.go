@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"log/slog"
-	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -82,13 +81,8 @@ func overdue(t *task, now instant, inState, limit time.Duration) time.Duration {
 	if inState < limit/10*8 {
 		return 0
 	}
-	first := instant(math.MaxInt64)
-	for i := range t.steps {
-		if s := &t.steps[i]; s.state == stepWaitingForRetry {
-			first = min(first, s.retryAt)
-		}
-	}
-	if first >= now {
+	first := t.firstRetry()
+	if first == 0 || first >= now {
 		return 0
 	}
 	return min(now.sub(first), inState)

@@ -42,20 +42,17 @@ type aging struct {
 // template has none. Only the limit on its age applies to a blocked task.
 func (c *stalenessConfig) aging(t *task, now instant) aging {
 	a := aging{inState: max(now.sub(t.since), 0), age: max(now.sub(t.created), 0)}
-	life := t.tpl.lifecycle
-	if life == nil {
-		life = &lifecycle{}
-	}
-	oldest := orMinutes(life.MaxDurationMinutes, c.MaxLifetimeHours*60)
+	life := cmp.Or(t.tpl.lifecycle, &lifecycle{})
+	oldest := *cmp.Or(life.MaxDurationMinutes, new(c.MaxLifetimeHours*60))
 	counted := a.inState
 	switch t.state {
 	case taskWaitingForDependencies:
-		a.limit = orMinutes(life.MaxWaitingForDependenciesMinutes, c.WaitingForDependenciesMinutes)
+		a.limit = *cmp.Or(life.MaxWaitingForDependenciesMinutes, &c.WaitingForDependenciesMinutes)
 	case taskWaitingForRetry:
-		a.limit = orMinutes(life.MaxWaitingForRetryMinutes, c.WaitingForRetryMinutes)
+		a.limit = *cmp.Or(life.MaxWaitingForRetryMinutes, &c.WaitingForRetryMinutes)
 		counted = overdue(t, now, counted, minutes(a.limit))
 	case taskStepsInProcess:
-		a.limit = orMinutes(life.MaxStepsInProcessMinutes, c.StepsInProcessMinutes)
+		a.limit = *cmp.Or(life.MaxStepsInProcessMinutes, &c.StepsInProcessMinutes)
 	default:
 		a.limit, counted = oldest, a.age
 	}
@@ -92,13 +89,6 @@ func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
 
 // wholeMinutes returns the full minutes of d, or 0 if the clock went back.
 func wholeMinutes(d time.Duration) int64 { return int64(max(d, 0) / time.Minute) }
-
-func orMinutes(own *int, standard int) int {
-	if own == nil {
-		return standard
-	}
-	return *own
-}
 
 // stalenessAction returns what to do with a stale task of the template.
 func (t *template) stalenessAction() string {

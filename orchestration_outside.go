@@ -87,11 +87,7 @@ func (p *actorReader) number(key string, standard, lo, hi int64) int64 {
 	if !ok {
 		return standard
 	}
-	n, ok := jsonInt(raw)
-	if !ok || n < lo || n > hi {
-		p.complain(key, "must be an integer from %d to %d", lo, hi)
-	}
-	return n
+	return int64(p.count(key, raw, lo, hi))
 }
 
 func (p *actorReader) seconds(key string, standard, lo, hi int64) time.Duration {

@@ -348,10 +348,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 		case key == "retryable":
 			q.err.retryable = p.flag("error.retryable", value)
 		case key == "status_code":
-			n, ok := jsonInt(value)
-			if q.err.statusCode = int(n); !ok || n < 0 || n > math.MaxUint16 { // clients read 16 bits
-				p.complain("error.status_code", "must be an integer from 0 to %d", math.MaxUint16)
-			}
+			q.err.statusCode = p.count("error.status_code", value, 0, math.MaxUint16) // clients read 16 bits
 		case key == "context":
 			q.err.context = redact(p.object("error.context", value))
 		}

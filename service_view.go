@@ -204,11 +204,8 @@ func (p *taskPage) hasNext() bool { return p.before+len(p.tasks) < p.total }
 // writeMore writes what the pagination has on request: the cursor of the next page, null
 // after the last, and how many tasks there are in each state.
 func (p *taskPage) writeMore(o *jsonWriter) {
-	switch {
-	case p.cursored && p.next != "":
-		o.text("next_cursor", p.next)
-	case p.cursored:
-		o.raw("next_cursor", nil)
+	if p.cursored {
+		o.textOrNull("next_cursor", p.next)
 	}
 	if !p.count {
 		return

@@ -246,16 +246,10 @@ func (w *outsideWork) unclaim(given []claimedStep) {
 	_, err := w.engine.store.update(func(c *change) error {
 		for _, g := range given {
 			t, err := c.task(g.key.task)
-			if kindOf(err) == taskMissing {
-				continue // dropped meanwhile
+			if err == nil && t.steps[g.key.step].lease == g.lease {
+				err = c.append(t, &record{kind: recRecovered, step: g.key.step})
 			}
-			if err != nil {
-				return err
-			}
-			if t.steps[g.key.step].lease != g.lease {
-				continue
-			}
-			if err := c.append(t, &record{kind: recRecovered, step: g.key.step}); err != nil {
+			if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
 				return err
 			}
 		}

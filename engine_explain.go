@@ -396,7 +396,5 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	default:
 		e.because(causeStarting, "it is ready and starts at any moment")
 	}
-	if x.t.steps[i].redeliver {
-		e.Attempt = x.t.steps[i].attempts
-	}
+	e.Attempt = x.t.steps[i].nextAttempt()
 }

@@ -403,14 +403,10 @@ func (t *task) allowsAdjustment(i int, by *adjustment) error {
 // leastAttempts returns the lowest limit that still allows the attempt that the
 // step is about to make.
 func (s *step) leastAttempts() int {
-	switch {
-	case s.state != stepPending && s.state != stepEnqueued && s.state != stepWaitingForRetry:
+	if s.state != stepPending && s.state != stepEnqueued && s.state != stepWaitingForRetry {
 		return 1
-	case s.redeliver:
-		return s.attempts
-	default:
-		return s.attempts + 1
 	}
+	return s.nextAttempt()
 }
 
 // cancelTask cancels a task, its unfinished steps and its running handlers, and

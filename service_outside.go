@@ -301,11 +301,7 @@ func (p *pastLease) ended(t *task, end *ending) bool {
 // stepMoved notes the number of the attempt; it is called before the step counts
 // the attempt.
 func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
-	if i != p.step || !p.current || to != stepInProgress {
-		return
-	}
-	p.attempt = t.steps[i].attempts + 1
-	if t.steps[i].redeliver {
-		p.attempt--
+	if i == p.step && p.current && to == stepInProgress {
+		p.attempt = t.steps[i].nextAttempt()
 	}
 }

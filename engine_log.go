@@ -24,20 +24,19 @@ type outsideKey struct {
 
 // causeLog logs causes.
 type causeLog struct {
-	log      *slog.Logger
-	handlers *handlerSet
-	backlog  chan func() // write a line each; nil is the last
-	once     sync.Once
-	scarce   sync.Once // of descriptors
-	writing  sync.WaitGroup
+	log     *slog.Logger
+	backlog chan func() // write a line each; nil is the last
+	once    sync.Once
+	scarce  sync.Once // of descriptors
+	writing sync.WaitGroup
 
 	outside map[outsideKey]bool // guarded by the store's lock, as below
 	strays  map[string]bool     // callables
 }
 
-func newCauseLog(log *slog.Logger, h *handlerSet) *causeLog {
+func newCauseLog(log *slog.Logger) *causeLog {
 	return &causeLog{
-		log: log, handlers: h, backlog: make(chan func(), causeBacklog),
+		log: log, backlog: make(chan func(), causeBacklog),
 		outside: map[outsideKey]bool{}, strays: map[string]bool{},
 	}
 }
@@ -78,8 +77,7 @@ func (l *causeLog) retryScheduled(t *task, i int) {
 	if !l.enabled(slog.LevelDebug) {
 		return
 	}
-	x := explainer{t: t, handlers: l.handlers}
-	e := x.step(i)
+	e := (&explainer{t: t}).step(i)
 	l.print(slog.LevelDebug, "a step waits for its retry", "task_uuid", t.id, "template", t.tpl.fullName(),
 		"step", e.Name, "cause", e.Message)
 }
@@ -114,7 +112,7 @@ func (l *causeLog) blocked(t *task) {
 	if !l.enabled(slog.LevelInfo) {
 		return
 	}
-	x := explainer{t: t, handlers: l.handlers}
+	x := explainer{t: t}
 	x.findStoppers()
 	l.print(slog.LevelInfo, "a task is blocked", "task_uuid", t.id, "template", t.tpl.fullName(), "cause", x.stoppedBy())
 }

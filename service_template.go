@@ -46,7 +46,7 @@ func newCatalog(
 	cfg *Config, log *slog.Logger, clock clock, handlers *handlerSet, files *atomic.Pointer[registry],
 ) *catalog {
 	c := &catalog{cfg: cfg, log: log, clock: clock, handlers: handlers, files: files}
-	c.follow()
+	c.followLocked() // nobody else has it yet
 	return c
 }
 
@@ -55,16 +55,12 @@ func (c *catalog) registry() *registry {
 	if v := c.current.Load(); v.files == c.files.Load() {
 		return v.all
 	}
-	return c.follow()
-}
-
-// follow takes the templates of files as they are now. Those added at run time stay.
-func (c *catalog) follow() *registry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.followLocked()
 }
 
+// followLocked takes the templates of files as they are now. Those added at run time stay.
 func (c *catalog) followLocked() *registry {
 	files := c.files.Load()
 	all := files

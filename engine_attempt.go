@@ -70,14 +70,6 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	return err
 }
 
-// nextAttempt returns the number that the next start of the step will have.
-func (s *step) nextAttempt() int {
-	if s.redeliver {
-		return s.attempts
-	}
-	return s.attempts + 1
-}
-
 // computeLocked calls f without the lock. The engine is not idle meanwhile, and no handler waits for f.
 func (e *engine) computeLocked(f func() (outcome, time.Duration)) (o outcome, delay time.Duration) {
 	next := e.work.follows

@@ -237,13 +237,18 @@ func (s stepState) next(e stepEvent) (stepState, bool) {
 // one.
 func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int) {
 	s := &t.steps[i]
-	switch {
-	case to != stepInProgress:
+	if to != stepInProgress {
 		return at, s.attempts
-	case s.redeliver:
-		return started, s.attempts
 	}
-	return started, s.attempts + 1 // the move comes before the count
+	return started, s.nextAttempt() // the move comes before the count
+}
+
+// nextAttempt returns the number that the next start of the step will have.
+func (s *step) nextAttempt() int {
+	if s.redeliver {
+		return s.attempts
+	}
+	return s.attempts + 1
 }
 
 // The six statuses by which the mount-point API groups the states of tasks and

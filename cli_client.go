@@ -205,12 +205,6 @@ func (c *client) failed(ctx context.Context, err error) error {
 	return exitf(exitUnreachable, "%s cannot be reached: %v", host, err)
 }
 
-// refusalError is an answer with a status of 300 or more.
-type refusalError struct {
-	exitError
-	status int
-}
-
 // refused returns the error for an answer with a status of 300 or more, in one line.
 func (c *client) refused(resp *http.Response, body document) error {
 	message := cmp.Or(body.text("error.message"), body.text("message"), body.text("error"), resp.Status)
@@ -238,15 +232,12 @@ func (c *client) refused(resp *http.Response, body document) error {
 	if body.raw == nil { // no service of this kind
 		message = fmt.Sprintf("%s answers %s: is that a service?", c.base, resp.Status)
 	}
-	return &refusalError{exitError{code, message}, resp.StatusCode}
+	return &exitError{code, message, resp.StatusCode}
 }
-
-// Unwrap lets exitCode find the code.
-func (e *refusalError) Unwrap() error { return &e.exitError }
 
 // hasStatus reports whether an answer had one of some statuses.
 func hasStatus(err error, statuses ...int) bool {
-	e, ok := errors.AsType[*refusalError](err)
+	e, ok := errors.AsType[*exitError](err)
 	return ok && slices.Contains(statuses, e.status)
 }
 

@@ -72,7 +72,7 @@ func (v *serving) timeouts(ctx context.Context) (handlers, requests time.Duratio
 }
 
 var (
-	errInterrupted = &exitError{exitInterrupted, ""}
+	errInterrupted = &exitError{code: exitInterrupted}
 	errWatchEnded  = errors.New("the time to wait is over")
 	errNoEvents    = errors.New("the service has no event stream")
 )

@@ -10,7 +10,7 @@
 //	cli.go            the command line: parsing, help, options
 //	cli_output.go     printing output: tables, JSON documents, styles
 //	cli_completion.go completion
-//	cli_client.go     the client of a service: calls, refusals, names of tasks
+//	cli_client.go     the client of a service: calls, names of tasks
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
 //	cli_store.go      store: check, compact, export, import, repair
@@ -130,12 +130,13 @@ const (
 type exitError struct {
 	code    int
 	message string
+	status  int // of the answer, 300 or more; 0 for no refusal
 }
 
 func (e *exitError) Error() string { return e.message }
 
 func exitf(code int, format string, args ...any) error {
-	return &exitError{code, fmt.Sprintf(format, args...)}
+	return &exitError{code: code, message: fmt.Sprintf(format, args...)}
 }
 
 func exitCode(err error) int {

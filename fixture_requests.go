@@ -322,9 +322,9 @@ func (c *handlerCall) by(s *stub, fault stubFault) *handlerCall {
 
 // watchedRequest notes one API request for the journal, as its body.
 type watchedRequest struct {
-	journal *requestJournal
-	call    apiCall
-	body    io.ReadCloser
+	journal       *requestJournal
+	call          apiCall
+	io.ReadCloser // the body
 }
 
 // watch begins to note a request that is not for the control API.
@@ -332,7 +332,7 @@ func (f *fixture) watch(s *surface, r *http.Request) requestWatch {
 	if strings.HasPrefix(r.URL.Path, controlPath+"/") {
 		return nil
 	}
-	w := &watchedRequest{journal: f.requests, body: r.Body}
+	w := &watchedRequest{journal: f.requests, ReadCloser: r.Body}
 	w.call.at = f.clock.now()
 	w.call.request = requestView{Surface: s.name, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery}
 	r.Body = w
@@ -341,14 +341,12 @@ func (f *fixture) watch(s *surface, r *http.Request) requestWatch {
 
 // Read notes what a handler reads of the body.
 func (w *watchedRequest) Read(p []byte) (int, error) {
-	n, err := w.body.Read(p)
+	n, err := w.ReadCloser.Read(p)
 	room := min(n, maxJournalBody-len(w.call.body))
 	w.call.body = append(w.call.body, p[:room]...)
 	w.call.request.BodyTruncated = w.call.request.BodyTruncated || room < n
 	return n, err
 }
-
-func (w *watchedRequest) Close() error { return w.body.Close() }
 
 // admitted notes the caller.
 func (w *watchedRequest) admitted(r *http.Request) { w.call.request.Subject = subjectOf(r.Context()) }

@@ -23,7 +23,6 @@ import (
 type serving struct {
 	cfg           *Config
 	log           *slog.Logger
-	plain         bool // the log is text, for people
 	readOnly      bool
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
@@ -62,7 +61,7 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	if err != nil {
 		return err
 	}
-	v := &serving{cfg: cfg, log: p.logger(cfg), plain: p.logsText(cfg), clock: newRealClock(), failed: make(chan error, 2)}
+	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2)}
 	defer v.clock.stop()
 	for _, w := range origin.warnings {
 		v.log.Warn(w)
@@ -444,7 +443,7 @@ func dropReadyFile(path string, pid int) {
 // of JSON it is one record.
 func (v *serving) banner(p *process, templates int) {
 	r := v.report()
-	if !v.plain {
+	if !p.logsText(v.cfg) {
 		v.log.Info("serving", "version", r.Version, "orchestration_url", r.OrchestrationURL, "worker_url", r.WorkerURL,
 			"mount_url", r.MountURL, "state", v.stateLine(), "templates", templates, "fixture", v.cfg.Fixture.Enabled)
 		return

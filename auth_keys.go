@@ -15,6 +15,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"os"
@@ -54,6 +55,7 @@ func (k *staticKey) find(context.Context, string) ([]*verificationKey, error) {
 const (
 	minRSABits = 2048
 	maxRSABits = 8192 // longer keys make verification slow
+	maxKeyFile = 64 << 10
 )
 
 // signingAlgorithms are the algorithms that can be allowed; "none" and the HMAC family
@@ -255,7 +257,15 @@ func readPrivateKey(path string) (crypto.Signer, error) {
 }
 
 func readKey[K any](path, kind string, parse func(text []byte) (K, error)) (key K, err error) {
-	text, err := os.ReadFile(path)
+	var text []byte
+	f, err := os.Open(path)
+	if err == nil {
+		defer f.Close()
+		text, err = io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	}
+	if err == nil && len(text) > maxKeyFile {
+		err = fmt.Errorf("%s is too long for a key file", path)
+	}
 	if err != nil {
 		return key, fmt.Errorf("reading the %s key: %w", kind, err)
 	}
@@ -290,7 +300,8 @@ type keyFile struct {
 }
 
 // installKeyFiles writes all files, or none if one cannot be written. Without force, it
-// does not replace a file but fails with fs.ErrExist.
+// does not replace a file but fails with fs.ErrExist: a link, unlike a rename, replaces none
+// that was created meanwhile either.
 func installKeyFiles(files []keyFile, force bool) error {
 	staged := make([]string, 0, len(files))
 	defer func() {
@@ -305,8 +316,12 @@ func installKeyFiles(files []keyFile, force bool) error {
 		}
 		staged = append(staged, path)
 	}
+	install := pick(force, renameRegular, os.Link)
 	for i, f := range files {
-		if err := renameRegular(staged[i], f.path); err != nil {
+		if err := install(staged[i], f.path); err != nil {
+			for _, made := range files[:pick(force, 0, i)] {
+				os.Remove(made.path)
+			}
 			return fmt.Errorf("writing %s: %w", f.path, err)
 		}
 	}

@@ -32,6 +32,7 @@ func TestStartUpChecks(t *testing.T) {
 		return dir + "/" + name
 	}
 	good, broken := write("good.pem", publicPEM(t, keys.rsa)), write("broken.pem", "no PEM")
+	long := write("long.pem", publicPEM(t, keys.rsa)+strings.Repeat("x", maxKeyFile))
 	const prefix = "orchestration.web.auth."
 	type config = authConfig
 	for _, tt := range []struct {
@@ -58,6 +59,7 @@ func TestStartUpChecks(t *testing.T) {
 			prefix + "jwt_public_key_path: reading the public key " + broken, ""},
 		{"an absent file", func(c *config) { c.JWTPublicKeyPath = dir + "/absent.pem" }, dir + "/absent.pem", ""},
 		{"a directory", func(c *config) { c.JWTPublicKeyPath = dir }, dir, ""},
+		{"a long file", func(c *config) { c.JWTPublicKeyPath = long }, "too long", ""},
 		{"a broken inline key", func(c *config) { c.JWTPublicKey = "no PEM" },
 			prefix + "jwt_public_key: it is not PEM", ""},
 		{"a private key", func(c *config) { c.JWTPublicKey = privatePEM(t, keys.rsa) }, "it contains a private key",

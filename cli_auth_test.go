@@ -149,6 +149,13 @@ func TestInstallKeyFilesAllOrNothing(t *testing.T) {
 	}
 	assertFiles(t, ".", "b")
 
+	// Here it is created between the look at its name and the installation.
+	twice := []keyFile{{"c", []byte("first"), 0o600}, {"c", []byte("second"), 0o600}}
+	if err := installKeyFiles(twice, false); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("got %v; want fs.ErrExist", err)
+	}
+	assertFiles(t, ".", "b")
+
 	// A directory cannot be replaced, so the old first file must be restored.
 	os.Remove("b")
 	os.Mkdir("b", 0o700)
@@ -301,7 +308,7 @@ func TestTokenErrorsKeepSecrets(t *testing.T) {
 	noError(t, os.WriteFile("broken.pem", []byte(broken), 0o600))
 	block, _ := pem.Decode(private)
 	if block == nil {
-		t.Fatal("the private key is no PEM")
+		t.Fatal("the private key is not PEM")
 	}
 	secrets := append(strings.Split(token, "."), strings.Split(string(private), "\n")[1], "marker-of-the-subject")
 	for _, args := range [][]string{

@@ -130,7 +130,10 @@ type pacer interface {
 func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters, cfg *Config, log *slog.Logger) *engine {
 	e := &engine{
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log,
-		causes:  newCauseLog(log),
+		causes: &causeLog{
+			log: log, backlog: make(chan func(), causeBacklog),
+			outside: map[outsideKey]bool{}, strays: map[string]bool{},
+		},
 		schemas: schemaGuard{mode: cfg.Templates.EnforceInputSchema, log: log},
 		kick:    make(chan struct{}, 1),
 		queues:  newReadyQueues(&cfg.Worker),

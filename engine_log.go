@@ -34,13 +34,6 @@ type causeLog struct {
 	strays  map[string]bool     // callables
 }
 
-func newCauseLog(log *slog.Logger) *causeLog {
-	return &causeLog{
-		log: log, backlog: make(chan func(), causeBacklog),
-		outside: map[outsideKey]bool{}, strays: map[string]bool{},
-	}
-}
-
 func (l *causeLog) start() {
 	l.writing.Go(func() {
 		for write := <-l.backlog; write != nil; write = <-l.backlog {

@@ -167,7 +167,8 @@ func (s *service) resumeClock() {
 
 // assemble makes the parts of the service, each with what it needs.
 func (s *service) assemble(files *atomic.Pointer[registry]) {
-	s.templates = newCatalog(s.cfg, s.log, s.clock, s.handlers, files)
+	s.templates = &catalog{cfg: s.cfg, log: s.log, clock: s.clock, handlers: s.handlers, files: files}
+	s.templates.followLocked() // nobody else has it yet
 	s.tasks = &creator{s.cfg, s.log, s.ids, s.store, s.engine, s.templates, &s.draining}
 	s.operator = &operator{s.cfg, s.store, s.engine}
 	s.outside = &outsideActors{s.clock, s.store, s.engine, s.workerID, &s.draining}

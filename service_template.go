@@ -41,15 +41,6 @@ type templateEntry struct {
 // catalogView is the templates of files at one time, and with them those added at run time.
 type catalogView struct{ files, all *registry }
 
-// newCatalog makes a catalog of the templates of files.
-func newCatalog(
-	cfg *Config, log *slog.Logger, clock clock, handlers *handlerSet, files *atomic.Pointer[registry],
-) *catalog {
-	c := &catalog{cfg: cfg, log: log, clock: clock, handlers: handlers, files: files}
-	c.followLocked() // nobody else has it yet
-	return c
-}
-
 // registry returns the templates that new tasks are made from.
 func (c *catalog) registry() *registry {
 	if v := c.current.Load(); v.files == c.files.Load() {

@@ -4,6 +4,7 @@ package main
 // them fail, and their form on a real disk.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,8 @@ type pinnedStore struct {
 	files map[string]pinnedFile // by path
 }
 
-// pinnedFile is an open file, read only as far as it went then. Its reader closes nothing.
+// pinnedFile is an open file, read only as far as it went then, without the zeros behind its records, which
+// become records while it is read. Its reader closes nothing.
 type pinnedFile struct {
 	diskFile
 	*io.SectionReader
@@ -246,8 +248,15 @@ func (p *pinnedStore) take(dir string) error {
 			return err
 		}
 		n, err := f.size()
+		tail := make([]byte, min(n, 2*zerosAhead))
+		if err == nil {
+			_, err = f.ReadAt(tail, n-int64(len(tail)))
+		}
+		if text := trimZeros(tail); bytes.HasSuffix(text, []byte("\n")) {
+			n -= int64(len(tail) - len(text))
+		}
 		p.files[path] = pinnedFile{f, io.NewSectionReader(f, 0, n)}
-		if err != nil {
+		if err != nil && err != io.EOF { // it has been cut behind its records
 			return err
 		}
 	}

@@ -115,6 +115,26 @@ func TestPinnedStore(t *testing.T) {
 	mustClose(t, j)
 }
 
+// TestPinnedJournalEndsBeforeItsZeros checks that a reader does not see the records that replace the zeros
+// behind those of its moment.
+func TestPinnedJournalEndsBeforeItsZeros(t *testing.T) {
+	disk := newMemDisk()
+	o := diskOptions(disk)
+	o.sync = syncAlways
+	j, _ := mustOpen(t, o)
+	mustStore(t, j, 3)
+	p := must(pinStore(disk, testDir))(t)
+	defer p.close()
+	last := lastAppended(j)
+	mustStore(t, j, 4)
+	r := &recovery{disk: p, dir: testDir, loader: &gathered{}}
+	noError(t, r.read())
+	if r.last != last {
+		t.Errorf("got the records up to %d; want %d", r.last, last)
+	}
+	mustClose(t, j)
+}
+
 // openingDisk calls a function after it has opened a file.
 type openingDisk struct {
 	diskFS

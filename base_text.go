@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 )
 
 // splitList splits a list at commas and drops blanks and empty items.
@@ -38,6 +39,13 @@ func pick[T any](first bool, a, b T) T {
 		return a
 	}
 	return b
+}
+
+// misleads reports whether a character can mislead a terminal or its reader: the control
+// characters (C0, DEL and C1), the line and paragraph separators, and those that change the
+// direction of text (the explicit formatting characters and marks of Unicode UAX #9, section 2).
+func misleads(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
 // clipText shortens a text to limit bytes and an ellipsis.

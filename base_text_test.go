@@ -95,3 +95,16 @@ func FuzzRedact(f *testing.F) {
 		}
 	})
 }
+
+func TestMisleads(t *testing.T) {
+	for _, r := range "\x00\t\n\r\x1b\x7f\u0080\u0085\u009b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069" {
+		if !misleads(r) {
+			t.Errorf("%U misleads a terminal, and is let through", r)
+		}
+	}
+	for _, r := range "a $`'\"\\é 漢🙂\u00a0\u200d\ufffd" {
+		if misleads(r) {
+			t.Errorf("%U (%c) is refused", r, r)
+		}
+	}
+}

@@ -52,12 +52,13 @@ func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	if g == nil || g.secured && !hasAddedCredentials(r.Header) {
 		return nil
 	}
-	if row.controls || !strings.HasPrefix(row.pattern, "GET ") {
-		for _, origin := range r.Header["Origin"] {
-			if !g.origins.admit(origin, r.Header) && g.foreignOrigin(origin, r.Host) {
-				return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
-			}
-		}
+	origin := r.Header.Get("Origin")
+	switch {
+	case !row.controls && !isChange(r) || !fromOtherOrigin(r) || g.mayAsk(r, origin, row.controls):
+	case row.controls:
+		return failf(badRequest, "pages of other origins, such as %.200q, may not control this service", origin)
+	default:
+		return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
 	}
 	if !g.secured && g.misdirected(r) && !g.open(row.pattern) {
 		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
@@ -96,15 +97,33 @@ func (g *hostGuard) misdirected(r *http.Request) bool {
 	return err != nil && (r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil)
 }
 
-// foreignOrigin reports whether an origin is not that of the request's host. Only web servers have
-// pages here: file://, null and the origins of apps are foreign.
-func (g *hostGuard) foreignOrigin(origin, host string) bool {
-	origin = strings.ToLower(origin)
-	if origin == "" {
+// fromOtherOrigin reports whether a page of another origin sent a request. As in
+// http.CrossOriginProtection, Sec-Fetch-Site tells, or else whether the Origin has the request's
+// Host and port; without both, no browser sent a change. Reads are judged as well if they have an
+// Origin, as those of scripts have.
+func fromOtherOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
 		return false
+	case "":
+		return origin != "" && !sameOrigin(origin, "http://"+r.Host, ":80") && !sameOrigin(origin, "https://"+r.Host, ":443")
 	}
-	_, asked, _ := strings.Cut(origin, "://")
-	return !isWebURL(origin) || hostName(asked) == "" || asked != strings.ToLower(host) && g.foreignHost(asked)
+	return origin != "" || isChange(r)
+}
+
+// sameOrigin reports whether two origins of a scheme with a default port are the same.
+func sameOrigin(a, b, port string) bool {
+	return strings.EqualFold(strings.TrimSuffix(a, port), strings.TrimSuffix(b, port))
+}
+
+// mayAsk reports whether pages of another origin may send a request. Listed ones may, but not to
+// routes that control the service. There, listed pages may send JSON, and everywhere those of this
+// machine may: a browser sends that only if preflight allows it.
+func (g *hostGuard) mayAsk(r *http.Request, origin string, controls bool) bool {
+	listed := g.origins.admit(origin, r.Header)
+	_, host, _ := strings.Cut(origin, "://")
+	return listed && !controls || (listed || isWebURL(origin) && isLoopbackName(hostName(host))) && isJSON(r.Header)
 }
 
 // foreignHost reports whether host, with or without a port, is not a name of this

@@ -110,7 +110,7 @@ func TestForeignPages(t *testing.T) {
 		{"", "http://localhost:3000", let, let},
 		{"", "http://console.localhost", let, let},
 		{"", "http://[::1]:3000", let, let},
-		{"", "http://steps.test", let, let},
+		{"", "http://steps.test", 400, 400}, // not the name that the request asks for
 		{"evil.example", "", 421, let},
 		{"evil.example:8080", "http://evil.example:8080", 421, 421}, // the name was made to resolve to this host
 		{"evil.example", "http://localhost", 421, 421},
@@ -137,6 +137,77 @@ func TestForeignPages(t *testing.T) {
 			if a.status != want || a.text("error.code") != code {
 				t.Errorf("%s, Host %q, Origin %q: got %d, %s; want %d", s.url, tt.host, tt.origin, a.status, a.body, want)
 			}
+		}
+	}
+}
+
+// TestChangesAskForTheirOrigin sends what browsers send for pages of the service, of other ports of this
+// machine, and of other sites: a change, a change to the control of the service, and a change where
+// web.allowed_origins is "*". What http.CrossOriginProtection lets pass must pass.
+func TestChangesAskForTheirOrigin(t *testing.T) {
+	const own, port, listed, evil = "http://localhost:8080", "http://localhost:3000", "https://app.example", "http://evil.example"
+	var servers []http.Handler
+	protection := http.NewCrossOriginProtection()
+	protection.AddTrustedOrigin(listed)
+	for _, origins := range [][]string{{listed}, {"*"}} {
+		f := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Web.AllowedOrigins = origins }})
+		servers = append(servers, newOrchestrationAPI(f.world.service(), nil))
+	}
+	for _, tt := range []struct {
+		site, origin, media  string
+		change, control, any bool // whether it passes
+	}{
+		{"", "", "", true, true, true}, // not a browser
+		{"same-origin", own, "", true, true, true},
+		{"same-origin", "null", "", true, true, true}, // as the page's referrer policy may have it
+		{"same-origin", "https://public.example", "", true, true, true},
+		{"none", "", "", true, true, true},
+		{"", own, "", true, true, true},
+		{"", "HTTP://LOCALHOST:8080", "", true, true, true},
+		{"", "https://localhost:8080", "", true, true, true}, // through a proxy with TLS
+		{"", port, "", false, false, true},
+		{"", port, "text/plain", false, false, true},
+		{"", port, "text/plain; a=application/json", false, false, true},
+		{"", port, "text/plain, application/json", false, false, true},
+		{"", port, "application/json", true, true, true},
+		{"", "http://[::1]:3000", "application/json; charset=utf-8", true, true, true},
+		{"", "app://localhost", "application/json", false, false, true},
+		{"", "http://localhost", "", false, false, true},
+		{"same-site", port, "", false, false, true},
+		{"same-site", port, "application/json", true, true, true},
+		{"cross-site", own, "", false, false, true}, // another scheme
+		{"cross-site", "", "", false, false, true},
+		{"cross-site", "null", "", false, false, true},
+		{"cross-site", evil, "application/json", false, false, true},
+		{"", evil, "application/json", false, false, true},
+		{"", listed, "", true, false, true},
+		{"cross-site", listed, "text/plain", true, false, true},
+		{"cross-site", listed, "application/json", true, true, true},
+		{"cross-site", "https://APP.example", "", true, false, true},
+		{"cross-site", "https://app.example:8443", "", false, false, true},
+	} {
+		ask := func(server http.Handler, method, path string) bool {
+			r := httptest.NewRequest(method, path, nil)
+			r.Host = "localhost:8080"
+			for name, value := range map[string]string{"Sec-Fetch-Site": tt.site, "Origin": tt.origin, "Content-Type": tt.media} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			w := httptest.NewRecorder()
+			server.ServeHTTP(w, r)
+			refused := w.Code == 400 && strings.Contains(w.Body.String(), "pages of ")
+			if refused && method == "POST" && path == "/v1/tasks" && protection.Check(r) == nil {
+				t.Errorf("%+v: got it refused; http.CrossOriginProtection lets it pass", tt)
+			}
+			return !refused
+		}
+		change, control, any := ask(servers[0], "POST", "/v1/tasks"), ask(servers[0], "POST", "/_stepwell/reset"), ask(servers[1], "POST", "/v1/tasks")
+		if change != tt.change || control != tt.control || any != tt.any {
+			t.Errorf("%+v: got %v %v %v", tt, change, control, any)
+		}
+		if !ask(servers[0], "GET", "/v1/tasks") {
+			t.Errorf("%+v: got a read refused", tt)
 		}
 	}
 }
@@ -364,8 +435,8 @@ func TestForeignHosts(t *testing.T) {
 			method = strings.Replace(method, "GET", "HEAD", 1) // which ends event streams at once
 			path = strings.NewReplacer("{$}", "", "...", "").Replace(path)
 			for _, server := range []*guardedServer{loopback, wide} {
-				for _, header := range []string{"", "Origin", "Sec-Fetch-Site"} {
-					a := server.askWith(method, path, "evil.example", header, "http://evil.example")
+				for header, value := range map[string]string{"": "", "Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"} {
+					a := server.askWith(method, path, "evil.example", header, value)
 					want := !open && (server == loopback || header != "")
 					if refused := a.status == 421; refused != want {
 						t.Errorf("%s, %s, %q: got %d; want it refused: %v", s.name, row.pattern, header, a.status, want)

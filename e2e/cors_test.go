@@ -78,3 +78,52 @@ func TestPagesUseTheAPI(t *testing.T) {
 	defer p.mu.Unlock()
 	p.problems = nil // requests to another origin, and refusals, are what this test is about
 }
+
+// TestOtherPortsChangeNothing lets a page on another port of this machine send, in Chromium, what a page
+// can: forms and requests without a preflight, which the service must refuse, and JSON and DELETE, which the
+// browser does not send without one. A page of the service may reset it.
+func TestOtherPortsChangeNothing(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory", "--fixture")
+	s.api().create(`{"namespace":"demo","name":"diamond"}`)
+	tasks := func() any { return s.api().do("GET", "/v1/tasks", "").want(200).get("pagination.total_count") }
+	port := s.ready.OrchestrationURL[strings.LastIndex(s.ready.OrchestrationURL, ":"):]
+	site := newSite(t)
+	for _, target := range []string{s.ready.OrchestrationURL, "http://localhost" + port} {
+		p.visit(site + "/")
+		for _, script := range []string{
+			`fetch(url, {method: "POST", mode: "no-cors"})`,
+			`fetch(url, {method: "POST", mode: "no-cors", headers: {"Content-Type": "text/plain"}, body: "{}"})`,
+			`fetch(url, {method: "POST", credentials: "include", body: new URLSearchParams("a=b")})`,
+			`fetch(url, {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"})`,
+			`fetch(url, {method: "DELETE"})`,
+		} {
+			p.eval(fmt.Sprintf(`(async (url) => { try { await %s; } catch { } })(%q)`, script, target+"/_stepwell/reset"))
+			if n := fmt.Sprint(tasks()); n != "1" {
+				t.Fatalf("%s, %s: got %v tasks; want 1", target, script, n)
+			}
+		}
+		for _, media := range []string{"text/plain", "multipart/form-data", "application/x-www-form-urlencoded"} {
+			p.visit(site + "/")
+			p.wait("document.body")
+			p.eval(fmt.Sprintf(`(() => {
+				const form = Object.assign(document.createElement("form"), {method: "POST", enctype: %q, action: %q});
+				document.body.append(form);
+				form.submit();
+			})()`, media, target+"/_stepwell/reset"))
+			p.waitText("may not control this service")
+		}
+	}
+	if n := fmt.Sprint(tasks()); n != "1" {
+		t.Fatalf("got %v tasks; want 1", n)
+	}
+	p.mu.Lock()
+	p.problems = nil // requests to another origin, and refusals
+	p.mu.Unlock()
+	p.open(s.ready.OrchestrationURL + "/health")
+	if status := p.eval(`fetch("/_stepwell/reset", {method: "POST"}).then((answer) => answer.status)`); fmt.Sprint(status) != "204" {
+		t.Errorf("a page of the service: got %v; want 204", status)
+	}
+	p.wantNoProblems()
+}

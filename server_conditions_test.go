@@ -2,9 +2,29 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"regexp"
+	"stepwell/e2e/wire"
 	"testing"
 	"testing/synctest"
 )
+
+// TestIfMatchIsAsDeclared checks that every value that the document allows is read, and which others are refused.
+func TestIfMatchIsAsDeclared(t *testing.T) {
+	doc := must(wire.Decode(openAPIFile))(t)
+	schema, _ := wire.LookUp(doc, "components.parameters.IfMatch.schema")
+	declared := regexp.MustCompile(schema.(map[string]any)["pattern"].(string))
+	a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
+	for value, read := range map[string]bool{
+		`*`: true, `""`: true, `"x"`: true, `W/"x"`: true, `"a-1" , W/"b"`: true, `"!#$%&'()*+-./:;<=>?@[]^_{|}~"`: true,
+		``: false, `x`: false, `"x`: false, `"a,b"`: false, `"a b"`: false, `*"x"`: false, `w/"x"`: false, `"a""b"`: false,
+	} {
+		_, err := a.surface.seenVersions(&http.Request{Header: http.Header{"If-Match": {value}}})
+		if allowed := declared.MatchString(value); allowed != read || (err == nil) != read {
+			t.Errorf("%s: got it allowed by the document: %v, and %v; want both: %v", value, allowed, err, read)
+		}
+	}
+}
 
 // TestTagsDifferByRights checks that nobody is told that they have what they may not see.
 func TestTagsDifferByRights(t *testing.T) {

@@ -294,7 +294,8 @@ func (d *stateReader) document() error {
 // finish checks what only the end of the document can show.
 func (d *stateReader) finish() error {
 	if d.format == 0 {
-		return errors.New("it has no format: it is not a state document, or cut off")
+		d.path = "format"
+		return errors.New("it is missing: this is not a state document, or it is cut off")
 	}
 	s := d.s
 	if last := max(s.seq, s.analytics.covered); d.seq != 0 && d.seq < last {
@@ -351,19 +352,34 @@ func (d *stateReader) member(key string) error {
 			return fmt.Errorf("got %.80s; want %q", raw, stateProduct)
 		}
 		return nil
-	case "version", "exported_at":
-		return nil
+	case "version":
+		return refuseIf(jsonKind(raw) != '"', "it must be a string")
+	case "exported_at":
+		text, _ := jsonString(raw)
+		_, err := parseInstant(text)
+		return refuseIf(err != nil, "it must be a timestamp like 2026-01-31T12:00:00Z")
 	case "clock":
 		return d.readClock(raw)
+	case "seq":
+		return readCount(raw, &d.seq)
+	case "dropped":
+		return readCount(raw, &d.s.retain.dropped)
+	case "last_id":
+		text, _ := jsonString(raw)
+		id, ok := parseUUID(text)
+		d.s.tasks.noteID(id)
+		return refuseIf(!ok, "it must be a UUID")
 	}
-	var lastID uuid
-	var c memberCoder
-	for c.again(append(append(append(appendJSONString([]byte{'{'}, key), ':'), raw...), '}')) {
-		nonzero(&c, "seq", &d.seq)
-		d.s.retain.members(&c, &lastID)
-	}
-	d.s.tasks.noteID(lastID)
-	return errors.Unwrap(c.err) // the path names the member
+	return errors.New("unknown member, from a newer version")
+}
+
+// maxStateCount is the largest number of a document: every client can hold it, and the store can count on from there.
+const maxStateCount = 1<<53 - 1
+
+func readCount(raw []byte, n *uint64) error {
+	v, ok := jsonInt(raw)
+	*n = uint64(v)
+	return refuseIf(!ok || v < 0 || v > maxStateCount, fmt.Sprintf("it must be an integer from 0 to %d", maxStateCount))
 }
 
 func (d *stateReader) readFormat(raw []byte) error {

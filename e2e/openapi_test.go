@@ -23,6 +23,8 @@ import (
 	"stepwell/e2e/wire"
 )
 
+const ofRecords = "the elements are records, as the service writes them"
+
 // undeclarable names the fields, by operation, where the program refuses values that the schema
 // allows, each with a rule that JSON Schema cannot state but the description does.
 var undeclarable = map[string]string{
@@ -34,6 +36,11 @@ var undeclarable = map[string]string{
 	"addStub outcomes[0].hang":               "nothing can be combined with it",
 	"replaceStubs stubs[0].outcomes[0].hang": "nothing can be combined with it",
 	"replaceStubs stubs":                     "too many stubs are a conflict",
+	"putState templates":                     ofRecords,
+	"putState analytics":                     ofRecords,
+	"putState subscribers":                   ofRecords,
+	"putState requests":                      ofRecords,
+	"putState tasks":                         ofRecords,
 	"verify match.kind":                      "without it, the conditions are those on handler calls",
 	"addStub match.kind":                     "without it, the conditions are those on handler calls",
 	"replaceStubs stubs[0].match.kind":       "without it, the conditions are those on handler calls",
@@ -42,7 +49,6 @@ var undeclarable = map[string]string{
 // unlimited names the operations whose bodies this test leaves out.
 var unlimited = map[string]string{
 	"validateTemplate": "it answers 200, and its body is that of addTemplate",
-	"putState":         "a state document is sent back as it came: the order of its members counts",
 }
 
 // limitCase is one value of a field.
@@ -174,6 +180,9 @@ func (l *limitSchemas) cases(field string, schema any, add func(c limitCase)) {
 		return
 	}
 	types := typesOf(s)
+	if types == nil {
+		says(s["not"] == nil, "null", nil) // no schema excludes anything else
+	}
 	for _, kind := range types {
 		switch kind {
 		case "null":
@@ -305,22 +314,13 @@ type limitOperation struct {
 // try sends a request with one case, and reports a valid value that is refused or an invalid one
 // that is not.
 func (o *limitOperation) try(in string, c limitCase) {
-	target, header, body := o.path, http.Header{}, any(nil)
+	target, header, body := o.target(in, c), http.Header{}, any(nil)
 	if o.body != nil {
 		body = o.sample(o.body)
 	}
 	query := url.Values{}
 	if c.field == "timeout" && in == "query" {
 		query.Set("wait", "terminal") // which it belongs to
-	}
-	for _, p := range o.params {
-		if p["in"] == "path" {
-			value := p["example"]
-			if in == "path" && p["name"] == c.field {
-				value = c.value
-			}
-			target = strings.ReplaceAll(target, "{"+p["name"].(string)+"}", url.PathEscape(fmt.Sprint(value)))
-		}
 	}
 	switch in {
 	case "query":
@@ -350,6 +350,37 @@ func (o *limitOperation) try(in string, c limitCase) {
 	if refused == c.valid {
 		o.t.Errorf("%s, %s %s, %s (%s): refused is %v; want %v: %v", o.id, in, c.field, c.what, clip(fmt.Sprint(c.value)),
 			refused, !c.valid, a)
+	}
+}
+
+// target returns the path with the examples of its parameters, but for that of a case.
+func (o *limitOperation) target(in string, c limitCase) string {
+	target := o.path
+	for _, p := range o.params {
+		if p["in"] == "path" {
+			value := p["example"]
+			if in == "path" && p["name"] == c.field {
+				value = c.value
+			}
+			target = strings.ReplaceAll(target, "{"+p["name"].(string)+"}", url.PathEscape(fmt.Sprint(value)))
+		}
+	}
+	return target
+}
+
+// tryTogether sends two parameters of a query. JSON Schema cannot state that they exclude each other: their
+// descriptions must.
+func (o *limitOperation) tryTogether(p, q map[string]any) {
+	both, stated := url.Values{}, 0
+	for _, pair := range [][2]map[string]any{{p, q}, {q, p}} {
+		both.Set(pair[0]["name"].(string), fmt.Sprint(pair[0]["example"]))
+		words := fmt.Sprintf("not together with `%s`", pair[1]["name"])
+		stated += boolCount(strings.Contains(strings.ToLower(pair[0]["description"].(string)), words))
+	}
+	a := o.send(o.target("", limitCase{})+"?"+both.Encode(), http.Header{}, nil)
+	refused := a != nil && a.Code == 400 && strings.Contains(string(a.Body), "exclude each other")
+	if 2*boolCount(refused) != stated {
+		o.t.Errorf("%s, %s: refused is %v; want the same in both descriptions: %v", o.id, both.Encode(), refused, a)
 	}
 }
 
@@ -485,10 +516,18 @@ func (o *limitOperation) run(operation map[string]any) {
 		}
 		o.cases(p["name"].(string), schema, func(c limitCase) {
 			texts := wire.Text(schema["type"]) != `"integer"` && wire.Text(schema["type"]) != `"boolean"`
-			if c.value != "" && !(texts && c.what == "another type") { // blank is absent, and all types are texts
+			blank := c.value == "" && p["in"] != "header"       // which counts as absent
+			if !blank && !(texts && c.what == "another type") { // all types are texts
 				o.try(p["in"].(string), c)
 			}
 		})
+	}
+	for i, p := range o.params {
+		for _, q := range o.params[i+1:] {
+			if o.method == "GET" && p["in"] == "query" && q["in"] == "query" {
+				o.tryTogether(p, q)
+			}
+		}
 	}
 	if o.body != nil {
 		o.cases("", o.body, func(c limitCase) {

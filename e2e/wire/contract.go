@@ -271,7 +271,7 @@ func contentFor(content map[string]any, contentType string) map[string]any {
 var SchemaKeywords = []string{
 	"$ref", "type", "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
 	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "minProperties", "maxProperties",
-	"description", "examples", "format", "discriminator",
+	"not", "description", "examples", "format", "discriminator",
 }
 
 // SchemaProblems lists where v, an example, does not match a schema of the document.
@@ -291,6 +291,9 @@ func (c *Contract) problems(path string, schema, v any) []string {
 		return []string{fmt.Sprintf("%s: got %s; want type %s", path, Cut(Text(v)), Text(s["type"]))}
 	}
 	problems := schemaValueProblems(path, s, v)
+	if s["not"] != nil && len(c.problems(path, s["not"], v)) == 0 {
+		problems = append(problems, fmt.Sprintf("%s: got %s; want none of %s", path, Cut(Text(v)), Text(s["not"])))
+	}
 	switch v := v.(type) {
 	case map[string]any:
 		problems = append(problems, c.memberProblems(path, s, v)...)

@@ -30,6 +30,7 @@ func (a *orchestrationAPI) consoleFile(w *responseWriter, r *http.Request) (any,
 		return nil, failf(notFound, "no such path: %s", r.URL.Path)
 	}
 	h := w.Header()
+	keepToOwnPages(h)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache")
 	if r.PathValue("build") == site.build {

@@ -119,8 +119,12 @@ func TestConsoleFiles(t *testing.T) {
 	s := newTestServer(t, serviceTest{})
 	a := s.do("GET", "/console/web/old/main.js", "").want(200)
 	if a.header.Get("Content-Type") != "text/javascript; charset=utf-8" || a.header.Get("Cache-Control") != "no-cache" ||
-		a.header.Get("X-Content-Type-Options") != "nosniff" {
+		a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Cross-Origin-Resource-Policy") != "same-origin" {
 		t.Errorf("got headers %v; want a script, not kept", a.header)
+	}
+	h := s.do("GET", "/console/tasks", "").want(200).header
+	if h.Get("Cross-Origin-Opener-Policy") != "same-origin" || h.Get("Cross-Origin-Resource-Policy") != "same-origin" {
+		t.Errorf("got headers %v of the page; want it kept to its origin", h)
 	}
 	for _, name := range []string{"index.html", "console.css", "none.js", "..%2Findex.html"} {
 		s.do("GET", "/console/web/old/"+name, "").want(404)

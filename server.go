@@ -146,11 +146,12 @@ type requestWatch interface {
 
 func newSurface(svc *service, shared *surfaceCache, name string, encode func(*failure, string, instant) any) *surface {
 	auth := svc.auth.of(name)
+	origins := newPageOrigins(svc.cfg, auth)
 	x, _ := svc.extension.(surfaceExtension)
 	return &surface{
-		extension: x, guard: newHostGuard(svc.cfg, name, auth), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
+		extension: x, guard: newHostGuard(svc.cfg, name, auth, origins), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
 		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.quotas.bodies.most / 2) }),
-		svc:  svc, name: name, origins: newPageOrigins(svc.cfg), log: svc.log.With("role", name), stats: newHTTPStats(name, auth), encode: encode,
+		svc:  svc, name: name, origins: origins, log: svc.log.With("role", name), stats: newHTTPStats(name, auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }

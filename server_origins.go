@@ -20,11 +20,11 @@ type hostGuard struct {
 }
 
 // newHostGuard returns the guard of a surface, or nil if it needs none.
-func newHostGuard(cfg *Config, name string, auth *authenticator) *hostGuard {
+func newHostGuard(cfg *Config, name string, auth *authenticator, origins *pageOrigins) *hostGuard {
 	if auth.config.Enabled && auth.forward == nil {
 		return nil
 	}
-	g := &hostGuard{secured: auth.config.Enabled, hosts: map[string]bool{}, origins: newPageOrigins(cfg)}
+	g := &hostGuard{secured: auth.config.Enabled, hosts: map[string]bool{}, origins: origins}
 	if name == "mount" {
 		g.prefix = cfg.Mount.Path
 	}
@@ -138,12 +138,13 @@ func (g *hostGuard) foreignHost(host string) bool {
 
 // pageOrigins are the origins in web.allowed_origins. They are immutable.
 type pageOrigins struct {
-	named map[string]bool // in lower case
-	all   bool            // "*": any, without the credentials that browsers add
+	named  map[string]bool // in lower case
+	all    bool            // "*": any, without the credentials that browsers add
+	adding bool            // credentials that browsers add may authenticate requests of the named ones
 }
 
-func newPageOrigins(cfg *Config) *pageOrigins {
-	o := &pageOrigins{named: map[string]bool{}}
+func newPageOrigins(cfg *Config, auth *authenticator) *pageOrigins {
+	o := &pageOrigins{named: map[string]bool{}, adding: auth.forward != nil}
 	for _, origin := range cfg.Web.AllowedOrigins {
 		o.all = o.all || origin == "*"
 		o.named[strings.ToLower(origin)] = true
@@ -172,7 +173,9 @@ func (o *pageOrigins) share(h http.Header, r *http.Request) bool {
 		return false
 	case o.named[strings.ToLower(origin)]:
 		h.Set("Access-Control-Allow-Origin", origin)
-		h.Set("Access-Control-Allow-Credentials", "true")
+		if o.adding {
+			h.Set("Access-Control-Allow-Credentials", "true")
+		}
 	case o.all:
 		h.Set("Access-Control-Allow-Origin", "*")
 	default:

@@ -57,8 +57,13 @@ func (p webPage) reply(w *responseWriter, r *http.Request) any {
 	h := w.Header()
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	keepToOwnPages(h)
 	return withTag(w, r, p.tag, textReply{"text/html; charset=utf-8", [][]byte{p.html}})
 }
+
+// keepToOwnPages keeps pages of other origins from embedding an answer.
+func keepToOwnPages(h http.Header) { h.Set("Cross-Origin-Resource-Policy", "same-origin") }
 
 // docsRoutes returns the documentation's rows. The handler answers with the
 // surface's OpenAPI document.

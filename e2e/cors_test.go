@@ -28,17 +28,29 @@ func TestPagesUseTheAPI(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	allowed, other := newSite(t), newSite(t)
+	who := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"subject": "ann", "permissions": ["tasks:*", "steps:*"]}`)
+	}))
+	t.Cleanup(who.Close)
 	for _, tt := range []struct {
 		setting, origin, credentials string
+		forward                      bool // an authenticator decides, which sees what browsers add
 		may                          bool
 	}{
-		{allowed, allowed, "omit", true},
-		{allowed, allowed, "include", true},
-		{allowed, other, "omit", false},
-		{"*", other, "omit", true},
-		{"*", other, "include", false},
+		{allowed, allowed, "omit", false, true},
+		{allowed, allowed, "include", false, false},
+		{allowed, allowed, "include", true, true},
+		{allowed, other, "omit", false, false},
+		{"*", other, "omit", false, true},
+		{"*", other, "include", false, false},
 	} {
-		s := serveWith(t, []string{"STEPWELL_WEB__ALLOWED_ORIGINS=" + tt.setting}, "--memory", "--fixture")
+		env := []string{"STEPWELL_WEB__ALLOWED_ORIGINS=" + tt.setting}
+		for _, section := range []string{"STEPWELL_ORCHESTRATION__WEB__AUTH__", "STEPWELL_MOUNT__AUTH__"} {
+			if tt.forward {
+				env = append(env, section+"ENABLED=true", section+"AUTHENTICATOR_URL="+who.URL)
+			}
+		}
+		s := serveWith(t, env, "--memory", "--fixture")
 		p.visit(tt.origin + "/")
 		tried := func(script string) any {
 			t.Helper()

@@ -2,7 +2,10 @@
 # Build and run:
 #   docker build -t stepwell .
 #   docker run --read-only -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 -v stepwell:/data stepwell
-FROM golang:1.26 AS build
+# The base is named by its tag, which moves with each release of Go. To pin it, pass its digest, which
+# "docker buildx imagetools inspect golang:1.26" prints: --build-arg GO_IMAGE=golang:1.26@sha256:<digest>
+ARG GO_IMAGE=golang:1.26
+FROM ${GO_IMAGE} AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download

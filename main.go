@@ -31,6 +31,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -181,8 +182,14 @@ func commands() command {
 		openAPICommand(),
 		completionCommand(),
 		{name: "version", help: "print the version, the commit it was built from, and the Go version",
-			examples: []string{"version", "--version"}, define: func(o *options) runner {
-				return func(context.Context, []string) error { return o.p.printVersion() }
+			examples: []string{"--version", "version --licenses"}, define: func(o *options) runner {
+				licenses := o.Bool("licenses", false, "print the licenses of Go and of the modules in this program")
+				return func(context.Context, []string) error {
+					if *licenses {
+						return o.p.printLicenses()
+					}
+					return o.p.printVersion()
+				}
 			}},
 	}}
 }
@@ -229,6 +236,23 @@ func (p *process) printVersion() error {
 	_, err := fmt.Fprintf(p.stdout, "stepwell %s (%s, %s, %s/%s)\n",
 		version, builtCommit(info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
+}
+
+// licenseTexts are the licenses of the modules in the program, by their paths, and of Go.
+//
+//go:embed licenses
+var licenseTexts embed.FS
+
+func (p *process) printLicenses() error {
+	return fs.WalkDir(licenseTexts, "licenses", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, _ := licenseTexts.ReadFile(path) // embedded, so there is no error
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "licenses/"), ".txt")
+		_, err = fmt.Fprintf(p.stdout, "== %s ==\n\n%s\n", name, text)
+		return err
+	})
 }
 
 // builtCommit names the commit that a program was built from. "go run" and tests record none.

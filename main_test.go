@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -236,5 +237,22 @@ func TestBuiltCommit(t *testing.T) {
 		if got := builtCommit(tt.info); got != tt.want {
 			t.Errorf("got %q; want %q", got, tt.want)
 		}
+	}
+}
+
+// TestLicenses compares what version --licenses prints with the texts that come with Go and with each module.
+func TestLicenses(t *testing.T) {
+	dirs := strings.Fields(string(must(exec.Command("go", "list", "-m", "-f", "{{if not .Main}}{{.Path}} {{.Dir}}{{end}}", "all").Output())(t)))
+	dirs = append(dirs, "go", strings.TrimSpace(string(must(exec.Command("go", "env", "GOROOT").Output())(t))))
+	want := ""
+	for i := 0; i < len(dirs); i += 2 {
+		files := append(must(filepath.Glob(filepath.Join(dirs[i+1], "LICENSE*")))(t), must(filepath.Glob(filepath.Join(dirs[i+1], "COPYING*")))(t)...)
+		if len(files) != 1 {
+			t.Skipf("%s has the licenses %q; needs one", dirs[i+1], files) // a distribution may leave out that of Go
+		}
+		want += "== " + dirs[i] + " ==\n\n" + string(must(os.ReadFile(files[0]))(t)) + "\n"
+	}
+	if got := runCLI(nil, "", "version", "--licenses"); got.stdout != want || got.code != 0 {
+		t.Errorf("got %d, %s%s; want %s", got.code, got.stdout, got.stderr, want)
 	}
 }

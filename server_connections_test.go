@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,6 +47,52 @@ func TestSlowClients(t *testing.T) {
 			if _, err = io.Copy(io.Discard, conn); err != nil {
 				t.Errorf("%.20q: the connection stays open: %v", sent, err)
 			}
+		}
+	}
+}
+
+// TestFraming sends requests that two programs may take for requests of different lengths, and then another one on the
+// same connection, and compares the statuses with what docs/security.md says about Go's server.
+func TestFraming(t *testing.T) {
+	const (
+		head    = "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+		old     = "POST /v1/tasks HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: keep-alive\r\n"
+		chunked = "Transfer-Encoding: chunked\r\n"
+		chunks  = "\r\n2\r\n{}\r\n0\r\n\r\n"
+		next    = "GET /next HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+	)
+	s := newGuardedServer(t, newOrchestrationAPI(newTestService(t, serviceTest{}), nil), "127.0.0.1:0")
+	for sent, want := range map[string]string{
+		head + chunked + chunks:                                                           "422 404",
+		head + chunked + "Content-Length: 1\r\n" + chunks:                                 "422 404",
+		head + "Content-Length: 2\r\n" + chunked + chunks:                                 "422 404",
+		head + chunked + fmt.Sprintf("Content-Length: %d\r\n", len(chunks+next)) + chunks: "422 404",
+		old + chunked + "Content-Length: 2\r\n\r\n{}":                                     "422 404",
+		strings.ReplaceAll(head+"Content-Length: 2\r\n\r\n{}", "\r", ""):                  "422 404",
+		head + "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}":                         "422 404",
+		head + chunked + "Content-Length: x\r\n" + chunks:                                 "400",
+		head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}":                         "400",
+		head + "Content-Length: 2, 2\r\n\r\n{}":                                           "400",
+		head + "Content-Length: +2\r\n\r\n{}":                                             "400",
+		head + "Transfer-Encoding : chunked\r\n" + chunks:                                 "400",
+		head + chunked + "\r\n2\n{}\r\n0\r\n\r\n":                                         "400",
+		head + chunked + chunked + chunks:                                                 "501",
+		head + "Transfer-Encoding: gzip, chunked\r\n" + chunks:                            "501",
+		head + "Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}":               "501",
+	} {
+		conn := authDial(t, strings.TrimPrefix(s.url, "http://"))
+		io.WriteString(conn, sent+next)
+		var got []string
+		for r := bufio.NewReader(conn); ; {
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				break
+			}
+			got = append(got, strconv.Itoa(resp.StatusCode))
+			io.Copy(io.Discard, resp.Body)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: got %s; want %s", sent, got, want)
 		}
 	}
 }

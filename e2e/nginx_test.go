@@ -4,6 +4,7 @@ package e2e
 // nginx is not installed.
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -83,6 +84,20 @@ func awaitListener(t *testing.T, address string, ended <-chan error, said fmt.St
 		}
 		return err == nil
 	})
+}
+
+// TestNginxRefusesTwoLengths sends a request with two statements of its length, which Go's server accepts, to nginx.
+func TestNginxRefusesTwoLengths(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("nginx passed it on") }))
+	t.Cleanup(upstream.Close)
+	conn := wire.Must(net.Dial("tcp", strings.TrimPrefix(startNginx(t, upstream.URL), "http://")))(t)
+	defer conn.Close()
+	fmt.Fprint(conn, "POST /stepwell/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"+
+		"2\r\n{}\r\n0\r\n\r\n")
+	if resp := wire.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t); resp.StatusCode != 400 {
+		t.Errorf("got %s; want 400", resp.Status)
+	}
 }
 
 // TestBehindNginx sends links, prefixes, refusals and large bodies through nginx.

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -391,6 +393,9 @@ func (p *process) announce(r readyReport, flags *serveArgs) error {
 	}
 	line = append(line, '\n')
 	if flags.readyFile != "" {
+		if _, err := readReadyFile(flags.readyFile); err != nil {
+			return fmt.Errorf("--ready-file: %w", err)
+		}
 		write := func(f *os.File) error { _, err := f.Write(line); return err }
 		if err := replaceFile(flags.readyFile, write); err != nil {
 			return fmt.Errorf("writing the ready file: %w", err)
@@ -415,6 +420,9 @@ func removeReadyFile(path string) error {
 		err = checkOwn("replace", path, info)
 	}
 	if err == nil {
+		_, err = readReadyFile(path)
+	}
+	if err == nil {
 		err = removeRegular(path)
 	}
 	if err != nil {
@@ -423,18 +431,36 @@ func removeReadyFile(path string) error {
 	return nil
 }
 
+// maxReadyFile is more bytes than any ready file has.
+const maxReadyFile = 64 << 10
+
+// readReadyFile returns the report in a ready file; an empty one if the file is empty or missing. The
+// error is about a file that is not a ready file.
+func readReadyFile(path string) (r readyReport, err error) {
+	f, err := openRegular(path, os.O_RDONLY|syscall.O_NOFOLLOW)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxReadyFile))
+	if err != nil || len(text) == 0 {
+		return r, err
+	}
+	if json.Unmarshal(text, &r) != nil || r.PID <= 0 || r.Version == "" || r.OrchestrationURL+r.WorkerURL == "" {
+		return r, &fs.PathError{Op: "replace", Path: path, Err: errors.New("it is not a ready file; move it away, or choose another name")}
+	}
+	return r, nil
+}
+
 // dropReadyFile removes the file at the end if it is still this process's.
 func dropReadyFile(path string, pid int) {
 	if path == "" {
 		return
 	}
-	f, err := openRegular(path, os.O_RDONLY|syscall.O_NOFOLLOW)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	var r readyReport
-	if json.NewDecoder(f).Decode(&r) == nil && r.PID == pid {
+	if r, err := readReadyFile(path); err == nil && r.PID == pid {
 		removeRegular(path)
 	}
 }

@@ -33,6 +33,44 @@ func TestReadyFileIsRegular(t *testing.T) {
 	readFile(t, path)
 }
 
+// TestReadyFileIsOwn checks that only ready files are replaced and removed, at the start and at the end.
+func TestReadyFileIsOwn(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ready")
+	flags := &serveArgs{readyFile: path}
+	report := readyReport{WorkerURL: "http://127.0.0.1:1", PID: os.Getpid(), Version: version}
+	for _, text := range []string{"precious", "{}", "[]", "null", "17", `{"pid":17,"version":"1.0.0"}`, `{"name":"app","version":"1.0.0"}`,
+		string(jsonOf(report)) + "{}", strings.Repeat(" ", maxReadyFile) + string(jsonOf(report))} {
+		writeFile(t, path, []byte(text))
+		for what, err := range map[string]error{"the start": removeReadyFile(path), "announcing": new(process).announce(report, flags)} {
+			if err == nil || !strings.Contains(err.Error(), path+": it is not a ready file") {
+				t.Errorf("%q at %s: got %v; want it refused", clippedText(text), what, err)
+			}
+		}
+		dropReadyFile(path, os.Getpid())
+		if got := string(readFile(t, path)); got != text {
+			t.Errorf("%q became %q", clippedText(text), clippedText(got))
+		}
+	}
+	report.PID++
+	for _, text := range []string{"", string(jsonOf(report))} {
+		writeFile(t, path, []byte(text))
+		dropReadyFile(path, os.Getpid())
+		if got := string(readFile(t, path)); got != text {
+			t.Errorf("at the end, %q became %q", text, got)
+		}
+		noError(t, new(process).announce(report, flags))
+		noError(t, removeReadyFile(path))
+		writeFile(t, path, []byte(text))
+		noError(t, removeReadyFile(path))
+		noError(t, new(process).announce(report, flags))
+		dropReadyFile(path, report.PID)
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("%q is left: %v", text, err)
+		}
+	}
+}
+
 // TestExportToRegularFile checks that an export replaces nothing else.
 func TestExportToRegularFile(t *testing.T) {
 	t.Parallel()

@@ -50,6 +50,10 @@ func (d osDisk) lock(name string) (dirLock, error) {
 		f.Close()
 		return d.lock(name)
 	}
+	if err = checkLockText(f); err != nil {
+		f.Close()
+		return nil, err
+	}
 	dir, err := os.Open(filepath.Dir(name))
 	if err != nil {
 		f.Close()
@@ -61,11 +65,26 @@ func (d osDisk) lock(name string) (dirLock, error) {
 
 func (l *storeLock) syncDir() error { return syncNames(l.dir) }
 
+// lockSyntax is the text of a lock: a pid or nothing, or zeros where a crash of the machine lost a pid.
+var lockSyntax = compiled(`^(\d{0,10}\n?|\x00{1,11})$`)
+
+// checkLockText returns an error if a file holds what no lock does: it belongs to something else.
+func checkLockText(f *os.File) error {
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
+	if err == nil && !lockSyntax().Match(text) {
+		err = &fs.PathError{Op: "lock", Path: f.Name(), Err: errors.New(
+			"it does not hold a process id, so it is not a lock of stepwell; move it away, or use another data directory")}
+	}
+	return err
+}
+
 // Close releases the lock and removes the pid. Closing the file alone would leave the
 // lock to a child that has been forked and not yet closed its copy.
 func (l *storeLock) Close() error {
 	l.dir.Close()
-	l.file.Truncate(0)
+	if lockHolder(l.file) == os.Getpid() {
+		l.file.Truncate(0)
+	}
 	fileCall(l.file, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
 	return l.file.Close()
 }

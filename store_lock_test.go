@@ -71,6 +71,43 @@ func TestLockOfAnother(t *testing.T) {
 	}
 }
 
+// TestLockIsOwn checks that only what a lock can hold is replaced, and only by whoever holds it removed.
+func TestLockIsOwn(t *testing.T) {
+	name := filepath.Join(t.TempDir(), lockName)
+	for _, text := range []string{"", "17\n", "17", "4194304\n", "\x00\x00\x00"} {
+		writeFile(t, name, []byte(text))
+		held, err := osDisk{}.lock(name)
+		if err != nil {
+			t.Errorf("%q: got %v; want the lock", text, err)
+			continue
+		}
+		if got := string(readFile(t, name)); got != fmt.Sprintln(os.Getpid()) {
+			t.Errorf("%q: the lock holds %q; want the pid", text, got)
+		}
+		held.Close()
+		if got := string(readFile(t, name)); got != "" {
+			t.Errorf("%q: the lock holds %q at the end; want nothing", text, got)
+		}
+	}
+	for _, text := range []string{"precious", "17\n18\n", "17 \n", "{}", "\n\n", "12345678901\n", "17\x00", strings.Repeat("\x00", 100)} {
+		writeFile(t, name, []byte(text))
+		_, err := osDisk{}.lock(name)
+		if err == nil || !strings.Contains(err.Error(), name+": it does not hold a process id") {
+			t.Errorf("%q: got %v; want it refused", text, err)
+		}
+		if got := string(readFile(t, name)); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+	writeFile(t, name, nil)
+	held := must(osDisk{}.lock(name))(t)
+	writeFile(t, name, []byte("precious"))
+	held.Close()
+	if got := string(readFile(t, name)); got != "precious" {
+		t.Errorf("what was written meanwhile became %q", got)
+	}
+}
+
 // lookedAtDisk counts the looks at the journal's name.
 type lookedAtDisk struct {
 	osDisk

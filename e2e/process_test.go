@@ -101,7 +101,13 @@ func TestQuiet(t *testing.T) {
 func TestReadyFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ready.json")
-	writeFile(t, path, []byte("an old one"))
+	writeFile(t, path, []byte("a file of something else"))
+	code, _, stderr := runProgram(t, nil, serveArguments("--memory", "--ready-file", path)...)
+	if got := string(readFile(t, path)); code != 1 || got != "a file of something else" {
+		t.Errorf("got exit code %d, and the file became %q; want it refused", code, got)
+	}
+	wantParts(t, "standard error", stderr, path+": it is not a ready file")
+	writeFile(t, path, nil)
 	p := serve(t, "--memory", "--ready-file", path)
 	if got := string(readFile(t, path)); got != p.stdout.String() {
 		t.Errorf("the file holds %q; standard output %q", got, p.stdout)
@@ -181,7 +187,7 @@ func TestPortTaken(t *testing.T) {
 	for _, flag := range []string{"--listen", "--worker-listen"} {
 		t.Run(flag, func(t *testing.T) {
 			old := filepath.Join(t.TempDir(), "ready.json")
-			writeFile(t, old, []byte("{}"))
+			writeFile(t, old, nil)
 			code, stdout, stderr := runProgram(t, nil, serveArguments("--memory", "--ready-file", old, flag, taken)...)
 			if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("got exit code %d, standard output %q; want 1, nothing, and one line of error", code, stdout)

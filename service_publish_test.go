@@ -139,6 +139,40 @@ func TestSubscribersGetTheirEvents(t *testing.T) {
 	}
 }
 
+// TestPayloadsAreWhole checks that URLs in payloads stay as they are wherever a payload is read: for
+// the subscriber, in the stream, in the audit and in fixture mode. What a failure says is redacted.
+func TestPayloadsAreWhole(t *testing.T) {
+	const link, secret = "https://files.test/a.pdf?X-Signature=5f1b&n=1#p2", "https://me:pw@files.test/?token=5f1b"
+	at := newReceiver(t)
+	s := newFixtureServer(t, serviceTest{
+		config: func(c *Config) { subscribed([]string{"all", at.url, "*"})(c); c.Fixture.SendEvents = true },
+		extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", "")),
+			publishing("fails", "builtin:fail", `{"message":"no answer from `+secret+`"}`, published("failed", `,"condition":"failure"`))},
+	})
+	id := s.create(`{"namespace":"t","name":"pay","context":{"link":"` + link + `"}}`)
+	s.create(`{"namespace":"t","name":"fails"}`)
+	svc := s.world.service()
+	events := at.await(2)
+	if got := string(events[0].Data); got != `{"link":"`+link+`"}` {
+		t.Errorf("the subscriber got %s; want the link whole", got)
+	}
+	if got := string(events[1].Data); !strings.Contains(got, "no answer from https://[REDACTED]@files.test/?[REDACTED]") {
+		t.Errorf("the subscriber got %s; want the message redacted", got)
+	}
+	if stream := domainOf(t, svc, eventFilter{}, 0); string(jsonOf(stream)) != string(jsonOf(events)) {
+		t.Errorf("the stream has %s; want %s", jsonOf(stream), jsonOf(events))
+	}
+	step := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").text("0.step_uuid")
+	for what, path := range map[string]string{
+		"audit": "/v1/tasks/" + id + "/workflow_steps/" + step + "/audit", "published events": "/_stepwell/requests?kind=event",
+		"deliveries": "/_stepwell/requests?kind=delivery",
+	} {
+		if body := string(s.do("GET", path, "").want(200).body); !strings.Contains(body, link) || strings.Contains(body, "pw@") {
+			t.Errorf("%s: got %s; want the link whole, and no password", what, body)
+		}
+	}
+}
+
 // TestSendingAgain checks the attempts after failures, the end of them, and sending by hand.
 func TestSendingAgain(t *testing.T) {
 	r := newReceiver(t)

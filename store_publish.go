@@ -105,7 +105,7 @@ func (e *domainEvent) appendJSON(b []byte) []byte {
 	if e.publisher != "" {
 		o.text("publisher", e.publisher)
 	}
-	o.raw("data", redact(e.payload))
+	o.raw("data", e.payload)
 	return append(o.b, '}')
 }
 

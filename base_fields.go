@@ -58,6 +58,15 @@ func (f *fieldReader) text(key string, raw []byte, lo, hi int) string {
 	return s
 }
 
+// name reads a string that becomes a name, or selects what has it.
+func (f *fieldReader) name(key string, raw []byte) string {
+	s := f.text(key, raw, 1, maxNameLength)
+	if fault := nameFault(s); fault != "" {
+		f.complain(key, "%s", fault)
+	}
+	return s
+}
+
 // texts reads an array of names, at most maxTags.
 func (f *fieldReader) texts(key string, raw []byte) []string {
 	texts := []string{}
@@ -66,7 +75,7 @@ func (f *fieldReader) texts(key string, raw []byte) []string {
 			f.complain(fmt.Sprintf("%s[%d]", key, len(texts)), "must be a string")
 			return false
 		}
-		texts = append(texts, f.text(fmt.Sprintf("%s[%d]", key, len(texts)), e, 1, maxNameLength))
+		texts = append(texts, f.name(fmt.Sprintf("%s[%d]", key, len(texts)), e))
 		return len(texts) <= maxTags
 	})
 	if !ok {

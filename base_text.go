@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf8"
 )
 
 // splitList splits a list at commas and drops blanks and empty items.
@@ -46,6 +47,22 @@ func pick[T any](first bool, a, b T) T {
 // direction of text (the explicit formatting characters and marks of Unicode UAX #9, section 2).
 func misleads(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
+}
+
+// nameFault returns why a text must not become the name of a template, namespace, step or event, or a
+// tag; "" if it may. Other names, such as those in filters, can be any text.
+func nameFault(name string) string {
+	at := strings.IndexFunc(name, misleads)
+	if at < 0 {
+		return ""
+	}
+	r, _ := utf8.DecodeRuneInString(name[at:])
+	return fmt.Sprintf("has the character %U; a name must not have control characters, bidi controls or line separators", r)
+}
+
+// mayMislead reports whether a string in a JSON text may have a character that misleads.
+func mayMislead(text []byte) bool {
+	return bytes.ContainsFunc(text, func(r rune) bool { return r == '\\' || r >= 0x7f })
 }
 
 // clipText shortens a text to limit bytes and an ellipsis.

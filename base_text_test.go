@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -101,10 +102,19 @@ func TestMisleads(t *testing.T) {
 		if !misleads(r) {
 			t.Errorf("%U misleads a terminal, and is let through", r)
 		}
+		if got := nameFault("a" + string(r) + "b"); !strings.HasPrefix(got, fmt.Sprintf("has the character %U; ", r)) {
+			t.Errorf("a name with %U: got %q; want it refused because of the character", r, got)
+		}
+		if text := jsonOf("a" + string(r) + "b"); !mayMislead(text) {
+			t.Errorf("%s is not looked at", text)
+		}
 	}
 	for _, r := range "a $`'\"\\é 漢🙂\u00a0\u200d\ufffd" {
 		if misleads(r) {
 			t.Errorf("%U (%c) is refused", r, r)
+		}
+		if got := nameFault(string(r)); got != "" {
+			t.Errorf("a name with %U (%c): got %q", r, r, got)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 	w.parts.cfg, w.parts.log = &cfg, b.world.parts.log.With("sandbox", box.view.Name)
 	if q.seed != nil {
 		w.atStart = func(o serviceOptions) (*service, error) {
-			return withState(&stateSource{bytes.NewReader(q.seed), b.world.admit})(o)
+			return withState(b.world.accept(bytes.NewReader(q.seed)))(o)
 		}
 	}
 	w.parts.deterministic = cmp.Or(q.ids, w.parts.deterministic)

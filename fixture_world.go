@@ -27,6 +27,7 @@ type world struct {
 	sandbox string     // its name, in one
 
 	given map[string]*template // that the first service's state had, by hash; set by begin
+	names oldNames             // likewise
 
 	ending sync.WaitGroup // of services that were replaced
 
@@ -48,10 +49,15 @@ func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 func (w *world) begin() error {
 	svc, err := w.open(w.atStart)
 	if err == nil {
-		w.given = svc.store.reader().copy()
+		w.given, w.names = svc.store.reader().copy(), svc.store.oldNames()
 		w.enter(svc)
 	}
 	return err
+}
+
+// accept returns a state document of a client to read.
+func (w *world) accept(document io.Reader) *stateSource {
+	return &stateSource{document, w.admit, w.names}
 }
 
 // admit returns an error if a state document may not bring a template: one that may not be
@@ -120,7 +126,7 @@ func (w *world) reset() error { return w.replace(w.atStart) }
 // restore replaces the service by one with the state of a document. On an error the
 // present service stays.
 func (w *world) restore(document io.Reader) error {
-	state := &stateSource{document, w.admit}
+	state := w.accept(document)
 	if !w.parts.cfg.Store.Memory { // there the present service ends before the next one begins
 		f, err := spoolState(state, w.parts.cfg.Store.Path, w.parts.log)
 		if err != nil {

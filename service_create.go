@@ -51,9 +51,9 @@ func parseTaskRequest(body []byte) (*taskRequest, error) {
 func (q *taskRequest) field(f *fieldReader, key string, raw []byte) {
 	switch key {
 	case "name":
-		q.name = f.text(key, raw, 1, maxNameLength)
+		q.name = f.name(key, raw)
 	case "namespace":
-		q.namespace = f.text(key, raw, 1, maxNameLength)
+		q.namespace = f.name(key, raw)
 	case "version":
 		q.version = f.text(key, raw, 1, maxNameLength)
 	case "context":

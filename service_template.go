@@ -272,6 +272,9 @@ func checkAddedTemplate(cfg *Config, h *handlerSet, t *template) error {
 			return fmt.Errorf("template %s, %s.handler.callable: %w", t.fullName(), templateItemPath("steps", i), err)
 		}
 	}
+	if names := t.misnamed(); names != nil {
+		return fmt.Errorf("template %q: the name %q %s", t.fullName(), names[0], nameFault(names[0]))
+	}
 	if faults := t.schemaFaults(); cfg.Templates.EnforceInputSchema != "off" && faults != nil {
 		return fmt.Errorf("template %s, %v", t.fullName(), faults[0])
 	}

@@ -188,5 +188,9 @@ func TestRefusedTemplates(t *testing.T) {
 	if n := strings.Count(string(a.body), `"field"`); n != 2 {
 		t.Errorf("%d problems are named: %s", n, a.body)
 	}
+	a = s.do("POST", "/_stepwell/templates", testTemplate("x", stepSpec{name: "a\u202eb", callable: "charge"})).want(422)
+	if a.text("error.details.0.field") != "steps[0].name" || !strings.Contains(a.text("error.details.0.message"), "U+202E") {
+		t.Errorf("a misleading name: got %s", a.body)
+	}
 	s.do("POST", "/_stepwell/templates", `{`).want(400)
 }

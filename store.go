@@ -47,13 +47,14 @@ const outcomeRetryEvery = time.Second
 
 // store holds all tasks, what was derived from them, and the journal of their changes.
 type store struct {
-	clock   clock
-	ids     *idSource // of new steps
-	log     *slog.Logger
-	journal *journal
-	watch   observer      // told of transitions under mu; set before the first update
-	full    chan struct{} // holds a token when the journal has grown enough for a snapshot
-	carried clockState    // the clock of the state document that the store began with
+	clock    clock
+	ids      *idSource // of new steps
+	log      *slog.Logger
+	journal  *journal
+	watch    observer      // told of transitions under mu; set before the first update
+	full     chan struct{} // holds a token when the journal has grown enough for a snapshot
+	carried  clockState    // the clock of the state document that the store began with
+	misnamed oldNames      // of what the store began with
 
 	mu        sync.Mutex    // guards what follows, also inside of the parts; each change is made whole under it
 	seq       uint64        // of the newest record
@@ -77,6 +78,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		analytics: newAnalytics(),
 		templates: taskTemplates{byHash: map[string]*template{}},
 		full:      make(chan struct{}, 1),
+		misnamed:  oldNames{},
 		watch:     unobserved{},
 		events: eventLog{
 			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},

@@ -5,12 +5,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // storedTask holds the members that a start reads from the line of a task.
@@ -122,7 +125,8 @@ type restorer struct {
 	ahead  map[uuid]uint64 // newest records of tasks whose line has more than the snapshot's sequence
 	last   uint64          // the newest of these
 	events moveCollector
-	admit  func(t *template) error // refuses templates; nil refuses none
+	admit  func(t *template) error // refuses templates; nil refuses none, and no names
+	names  oldNames                // that are not refused
 	slab   lineSlab                // of the lines that were not decoded ahead
 }
 
@@ -213,7 +217,12 @@ func (l *restorer) task(t *storedTask) error {
 		l.s.tasks.slots[pos].live, l.s.tasks.slots[pos].line = live, nil
 	}
 	l.s.retain.resize(l.s.tasks.slots[pos].bytes())
-	return nil
+	if live == nil && tpl.dynamic && bytes.Contains(h.log, []byte(`"named":1`)) && mayMislead(h.log) {
+		if live, err = h.replay(tpl, unobserved{}); err != nil {
+			return err
+		}
+	}
+	return l.checkNames(t.by.tags, live)
 }
 
 // addLetters adds the dead letters of a task. The first version, which kept no figures
@@ -318,8 +327,57 @@ func (l *restorer) template(r *record) error {
 			return err
 		}
 	}
+	for _, name := range tpl.misnamed() {
+		l.s.misnamed[name] = true
+	}
 	l.s.templates.keep(tpl)
 	return nil
+}
+
+// Names that a new one must not be like. In files of the operator they are noted; a document of
+// somebody else is refused for them.
+
+// checkNames looks at the names that a task brings: its tags and those of its named instances.
+func (l *restorer) checkNames(tags []string, t *task) (err error) {
+	for _, tag := range tags {
+		err = cmp.Or(err, l.checkName(tag))
+	}
+	if t != nil && t.plan != nil {
+		for i := range t.plan.steps {
+			if p := &t.plan.steps[i]; p.named {
+				err = cmp.Or(err, l.checkName(p.def.name))
+			}
+		}
+	}
+	return err
+}
+
+func (l *restorer) checkName(name string) error {
+	fault := nameFault(name)
+	if fault == "" {
+		return nil
+	}
+	if l.admit != nil && !l.names[name] {
+		return fmt.Errorf("the name %q %s", name, fault)
+	}
+	l.s.misnamed[name] = true
+	return nil
+}
+
+// oldNames are names that a store was opened with and that are refused now.
+type oldNames map[string]bool
+
+// oldNames returns them. They do not change any more.
+func (s *store) oldNames() oldNames { return s.misnamed }
+
+// warn says that there are such names.
+func (n oldNames) warn(log *slog.Logger) {
+	if len(n) == 0 {
+		return
+	}
+	example := strconv.Quote(slices.Min(slices.Collect(maps.Keys(n))))
+	log.Warn("the store has names with control characters, bidi controls or line separators, which are refused now; "+
+		"they are shown escaped", "names", len(n), "example", example[1:len(example)-1])
 }
 
 // record loads one line of the journal.
@@ -368,7 +426,7 @@ func (l *restorer) created(line *checkedLine) error {
 	t := newTask(r, tpl)
 	t.pos = s.tasks.insert(t.id, slot{live: t}, tpl, r.created, r.at)
 	s.requests.insert(r.created.request, t.id, r.at)
-	return l.apply(t, line)
+	return cmp.Or(l.checkNames(r.created.tags, nil), l.apply(t, line))
 }
 
 // dropped drops a task as it was dropped before.
@@ -384,6 +442,11 @@ func (l *restorer) apply(t *task, line *checkedLine) error {
 	l.s.scratch = append(l.s.scratch[:0], line.log...)
 	if err := l.s.apply(t, line.record); err != nil {
 		return err
+	}
+	if end := line.record.end; end != nil && end.named {
+		if err := l.checkNames(nil, t); err != nil {
+			return err
+		}
 	}
 	l.s.reindex(t)
 	return nil

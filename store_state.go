@@ -214,14 +214,15 @@ func logUpTo(log []byte, seq uint64) ([]byte, error) {
 // stateSource is a state document to read.
 type stateSource struct {
 	document io.Reader
-	admit    func(t *template) error // refuses templates of it; nil refuses none
+	admit    func(t *template) error // refuses templates of it; nil refuses none, and no names
+	names    oldNames                // that are not refused
 }
 
 // readState reads a document into a new store that nobody uses yet. The error
 // names the place in the document; after an error the store is useless.
 func (s *store) readState(from *stateSource) error {
 	in := bufio.NewReaderSize(from.document, 256<<10)
-	d := &stateReader{json: json.NewDecoder(in), s: s, l: restorer{s: s, admit: from.admit}}
+	d := &stateReader{json: json.NewDecoder(in), s: s, l: restorer{s: s, admit: from.admit, names: from.names}}
 	err := d.document()
 	if err != nil {
 		return d.fault(err)
@@ -615,7 +616,9 @@ func spoolState(state *stateSource, dir string, log *slog.Logger) (*os.File, err
 	if err != nil {
 		return nil, fmt.Errorf("keep the state document: %w", err)
 	}
-	if _, err = storeOf(&stateSource{io.TeeReader(state.document, f), state.admit}, log); err == nil {
+	checked := *state
+	checked.document = io.TeeReader(state.document, f)
+	if _, err = storeOf(&checked, log); err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err != nil {

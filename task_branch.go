@@ -78,6 +78,11 @@ func (t *task) checkBranching(i int, e *ending) error {
 		return fmt.Errorf("%s: %d instances would have %d dependencies, more than %d",
 			batchMember, len(b.cursors), n, maxDependencies)
 	}
+	for n, cursor := range b.cursors {
+		if fault := nameFault(templateText(cursor, "batch_id")); fault != "" {
+			return fmt.Errorf("%s.cursor_configs[%d].batch_id %s", batchMember, n, fault)
+		}
+	}
 	b.named = b.namesBatches(t)
 	if err := b.checkNames(t); err != nil {
 		return err

@@ -196,15 +196,15 @@ func TestBatchNames(t *testing.T) {
 	steps := []stepSpec{stepOf(stepBatchable, "s1"), stepOf(stepBatchable, "s2"), stepOf(stepBatchWorker, "w", "s1", "s2"),
 		stepOf("", "w_x", "s1")}
 	for result, want := range map[string]string{
-		cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"us"}`):                           "w_eu w_us",
-		cursorsOf("w", `{"batch_id":"002"}`, `{"batch_id":"001"}`):                         "w_002 w_001",
-		cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"eu"}`):                           "w_001 w_002",
-		cursorsOf("w", `{"batch_id":"eu"}`, `{}`):                                          "w_001 w_002",
-		cursorsOf("w", `{"batch_id":7}`):                                                   "w_001",
-		cursorsOf("w", `{"batch_id":""}`):                                                  "w_001",
-		cursorsOf("w", `{"batch_id":"x"}`):                                                 "w_001",
-		cursorsOf("w", `{"batch_id":"`+strings.Repeat("x", 300)+`"}`):                      "w_001",
-		cursorsOf("w", `{"batch_id":"a\u0001/\"b"}`, `{"batch_id":"postgres://me:pw@h/"}`): "w_001 w_002",
+		cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"us"}`):                      "w_eu w_us",
+		cursorsOf("w", `{"batch_id":"002"}`, `{"batch_id":"001"}`):                    "w_002 w_001",
+		cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"eu"}`):                      "w_001 w_002",
+		cursorsOf("w", `{"batch_id":"eu"}`, `{}`):                                     "w_001 w_002",
+		cursorsOf("w", `{"batch_id":7}`):                                              "w_001",
+		cursorsOf("w", `{"batch_id":""}`):                                             "w_001",
+		cursorsOf("w", `{"batch_id":"x"}`):                                            "w_001",
+		cursorsOf("w", `{"batch_id":"`+strings.Repeat("x", 300)+`"}`):                 "w_001",
+		cursorsOf("w", `{"batch_id":"a /\"b"}`, `{"batch_id":"postgres://me:pw@h/"}`): "w_001 w_002",
 	} {
 		dir := t.TempDir()
 		a := newActor(t, serviceTest{dir: dir}, steps...)
@@ -225,6 +225,30 @@ func TestBatchNames(t *testing.T) {
 		if got := instancesOf(must(s.store.view(a.id))(t)); got != want+" w_last" {
 			t.Errorf("%s, after a restart: got %s; want %s w_last", result, got, want)
 		}
+	}
+}
+
+// TestMisleadingBatchID checks that a batch_id which cannot be a name fails its step for good, from a
+// handler that would be retried, and that an operator cannot complete a step with one.
+func TestMisleadingBatchID(t *testing.T) {
+	result := cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"a\u202eb"}`)
+	const want = "batch_processing_outcome.cursor_configs[1].batch_id has the character U+202E; "
+	s := newTestService(t, serviceTest{extra: []string{testTemplate("grows",
+		stepSpec{kind: stepBatchable, name: "s", callable: "builtin:echo"}, stepSpec{kind: stepBatchWorker, name: "w", after: []string{"s"}, callable: "builtin:noop"})}})
+	v := settled(t, s, mustCreate(t, s, "grows", `"context":`+result).id)
+	if got := grown(v); got != "blocked_by_failures: s=error" {
+		t.Errorf("got %s; want the step to fail for good", got)
+	}
+	if f, _ := v.steps[0].last.fault(); !strings.Contains(string(f.message), want) || v.steps[0].attempts != 1 {
+		t.Errorf("got %+v after %d attempts; want %q after one", f, v.steps[0].attempts, want)
+	}
+	a := newActor(t, serviceTest{}, stepOf(stepBatchable, "s"), stepOf(stepBatchWorker, "w", "s"))
+	if err := a.act("s", stepRequest{action: actionComplete, result: []byte(result)}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("an operator: got %v; want %q", err, want)
+	}
+	a.completeWith("s", cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"a b"}`))
+	if got := instancesOf(a.view()); got != "w_eu w_a b" {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -124,6 +124,25 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 	}
 }
 
+// TestMisnamedTemplates checks that files of every format are refused for a name, with its place.
+func TestMisnamedTemplates(t *testing.T) {
+	dir := writeTemplateFiles(t, map[string]string{
+		"a.json": "{\"name\":\"a\", \"version\":\"1.0.0\",\n \"steps\":[{\"name\":\"x\u202ey\",\"handler\":{\"callable\":\"c\"}}]}",
+		"b.toml": "name = 'b'\nversion = '1.0.0'\nmetadata.tags = [\"x\\u001By\"]\n",
+		"c.yaml": "name: c\nversion: 1.0.0\ndomain_events:\n  - name: \"x\\ny\"\n",
+		"d.yaml": "name: \"x\\Ly\"\nversion: 1.0.0\n",
+	})
+	_, _, err := loadTemplates([]string{dir}, "", nil)
+	for _, want := range []string{
+		`/a.json:2:12: steps[0].name: "x\u202ey" has the character U+202E; `, `/b.toml:3:18: metadata.tags[0]: "x\x1by" has the character U+001B; `,
+		`/c.yaml:4:5: domain_events[0].name: "x\ny" has the character U+000A; `, `/d.yaml:1:1: name: "x\u2028y" has the character U+2028; `,
+	} {
+		if err == nil || !strings.Contains(err.Error(), dir+want) {
+			t.Errorf("got %v\nwant %s", err, dir+want)
+		}
+	}
+}
+
 func TestLoadTemplatesChecksDemoCallables(t *testing.T) {
 	refuse := func(string) error { return errors.New("refused") }
 	_, _, err := loadTemplates(nil, "", &templateRules{callable: refuse})

@@ -55,6 +55,7 @@ type templateReader struct {
 	rules    templateRules
 	problems inputProblems
 	warnings inputProblems
+	misnamed []string          // names that have a character which misleads
 	blamed   map[string]bool   // paths that have a problem
 	spelling map[string]string // the path of a field given by an alias: its path with the alias
 }
@@ -161,6 +162,7 @@ func anyValue(_ *templateReader, _ string, data []byte) []byte { return canonica
 var (
 	freeObject = valueOf("an object", anyValue)
 	boolValue  = valueOf("true or false", anyValue)
+	nameValue  = textOf(1, maxNameLength, checkNameText)
 )
 
 // objectOf is the rule for an object with the given fields. Others are kept after
@@ -377,11 +379,11 @@ var (
 		{name: "batch_size", value: integerOf(1, 1<<31-1), required: true},
 		{name: "parallelism", value: integerOf(1, 1<<31-1), required: true},
 		{name: "cursor_field", value: textOf(1, 0), required: true},
-		{name: "worker_template", value: textOf(1, 255), required: true},
+		{name: "worker_template", value: nameValue, required: true},
 		{name: "failure_strategy", value: wordOf(batchContinue, batchFailFast, batchIsolate), required: true},
 	}
 	publishedEventFields = []templateField{
-		{name: "name", value: textOf(1, 0), required: true},
+		{name: "name", value: textOf(1, 0, checkNameText), required: true},
 		{name: "description", value: textOf(0, 0), required: true},
 		{name: "schema", value: freeObject, required: true},
 		{name: "condition", value: wordOf("success", "failure", "retryable_failure", "permanent_failure", "always")},
@@ -389,12 +391,12 @@ var (
 		{name: "publisher", value: textOf(1, 0)},
 	}
 	stepFields = []templateField{
-		{name: "name", value: textOf(1, 255), required: true},
+		{name: "name", value: nameValue, required: true},
 		{name: "description", value: textOf(0, 0), absent: "null"},
 		{name: "type", alias: "step_type", value: wordOf(stepStandard, stepDecision, stepDeferredConvergence,
 			stepBatchable, stepBatchWorker), absent: `"standard"`},
 		{name: "handler", value: objectOf(handlerFields...), required: true},
-		{name: "dependencies", alias: "depends_on", value: listOf(textOf(1, 255)), absent: "[]"},
+		{name: "dependencies", alias: "depends_on", value: listOf(nameValue), absent: "[]"},
 		{name: "retry", value: objectOf(retryFields...), absent: "{}"},
 		{name: "timeout_seconds", value: integerOf(1, maxTimeoutSeconds), absent: "30"},
 		{name: "result_schema", value: freeObject},
@@ -404,7 +406,7 @@ var (
 		{name: "composition", value: anyValue},
 	}
 	overrideFields = []templateField{
-		{name: "name", value: textOf(1, 255), required: true},
+		{name: "name", value: nameValue, required: true},
 		{name: "handler", value: objectOf(templateField{name: "initialization", value: freeObject})},
 		{name: "timeout_seconds", value: integerOf(1, maxTimeoutSeconds)},
 		{name: "retry", value: objectOf(retryFields...)},
@@ -422,7 +424,7 @@ var (
 	}
 	metadataFields = []templateField{
 		{name: "author", value: textOf(0, 0)},
-		{name: "tags", value: listOf(textOf(0, 0))},
+		{name: "tags", value: listOf(textOf(0, 0, checkNameText))},
 		{name: "documentation_url", value: textOf(0, 0)},
 	}
 	systemFields = []templateField{
@@ -430,13 +432,13 @@ var (
 		{name: "secondary", value: listOf(textOf(1, 0)), absent: "[]"},
 	}
 	domainEventFields = []templateField{
-		{name: "name", value: textOf(1, 0), required: true},
+		{name: "name", value: textOf(1, 0, checkNameText), required: true},
 		{name: "description", value: textOf(0, 0)},
 		{name: "schema", value: freeObject},
 	}
 	templateFields = []templateField{
-		{name: "name", value: textOf(1, 255), required: true},
-		{name: "namespace_name", alias: "namespace", value: textOf(1, 29, checkNamespaceText), absent: `"default"`},
+		{name: "name", value: nameValue, required: true},
+		{name: "namespace_name", alias: "namespace", value: textOf(1, 29, checkNameText, checkNamespaceText), absent: `"default"`},
 		{name: "version", value: textOf(0, 0, checkVersionText), required: true},
 		{name: "description", value: textOf(0, 0), absent: "null"},
 		{name: "metadata", value: openObjectOf(metadataFields...), absent: "null"},
@@ -452,6 +454,22 @@ var (
 	}
 	readTemplate = objectOf(templateFields...)
 )
+
+func checkNameText(r *templateReader, path, s string) {
+	if fault := nameFault(s); fault != "" {
+		r.misnamed = append(r.misnamed, s)
+		r.problem(path, "%q %s", clippedText(s), fault)
+	}
+}
+
+// misnamed returns the names in a template that a new one must not have.
+func (t *template) misnamed() []string {
+	r := &templateReader{blamed: map[string]bool{}, spelling: map[string]string{}}
+	if mayMislead(t.json) {
+		readTemplate(r, "", t.json)
+	}
+	return r.misnamed
+}
 
 // namespaceSyntax is the form of a namespace.
 var namespaceSyntax = compiled(`^[a-z][a-z0-9_]*$`)

@@ -156,6 +156,9 @@ func TestTemplateRules(t *testing.T) {
 		`"failure_strategy":"isolate"}`
 	override := func(member string) string { return `{"test":{"steps":[{"name":"a",` + member + `}]}}` }
 	event := `{"name":"n","description":"d","schema":{}}`
+	misnamed := func(path string) string {
+		return path + `: "a\u202eb" has the character U+202E; a name must not have control characters, bidi controls or line separators`
+	}
 	for _, test := range []struct{ field, value, want string }{
 		{"name", ``, "name: is required"},
 		{"name", `null`, "name: is required"},
@@ -163,6 +166,17 @@ func TestTemplateRules(t *testing.T) {
 		{"name", `7`, "name: is a number; want a string"},
 		{"name", long(255), ""},
 		{"name", long(256), "name: has 256 characters; want at most 255"},
+		{"name", `"a b 漢🙂\u00a0\u200d$\\"`, ""},
+		{"name", `"a\u202eb"`, misnamed("name")},
+		{"namespace_name", `"a\u202eb"`, misnamed("namespace_name")},
+		{"metadata", `{"tags":["a","a\u202eb"]}`, misnamed("metadata.tags[1]")},
+		{"domain_events", `[{"name":"a\u202eb"}]`, misnamed("domain_events[0].name")},
+		{"environments", `{"test":{"steps":[{"name":"a\u202eb"}]}}`, misnamed("environments.test.steps[0].name")},
+		{"step.name", `"a\u202eb"`, misnamed("steps[0].name")},
+		{"step.dependencies", `["a\u202eb"]`, misnamed("steps[0].dependencies[0]")},
+		{"step.publishes_events", `[` + strings.Replace(event, `"n"`, `"a\u202eb"`, 1) + `]`,
+			misnamed("steps[0].publishes_events[0].name")},
+		{"step.batch_config", strings.Replace(batch, `"w"`, `"a\u202eb"`, 1), misnamed("steps[0].batch_config.worker_template")},
 		{"namespace_name", `null`, ""},
 		{"namespace_name", `"a_1"`, ""},
 		{"namespace_name", `"abcdefghijklmnopqrstuvwxyz012"`, ""},

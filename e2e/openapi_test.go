@@ -14,7 +14,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -223,16 +222,19 @@ func (l *limitSchemas) strings(s map[string]any, says func(valid bool, what stri
 	most, limited := bound(s, "maxLength")
 	pattern, _ := s["pattern"].(string)
 	_, formatted := s["format"].(string)
+	fits := func(text string) bool { return !formatted && wire.Matches(pattern, text) }
 	if formatted || pattern != "" {
 		says(true, "an example", l.sample(s))
-		says(false, "no match", "~ no match ~")
-	} else {
-		says(true, "the shortest", strings.Repeat("é", int(least)))
+		says(false, "no match", "~ no match ~"+strings.Repeat("\u202e", boolCount(fits("~ no match ~"))))
 	}
-	if pattern == "" && !formatted {
-		says(true, "the longest", strings.Repeat("é", int(max(most, least, 3000*int64(boolCount(!limited))))))
-	} else if long := strings.Repeat("a", int(most)); limited && regexp.MustCompile(pattern).MatchString(long) {
-		says(true, "the longest", long)
+	if shortest := strings.Repeat("é", int(least)); fits(shortest) {
+		says(true, "the shortest", shortest)
+	}
+	for _, letter := range []string{"é", "a"} {
+		if longest := strings.Repeat(letter, int(max(most, least, 3000*int64(boolCount(!limited))))); fits(longest) {
+			says(true, "the longest", longest)
+			break
+		}
 	}
 	if limited {
 		says(false, "too long", strings.Repeat("a", int(most)+1))

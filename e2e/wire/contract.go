@@ -279,6 +279,13 @@ func SchemaProblems(doc map[string]any, schema, v any) []string {
 	return (&Contract{doc: doc}).problems("example", schema, v)
 }
 
+var escapedRune = regexp.MustCompile(`\\u([0-9a-f]{4})`)
+
+// Matches reports whether a text matches a pattern of ECMA-262, which Go has but for the spelling of \uXXXX.
+func Matches(pattern, text string) bool {
+	return regexp.MustCompile(escapedRune.ReplaceAllString(pattern, `\x{$1}`)).MatchString(text)
+}
+
 // problems lists where v does not match a schema.
 func (c *Contract) problems(path string, schema, v any) []string {
 	s := follow(c.doc, schema)
@@ -355,7 +362,7 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 		if _, err := time.Parse(time.RFC3339, text); s["format"] == "date-time" && err != nil {
 			wrong("a date and time")
 		}
-		if pattern, ok := s["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(text) {
+		if pattern, ok := s["pattern"].(string); ok && !Matches(pattern, text) {
 			wrong("a match of %s", pattern)
 		}
 		n := float64(utf8.RuneCountInString(text))

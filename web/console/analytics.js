@@ -15,7 +15,7 @@ export async function show(root, { query, remember, signal }) {
   const read = async (n) => {
     hours = n;
     remember(n === "24" ? "" : "hours=" + n);
-    for (const c of chips) c.setAttribute("aria-pressed", String(c.dataset.hours === n));
+    for (const c of chips) c.ariaPressed = c.dataset.hours === n;
     const parts = await load(n, signal);
     if (!signal.aborted && hours === n) body.replaceChildren(...page(parts, Number(n), signal));
   };

@@ -6,7 +6,7 @@
 // sign (the data of a path in a square of 16) and word say the same without colour, ghost marks a step that does not exist, and nodes of one
 // group fold into one. An edge is [from, to], two ids.
 
-import { button, h } from "./ui.js";
+import { button, h, visible } from "./ui.js";
 
 const WIDTH = 192, HEIGHT = 50; // of a node
 const GAP_X = 42, GAP_Y = 14; // between layers, and between the nodes of one
@@ -249,7 +249,7 @@ export function fold(nodes, edges, { open = new Set(), limit = 1500, few = 6 } =
 
 // Drawing.
 
-const clip = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+const clip = (text, most) => ((text = visible(text)).length > most ? `${text.slice(0, most - 1)}…` : text);
 
 // curve returns an edge as path data, with its arrow.
 function curve(points) {

@@ -2,7 +2,7 @@
 // colours, keys and the notes that concern all pages.
 
 import * as api from "./api.js";
-import { dialog, empty, h, link, loading, problem, signIn, when } from "./ui.js";
+import { dialog, empty, h, link, loading, problem, signIn, visible, when } from "./ui.js";
 
 // routes lists the pages: path below /console, module, title. A page's module exports
 // show(root, {path, params, query, go, signal, title, keys, remember}), which fills root and ends
@@ -54,7 +54,7 @@ function go(path, { replace } = {}) {
 }
 
 // setTitle names the page in the tab.
-const setTitle = (text) => { document.title = text + " · Stepwell"; };
+const setTitle = (text) => { document.title = visible(text) + " · Stepwell"; };
 
 // show shows the page that the address names.
 async function show(focus) {
@@ -114,8 +114,7 @@ function markPlace(path) {
   for (const a of places()) {
     const at = a.pathname.slice(home.length);
     const here = path === at || path.startsWith(at + "/") || (path === "/" && at === "/tasks");
-    if (here) a.setAttribute("aria-current", "page");
-    else a.removeAttribute("aria-current");
+    a.ariaCurrent = here ? "page" : null;
   }
 }
 

@@ -240,7 +240,7 @@ class TaskList {
       const count = states.reduce((sum, s) => sum + (counts[s] || 0), 0);
       const on = states.some((s) => chosen.includes(s));
       const chip = this.chips.children[i] || this.chips.appendChild(this.chip(label, tone, states));
-      chip.setAttribute("aria-pressed", String(on));
+      chip.ariaPressed = on;
       chip.classList.toggle("none", !count && !on);
       chip.lastChild.textContent = number(count);
     });

@@ -5,6 +5,10 @@ import * as api from "./api.js";
 const svgTags = new Set(["svg", "path", "rect", "circle", "line", "g", "text", "title", "polyline", "polygon", "defs",
   "marker", "use", "tspan", "clipPath", "pattern"]);
 
+// visible escapes the characters of a text that mislead its reader; a pre keeps its lines.
+export const visible = (text, tag) => text.replace(/[\p{Cc}\p{Bidi_C}\u2028\u2029]/gu, (c) =>
+  tag === "pre" && "\n\t".includes(c) ? c : "\\u" + c.charCodeAt().toString(16).padStart(4, 0));
+
 // h makes an element: h("p.soft", {id}, "text") has a class and properties, which may be left out. One that begins
 // with "on" is a listener; one that is true is an empty attribute; false, null and undefined are left out. Children
 // are nodes, texts or lists of them.
@@ -14,12 +18,12 @@ export function h(kind, props, ...children) {
   if (classes.length) e.setAttribute("class", classes.join(" "));
   if (props?.constructor !== Object) [props, children] = [{}, [props, children]];
   for (const [name, value] of Object.entries(props)) {
-    if (value === false || value === null || value === undefined) continue;
+    if ((value ?? false) === false) continue;
     if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
     else if (name === "value") e.value = value;
-    else e.setAttribute(name, value === true ? "" : value);
+    else e.setAttribute(name, value === true ? "" : /^(title|aria-label)$/.test(name) ? visible(value) : value);
   }
-  e.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  e.append(...children.flat(Infinity).filter((c) => (c ?? false) !== false).map((c) => c.at ? visible(c, tag) : c));
   return e;
 }
 
@@ -208,9 +212,8 @@ export function readJSON(input, none = "") {
 // wrong shows a problem at an input made by field; "" takes it away.
 export function wrong(input, text) {
   const place = input.ownerDocument.getElementById(input.id + "-wrong");
-  if (place) place.textContent = text;
-  if (text) input.setAttribute("aria-invalid", "true");
-  else input.removeAttribute("aria-invalid");
+  if (place) place.textContent = visible(text);
+  input.ariaInvalid = text ? "true" : null;
 }
 
 // select makes a list to choose from, of values or [value, label] pairs.
@@ -243,7 +246,7 @@ export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
     "aria-controls": base + "-panel", onclick: () => show(name) }, name));
   const show = (name) => {
     heads.forEach((e, i) => {
-      e.setAttribute("aria-selected", String(names[i] === name));
+      e.ariaSelected = names[i] === name;
       e.tabIndex = names[i] === name ? 0 : -1;
       if (names[i] === name) panel.setAttribute("aria-labelledby", e.id);
     });
@@ -368,7 +371,7 @@ export function jsonTree(value, { open = 2, label = "JSON" } = {}) {
   const tree = h("div.tree", treeNode(value, open));
   const raw = button("Raw", () => {
     const show = raw.getAttribute("aria-pressed") !== "true";
-    raw.setAttribute("aria-pressed", String(show));
+    raw.ariaPressed = show;
     tree.replaceChildren(show ? h("pre.wrap", { tabindex: 0 }, text()) : treeNode(value, open));
   }, "quiet small", { "aria-pressed": "false" });
   return h("div.json", { role: "group", "aria-label": label }, h("div.row.end", raw, copyButton(text)), tree);

@@ -73,6 +73,23 @@ func clipText(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
+// tracebackHead begins the traceback of a Python program, which ends with the exception.
+const tracebackHead = "Traceback (most recent call last):"
+
+// headline returns the line of an error's text that says what happened, without white space around it: the
+// first one, or what a traceback ends with: the first line after its frames, which are indented.
+func headline(text string) string {
+	if begin := strings.LastIndex(text, tracebackHead); begin >= 0 {
+		for line := range strings.Lines(text[begin+len(tracebackHead):]) {
+			if strings.TrimLeft(line, " \t\r\n") == line {
+				return strings.TrimSpace(line)
+			}
+		}
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(line)
+}
+
 // typoLimit returns how many letters of a word may differ from the one that was
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }

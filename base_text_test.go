@@ -118,3 +118,27 @@ func TestMisleads(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadline finds what happened in what programs say about an error.
+func TestHeadline(t *testing.T) {
+	const frames = "\n  File \"/app/pay.py\", line 12, in charge\n    raise CardError(\"no funds\")\n"
+	for _, test := range []struct{ text, want string }{
+		{"", ""},
+		{" \n\t\n", ""},
+		{"insufficient_funds", "insufficient_funds"},
+		{"\n  refused \r\nby the bank\n", "refused"},
+		{"Error: boom\n    at charge (pay.js:3:9)\n    at main (pay.js:9:1)", "Error: boom"},
+		{"panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n", "panic: boom"},
+		{"java.io.IOException: down\n\tat a.B.c(B.java:1)\nCaused by: java.net.X: refused\n\t... 3 more", "java.io.IOException: down"},
+		{tracebackHead + frames + "CardError: no funds", "CardError: no funds"},
+		{"charge failed\r\n" + tracebackHead + strings.ReplaceAll(frames, "\n", "\r\n") + "CardError: no funds\r\n", "CardError: no funds"},
+		{tracebackHead + frames + "CardError: no funds\nask the customer\n", "CardError: no funds"},
+		{tracebackHead + frames + "KeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n" +
+			tracebackHead + frames + "CardError: no funds\n", "CardError: no funds"},
+		{tracebackHead + frames, tracebackHead}, // cut off
+	} {
+		if got := headline(test.text); got != test.want {
+			t.Errorf("headline(%q) = %q; want %q", test.text, got, test.want)
+		}
+	}
+}

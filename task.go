@@ -11,6 +11,7 @@ package main
 //	task_record.go  records and their kinds, creation, the coder that writes or reads members
 //	task_line.go    a whole task as one line of JSON, and its replay
 //	task_plan.go    the plan: which steps exist, and their growth
+//	task_failure.go failure groups: which steps are failing, and the cause that names a group
 //	task_branch.go  branching: what decisions and batches name
 
 import (

@@ -1,6 +1,6 @@
 package main
 
-// The command analytics.
+// The commands analytics and failures.
 
 import (
 	"fmt"
@@ -70,5 +70,49 @@ func showBottlenecks(o *options) runner {
 				t.line(printable(advice.text("")))
 			}
 		}}
+	})
+}
+
+func failuresCommand() command {
+	return command{
+		name: "failures", help: "show what fails now, by cause",
+		more: "STUCK counts the tasks that need an operator, RETRYING the others. FIRST and LAST say how long ago the first and " +
+			"the last of them failed; TASK is the last one. GROUP names the cause, for --group of other commands.",
+		examples: []string{"failures", "failures --namespace shop -o json"},
+		define:   showFailures,
+	}
+}
+
+// shownFailure is how many bytes of a failure a table shows.
+const shownFailure = 60
+
+var failureColumns = []column{
+	of("STUCK", "stuck_tasks"), of("RETRYING", "retrying_tasks"), taskNameColumn, of("STEP", "step_name"),
+	{head: "FAILURE", show: func(t *table, d document) string {
+		text := d.text("error_type")
+		if message := d.text("message"); message != "" {
+			text += ": " + message
+		}
+		return printable(pick(t.wide, text, clipText(text, shownFailure)))
+	}},
+	ageOf("FIRST", "first_failure_at"), ageOf("LAST", "last_failure_at"), of("GROUP", "group"), of("TASK", "sample_task_uuid"),
+}
+
+func showFailures(o *options) runner {
+	filters := [][2]string{
+		{"namespace", "only of this `NAMESPACE`"}, {"name", "only of templates of this `NAME`"},
+		{"limit", "list `N` groups at most, those with the most tasks; the others are counted together (default 50)"},
+	}
+	return o.shows("/v1/analytics/failures", filters, func(d document) output {
+		out := listOutput(d.at("groups").list(), "group", "nothing fails now", failureColumns)
+		listed := out.table
+		out.table = func(t *table) {
+			listed(t)
+			if other := d.at("other_groups"); other.number("groups") > 0 {
+				t.line(fmt.Sprintf("and %s: %s stuck, %s retrying", counted(int(other.number("groups")), "more group", "more groups"),
+					other.text("stuck_tasks"), other.text("retrying_tasks")))
+			}
+		}
+		return out
 	})
 }

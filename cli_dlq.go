@@ -20,7 +20,8 @@ func dlqCommands() command {
 			name: "list", help: "list the entries, the newest first",
 			examples: []string{"dlq list", "dlq list --resolution-status Pending --limit 5"},
 			define: lists(listing{path: "/v1/dlq", name: "dlq_entry_uuid", none: "the dead letter queue is empty",
-				columns: dlqColumns}, [2]string{"resolution-status", "only entries with this `STATUS`"}, limit),
+				columns: dlqColumns}, [2]string{"resolution-status", "only entries with this `STATUS`"},
+				[2]string{"group", "only of tasks that fail in this `GROUP` of stepwell failures"}, limit),
 		},
 		{
 			name: "queue", help: "list what to look into first",

@@ -214,6 +214,7 @@ func listTasks(o *options) runner {
 		{"initiator", "only by this `INITIATOR`"}, {"source-system", "only from this `SYSTEM`"},
 		{"correlation-id", "only with this correlation `UUID`"},
 		{"parent-correlation-id", "only with this parent correlation `UUID`"},
+		{"group", "only with a step that fails in this `GROUP` of stepwell failures"},
 		{"created-after", "only created after this `TIME`, like 2026-01-31T12:00:00Z"},
 		{"created-before", "only created before this `TIME`"},
 		{"updated-after", "only last changed after this `TIME`"}, {"updated-before", "only last changed before this `TIME`"},
@@ -249,6 +250,8 @@ func (o *options) filters(query url.Values, flags [][2]string) {
 			switch key {
 			case "text":
 				query.Set("q", text)
+			case "group":
+				query.Set("failure_group", text)
 			case "tag":
 				query.Add(key, text)
 			default:

@@ -23,7 +23,7 @@
 //	cli_watch.go      watching a task, as a picture or lines
 //	cli_dlq.go        dlq
 //	cli_template.go   template
-//	cli_analytics.go  analytics: performance, bottlenecks
+//	cli_analytics.go  analytics: performance, bottlenecks; failures
 //	cli_health.go     health, healthcheck
 //	cli_bench.go      bench
 //	cli_fixture.go    fixture
@@ -171,6 +171,7 @@ func commands() command {
 		stepCommands(),
 		dlqCommands(),
 		templateCommands(),
+		failuresCommand(),
 		analyticsCommands(),
 		healthCommand(),
 		benchCommand(),

@@ -3,6 +3,7 @@ package main
 // The orchestration role's API: tasks, steps, templates, analytics and the configuration.
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -232,6 +233,17 @@ func (a *orchestrationAPI) bottlenecks(w *responseWriter, r *http.Request) (any,
 	return figures.bottlenecks(&states, limit, minimum), nil
 }
 
+func (a *orchestrationAPI) failures(w *responseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	f := taskFilter{namespace: q.text("namespace"), name: q.text("name")}
+	limit := q.number("limit", 50, 1, maxBottlenecks)
+	if err := q.doneHolding(w, limit, 512); err != nil {
+		return nil, err
+	}
+	v, err := a.surface.svc.failures(&f, limit, mayReadResults(r.Context()), w)
+	return v, cmp.Or(err, a.surface.svc.store.waitAll(r.Context()))
+}
+
 func (a *orchestrationAPI) getSummary(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.taskIn(w, r, "task_uuid")
 	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
@@ -338,6 +350,7 @@ func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, err
 	f := dlqFilter{
 		queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]),
 		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
+		q.failureGroup(),
 	}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
 	if err := q.doneHolding(w, limit, 256); err != nil {

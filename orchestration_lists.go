@@ -57,7 +57,7 @@ func (q *query) listing() *taskListing {
 		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
 		initiator: q.text("initiator"), source: q.text("source_system"), text: strings.ToLower(q.text("q")),
 		tags: q.texts("tag"), correlation: q.id("correlation_id"), parent: q.id("parent_correlation_id"),
-		trace:   q.traceID("trace_id"),
+		trace: q.traceID("trace_id"), failure: q.failureGroup(),
 		created: q.period("created"), updated: q.period("updated"), completed: q.period("completed"),
 	}
 	if utf8.RuneCountInString(l.text) > maxNameLength {
@@ -79,6 +79,17 @@ func (q *query) traceID(name string) string {
 		q.refuse("%s must be 32 hexadecimal digits, not all zero, not %.60q", name, s)
 	}
 	return strings.ToLower(s)
+}
+
+// failureGroup reads the name of a failure group. It returns 0 if it is absent or blank.
+func (q *query) failureGroup() (g failureGroup) {
+	if name := q.text("failure_group"); name != "" {
+		var ok bool
+		if g, ok = parseFailureGroup(name); !ok {
+			q.refuse("failure_group: %.60q is not the name of a group: 16 hexadecimal digits", name)
+		}
+	}
+	return g
 }
 
 // maxFilterTags bounds what one list costs.

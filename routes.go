@@ -58,6 +58,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/analytics/performance", needs(permSystemAnalyticsRead), a.performance},
 		{"GET /v1/analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
 		{"GET /v1/analytics/history", needs(permSystemAnalyticsRead), a.history},
+		{"GET /v1/analytics/failures", needs(permSystemAnalyticsRead), a.failures},
 		{"GET /v1/backup", everything, a.surface.sendState},
 		{configRoute, needs(permSystemConfigRead), a.config},
 		{"GET /health", public, a.aliveAs("healthy")},

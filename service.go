@@ -17,6 +17,7 @@ package main
 //	service_view.go     views of tasks and steps, the summary of a task
 //	service_history.go  history: transitions, the audit of a step
 //	service_analysis.go the analysis of a task's dependencies
+//	service_failures.go failures by cause, in groups
 //	service_publish.go  publishing domain events to subscribers
 
 import (

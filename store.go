@@ -11,6 +11,7 @@ package main
 //	store_index.go      the index of tasks by label and other values
 //	store_list.go       pages of tasks in order
 //	store_positions.go  the table of tasks by position, packing, and walks over all tasks in batches
+//	store_failures.go   the index of failing steps by failure group
 //	store_lines.go      the short lines of ended tasks
 //	store_letters.go    dead letters in their queue, and figures
 //	store_waiters.go    waiters for a task
@@ -91,6 +92,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		byID: map[uuid]uint32{}, identities: map[identityKey]uuid{}, packing: packing{floor: packFloor},
 	}
 	s.tasks.index = newTaskIndex(&s.tasks)
+	s.tasks.index.failures.resize = s.retain.resize
 	s.events.store, s.events.domain.store, s.retain.store = s, s, s
 	s.dead = storedLetters{&s.mu, &s.tasks, newDLQIndex()}
 	s.waiters = waiters{mu: &s.mu, tasks: &s.tasks, byTask: map[uuid]*awaited{}}
@@ -326,6 +328,7 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 		s.tasks.index.steps[from]--
 	}
 	s.tasks.index.steps[to]++
+	s.tasks.index.failures.stepMoved(t, i, from, to)
 	s.events.append(s.events.maker.stepMove(t, i, from, to, at))
 	s.events.domain.publish(t, i, from, to, at, s.events.maker.seq)
 	s.analytics.stepMoved(t, i, from, to, at)

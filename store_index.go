@@ -19,6 +19,7 @@ type taskFilter struct {
 	tags                        []string
 	correlation, parent         uuid
 	trace                       string
+	failure                     failureGroup // of one of its steps
 	states                      stateSet
 	created, updated, completed period
 }
@@ -44,6 +45,7 @@ type taskIndex struct {
 	back        bitset     // tasks that seem to be older than the one before, because the clock was set back
 	newest      instant    // when the newest task was created
 	priorities  map[int]*bitset
+	failures    failureIndex
 	meets       [2]bitMeet // room for what a list selects, and for a part of it
 	search      timeSearch
 }
@@ -75,7 +77,7 @@ func newTaskIndex(tasks indexedTasks) *taskIndex {
 		tasks: tasks, labels: newLabelIndex(),
 		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
 		byInitiator: positionIndex{}, bySource: positionIndex{}, postings: map[postingsKey]*postings{},
-		priorities: map[int]*bitset{},
+		priorities: map[int]*bitset{}, failures: newFailureIndex(),
 	}
 }
 
@@ -140,6 +142,9 @@ func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, 
 	x.forgetBack(pos)
 	x.eachSet(func(set *bitset) { set.clear(pos) })
 	x.eachLabel(by, func(label uint64) { x.labels.remove(pos, label) })
+	if state == taskError {
+		x.failures.removeTask(pos, stepTotal(steps))
+	}
 	x.touch(pos, 0, 0)
 	for s, n := range steps {
 		x.steps[s] -= n
@@ -343,6 +348,9 @@ func (x *taskIndex) selected(f *taskFilter) (sel selection, ok bool) {
 	}
 	if f.text != "" {
 		sel.sets = append(sel.sets, x.named(f.text))
+	}
+	if f.failure != 0 {
+		sel.sets = append(sel.sets, x.failures.tasksOf(f.failure))
 	}
 	x.selectTimes(f, &sel)
 	if len(sel.sets) == 0 || slices.ContainsFunc(sel.sets, inexact) {

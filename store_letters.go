@@ -144,15 +144,19 @@ func (x *dlqIndex) find(id uuid) (dlqRow, bool) {
 	return x.rows[i], true
 }
 
-// dlqFilter selects entries; nil members select all.
+// dlqFilter selects entries; nil members and 0 select all.
 type dlqFilter struct {
-	status *dlqStatus
-	reason *dlqReason
+	status  *dlqStatus
+	reason  *dlqReason
+	failure failureGroup // with a step of the entry's task in it now
 }
 
-// page returns one page of the matching entries, newest first.
-func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
+// page returns one page of the matching entries, newest first. If some is not nil, only its rows match.
+func (x *dlqIndex) page(f dlqFilter, some *bitset, skip, limit int) []dlqRow {
 	sets := []positionSet{&x.all}
+	if some != nil {
+		sets = append(sets, some)
+	}
 	if f.status != nil {
 		sets = append(sets, &x.byStatus[*f.status])
 	}
@@ -245,13 +249,27 @@ type storedLetters struct {
 func (d *storedLetters) page(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	page = d.index.page(f, skip, limit)
+	page = d.index.page(f, d.failing(f.failure), skip, limit)
 	logs = make([]taskLog, len(page))
 	for i, r := range page {
 		pos, _ := d.tasks.find(r.task)
 		logs[i] = d.tasks.logAt(pos)
 	}
 	return page, logs
+}
+
+// failing returns the rows of the letters of tasks with a step in a failure group; nil for none. It looks at all rows.
+func (d *storedLetters) failing(g failureGroup) *bitset {
+	if g == 0 {
+		return nil
+	}
+	rows, tasks := new(bitset), d.tasks.index.failures.tasksOf(g)
+	for i := range d.index.rows {
+		if pos, ok := d.tasks.find(d.index.rows[i].task); ok && tasks.has(pos) {
+			rows.set(uint32(i))
+		}
+	}
+	return rows
 }
 
 // queuedLetter is a letter of the investigation queue and its task as it is now.

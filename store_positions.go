@@ -162,6 +162,7 @@ func (x *slotTable) relocate(from, to uint32) {
 		sl.live.pos = to
 	}
 	x.byID[x.idOf(to)] = to
+	x.index.failures.relocate(from, to, x.stepsThatMayFail(from, sl))
 	x.index.relocate(from, to, sl.in, x.labelsOf(from, sl))
 }
 

@@ -212,8 +212,12 @@ func (l *restorer) task(t *storedTask) error {
 	if err != nil {
 		return err
 	}
+	if live != nil {
+		live.pos = pos
+		l.s.tasks.index.failures.insertTask(live)
+	}
 	if !h.state.ended() {
-		live.pos, live.indexed, live.weight = pos, live.state, live.weigh()
+		live.indexed, live.weight = live.state, live.weigh()
 		l.s.tasks.slots[pos].live, l.s.tasks.slots[pos].line = live, nil
 	}
 	l.s.retain.resize(l.s.tasks.slots[pos].bytes())
@@ -261,7 +265,7 @@ func (l *restorer) repeats(seq uint64, line []byte) bool {
 }
 
 // replayed returns the task of a line, or nil if nobody needs it: the task is
-// over, the figures count all of it, and the event log holds nothing of it. It
+// over without a failing step, the figures count all of it, and the event log holds nothing of it. It
 // also counts the records that the figures do not count yet, those later than
 // the snapshot's sequence; those are skipped in the journal.
 func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
@@ -273,7 +277,7 @@ func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	if recent {
 		obs = &lineReplay{figures: obs, keeper: &l.events, maker: &l.s.events.maker}
 	}
-	if h.state.ended() && !uncounted && !recent {
+	if h.state.ended() && !uncounted && !recent && !(h.state == taskError && mayFail(&h.counts)) {
 		return nil, nil
 	}
 	h.log = bytes.Clone(h.log) // the task or the event log keeps parts of it

@@ -61,6 +61,8 @@ func checkRetention(t testing.TB, s *store) {
 			s.tasks.packing.holes, s.retain.finished, s.tasks.index.all.count(), holes, finished, len(ids))
 	}
 	bytes += int64(len(s.requests.dropped))*droppedRequestBytes + int64(s.tasks.index.labels.held)*labelBytes
+	failures := &s.tasks.index.failures
+	bytes += int64(len(failures.places))*failingBytes + int64(len(failures.groups))*groupBytes
 	if s.retain.bytes != bytes {
 		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}
@@ -352,7 +354,7 @@ func (w *retentionWorld) act() {
 	case n < 16:
 		w.s.operator.cancelTask(w.t.Context(), some(), taskActor{})
 	case n < 18:
-		if rows := w.s.store.dead.index.page(dlqFilter{}, 0, 5); len(rows) > 0 {
+		if rows := w.s.store.dead.index.page(dlqFilter{}, nil, 0, 5); len(rows) > 0 {
 			q := &investigation{status: []dlqStatus{dlqPending, dlqCancelled}[w.r.IntN(2)]}
 			w.s.dlq.update(w.t.Context(), rows[w.r.IntN(len(rows))].id, q, nil)
 		}

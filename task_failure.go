@@ -48,7 +48,7 @@ type failureCause struct {
 	message         string // see groupMessage
 }
 
-func (c *failureCause) group() failureGroup {
+func (c failureCause) group() failureGroup {
 	sum := hashOf([]byte(c.namespace), []byte(c.name), []byte(c.step), []byte(c.errorType), []byte(c.message))
 	return failureGroup(max(binary.BigEndian.Uint64(sum[:]), 1))
 }

@@ -29,6 +29,7 @@ func stepCommands() command {
 		stepActionCommand("fail", "fail a step, as an outside actor does whose work failed"),
 		stepActionCommand("resolve", "resolve a failed step without a result, so that its dependents run"),
 		stepActionCommand("reset", "run a failed step again"),
+		stepActionCommand("retry", "retry a step now that waits for its retry"),
 		stepActionCommand("cancel", "cancel a step"),
 	}}
 }
@@ -36,7 +37,7 @@ func stepCommands() command {
 // actionVerbs holds the verbs of the command line for the actions of the API.
 var actionVerbs = map[string]string{
 	"complete_manually": "complete", "fail": "fail", "resolve_manually": "resolve", "reset_for_retry": "reset",
-	"cancel": "cancel",
+	"cancel": "cancel", "retry_now": "retry",
 }
 
 // stepVerbs holds, by verb, the action, the member that names who acts, and an example.
@@ -46,6 +47,7 @@ var stepVerbs = map[string]struct{ action, actor, example string }{
 	"resolve":  {"resolve_manually", "resolved_by", `step resolve latest charge --reason "paid in cash"`},
 	"reset":    {"reset_for_retry", "reset_by", `step reset latest charge --reason "the card was replaced"`},
 	"cancel":   {"cancel", "cancelled_by", `step cancel latest deliver --reason "picked up by the customer"`},
+	"retry":    {"retry_now", "retried_by", `step retry latest charge --reason "the outage is over"`},
 }
 
 // stepActionCommand returns the command for an action on a step.
@@ -106,7 +108,11 @@ func (o *options) actionMember(verb string) func(body map[string]any) error {
 		}
 	case "reset":
 		forget := o.Bool("clear-checkpoint", false, "begin from the start, not from the step's checkpoint")
+		limit := o.Int("max-attempts", 0, "allow `N` attempts from now on, 1 to 100; by default as many as before")
 		return func(body map[string]any) error {
+			if *limit != 0 {
+				body["max_attempts"] = *limit
+			}
 			if *forget { // services from before checkpoints do not know it
 				body["clear_checkpoint"] = true
 			}

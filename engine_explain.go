@@ -303,7 +303,9 @@ func (x *explainer) retry(e *stepExplanation, s *step) {
 	after := ""
 	if x.stopped() {
 		after = fmt.Sprintf(", but does not start while the task is %s", x.t.state)
-		x.mayUnlessBlocked(e, actionResolve, actionComplete, actionCancel)
+		x.mayUnlessBlocked(e, actionRetryNow, actionResolve, actionComplete, actionCancel)
+	} else {
+		e.may(actionRetryNow)
 	}
 	e.because(causeRetry, "attempt %d of %d is due at %s, because attempt %d failed%s%s", e.Attempt, e.MaxAttempts,
 		s.retryAt.zoned(), s.attempts, x.failure(s), after)

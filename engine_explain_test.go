@@ -182,14 +182,15 @@ func tryOffered(t *testing.T, tt *explainCase, offer stepExplanation, action str
 	}
 	x := must(svc.engine.explain(v.id, nil, true))(t)
 	body := fmt.Sprintf(`{"action_type":%q,"reason":"r","reset_by":"b","resolved_by":"b","completed_by":"b","failed_by":"b",`+
-		`"cancelled_by":"b","completion_data":{"result":null},"error":{"message":"m"}}`, action)
+		`"cancelled_by":"b","retried_by":"b","completion_data":{"result":null},"error":{"message":"m"}}`, action)
 	if a := s.do("PATCH", path+"/workflow_steps/"+x.Steps[index(x)].StepUUID.String(), body); a.status != 200 {
 		t.Errorf("%s, %s: %s: got %d %s", offer.Name, offer.Cause, action, a.status, a.body)
 		return
 	}
 	settle(svc)
 	x = must(svc.engine.explain(v.id, nil, true))(t)
-	if i := index(x); i >= 0 && x.Steps[i].Cause == offer.Cause && action != actionReset.String() { // it fails again
+	if i := index(x); i >= 0 && x.Steps[i].Cause == offer.Cause && action != actionReset.String() && // it fails again
+		(action != actionRetryNow.String() || x.Steps[i].Attempt == offer.Attempt) {
 		t.Errorf("%s, %s: %s: got the same cause; want it ended", offer.Name, offer.Cause, action)
 	}
 }

@@ -36,6 +36,7 @@ type stepRequest struct {
 	metadata []byte     // complete_manually: a JSON object, or nil
 	err      *stepError // fail
 	clear    bool       // reset_for_retry: forget the checkpoint
+	limit    int        // reset_for_retry: the new limit of attempts, or 0
 }
 
 // act applies an action, waits until it is durable and returns the task with the
@@ -130,7 +131,7 @@ func stepNotFound(taskID, stepID uuid) error {
 // record returns the record of an allowed action.
 func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.who.subject, reason: q.reason,
-		clear: q.clear}
+		clear: q.clear, maxAttempts: q.limit}
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
@@ -203,7 +204,8 @@ func (s *step) doneBy() string {
 // answer may have been lost.
 func (q *stepRequest) repeats(s *step) bool {
 	r := s.operated
-	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.who.subject || r.reason != q.reason || r.clear != q.clear {
+	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.who.subject || r.reason != q.reason ||
+		r.clear != q.clear || r.maxAttempts != q.limit {
 		return false
 	}
 	switch q.action {
@@ -235,6 +237,7 @@ var actionMoves = map[stepAction]struct {
 	actionResolve:  {stepResolveBy, stepResolvedManually, "an unfinished step can be resolved"},
 	actionComplete: {stepCompleteBy, stepComplete, "an unfinished or resolved step can be completed"},
 	actionCancel:   {stepCancel, stepCancelled, "an unfinished step can be cancelled"},
+	actionRetryNow: {stepDue, stepPending, "a step that waits for a retry can be retried now"},
 }
 
 // parseStepRequest reads the body of a step action. The error names every
@@ -265,7 +268,7 @@ func newStepRequestParser(body []byte) stepRequestParser {
 // actorFields holds the member that names who acts, by action.
 var actorFields = [stepActions]string{
 	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by",
-	actionFail: "failed_by", actionCancel: "cancelled_by",
+	actionFail: "failed_by", actionCancel: "cancelled_by", actionRetryNow: "retried_by",
 }
 
 func (p *stepRequestParser) parse() *stepRequest {
@@ -288,6 +291,9 @@ func (p *stepRequestParser) parse() *stepRequest {
 	case actionReset:
 		if raw, ok := p.members["clear_checkpoint"]; ok {
 			q.clear = p.flag("clear_checkpoint", raw)
+		}
+		if raw, ok := p.members["max_attempts"]; ok {
+			q.limit = p.count("max_attempts", raw, 1, maxRetryLimit)
 		}
 	}
 	return q

@@ -98,7 +98,7 @@ type auditView struct {
 	ActedBy          string          `json:"acted_by,omitempty"`
 	Subject          string          `json:"subject,omitempty"` // the authenticated caller
 	ActionReason     string          `json:"action_reason,omitempty"`
-	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
+	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs, or a reset's
 	Inputs           json.RawMessage `json:"inputs,omitempty"`
 	Checkpoint       json.RawMessage `json:"checkpoint,omitempty"`
 	WithheldEvents   json.RawMessage `json:"withheld_events,omitempty"` // events not published, and why
@@ -124,6 +124,7 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 		WorkflowStepUUID: t.stepID(o.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
 		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(o.step).name,
 		Action: r.action.String(), ActedBy: r.by, Subject: r.subject, ActionReason: r.reason,
+		RetryLimit: r.maxAttempts,
 	}
 	if r.end != nil {
 		v.Success = r.end.success

@@ -135,9 +135,7 @@ func (a *applier) run() {
 		a.yield()
 	case recLate: // kept for the audit; no state changes
 	case recDue:
-		a.moveStep(r.step, stepDue)
-		a.t.steps[r.step].retryAt = 0
-		a.becameReady(r.step)
+		a.due()
 		a.evaluate(false)
 	case recRecovered:
 		s := &a.t.steps[r.step]
@@ -197,6 +195,13 @@ func (a *applier) create() {
 	default:
 		a.moveTask(taskNoneReady)
 	}
+}
+
+// due ends a back-off.
+func (a *applier) due() {
+	a.moveStep(a.r.step, stepDue)
+	a.t.steps[a.r.step].retryAt = 0
+	a.becameReady(a.r.step)
 }
 
 // start begins an attempt.
@@ -264,6 +269,7 @@ func (a *applier) operate() {
 		if r.clear {
 			s.checkpoint = nil
 		}
+		s.maxAttempts = cmp.Or(r.maxAttempts, s.maxAttempts)
 		a.becameReady(r.step)
 	case actionResolve:
 		s.retryAt = 0
@@ -280,6 +286,8 @@ func (a *applier) operate() {
 		s.retryAt = 0
 		a.moveStep(r.step, stepCancel)
 		a.branch(r.step, branching{})
+	case actionRetryNow:
+		a.due()
 	default:
 		a.err = fmt.Errorf("it names no action")
 	}

@@ -92,6 +92,7 @@ type record struct {
 	adjustment    *adjustment     // adjusted
 	checkpoint    *checkpoint     // checkpoint
 	clear         bool            // operator: a reset forgets the checkpoint
+	maxAttempts   int             // operator: the limit that comes with a reset, or 0
 	mark          *subscriberMark // delivered
 }
 
@@ -171,10 +172,11 @@ const (
 	actionComplete
 	actionFail
 	actionCancel
+	actionRetryNow
 	stepActions
 )
 
-var stepActionNames = [stepActions]string{"", "reset_for_retry", "resolve_manually", "complete_manually", "fail", "cancel"}
+var stepActionNames = [stepActions]string{"", "reset_for_retry", "resolve_manually", "complete_manually", "fail", "cancel", "retry_now"}
 
 func (a stepAction) String() string { return stepActionNames[a] }
 
@@ -229,6 +231,7 @@ func (r *record) stepMembers(c *memberCoder) {
 		word(c, "action", &r.action, stepActionNames[:])
 		c.text("by", &r.by)
 		c.set("clear_checkpoint", &r.clear)
+		nonzero(c, "max_attempts", &r.maxAttempts)
 	}
 	c.text("subject", &r.subject)
 	c.text("reason", &r.reason)
@@ -388,6 +391,8 @@ func (r *record) complete() error {
 		return fmt.Errorf("checkpoint record without its cursor")
 	case r.kind == recAdjusted:
 		return r.adjustment.problem()
+	case r.maxAttempts != 0 && (r.action != actionReset || r.maxAttempts < 0 || r.maxAttempts > maxRetryLimit):
+		return fmt.Errorf("a reset with a limit of %d attempts", r.maxAttempts)
 	case r.action == actionFail && r.end.success:
 		return fmt.Errorf("a failure by an operator without its error")
 	case r.end != nil && !r.end.sound():

@@ -1,12 +1,11 @@
-// What a person can do about a step or a task: forms that say what they will do, ask for a reason and
+// What a person can do about a step or a task: forms that say what they do, ask for a reason and
 // show the same as commands.
 
 import * as api from "./api.js";
 import { allowedAll, confirmForm, field, h, plural, readJSON, select, toast } from "./ui.js";
 
-export let actor = "console"; // who acts, as last entered
+export let actor = "console"; // as last entered
 
-// names joins up to three names.
 function names(steps) {
   const some = steps.slice(0, 3).map((s) => s.name).join(", ");
   return steps.length > 3 ? `${some} and ${steps.length - 3} more` : some;
@@ -16,24 +15,25 @@ function thenRuns(children) {
   return children.length ? `Then ${names(children)} can run.` : "No other step waits for it.";
 }
 
-// actions describes each action on a step: its verb on the command line, the button, what it will do,
-// and the member of the request that says who acts.
+// actions describes each action on a step: its verb on the command line, the button, what it does,
+// and the member that says who acts.
 const actions = {
   reset_for_retry: { verb: "reset", label: "Reset …", heading: "Reset", by: "reset_by", action: "Run it again",
-    about: (s) => `The step runs again, with its attempts counted from zero: up to ${plural(s.max, "attempt")}.` },
+    about: (s) => `It runs again, attempts counted from zero: up to ${plural(s.max, "attempt")}.` },
+  retry_now: { verb: "retry", label: "Retry …", heading: "Retry", by: "retried_by", action: "Retry",
+    about: (s) => `Starts at once: ${s.attempts} of ${s.max} attempts used.` },
   complete_manually: { verb: "complete", label: "Complete …", heading: "Complete", by: "completed_by", action: "Complete the step",
     about: (s, after) => `The step ends as complete, with the result below. ${thenRuns(after)}`, inputs: resultInputs },
   resolve_manually: { verb: "resolve", label: "Resolve …", heading: "Resolve", by: "resolved_by", action: "Resolve the step",
     about: (s, after) => `The step ends as resolved, without a result. ${thenRuns(after)}` },
   fail: { verb: "fail", label: "Fail …", heading: "Fail", by: "failed_by", action: "Fail the step", danger: true,
-    about: (s) => `The attempt ends as failed. While attempts are left (${s.attempts} of ${s.max} used), the step is retried, unless you say that it is final.`,
+    about: (s) => `The attempt fails. While attempts are left (${s.attempts} of ${s.max} used), the step is retried, unless you say that it is final.`,
     inputs: errorInputs },
   cancel: { verb: "cancel", label: "Cancel …", heading: "Cancel", by: "cancelled_by", action: "Cancel the step", danger: true,
     about: (s, after) => "The step will never run." + (after.length
       ? ` ${names(after)} can then not run either, and the task is blocked until somebody acts on ${after.length > 1 ? "them" : "it"}.` : "") },
 };
 
-// resultInputs asks for the result of a step.
 function resultInputs() {
   const input = h("textarea", { spellcheck: "false", value: "{}" });
   const value = () => readJSON(input);
@@ -42,7 +42,6 @@ function resultInputs() {
     valid: () => value() !== undefined };
 }
 
-// errorInputs asks for the error of a failed attempt.
 function errorInputs() {
   const message = h("input", { required: true, value: "failed by an operator" }), type = h("input", { placeholder: "for example Rejected" });
   const final = select([["retry", "Retry while attempts are left"], ["final", "Final: do not retry"]], "retry");

@@ -417,7 +417,7 @@ function outcome(view, none = "") {
 }
 
 const AUDITED = { enqueued_for_orchestration: "Attempt succeeded", enqueued_as_error_for_orchestration: "Attempt failed" };
-const DONE = { reset_for_retry: "Reset", complete_manually: "Completed", resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled" };
+const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed", resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled" };
 
 // auditList shows the attempts at a step and what people did, the newest first.
 function auditList(audit) {

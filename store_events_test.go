@@ -449,7 +449,7 @@ var scenes = []scene{
 	}},
 	{name: "failed once", aside: []string{`PATCH ` + toldStep + ` {"action_type":"fail","error":{"message":"m"},"reason":"r","failed_by":"a"}`}, then: []toldRequest{
 		{`PATCH /stepwell/tasks/{task}/workflow_steps/{step} {"retry_limit":1}`, 422},
-		{`PATCH ` + toldStep + ` ` + resetBody, 400},
+		{`PATCH ` + toldStep + ` ` + resetBody, 400}, {`GET /v1/analytics/failures`, 200},
 	}},
 	{name: "claimed", aside: []string{`POST /v1/steps/claim ` + anyOne}, then: []toldRequest{
 		{`POST /v1/steps/claim ` + anyOne, 200}, {`PATCH ` + toldStep + ` ` + resetBody, 400},

@@ -98,6 +98,9 @@ func (x *failureIndex) remove(place stepPlace) {
 	if len(steps) == 0 {
 		delete(x.groups, p.group)
 	}
+	if len(x.places) == 0 { // a map keeps its memory
+		x.groups, x.places = map[failureGroup][]failingStep{}, map[stepPlace]groupPlace{}
+	}
 	x.resize(-failingBytes - groupBytes*int64(boolCount(len(steps) == 0)))
 }
 
@@ -152,7 +155,7 @@ type failureCount struct {
 }
 
 // compare puts the groups with the most tasks first.
-func (c failureCount) compare(d failureCount) int {
+func (c *failureCount) compare(d *failureCount) int {
 	return cmp.Or(cmp.Compare(d.stuck, c.stuck), cmp.Compare(d.retrying, c.retrying), cmp.Compare(d.last, c.last),
 		cmp.Compare(c.group, d.group))
 }
@@ -207,9 +210,10 @@ type failureCounts struct {
 
 // failuresOf returns the groups of the templates that a filter selects by namespace and name.
 func (x *slotTable) failuresOf(f *taskFilter) iter.Seq2[failureGroup, []failingStep] {
+	every := f.namespace == "" && f.name == ""
 	return func(yield func(failureGroup, []failingStep) bool) {
 		for g, steps := range x.index.failures.groups {
-			if x.slots[steps[0].pos].in.key.matches(f) && !yield(g, steps) {
+			if (every || x.slots[steps[0].pos].in.key.matches(f)) && !yield(g, steps) {
 				return
 			}
 		}
@@ -218,34 +222,48 @@ func (x *slotTable) failuresOf(f *taskFilter) iter.Seq2[failureGroup, []failingS
 
 // countFailures counts these groups. It looks at each of their steps. The top are at most limit groups.
 func (x *slotTable) countFailures(f *taskFilter, limit int) (c failureCounts) {
-	keepTop := func() {
-		slices.SortFunc(c.top, failureCount.compare)
-		c.top = c.top[:min(len(c.top), limit)]
-	}
 	ended := &x.index.states[taskError]
 	y, others := failureTally{ended: ended}, failureTally{ended: ended}
 	for g, steps := range x.failuresOf(f) {
 		y.add(steps)
 		y.group = g
-		c.top = append(c.top, y.failureCount)
+		c.offer(&y.failureCount, limit)
 		y.reset(steps)
-		if c.groups++; len(c.top) == 2*limit { // so that there is no need to sort all groups
-			keepTop()
-		}
 	}
-	keepTop()
+	c.keepTop(limit)
 	listed := map[failureGroup]bool{}
 	for _, t := range c.top {
 		listed[t.group] = true
 		c.samples = append(c.samples, x.sample(t.sample))
 	}
+	if len(c.top) == c.groups {
+		return c
+	}
 	for g, steps := range x.failuresOf(f) {
-		if len(listed) < c.groups && !listed[g] {
+		if !listed[g] {
 			others.add(steps)
 		}
 	}
 	c.others = others.failureCount
 	return c
+}
+
+// offer counts a group, and adds it if it may be among the top. These are sorted once there are limit of them, and
+// whenever twice as many have come together, because sorting all groups would take long.
+func (c *failureCounts) offer(g *failureCount, limit int) {
+	c.groups++
+	if len(c.top) >= limit && c.top[limit-1].compare(g) <= 0 {
+		return
+	}
+	c.top = append(c.top, *g)
+	if len(c.top) == limit || len(c.top) == 2*limit {
+		c.keepTop(limit)
+	}
+}
+
+func (c *failureCounts) keepTop(limit int) {
+	slices.SortFunc(c.top, func(a, b failureCount) int { return a.compare(&b) })
+	c.top = c.top[:min(len(c.top), limit)]
 }
 
 // sampledStep is a failing step as it was at a moment: what a reader needs of it, or the line of its task.

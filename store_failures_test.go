@@ -2,10 +2,14 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -60,6 +64,45 @@ func checkFailures(t testing.TB, s *store, found []plainFailure) {
 		if !slices.Equal(got, want) {
 			t.Errorf("tasks at %v are listed of group %s; want %v", got, g, want)
 		}
+		checkFailingRows(t, s, g, want)
+		checkFailingSteps(t, s, g, found)
+	}
+}
+
+// checkFailingRows compares the dead letters that are selected by a group with those of its tasks.
+func checkFailingRows(t testing.TB, s *store, g failureGroup, tasks []uint32) {
+	t.Helper()
+	rows := s.dead.failing(g)
+	for i, r := range s.dead.index.rows {
+		pos, ok := s.tasks.find(r.task)
+		if want := ok && slices.Contains(tasks, pos); rows.has(uint32(i)) != want {
+			t.Errorf("group %s selects dead letter %s of task %s: %t; want %t", g, r.id, r.task, !want, want)
+		}
+	}
+}
+
+// checkFailingSteps visits the steps of a group in batches of one to three.
+func checkFailingSteps(t testing.TB, s *store, g failureGroup, found []plainFailure) {
+	t.Helper()
+	var want []groupStep
+	for _, f := range found { // in the order of positions and steps
+		if f.group == g {
+			want = append(want, groupStep{f.task.seq, f.task.id, int(f.step)})
+		}
+	}
+	var got []groupStep
+	last := groupStep{}
+	for n := 0; n <= len(found); n++ {
+		limit := 1 + n%3
+		batch := s.tasks.failingAfter(g, last, limit)
+		got = append(got, batch...)
+		if len(batch) < limit {
+			break
+		}
+		last = batch[limit-1]
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the steps of group %s are %v; want %v", g, got, want)
 	}
 }
 
@@ -244,4 +287,227 @@ func (w *failureWorld) actOn(v *task, i int) {
 	}
 	q.by, q.reason = "ops", "because"
 	w.s.operator.act(w.t.Context(), v.id, v.stepID(i), &q)
+}
+
+// failuresText returns what GET /v1/analytics/failures says, a line for each group.
+func failuresText(t *testing.T, s *service) string {
+	t.Helper()
+	v := must(s.failures(&taskFilter{}, 50, true, nil))(t)
+	var b strings.Builder
+	for _, g := range v.Groups {
+		fmt.Fprintf(&b, "%d stuck, %d retrying: %s.%s %s, %s, %s; %s to %s\n", g.StuckTasks, g.RetryingTasks, g.NamespaceName,
+			g.TaskName, g.StepName, g.ErrorType, *g.Message, minutesAfterStart(g.FirstFailureAt), minutesAfterStart(g.LastFailureAt))
+	}
+	return b.String()
+}
+
+func minutesAfterStart(at zonedTime) string { return instant(at).sub(testStart).String() }
+
+// TestFailures follows the tasks of one cause from the first retry to the end.
+func TestFailures(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	retry := `{"max_attempts":2,"backoff_base_ms":3600000,"max_backoff_ms":3600000}`
+	batch := batchSteps("continue_on_failure", 10)
+	for i := range batch {
+		batch[i].callable = "Outside"
+	}
+	o := serviceTest{dir: t.TempDir(), clock: clock, config: func(c *Config) { c.Engine.Jitter, c.Store.Sync = false, "never" }, extra: []string{
+		withLifecycle(testTemplate("pay", stepSpec{name: "charge", callable: "Outside", retry: retry},
+			stepSpec{name: "send", callable: "Outside"}), `{"max_duration_minutes":30}`),
+		testTemplate("order", stepSpec{name: "charge", callable: "Outside", retry: retry}),
+		testTemplate("split", batch...),
+	}}
+	s := openTestService(t, o)
+	t.Cleanup(func() { closeTestService(t, s) })
+	fails := func(message string, retryable bool) stepRequest {
+		return stepRequest{action: actionFail, err: &stepError{message: message, errorType: "CardError", retryable: retryable}}
+	}
+	want := func(lines ...string) {
+		t.Helper()
+		wanted := strings.Join(append(lines, ""), "\n")
+		if got := failuresText(t, s); got != wanted {
+			t.Fatalf("got\n%s; want\n%s", got, wanted)
+		}
+		s = reopenTestService(t, s, o)
+		if got := failuresText(t, s); got != wanted {
+			t.Fatalf("after a restart: got\n%s; want\n%s", got, wanted)
+		}
+		noError(t, s.store.snapshot())
+	}
+	want()
+	first := mustAct(t, s, mustCreate(t, s, "order"), 0, fails("no funds for 12", true))
+	clock.advance(time.Minute)
+	second := mustAct(t, s, mustCreate(t, s, "order"), 0, fails("no funds for 7\nat charge", true))
+	want("0 stuck, 2 retrying: t.order charge, CardError, no funds for *; 0s to 1m0s")
+	clock.advance(time.Minute)
+	mustAct(t, s, mustCreate(t, s, "order"), 0, fails("no funds for 9", false))
+	want("1 stuck, 2 retrying: t.order charge, CardError, no funds for *; 0s to 2m0s")
+	clock.advance(time.Hour) // the retries are due, and wait for the actor
+	want("1 stuck, 0 retrying: t.order charge, CardError, no funds for *; 2m0s to 2m0s")
+	mustAct(t, s, first, 0, fails("gave up", true)) // its last attempt
+	mustAct(t, s, second, 0, fails("no funds for 8", true))
+	want("2 stuck, 0 retrying: t.order charge, CardError, no funds for *; 2m0s to 1h2m0s",
+		"1 stuck, 0 retrying: t.order charge, CardError, gave up; 1h2m0s to 1h2m0s")
+	mustAct(t, s, first, 0, completeAction)
+	mustAct(t, s, second, 0, resetAction)
+	want("1 stuck, 0 retrying: t.order charge, CardError, no funds for *; 2m0s to 2m0s")
+
+	// A task that ends as stale stays, also when its retry is due.
+	stale := mustAct(t, s, mustAct(t, s, mustCreate(t, s, "pay"), 1, completeAction), 0, fails("busy", true))
+	wanted := func(counts string) []string {
+		return []string{counts + ": t.pay charge, CardError, busy; 1h2m0s to 1h2m0s",
+			"1 stuck, 0 retrying: t.order charge, CardError, no funds for *; 2m0s to 2m0s"}
+	}
+	want(wanted("0 stuck, 1 retrying")[1], wanted("0 stuck, 1 retrying")[0])
+	clock.advance(40 * time.Minute)
+	wantStates(t, settled(t, s, stale.id), "error: waiting_for_retry complete")
+	want(wanted("1 stuck, 0 retrying")...)
+	clock.advance(time.Hour)
+	wantStates(t, settled(t, s, stale.id), "error: pending complete")
+	want(wanted("1 stuck, 0 retrying")...)
+	mustAct(t, s, stale, 0, resolveAction)
+
+	// The instances of a batch are one step, and their task counts once.
+	split := mustAct(t, s, mustCreate(t, s, "split"), 0, stepRequest{action: actionComplete, result: []byte(createBatches("w", 3))})
+	mustAct(t, s, split, 1, fails("no row 1", false))
+	mustAct(t, s, split, 2, fails("no row 2", false))
+	want("1 stuck, 0 retrying: t.split w, CardError, no row *; 2h42m0s to 2h42m0s",
+		"1 stuck, 0 retrying: t.order charge, CardError, no funds for *; 2m0s to 2m0s")
+	must(s.operator.cancelTask(t.Context(), split.id, taskActor{}))(t)
+	want("1 stuck, 0 retrying: t.order charge, CardError, no funds for *; 2m0s to 2m0s")
+}
+
+// failingTask returns a task of one step that failed for good with an error, at a position.
+func failingTask(tpl *template, pos int, errorType, message string) *task {
+	e := &stepError{message: message, errorType: errorType}
+	return &task{tpl: tpl, pos: uint32(pos), steps: []step{{
+		state: stepInError, failed: testStart, last: &ending{err: e.appendJSON(nil)},
+	}}}
+}
+
+// TestFailureIndexMemory compares what failing steps and groups count as with the memory that the index takes.
+func TestFailureIndexMemory(t *testing.T) {
+	slowAndSequential(t)
+	const many = 100_000
+	tpl := &template{namespace: "shop", name: "order", steps: []stepTemplate{{name: "charge"}}}
+	for groups, count := range map[int]int64{1: failingBytes, many: failingBytes + groupBytes} {
+		x, counted := newFailureIndex(), int64(0)
+		x.resize = func(by int64) { counted += by }
+		before := heapBytes()
+		for now := heapBytes(); now < before-100_000; now = heapBytes() { // garbage of earlier tests goes
+			before = now
+		}
+		for i := range many {
+			x.insert(failingTask(tpl, i, fmt.Sprint("E", i%groups), "no"), 0)
+		}
+		each := (heapBytes() - before) / many
+		t.Logf("%d groups: %d bytes a step, counted as %d", groups, each, counted/many)
+		if len(x.groups) != groups || each > count*5/4 || each < count/2 || counted/many != count {
+			t.Errorf("%d steps in %d groups take %d bytes each; want about %d, counted as %d", many, len(x.groups), each, count, counted/many)
+		}
+		for i := range many {
+			x.remove(stepPlace{uint32(i), 0})
+		}
+		if left := heapBytes() - before; left > 100_000 || counted != 0 || len(x.groups) > 0 {
+			t.Errorf("an empty index takes %d bytes, counted as %d", left, counted)
+		}
+	}
+}
+
+// TestFailuresCost checks that what a failing attempt costs does not grow with the failing steps that there are.
+func TestFailuresCost(t *testing.T) {
+	tpl := &template{namespace: "shop", name: "order", steps: []stepTemplate{{name: "charge"}}}
+	cost := func(x *failureIndex, pos int) float64 {
+		task := failingTask(tpl, pos, "E", "no funds for 7")
+		return testing.AllocsPerRun(100, func() {
+			x.insert(task, 0)
+			x.remove(stepPlace{uint32(pos), 0})
+		})
+	}
+	few, many := newFailureIndex(), newFailureIndex()
+	few.insert(failingTask(tpl, 0, "E", "no funds for 1"), 0)
+	for i := range 20_000 {
+		many.insert(failingTask(tpl, i, "E", fmt.Sprint("no funds for ", i)), 0)
+	}
+	if a, b := cost(&few, 1), cost(&many, 20_000); a != b {
+		t.Errorf("a failure and its end make %v allocations beside one failing step, and %v beside 20,000", a, b)
+	}
+}
+
+// stuckService serves so many tasks whose only step failed for good, in so many groups.
+func stuckService(b *testing.B, tasks, groups int) (*service, *storedServer) {
+	svc := openTestService(b, serviceTest{log: io.Discard, config: retaining(0), extra: []string{
+		testTemplate("order", stepSpec{name: "charge", callable: "Outside"})}})
+	b.Cleanup(func() {
+		svc.finish(context.Background())
+		svc.close()
+	})
+	for i := range tasks {
+		v := must(svc.createTask(b.Context(), must(parseTaskRequest([]byte(`{"namespace":"t","name":"order"}`)))(b), true))(b)
+		act := stepRequest{action: actionFail, by: "me", reason: "r", err: &stepError{
+			message: fmt.Sprintf("dial tcp 10.0.0.%d:443: connection refused", i%256), errorType: fmt.Sprint("E", i%groups),
+		}}
+		_, _, err := svc.operator.act(b.Context(), v.id, v.stepID(0), &act)
+		noError(b, err)
+	}
+	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
+	b.Cleanup(h.Close)
+	c := dialClient(b, h.URL)
+	b.Cleanup(func() { c.conn.Close() })
+	return svc, &storedServer{client: c, times: map[string][]time.Duration{}, cpu: map[string][]time.Duration{}}
+}
+
+// BenchmarkFailures asks for the failure groups of 100,000 stuck tasks and for lists of one group, in turns with the
+// same of 100 tasks, with lists of all, and with a recount from all tasks.
+func BenchmarkFailures(b *testing.B) {
+	for _, groups := range []int{20, 100_000} {
+		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) {
+			if b.N == 1 { // a run that measures nothing
+				return
+			}
+			_, small := stuckService(b, 100, 20)
+			svc, large := stuckService(b, 100_000, groups)
+			group := must(svc.failures(&taskFilter{}, 1, true, nil))(b).Groups[0].Group.String()
+			b.ResetTimer()
+			for range b.N {
+				small.ask(b, storedRequest{"/v1/analytics/failures", "100-tasks"})
+				large.ask(b, storedRequest{"/v1/analytics/failures", "answer"})
+				large.ask(b, storedRequest{"/v1/tasks?failure_group=" + group, "tasks-of-group"})
+				large.ask(b, storedRequest{"/v1/tasks", "tasks"})
+				large.ask(b, storedRequest{"/v1/dlq?limit=10&failure_group=" + group, "dlq-of-group"})
+				large.ask(b, storedRequest{"/v1/dlq?limit=10", "dlq"})
+				began, used := time.Now(), cpuTime(b)
+				svc.store.locked(func() {
+					svc.store.tasks.eachLive(func(t *task) { plainFailures(t, t.pos) })
+				})
+				large.times["recount"] = append(large.times["recount"], time.Since(began))
+				large.cpu["recount"] = append(large.cpu["recount"], cpuTime(b)-used)
+			}
+			b.StopTimer()
+			for _, s := range []*storedServer{small, large} {
+				for name, times := range s.times {
+					p50, _ := percentiles(times)
+					cpu, _ := percentiles(s.cpu[name])
+					b.ReportMetric(float64(p50.Microseconds()), name+"-p50-µs")
+					b.ReportMetric(float64(cpu.Microseconds()), name+"-cpu-µs")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFailingTask creates tasks that fail at once, without and beside 100,000 stuck tasks.
+func BenchmarkFailingTask(b *testing.B) {
+	svc, _ := stuckService(b, 0, 1)
+	const body = `{"namespace":"demo","name":"failing"}`
+	for _, stuck := range []int{0, 100_000} {
+		for len(svc.store.tasks.slots) < stuck {
+			must(svc.createTask(b.Context(), must(parseTaskRequest([]byte(body)))(b), true))(b)
+		}
+		b.Run(fmt.Sprintf("stuck=%d", stuck), func(b *testing.B) {
+			for b.Loop() {
+				must(svc.createTask(b.Context(), must(parseTaskRequest([]byte(body)))(b), true))(b)
+			}
+		})
+	}
 }

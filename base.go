@@ -130,7 +130,7 @@ type inputProblems []inputProblem
 func (all inputProblems) Error() string {
 	lines := make([]string, len(all))
 	for i, p := range all {
-		lines[i] = p.String()
+		lines[i] = printable(p.String())
 	}
 	return strings.Join(lines, "\n")
 }

@@ -65,6 +65,29 @@ func mayMislead(text []byte) bool {
 	return bytes.ContainsFunc(text, func(r rune) bool { return r == '\\' || r >= 0x7f })
 }
 
+// printable returns a text as one line, with an escape for each character that can mislead a terminal or its reader.
+// JSON stays the same value, because the escapes are those of its strings (RFC 8259, section 7).
+func printable(s string) string { return escape(s, "") }
+
+// escape is printable but for the characters in kept. What is not UTF-8 becomes U+FFFD.
+func escape(s, kept string) string {
+	hidden := func(r rune) bool { return misleads(r) && !strings.ContainsRune(kept, r) }
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, hidden) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if short := strings.IndexRune("\n\r\t", r); !hidden(r) {
+			b.WriteRune(r)
+		} else if short >= 0 {
+			b.WriteString(`\` + "nrt"[short:short+1])
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
 // clipText shortens a text to limit bytes and an ellipsis.
 func clipText(s string, limit int) string {
 	if len(s) <= limit {

@@ -37,7 +37,7 @@ func showPerformance(o *options) runner {
 				} else if strings.HasSuffix(name, "_rate") {
 					text += " %"
 				}
-				t.row(t.paint(faint, strings.ReplaceAll(name, "_", " ")), printable(text))
+				t.row(t.paint(faint, strings.ReplaceAll(name, "_", " ")), text)
 			})
 		}}
 	})
@@ -49,7 +49,7 @@ func durationColumn(head, path string) column {
 
 var bottleneckColumns = []column{
 	{head: "TEMPLATE", show: func(_ *table, d document) string {
-		return printable(d.text("namespace_name") + "/" + d.text("task_name") + "@" + d.text("version"))
+		return d.text("namespace_name") + "/" + d.text("task_name") + "@" + d.text("version")
 	}},
 	of("STEP", "step_name"), durationColumn("AVERAGE", "average_duration_seconds"),
 	durationColumn("LONGEST", "max_duration_seconds"), of("RUNS", "execution_count"),
@@ -67,7 +67,7 @@ func showBottlenecks(o *options) runner {
 			t.line("")
 			t.list(d.at("slow_tasks").list(), append(bottleneckColumns[:1:1], bottleneckColumns[2:]...))
 			for _, advice := range d.at("recommendations").list() {
-				t.line(printable(advice.text("")))
+				t.line(advice.text(""))
 			}
 		}}
 	})

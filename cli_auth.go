@@ -78,8 +78,8 @@ func generateKeys(o *options) runner {
 		}
 		result := map[string]string{"private_key": private, "public_key": public}
 		return o.print(output{result, member("private_key"), func(t *table) {
-			t.row("private key", private, "keep it secret: its owner can make any token")
-			t.row("public key", public, "give it to the service as jwt_public_key_path")
+			t.row("private key", printable(private), "keep it secret: its owner can make any token")
+			t.row("public key", printable(public), "give it to the service as jwt_public_key_path")
 		}})
 	}
 }

@@ -292,7 +292,7 @@ func TestValidateTokenTellsWhyNot(t *testing.T) {
 	r.at = authTestNow
 	token, _, _ = r.run("generate-token", "--permissions", "a\x1bb", "--allow-unknown")
 	token = strings.TrimSpace(token)
-	r.fails(false, `unknown permissions: "a\x1bb"`, "validate-token", "--token", token)
+	r.fails(false, `unknown permissions: a\u001bb`, "validate-token", "--token", token)
 	if out := r.must("validate-token", "--token", token, "--allow-unknown"); strings.Contains(out, "\x1b") {
 		t.Errorf("got %q; want no escape character in it", out)
 	}

@@ -105,11 +105,12 @@ func runBench(ctx context.Context, o *options, b *benchLoad) error {
 // progressLine returns what shows a line of progress on standard error, on a terminal in place of the
 // last one, and what removes it there at the end.
 func (p *process) progressLine() (show func(line string), end func()) {
-	if p.styleOf(p.stderr).terminal == nil {
-		return func(line string) { fmt.Fprintln(p.stderr, line) }, func() {}
+	w := behindDoor(p.stderr)
+	if p.styleOf(w).terminal == nil {
+		return func(line string) { fmt.Fprintln(w, line) }, func() {}
 	}
 	const clearLine = "\r\x1b[K"
-	return func(line string) { io.WriteString(p.stderr, clearLine+line) }, func() { io.WriteString(p.stderr, clearLine) }
+	return func(line string) { io.WriteString(w, clearLine+line) }, func() { io.WriteString(w, clearLine) }
 }
 
 // benchLoad is the load that bench makes, and what it has measured.

@@ -266,7 +266,7 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 		if d.text("pagination.has_next") != "true" {
 			break
 		}
-		if next := d.text("pagination.next_cursor"); next != "" {
+		if next := d.exact("pagination.next_cursor"); next != "" {
 			query.Set("cursor", next)
 			continue
 		}
@@ -351,7 +351,7 @@ func (c *client) stepPath(ctx context.Context, task, step string) (string, error
 	}
 	var names []string
 	for _, s := range t.at("steps").list() {
-		if s.text("name") == step {
+		if s.exact("name") == step {
 			return path + "/workflow_steps/" + s.text("workflow_step_uuid"), nil
 		}
 		names = append(names, s.text("name"))

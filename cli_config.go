@@ -105,7 +105,7 @@ func showConfig(o *options) runner {
 			return err
 		}
 		for _, w := range origin.warnings {
-			fmt.Fprintln(o.p.stderr, "warning: "+w)
+			fmt.Fprintln(o.p.stderr, "warning: "+printable(w))
 		}
 		rows := configRows(c, origin)
 		return o.print(output{rows, member("key"), func(t *table) {
@@ -115,7 +115,7 @@ func showConfig(o *options) runner {
 				if r.Entry != "" {
 					path = joinConfigPath(path, r.Entry)
 				}
-				t.row(path, tomlLiteral(r.Value), r.Source)
+				t.row(printable(path), tomlLiteral(r.Value), printable(r.Source))
 			}
 		}})
 	}

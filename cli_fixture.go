@@ -51,9 +51,9 @@ func fixtureCommands() command {
 				of("ID", "id"), of("KIND", "kind"), ageOf("AGE", "at"), of("AT", "at").whenWide(),
 				{head: "WHAT", show: func(_ *table, d document) string {
 					if d.text("kind") == "handler" {
-						return printable(d.text("namespace") + "/" + d.text("name") + " " + d.text("step") + " attempt " + d.text("attempt"))
+						return d.text("namespace") + "/" + d.text("name") + " " + d.text("step") + " attempt " + d.text("attempt")
 					}
-					return printable(d.text("method") + " " + d.text("path") + " " + d.text("status"))
+					return d.text("method") + " " + d.text("path") + " " + d.text("status")
 				}},
 			}}, [2]string{"kind", "only of this `KIND`: request or handler"}, [2]string{"step", "only calls for this `STEP`"},
 				[2]string{"path", "only requests for this `PATH`"}, [2]string{"limit", "list the latest `N`"}),

@@ -27,7 +27,7 @@ func healthCommand() command {
 				err = o.print(output{d, member("status"), func(t *table) {
 					t.line(t.state(d.text("status")))
 					d.at("checks").eachMember(func(name string, v document) {
-						t.row(t.sign(v.text("status"))+" "+printable(name), printable(v.text("message")))
+						t.row(t.sign(v.text("status"))+" "+name, v.text("message"))
 					})
 				}})
 				if err == nil && d.text("status") != "healthy" {
@@ -80,9 +80,10 @@ func probe(ctx context.Context, w io.Writer, url string) error {
 	if err != nil {
 		return fmt.Errorf("asking for health: %w", err)
 	}
+	said := printable(strings.TrimSpace(string(body)))
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
+		return fmt.Errorf("%s answers %s: %s", url, resp.Status, said)
 	}
-	w.Write(body)
-	return nil
+	_, err = fmt.Fprintln(w, said)
+	return err
 }

@@ -40,7 +40,7 @@ func (o *options) print(out output) error {
 	case "table", "wide":
 		t := &table{p: o.p, style: o.p.styleOf(o.p.stdout), wide: *o.output == "wide", headless: *o.headless}
 		out.table(t)
-		return t.write(o.p.stdout)
+		return t.write(behindDoor(o.p.stdout))
 	case "json":
 		return o.p.printJSON(out.result)
 	}
@@ -130,8 +130,11 @@ func (d document) at(path string) document {
 	return d
 }
 
-// text returns the value at a path as a text: a string without its quotes, nothing for null.
-func (d document) text(path string) string {
+// text returns the value at a path as a printable text: a string without its quotes, nothing for null.
+func (d document) text(path string) string { return printable(d.exact(path)) }
+
+// exact is text as the service has it, for programs: it may mislead a terminal.
+func (d document) exact(path string) string {
 	d = d.at(path)
 	var s string
 	switch {
@@ -142,6 +145,9 @@ func (d document) text(path string) string {
 	}
 	return string(d.raw)
 }
+
+// json returns the value at a path as printable JSON, or nothing if it is not there.
+func (d document) json(path string) string { return printable(string(d.at(path).raw)) }
 
 func (d document) isList() bool { return len(d.raw) > 0 && d.raw[0] == '[' }
 
@@ -179,7 +185,7 @@ func (p *process) styleOf(w io.Writer) (s style) {
 			break
 		}
 	}
-	if f, ok := w.(*os.File); ok && isTerminal(w) && p.getenv("TERM") != "dumb" {
+	if f, ok := behindDoor(w).(*os.File); ok && isTerminal(w) && p.getenv("TERM") != "dumb" {
 		s.terminal = f
 		s.colour = p.getenv("NO_COLOR") == ""
 	}
@@ -345,11 +351,11 @@ type column struct {
 
 // of returns a column of a member's text.
 func of(head, path string) column {
-	return column{head: head, show: func(_ *table, d document) string { return printable(d.text(path)) }}
+	return column{head: head, show: func(_ *table, d document) string { return d.text(path) }}
 }
 
 func stateOfColumn(head, path string) column {
-	return column{head: head, show: func(t *table, d document) string { return t.state(printable(d.text(path))) }}
+	return column{head: head, show: func(t *table, d document) string { return t.state(d.text(path)) }}
 }
 
 func ageOf(head, path string) column {
@@ -394,14 +400,6 @@ func (t *table) fields(item document, columns []column) {
 			t.row(t.paint(faint, c.head), text)
 		}
 	}
-}
-
-// printable quotes a text that would confuse a terminal or a reader.
-func printable(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
 }
 
 // age returns how long ago the time at a path is.
@@ -461,13 +459,13 @@ func minutesOf(head, path string) column {
 }
 
 var taskNameColumn = column{head: "TEMPLATE", show: func(_ *table, d document) string {
-	return printable(d.text("namespace_name") + "/" + d.text("task_name"))
+	return d.text("namespace_name") + "/" + d.text("task_name")
 }}
 
 // eachMember calls f with each member of an object, in its order.
 func (d document) eachMember(f func(name string, v document)) {
 	eachMember(d.raw, func(name string, value []byte) bool {
-		f(strings.ToValidUTF8(name, "\ufffd"), newDocument(value))
+		f(printable(name), newDocument(value))
 		return true
 	})
 }

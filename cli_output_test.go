@@ -86,13 +86,3 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("got %s of a page", d.raw)
 	}
 }
-
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain": "plain", "größer": "größer", "a\x1b[31mb": `"a\x1b[31mb"`, "a\nb": `"a\nb"`, `say "x"`: `say "x"`,
-	} {
-		if got := printable(in); got != want {
-			t.Errorf("got %s; want %s", got, want)
-		}
-	}
-}

@@ -276,20 +276,20 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 	var lines [][2]string
 	last := c.shape(ctx, t).ends()
 	for _, s := range steps.list() {
-		name := s.text("name")
-		if message := s.text("results.error.message"); message != "" {
+		name := s.exact("name")
+		if message := s.exact("results.error.message"); message != "" {
 			r.Errors[name] = message
-			lines = append(lines, [2]string{name, printable(message)})
+			lines = append(lines, [2]string{name, message})
 		} else if result := s.at("results.result"); len(result.raw) > 0 {
 			r.Results[name] = result
-			if last[name] {
+			if last[printable(name)] {
 				lines = append(lines, [2]string{name, string(result.raw)})
 			}
 		}
 	}
 	out := output{r, member("status"), func(tb *table) {
 		for _, line := range lines {
-			tb.row(tb.paint(bold, printable(line[0])), line[1])
+			tb.row(tb.paint(bold, printable(line[0])), printable(line[1]))
 		}
 	}}
 	if err := o.print(out); err != nil {

@@ -190,11 +190,8 @@ func (s *cliScript) stepwell(args []string, input string) cliResult {
 			return 0, io.EOF
 		})
 	}
-	err := p.run(ctx, args)
-	if err != nil && err.Error() != "" {
-		fmt.Fprintln(errOut, "stepwell: "+err.Error())
-	}
-	return cliResult{out.String(), errOut.String(), exitCode(err)}
+	code := p.main(ctx, args)
+	return cliResult{out.String(), errOut.String(), code}
 }
 
 func (s *cliScript) shell(line, input string) cliResult {

@@ -228,15 +228,6 @@ func (p *process) logsText(cfg *Config) bool {
 	return cfg.Log.Format == "text" || cfg.Log.Format == "auto" && isTerminal(p.stderr)
 }
 
-func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
 // listen opens the listeners of the roles that are served, with what can be answered before
 // the store is open. They stay open, so that a free port is never lost again.
 func (v *serving) listen(parts *serviceOptions) (*gates, error) {

@@ -148,13 +148,9 @@ func outcomeText(step document, limit int) string {
 		if state := step.text("current_state"); state != "error" && state != "waiting_for_retry" {
 			message = "last error: " + message
 		}
-		return clipText(printable(message), limit)
+		return clipText(message, limit)
 	}
-	result := step.at("results.result")
-	if len(result.raw) == 0 {
-		return ""
-	}
-	return clipText(string(result.raw), limit)
+	return clipText(step.json("results.result"), limit)
 }
 
 func listSteps(o *options) runner {
@@ -176,7 +172,7 @@ func stepOutput(s document) output {
 				if d.text("results.error.message") != "" {
 					return ""
 				}
-				return string(d.at("results.result").raw)
+				return d.json("results.result")
 			}},
 			of("created", "created_at").whenWide(), of("completed", "completed_at").whenWide(),
 			of("metadata", "results.metadata").whenWide(),
@@ -192,7 +188,7 @@ var attemptEnds = map[string]string{
 var auditColumns = []column{
 	ageOf("AGE", "recorded_at"), of("FROM", "from_state"), {head: "TO", show: func(t *table, d document) string {
 		to := d.text("to_state")
-		return t.state(printable(cmp.Or(attemptEnds[to], to)))
+		return t.state(cmp.Or(attemptEnds[to], to))
 	}},
 	{head: "SUCCESS", show: func(_ *table, d document) string { return d.text("success") }},
 	{head: "TOOK", show: func(_ *table, d document) string {
@@ -203,7 +199,7 @@ var auditColumns = []column{
 		return shortDuration(time.Duration(ms) * time.Millisecond)
 	}},
 	{head: "RESULT", show: func(_ *table, d document) string {
-		return cmp.Or(clipText(printable(d.text("result.error.message")), 60), clipText(string(d.at("result.result").raw), 60))
+		return clipText(cmp.Or(d.text("result.error.message"), d.json("result.result")), 60)
 	}},
 	of("BY", "acted_by"), of("REASON", "action_reason"),
 	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),

@@ -163,14 +163,14 @@ func taskOutput(t document) output {
 }
 
 var templateColumn = column{head: "template", show: func(_ *table, d document) string {
-	return printable(qualifiedName(d) + "@" + d.text("version"))
+	return qualifiedName(d) + "@" + d.text("version")
 }}
 
 func listColumn(head, path string) column {
 	return column{head: head, show: func(_ *table, d document) string {
 		var words []string
 		for _, e := range d.at(path).list() {
-			words = append(words, printable(e.text("")))
+			words = append(words, e.text(""))
 		}
 		return strings.Join(words, ", ")
 	}}
@@ -314,16 +314,16 @@ func explainTask(o *options) runner {
 
 // explanation adds why a task is stuck: the message, and each unfinished step.
 func (t *table) explanation(e document) {
-	t.line(t.state(e.text("status")) + ": " + printable(e.text("message")))
+	t.line(t.state(e.text("status")) + ": " + e.text("message"))
 	for _, s := range e.at("steps").list() {
-		t.row(t.sign(s.text("current_state"))+" "+printable(s.text("name")), printable(s.text("message")))
+		t.row(t.sign(s.text("current_state"))+" "+s.text("name"), s.text("message"))
 		var verbs []string
 		for _, a := range s.at("actions").list() {
 			verbs = append(verbs, cmp.Or(actionVerbs[a.text("")], a.text("")))
 		}
 		if len(verbs) > 0 {
 			t.row("", t.paint(faint, fmt.Sprintf("stepwell step %s %s %s", strings.Join(verbs, "|"),
-				e.text("task_uuid"), printable(s.text("name")))))
+				e.text("task_uuid"), s.text("name"))))
 		}
 	}
 }

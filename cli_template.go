@@ -22,7 +22,7 @@ func templateCommands() command {
 				columns: []column{
 					{head: "TEMPLATE", show: templateColumn.show}, of("STEPS", "step_count"),
 					{head: "DESCRIPTION", show: func(t *table, d document) string {
-						return clipText(printable(d.text("description")), pick(t.wide, math.MaxInt, 72))
+						return clipText(d.text("description"), pick(t.wide, math.MaxInt, 72))
 					}},
 				}}, [2]string{"namespace", "only of this `NAMESPACE`"}),
 		},
@@ -91,7 +91,7 @@ func checkTemplates(o *options) runner {
 		}
 		r, warnings, err := loadTemplates(files, cfg.Environment, handlers.templateRules(&cfg.Templates, schemasTold))
 		for _, w := range warnings {
-			fmt.Fprintln(o.p.stderr, "warning: "+w)
+			fmt.Fprintln(o.p.stderr, "warning: "+printable(w))
 		}
 		if err != nil {
 			return err
@@ -185,9 +185,9 @@ func (p *process) drawText(w io.Writer, _ string, s *shape) error {
 		if parents := s.parents[name]; len(parents) > 0 {
 			after = t.paint(faint, "after "+strings.Join(parents, ", "))
 		}
-		t.row(strings.Repeat("  ", s.level(name))+printable(name), after)
+		t.row(strings.Repeat("  ", s.level(name))+name, after)
 	}
-	return t.write(w)
+	return t.write(behindDoor(w))
 }
 
 // drawMermaid draws a flowchart (https://mermaid.js.org/syntax/flowchart.html). An edge to a step that

@@ -25,11 +25,8 @@ func runCLI(env map[string]string, stdin string, args ...string) cliResult {
 	var out, errOut bytes.Buffer
 	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow,
 		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errOut}
-	err := p.run(context.Background(), args)
-	if err != nil && err.Error() != "" {
-		errOut.WriteString("stepwell: " + err.Error() + "\n")
-	}
-	return cliResult{out.String(), errOut.String(), exitCode(err)}
+	code := p.main(context.Background(), args)
+	return cliResult{out.String(), errOut.String(), code}
 }
 
 // bareProcess has no environment and no configuration.

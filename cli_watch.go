@@ -158,9 +158,9 @@ func watchTask(o *options) runner {
 // watchTask shows a task until it ends, on standard output, or on standard error if the result is for a
 // program.
 func (c *client) watchTask(ctx context.Context, o *options, id string, settle time.Duration) (document, error) {
-	w := c.p.stdout
+	w := behindDoor(c.p.stdout)
 	if !o.forPeople() {
-		w = c.p.stderr
+		w = behindDoor(c.p.stderr)
 	}
 	s := c.p.styleOf(w)
 	if s.terminal == nil {
@@ -192,7 +192,7 @@ func (s *screen) draw(t document) {
 	columns, rows := terminalSize(s.style.terminal)
 	tb := &table{p: s.p, style: s.style}
 	age := cmp.Or(took(t, "created_at", "completed_at"), s.p.age(t, "created_at"))
-	tb.line(s.style.state(t.text("status")) + "  " + printable(templateColumn.show(nil, t)) + "  " + progress(t) + "  " + age)
+	tb.line(s.style.state(t.text("status")) + "  " + templateColumn.show(nil, t) + "  " + progress(t) + "  " + age)
 	tb.steps(t, s.shape)
 	var b strings.Builder
 	tb.write(&b)
@@ -279,7 +279,7 @@ func (p *process) lineWriter(w io.Writer, s style) func(t document) {
 	known := map[string]string{}
 	show := func(name, state string) {
 		if known[name] != state && !passedThrough[state] {
-			fmt.Fprintln(w, p.now().time().Format(lineTime)+"  "+cmp.Or(printable(name), "task")+"  "+s.state(state))
+			fmt.Fprintln(w, p.now().time().Format(lineTime)+"  "+cmp.Or(name, "task")+"  "+s.state(state))
 		}
 		known[name] = state
 	}
@@ -297,9 +297,9 @@ const lineTime = "15:04:05.000"
 // event writes a transition as a line.
 func (s style) event(e document) string {
 	if e.text("oldest_available") != "" || e.text("to_state") == "" {
-		return s.paint(yellow, "some events are gone: "+string(e.raw))
+		return s.paint(yellow, "some events are gone: "+e.text(""))
 	}
-	name := cmp.Or(printable(e.text("step_name")), s.paint(bold, "task"))
+	name := cmp.Or(e.text("step_name"), s.paint(bold, "task"))
 	at, _ := e.when("recorded_at")
 	text := at.Format(lineTime) + "  " + name + "  " + s.state(e.text("to_state"))
 	if n := e.text("attempt"); n != "" && n != "0" {
@@ -332,15 +332,18 @@ func printEvents(o *options) runner {
 		}
 		ctx, stop := interruptible(ctx, 0)
 		defer stop()
-		s := o.p.styleOf(o.p.stdout)
+		s, w := o.p.styleOf(o.p.stdout), o.p.stdout
+		if o.forPeople() {
+			w = behindDoor(w)
+		}
 		err := c.follow(ctx, query, after, func(e document) error {
 			text := s.event(e)
 			if !o.forPeople() {
 				text = string(e.raw)
 			} else if len(operands) == 0 {
-				text = printable(e.text("task_uuid")) + "  " + text
+				text = e.text("task_uuid") + "  " + text
 			}
-			_, err := fmt.Fprintln(o.p.stdout, text)
+			_, err := fmt.Fprintln(w, text)
 			return err
 		})
 		if err == errNoEvents {
@@ -382,7 +385,7 @@ func (c *client) watchList(ctx context.Context, o *options, show func() (output,
 			return err
 		}
 		if s.terminal != nil {
-			io.WriteString(c.p.stdout, "\x1b[H\x1b[2J")
+			io.WriteString(behindDoor(c.p.stdout), "\x1b[H\x1b[2J")
 		}
 		if err := o.print(out); err != nil {
 			return err
@@ -422,7 +425,7 @@ func readShape(d document) *shape {
 // shape asks for the dependencies of a task's steps. Without them steps are shown in the order of their
 // creation.
 func (c *client) shape(ctx context.Context, t document) *shape {
-	r := templateRef{t.text("namespace"), t.text("name"), t.text("version")}
+	r := templateRef{t.exact("namespace"), t.exact("name"), t.exact("version")}
 	d, err := c.get(ctx, r.path(), nil)
 	if err != nil {
 		d, _ = c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/summary", nil)
@@ -489,7 +492,7 @@ func (t *table) steps(task document, s *shape) {
 		stateOfColumn("STATE", "current_state"),
 		attemptsColumn("ATTEMPT"),
 		{head: "AFTER", show: func(_ *table, d document) string {
-			return printable(strings.Join(s.parents[s.declared(d.text("name"))], ", "))
+			return strings.Join(s.parents[s.declared(d.text("name"))], ", ")
 		}},
 		{head: "", show: func(t *table, d document) string { return t.waits(d) }},
 	}, func(i int) string { return strings.Repeat("  ", level(steps[i])) })

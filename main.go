@@ -9,6 +9,7 @@
 //	main.go           the process, its commands, exit codes, openapi
 //	cli.go            the command line: parsing, help, options
 //	cli_output.go     printing output: tables, JSON documents, styles
+//	cli_terminal.go   the door to the terminal
 //	cli_completion.go completion
 //	cli_client.go     the client of a service: calls, names of tasks
 //	cli_auth.go       auth: keys, tokens, permissions
@@ -52,11 +53,21 @@ func main() {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 	}
 	p.boundMemory(os.DirFS("/"))
-	err := p.run(context.Background(), os.Args[1:])
-	if err != nil && err.Error() != "" {
-		fmt.Fprintln(os.Stderr, "stepwell: "+err.Error())
+	os.Exit(p.main(context.Background(), os.Args[1:]))
+}
+
+// main runs a command line, prints its error, and returns the exit code. Standard error is a door whatever it is: the
+// log stays the same JSON, and what people keep of it is read in a terminal later.
+func (p *process) main(ctx context.Context, args []string) int {
+	p.stderr = &door{w: p.stderr}
+	if isTerminal(p.stdout) {
+		p.stdout = &door{w: p.stdout}
 	}
-	os.Exit(exitCode(err))
+	err := p.run(ctx, args)
+	if err != nil && err.Error() != "" {
+		fmt.Fprintln(p.stderr, "stepwell: "+err.Error())
+	}
+	return exitCode(err)
 }
 
 // heapShare is how much of the cgroup's memory the Go runtime may take, in percent.

@@ -1,0 +1,367 @@
+package main
+
+// Every command with hostile data on a terminal.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"stepwell/e2e/wire"
+)
+
+// hostileText has every kind of character that misleads. Printed as it is, it would begin a line with "FORGED". In
+// hostileJSON it is followed by bytes that are not UTF-8, which some terminals take for C1.
+const (
+	hostileText = hostileWord + "\nFORGED"
+	rawBytes    = "<raw bytes>"
+
+	hostileWord = "\x1b[31mEVIL\x1b[2J\x1b]0;title\a\b\r\t\v\x7f\u0085\u009b2J\u061c\u200e\u202e\u2066\u2028\u2029" // of an operator
+)
+
+func hostileJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	return bytes.ReplaceAll(must(json.Marshal(v))(t), []byte(must(json.Marshal(rawBytes))(t)[1:len(rawBytes)-1]), []byte("\x9b2J\xff"))
+}
+
+// hostileMode says what a service makes of the answers of another.
+type hostileMode struct {
+	name   string
+	status int  // of every answer; 0 for that of the other
+	json   bool // the body of every answer of its own
+	all    bool // states, times and ids are hostile, too
+}
+
+var hostileModes = []hostileMode{
+	{name: "names and messages", json: true}, {name: "all texts", json: true, all: true}, {name: "refused", status: 400, json: true},
+	{name: "not found", status: 404, json: true}, {name: "a page", status: 200}, {name: "a page of an error", status: 502},
+}
+
+// sparedText matches texts without which no command gets far: ids, times and states.
+var sparedText = regexp.MustCompile(`^([0-9a-f]{8}-[-0-9a-f]{27}|\d{4}-\d\d-\d\d[T ].*|[a-z]+(_[a-z]+)*)$`)
+
+// spoil returns JSON with hostile texts and one more hostile member in every object.
+func (m hostileMode) spoil(v any) any {
+	switch v := v.(type) {
+	case string:
+		if m.all || !sparedText.MatchString(v) || looks[v] == (look{}) && strings.Trim(v, "abcdefghijklmnopqrstuvwxyz_") == "" {
+			return v + hostileText + rawBytes
+		}
+	case []any:
+		for i := range v {
+			v[i] = m.spoil(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = m.spoil(v[name])
+		}
+		v[hostileText+rawBytes] = hostileText
+	}
+	return v
+}
+
+func (m hostileMode) spoilt(t *testing.T, text []byte) []byte {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return text
+	}
+	return hostileJSON(t, m.spoil(v))
+}
+
+// spoiler spoils an answer when it is flushed, if it is a stream of events, or ends.
+type spoiler struct {
+	http.ResponseWriter
+	mode hostileMode
+	t    *testing.T
+	text bytes.Buffer
+}
+
+func (s *spoiler) WriteHeader(status int) {
+	s.Header().Del("Content-Length")
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *spoiler) Write(p []byte) (int, error) { return s.text.Write(p) }
+
+func (s *spoiler) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *spoiler) Flush() {
+	if !strings.HasPrefix(s.Header().Get("Content-Type"), "text/event-stream") {
+		return
+	}
+	for line := range bytes.Lines(s.text.Bytes()) {
+		if data, ok := bytes.CutPrefix(line, []byte("data: ")); ok {
+			line = append([]byte("data: "), append(s.mode.spoilt(s.t, data), '\n')...)
+		}
+		s.ResponseWriter.Write(line)
+	}
+	s.text.Reset()
+	http.NewResponseController(s.ResponseWriter).Flush()
+}
+
+func (s *spoiler) end() {
+	s.Flush()
+	s.Header().Del("Content-Length")
+	s.ResponseWriter.Write(s.mode.spoilt(s.t, s.text.Bytes()))
+}
+
+// over returns the URL of a service with the spoilt answers of another.
+func (m hostileMode) over(t *testing.T, real http.Handler) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("Accept-Encoding")
+		answer := &spoiler{ResponseWriter: w, mode: m, t: t}
+		defer answer.end()
+		switch {
+		case m.status == 0:
+			real.ServeHTTP(answer, r)
+		case m.json:
+			answer.WriteHeader(m.status)
+			io.WriteString(answer, `{"error":{"code":"c","message":"because ","details":[{"field":"f ","message":"m "}]}}`)
+		default:
+			answer.WriteHeader(m.status)
+			io.WriteString(answer, hostileText+"\x9b2J\xff")
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// ownSequences are those of colours, and of a picture or a list that is drawn again.
+var ownSequences = regexp.MustCompile(`\x1b\[(?:0|1|2|31|32|33|34)m|\r\x1b\[K|\x1b\[J|\x1b\[\d+A|\x1b\[H\x1b\[2J`)
+
+// misleading says what in an output would mislead a terminal, or returns "". Sequences of our own are none on a terminal
+// that can show them.
+func misleading(out string, able bool) string {
+	if strings.Contains(out, "\x1b[31mEVIL") {
+		return "a colour of the data"
+	}
+	if able {
+		out = ownSequences.ReplaceAllString(out, "")
+	}
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "FORGED") {
+			return "a line of the data"
+		}
+		for i, r := range strings.TrimSuffix(line, "\n") {
+			if _, size := utf8.DecodeRuneInString(line[i:]); misleads(r) || r == utf8.RuneError && size == 1 {
+				return fmt.Sprintf("%q in %q", line[i:i+size], line)
+			}
+		}
+	}
+	return ""
+}
+
+// hostileRun is what the commands of a test meet: a service, a terminal, and files in an empty directory.
+type hostileRun struct {
+	t    *testing.T
+	task string // that is blocked by a failed step
+	step string
+	env  map[string]string
+	term *wire.Terminal
+}
+
+// operands are values for the operands of commands.
+func (h *hostileRun) operands(c *command) []string {
+	values := map[string]string{
+		"TASK": h.task, "TASK|ENTRY": h.task, "STEP": h.step, "TEMPLATE": "demo/failing", "FILE|TEMPLATE": hostileFile,
+		"FILE": pick(c.name == "store import" || c.name == "fixture state put", "state.json", hostileFile), "JSON": `{"match":{"step":"s"},"count":{"exactly":0}}`, "ID": "stub-1", "NAME": "box", "SHELL": "bash",
+	}
+	var words []string
+	for word := range strings.FieldsSeq(c.operands) {
+		if strings.HasPrefix(word, "[") && c.name != "task events" {
+			continue
+		}
+		value, ok := values[strings.Trim(word, "[]…")]
+		if !ok {
+			h.t.Errorf("%s: which value should %s have in this test?", c.name, word)
+		}
+		words = append(words, value)
+	}
+	return words
+}
+
+const hostileFile = "f\x1b[31mEVIL\u202e.json"
+
+// hostileFlags are arguments that make commands meet hostile data, or end soon. Commands with several lists run with each.
+var hostileFlags = map[string][][]string{
+	"serve":       {{"--templates", hostileWord}, {"--templates", "templates", "--memory", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--exit-with-parent"}},
+	"run":         {{"--stub", "s=error:" + hostileWord}, {"--stub", `s={"k":"\u001b[31mEVIL` + "\u202e" + `"}`}, {"--context", hostileWord}},
+	"task create": {{}, {"--wait=200ms", "--context", `{"n":1}`}},
+	"task list":   {{}, {"--watch"}},
+	"task watch":  {{"--timeout", "200ms"}},
+	"task events": {{}, {"--follow"}},
+	"dlq update":  {{"--status", "ManuallyResolved"}, {"--status", hostileWord}},
+	"health":      {{}},
+	"healthcheck": {{"--url", "URL"}},
+	"bench": {{"--template", "demo/failing", "--duration", "20ms", "--timeout", "300ms", "--clients", "1"},
+		{"--template", "demo/linear", "--duration", "20ms", "--timeout", "300ms", "--clients", "1"}},
+
+	"auth generate-keys":  {{"--output-dir", "keys" + hostileWord, "--force"}},
+	"auth generate-token": {{"--private-key", "private.pem", "--permissions", hostileWord, "--subject", hostileWord, "--allow-unknown"}},
+	"auth validate-token": {{"--public-key", "public.pem", "--token", "TOKEN", "--allow-unknown"}, {"--public-key", "public.pem", "--token", "TOKEN"}},
+	"config show":         {{"--config", "good.toml"}, {"--config", "bad.toml"}},
+	"config validate":     {{"bad.toml"}},
+	"template check":      {{}, {"templates"}},
+	"store check":         {{"--data", "kept" + hostileWord}, {"--data", "missing" + hostileWord}},
+	"store compact":       {{"--data", "kept" + hostileWord}},
+	"store export":        {{"--data", "kept" + hostileWord}},
+	"store import":        {{"--data", "new" + hostileWord}},
+	"store repair":        {{"--data", "kept" + hostileWord}},
+}
+
+// harmless are the commands that meet no data of others.
+var harmless = []string{"openapi", "completion", "version", "auth show-permissions"}
+
+// newHostileRun makes a world, of which a mode spoils the answers.
+func newHostileRun(t *testing.T, m hostileMode, term *wire.Terminal, kind string) *hostileRun {
+	w := newFixtureServer(t, serviceTest{})
+	h := &hostileRun{t: t, term: term, task: w.create(`{"namespace":"demo","name":"failing","tags":["urgent"],"reason":"why"}`)}
+	w.await(w.create(`{"namespace":"demo","name":"batch"}`), "complete")
+	w.await(h.task, "blocked_by_failures")
+	h.step = w.do("GET", "/v1/tasks/"+h.task+"/workflow_steps", "").text("0.step_uuid")
+	w.do("POST", "/_stepwell/stubs", `{"match":{"step":"s"},"outcomes":[{"result":1}]}`).want(201)
+	w.do("POST", "/_stepwell/sandboxes", `{"name":"box"}`).want(201)
+	h.env = map[string]string{"STEPWELL_URL": m.over(t, &w.world.gates.orchestration), "LANG": "C.UTF-8", "TERM": kind}
+	return h
+}
+
+// hostileFiles fills a directory, and returns a token that fits public.pem.
+func hostileFiles(t *testing.T) (token string) {
+	t.Chdir(t.TempDir())
+	noError(t, os.Mkdir("templates", 0o700))
+	good := `{"name":"f","version":"1.0.0","description":"d\u001b[31mEVIL\u202e","steps":[{"name":"s","callable":"c"}]}`
+	key := `"k\u001b[31mEVIL\u202e\nFORGED" = `
+	for name, text := range map[string]string{
+		hostileFile: good, "templates/good.json": good, "templates/b\x1b[31mEVIL\u202e\nFORGED.json": "{", "templates/" + hostileWord: `{"steps":[{"callable":"x"}]}`,
+		"bad.toml": "[worker]\n" + key + "1", "good.toml": "[worker.handlers]\n" + key + `"http://h/\u202e"`,
+		"private.pem": privatePEM(t, authKeys().rsa), "public.pem": publicPEM(t, authKeys().rsa),
+	} {
+		writeFile(t, name, []byte(text))
+	}
+	w := newFixtureServer(t, serviceTest{})
+	context := must(json.Marshal(map[string]string{hostileText: hostileText}))(t)
+	w.await(w.create(`{"namespace":"demo","name":"linear","context":`+string(context)+`}`), "complete")
+	writeFile(t, "state.json", w.do("GET", "/_stepwell/state", "").want(200).body)
+	if r := runCLI(nil, "", "store", "import", "--data", "kept"+hostileWord, "state.json"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	spec := tokenSpec{hostileText, defaultIssuer, defaultAudience, []string{"p" + hostileText}, realNow(), time.Hour}
+	return must(signToken(spec, must(readPrivateKey("private.pem"))(t)))(t)
+}
+
+// run runs a command line on the terminal, and returns what it writes. An endless one is interrupted when it has written
+// lines.
+func (h *hostileRun) run(args []string, endless bool) string {
+	before := len(h.term.Written())
+	in := configInput{env: h.env}
+	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: strings.NewReader(""),
+		stdout: h.term.Programs, stderr: h.term.Programs}
+	ctx, cancel := context.WithTimeout(h.t.Context(), wire.Patience)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		p.main(ctx, args)
+		close(ended)
+	}()
+	if endless {
+		eventually(h.t, "the end or lines of "+strings.Join(args, " "), func() bool {
+			select {
+			case <-ended:
+				return true
+			default:
+				return strings.Count(h.term.Written()[before:], "\n") > 1
+			}
+		})
+		cancel()
+	}
+	<-ended
+	if ctx.Err() == context.DeadlineExceeded {
+		h.t.Errorf("%q has not ended", args)
+	}
+	const end = "\x00end\x00"
+	h.term.Programs.WriteString(end)
+	var out string
+	eventually(h.t, "all output", func() (all bool) {
+		out, _, all = strings.Cut(h.term.Written()[before:], end)
+		return all
+	})
+	return out
+}
+
+// TestHostileDataOnTerminal runs every command in every form against services with hostile answers and with hostile
+// files and arguments. Nothing that misleads reaches the terminal, but the data does.
+func TestHostileDataOnTerminal(t *testing.T) {
+	runs, raw := 0, 0
+	commandTable().each(func(c *command) {
+		t.Run(c.name, func(t *testing.T) {
+			token := hostileFiles(t)
+			o := newOptions(bareProcess, c)
+			c.define(o)
+			forms := o.forms
+			if o.output == nil {
+				forms = []string{""}
+			}
+			flags := hostileFlags[c.name]
+			if flags == nil {
+				flags = [][]string{{}}
+			}
+			modes := hostileModes
+			if o.url == nil && c.name != "healthcheck" {
+				modes = modes[:1]
+			}
+			kinds := []string{"xterm", "dumb"}
+			if testing.Short() {
+				modes, kinds = modes[:min(3, len(modes))], kinds[:1]
+			}
+			shown := map[string]bool{}
+			for _, m := range modes {
+				for _, kind := range kinds {
+					term := wire.OpenTerminal(t, 500, 100)
+					term.Unprocessed()
+					for _, form := range forms {
+						for _, extra := range flags {
+							endless := slices.Contains(extra, "--watch") || slices.Contains(extra, "--follow")
+							if endless && m.status == 200 {
+								continue // such a page has nothing to show, again and again
+							}
+							h := newHostileRun(t, m, term, kind)
+							args := append(strings.Fields(c.name), h.operands(c)...)
+							if form != "" {
+								args = append(args, "-o", form)
+							}
+							for _, word := range extra {
+								args = append(args, strings.NewReplacer("URL", h.env["STEPWELL_URL"], "TOKEN", token).Replace(word))
+							}
+							out := h.run(args, endless)
+							runs++
+							if bad := misleading(out, kind != "dumb"); bad != "" {
+								raw++
+								t.Errorf("%s, %q: %s", m.name, args, bad)
+							}
+							shown[form] = shown[form] || strings.Contains(out, "EVIL")
+						}
+					}
+				}
+			}
+			for form, seen := range shown {
+				if seen == slices.Contains(harmless, c.name) {
+					t.Errorf("-o %s: hostile data was shown: %v", form, seen)
+				}
+			}
+		})
+	})
+	t.Logf("%d runs, %d with raw characters", runs, raw)
+}

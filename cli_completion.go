@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,25 +18,40 @@ import (
 const completeWord = "__complete"
 
 // completionScripts pass the words up to the cursor, and complete names of files where the program
-// prints nothing.
+// prints nothing. A name is data: each script inserts it quoted, so that its shell takes it as one word and expands
+// nothing in it.
 var completionScripts = map[string]string{
 	"bash": `_stepwell() {
-	local IFS=$'\n'
-	COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "${COMP_WORDS[COMP_CWORD]}"))
+    local begun=${COMP_WORDS[COMP_CWORD]} quote= found word quoted
+    case $begun in
+    \'\'* | \"\"*) begun=${begun:2} ;; # as this left it when it began with an open quote
+    [\'\"]*) quote=${begun:0:1} begun=${begun:1} ;;
+    esac
+    [[ $quote ]] || IFS= read begun <<<"$begun" # without its backslashes
+    mapfile -t found < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD-1}" "$begun" 2>/dev/null)
+    COMPREPLY=()
+    for word in "${found[@]}"; do
+        printf -v quoted %q "$word"
+        # Unless they are quoted, these end a word for readline. They cannot follow a backslash in $'…'.
+        [[ $quoted == \$* ]] || quoted=${quoted//:/\\:} quoted=${quoted//=/\\=} quoted=${quoted//@/\\@}
+        # Readline takes the first quote for the one that is open, and the last for its end.
+        COMPREPLY+=("$quote$quote$quoted$quote$quote")
+    done
 }
 complete -o default -F _stepwell stepwell
 `,
 	"zsh": `#compdef stepwell
 _stepwell() {
-	local -a found
-	found=(${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
-	if (( ${#found} )); then compadd -a found; else _files; fi
+    local -a found
+    found=(${(f)"$("${(Q)words[1]}" __complete "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)"})
+    if (( ${#found} )); then compadd -a found; else _files; fi
 }
 if [ "$funcstack[1]" = _stepwell ]; then _stepwell "$@"; else compdef _stepwell stepwell; fi
 `,
 	"fish": `function __stepwell_complete
-	set -l words (commandline -opc)
-	$words[1] __complete $words[2..-1] (commandline -ct) 2>/dev/null
+    set -l words (commandline -opc)
+    set -l begun (commandline -ct | string unescape)
+    $words[1] __complete $words[2..-1] "$begun" 2>/dev/null
 end
 complete -c stepwell -a '(__stepwell_complete)'
 `,
@@ -103,7 +119,14 @@ func (p *process) candidates(ctx context.Context, c *command, args []string, las
 		return nil
 	}
 	operands := strings.Fields(c.operands)
-	return o.namesFor(ctx, strings.Trim(operands[min(len(given), len(operands)-1)], "[]…"), given)
+	names := o.namesFor(ctx, strings.Trim(operands[min(len(given), len(operands)-1)], "[]…"), given)
+	return slices.DeleteFunc(names, unfitName)
+}
+
+// unfitName reports whether no shell may get a name: it would mislead a terminal, be several lines for the script that
+// reads it, or be a flag, such as --url with the address of somebody who waits for credentials.
+func unfitName(name string) bool {
+	return strings.HasPrefix(name, "-") || strings.ContainsFunc(name, misleads)
 }
 
 // given returns the operands among arguments, and whether no flag still lacks its value.
@@ -151,7 +174,7 @@ func (o *options) namesFor(ctx context.Context, operand string, given []string) 
 	case "TASK":
 		tasks, _, _ := c.tasks(ctx, url.Values{}, 20)
 		for _, t := range tasks {
-			names = append(names, t.text("task_uuid"))
+			names = append(names, t.exact("task_uuid"))
 		}
 		return append(names, "latest")
 	case "STEP":
@@ -161,13 +184,13 @@ func (o *options) namesFor(ctx context.Context, operand string, given []string) 
 		}
 		t, _ := c.get(ctx, path, nil)
 		for _, s := range t.at("steps").list() {
-			names = append(names, s.text("name"))
+			names = append(names, s.exact("name"))
 		}
 		return names
 	case "FILE|TEMPLATE", "TEMPLATE":
 		list, _ := c.get(ctx, "/v1/templates", nil)
 		for _, t := range list.at("templates").list() {
-			names = append(names, qualifiedName(t))
+			names = append(names, t.exact("namespace")+"/"+t.exact("name"))
 		}
 	}
 	return names

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// failing reports whether the latest attempt of the step failed and no other may follow it yet: it
+// failing reports whether the latest attempt of the step failed and the next cannot start yet: the step
 // failed for good, or waits for its retry, which may be overdue while its task is stopped.
 func (s *step) failing() bool {
 	switch s.state {
@@ -34,10 +34,10 @@ func (g failureGroup) String() string { return fmt.Sprintf("%016x", uint64(g)) }
 
 func (g failureGroup) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// parseFailureGroup reads the name of a group: 16 hexadecimal digits.
+// parseFailureGroup reads the name of a group: 16 hexadecimal digits, not all zero.
 func parseFailureGroup(name string) (failureGroup, bool) {
 	n, err := strconv.ParseUint(name, 16, 64)
-	return failureGroup(n), err == nil && len(name) == 16
+	return failureGroup(n), err == nil && len(name) == 16 && n > 0
 }
 
 // failureCause is what the failures of a group have in common.

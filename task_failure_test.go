@@ -142,7 +142,7 @@ func TestFailureGroupNames(t *testing.T) {
 			t.Errorf("%s is read as %s, %t", name, g, ok)
 		}
 	}
-	for _, name := range []string{"", "f", "00000000000000fg", "00000000000000fff", "+0000000000000ff", "0000_0000_0000_f"} {
+	for _, name := range []string{"", "f", "0000000000000000", "00000000000000fg", "00000000000000fff", "+0000000000000ff", "0000_0000_0000_f"} {
 		if g, ok := parseFailureGroup(name); ok {
 			t.Errorf("%q is read as %s", name, g)
 		}

@@ -7,7 +7,6 @@ package main
 import (
 	"cmp"
 	"iter"
-	"math"
 	"slices"
 )
 
@@ -290,43 +289,6 @@ func (t *taskTemplates) sampled(s sampledStep, by holder) (failedStep, error) {
 		return failedStep{}, err
 	}
 	return whole.failedStep(s.step), nil
-}
-
-// groupStep is a step of a group, and its place in the order in which tasks were created.
-type groupStep struct {
-	seq  uint64 // of the record that created the task
-	task uuid
-	step int
-}
-
-// failingAfter returns at most limit steps of a group, in the order in which their tasks were created, those of a
-// task in the order of the task. They come after another step, which need not be failing any more; the first come
-// after groupStep{}.
-func (x *slotTable) failingAfter(g failureGroup, after groupStep, limit int) (list []groupStep) {
-	var begin stepPlace
-	if pos, ok := x.index.all.next(x.index.point(&taskPlace{seq: after.seq}, false).pos); ok {
-		begin.pos = pos
-		if x.seqAt(pos) == after.seq {
-			begin.step = uint32(after.step) + 1
-		}
-	}
-	tasks, end := x.index.failures.tasksOf(g), uint32(math.MaxUint32)
-	pos, more := tasks.next(begin.pos)
-	for n := 0; more && n <= limit; n++ { // each has a step, but perhaps not the first
-		end = pos + 1
-		pos, more = tasks.next(end)
-	}
-	var places []stepPlace
-	for _, s := range x.index.failures.groups[g] {
-		if s.stepPlace.compare(begin) >= 0 && s.pos < end {
-			places = append(places, s.stepPlace)
-		}
-	}
-	slices.SortFunc(places, stepPlace.compare)
-	for _, p := range places[:min(limit, len(places))] {
-		list = append(list, groupStep{x.seqAt(p.pos), x.idOf(p.pos), int(p.step)})
-	}
-	return list
 }
 
 func (p stepPlace) compare(q stepPlace) int {

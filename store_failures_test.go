@@ -65,7 +65,6 @@ func checkFailures(t testing.TB, s *store, found []plainFailure) {
 			t.Errorf("tasks at %v are listed of group %s; want %v", got, g, want)
 		}
 		checkFailingRows(t, s, g, want)
-		checkFailingSteps(t, s, g, found)
 	}
 }
 
@@ -78,31 +77,6 @@ func checkFailingRows(t testing.TB, s *store, g failureGroup, tasks []uint32) {
 		if want := ok && slices.Contains(tasks, pos); rows.has(uint32(i)) != want {
 			t.Errorf("group %s selects dead letter %s of task %s: %t; want %t", g, r.id, r.task, !want, want)
 		}
-	}
-}
-
-// checkFailingSteps visits the steps of a group in batches of one to three.
-func checkFailingSteps(t testing.TB, s *store, g failureGroup, found []plainFailure) {
-	t.Helper()
-	var want []groupStep
-	for _, f := range found { // in the order of positions and steps
-		if f.group == g {
-			want = append(want, groupStep{f.task.seq, f.task.id, int(f.step)})
-		}
-	}
-	var got []groupStep
-	last := groupStep{}
-	for n := 0; n <= len(found); n++ {
-		limit := 1 + n%3
-		batch := s.tasks.failingAfter(g, last, limit)
-		got = append(got, batch...)
-		if len(batch) < limit {
-			break
-		}
-		last = batch[limit-1]
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the steps of group %s are %v; want %v", g, got, want)
 	}
 }
 

@@ -93,7 +93,7 @@ var failureColumns = []column{
 		if message := d.text("message"); message != "" {
 			text += ": " + message
 		}
-		return printable(pick(t.wide, text, clipText(text, shownFailure)))
+		return pick(t.wide, text, clipText(text, shownFailure))
 	}},
 	ageOf("FIRST", "first_failure_at"), ageOf("LAST", "last_failure_at"), of("GROUP", "group"), of("TASK", "sample_task_uuid"),
 }

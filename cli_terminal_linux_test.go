@@ -39,7 +39,7 @@ func hostileJSON(t *testing.T, v any) []byte {
 type hostileMode struct {
 	name   string
 	status int  // of every answer; 0 for that of the other
-	json   bool // the body of every answer of its own
+	json   bool // the bodies are hostile JSON
 	all    bool // states, times and ids are hostile, too
 }
 
@@ -164,7 +164,7 @@ func misleading(out string, able bool) string {
 	return ""
 }
 
-// hostileRun is what the commands of a test meet: a service, a terminal, and files in an empty directory.
+// hostileRun has a service, a terminal and files in an empty directory, for the commands of a test.
 type hostileRun struct {
 	t    *testing.T
 	task string // that is blocked by a failed step

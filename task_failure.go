@@ -40,7 +40,7 @@ func parseFailureGroup(name string) (failureGroup, bool) {
 	return failureGroup(n), err == nil && len(name) == 16 && n > 0
 }
 
-// failureCause is what the failures of a group have in common.
+// failureCause identifies the cause that all failures of a group share.
 type failureCause struct {
 	namespace, name string // of the template
 	step            string // of the template

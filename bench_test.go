@@ -482,6 +482,43 @@ func medianRatio(rates, references []float64) float64 {
 	return ratios[len(ratios)/2]
 }
 
+// BenchmarkHandlerCall measures calls of an HTTP handler in another process over the service's own connections, over
+// the same ones without the look whether they are quiet, and over net/http's. The three take turns of 100 calls.
+//
+//	go test -run XXX -bench HandlerCall -benchtime 40000x .
+func BenchmarkHandlerCall(b *testing.B) {
+	const turn = 100
+	unlooked := newHandlerConnections(1, nil).(*plainConnections)
+	dial := unlooked.dial
+	unlooked.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return struct{ net.Conn }{conn}, err // which has no syscall.RawConn
+	}
+	rows := []http.RoundTripper{unlooked, newHandlerConnections(1, nil), newHandlerTransport(1, nil)}
+	url, h := startHandler(b), newTestHandlers(b, nil)
+	to, a, used, took := h.resolve(url), newTestAttempt(`{}`), make([][]float64, len(rows)), make([][]float64, len(rows))
+	for range b.N/turn + 1 {
+		for i, connections := range rows {
+			h.web.connections = connections
+			began, cpu := time.Now(), cpuTime(b)
+			for range turn {
+				if o := h.run(new(attemptContext), to, a); o.err != nil {
+					b.Fatal(errorText(o))
+				}
+			}
+			used[i] = append(used[i], float64((cpuTime(b)-cpu).Microseconds())/turn)
+			took[i] = append(took[i], float64(time.Since(began).Microseconds())/turn)
+		}
+	}
+	for i, name := range []string{"unlooked", "own", "nethttp"} {
+		b.ReportMetric(medianRatio(took[i], took[0]), name+"-time")
+		b.ReportMetric(medianRatio(used[i], used[0]), name+"-cpu")
+		slices.Sort(took[i])
+		b.ReportMetric(took[i][len(took[i])/2], name+"-µs/call")
+		closeIdle(rows[i])
+	}
+}
+
 // BenchmarkStart measures the time from exec to the first answered request of the released
 // program, with an empty directory and with a million finished tasks in it.
 func BenchmarkStart(b *testing.B) {

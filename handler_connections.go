@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -23,9 +24,9 @@ import (
 
 const (
 	maxReplyHeader = 64 << 10 // bytes
-	keptText       = 64 << 10 // bytes; a larger buffer is not reused
 	keptIdle       = 90 * time.Second
-	justUsed       = 10 * time.Millisecond // a connection idle for less is used without a check that it is still open
+	sentAtOnce     = 16 << 10              // bytes; a longer request is sent while the reply is read
+	maxSentAfter   = 50 * time.Millisecond // that the end of a request may take after that of its reply
 )
 
 // newHandlerConnections returns connections for so many parallel requests. They go through the
@@ -73,12 +74,18 @@ type plainConnections struct {
 // plainConnection is used by one attempt at a time.
 type plainConnection struct {
 	net.Conn
-	host  string // of the URL
+	raw   syscall.RawConn // nil if the system has none
+	host  string          // of the URL
 	r     *bufio.Reader
 	left  int64   // bytes that may still be read
 	known bool    // it was idle before
 	since instant // when it became idle
 	all   *plainConnections
+
+	look  func(fd uintptr) bool // for isQuiet, which allocates nothing, as all below
+	quiet bool                  // nothing has come
+	ahead [1]byte
+	early int // bytes in ahead
 }
 
 var requestTexts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -94,7 +101,7 @@ func (p *plainConnections) RoundTrip(req *http.Request) (*http.Response, error) 
 	ctx := req.Context()
 	text := requestTexts.Get().(*bytes.Buffer)
 	defer func() {
-		if text.Cap() <= keptText {
+		if text.Len() <= sentAtOnce { // else it may still be read, and is large
 			requestTexts.Put(text)
 		}
 	}()
@@ -124,10 +131,11 @@ func writeRequest(text *bytes.Buffer, req *http.Request) error {
 	return err
 }
 
-// take returns a connection to a URL's host that is idle, or a new one.
+// take returns a connection to a URL's host that is idle, or a new one. What comes on a connection before a
+// request answers none, so it ends the connection (RFC 9112, 9.2).
 func (p *plainConnections) take(ctx context.Context, to *url.URL) (*plainConnection, error) {
 	for c := p.takeIdle(to.Host); c != nil; c = p.takeIdle(to.Host) {
-		if realNow().sub(c.since) < justUsed || isQuiet(c.Conn) {
+		if c.isQuiet() {
 			return c, nil
 		}
 		c.Close()
@@ -136,9 +144,27 @@ func (p *plainConnections) take(ctx context.Context, to *url.URL) (*plainConnect
 	if err != nil {
 		return nil, err
 	}
-	c := &plainConnection{Conn: conn, host: to.Host, all: p}
-	c.r = bufio.NewReader(c)
+	c := p.open(conn, to.Host)
+	if !c.isQuiet() && c.early > 0 { // the end of a connection has its own error
+		c.Close()
+		return nil, errors.New("the handler replied before it was asked")
+	}
 	return c, nil
+}
+
+// open returns a connection to a host that was just made.
+func (p *plainConnections) open(conn net.Conn, host string) *plainConnection {
+	c := &plainConnection{Conn: conn, host: host, all: p}
+	c.r = bufio.NewReader(c)
+	if s, ok := conn.(syscall.Conn); ok {
+		c.raw, _ = s.SyscallConn()
+	}
+	c.look = func(fd uintptr) bool {
+		n, _, err := syscall.Recvfrom(int(fd), c.ahead[:], syscall.MSG_PEEK)
+		c.early, c.quiet = n, err == syscall.EAGAIN // package net's sockets do not block
+		return true
+	}
+	return c
 }
 
 func (p *plainConnections) takeIdle(host string) *plainConnection {
@@ -189,22 +215,13 @@ func (p *plainConnections) dropLocked(n int) {
 	p.idle = slices.Delete(p.idle, 0, n)
 }
 
-// isQuiet reports whether nothing came on an idle connection, not even its end.
-func isQuiet(conn net.Conn) (quiet bool) {
-	s, ok := conn.(syscall.Conn)
-	if !ok {
+// isQuiet reports whether nothing has come on a connection that nobody reads, not even its end.
+func (c *plainConnection) isQuiet() bool {
+	if c.raw == nil {
 		return true
 	}
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return false
-	}
-	raw.Read(func(fd uintptr) bool {
-		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
-		quiet = err == syscall.EAGAIN
-		return true
-	})
-	return quiet
+	c.quiet = false
+	return c.raw.Read(c.look) == nil && c.quiet
 }
 
 // Read reads as much as a reply may have now.
@@ -222,7 +239,7 @@ func (c *plainConnection) Read(b []byte) (int, error) {
 func (c *plainConnection) exchange(ctx context.Context, req *http.Request, text []byte) (*http.Response, error) {
 	c.left = maxReplyHeader
 	stop := afterContext(ctx, func() { c.Close() })
-	_, sent := c.Write(text)
+	later, sent := c.send(text)
 	resp, err := c.reply(req) // even if it was given before all was sent
 	if err != nil {
 		stop()
@@ -231,8 +248,23 @@ func (c *plainConnection) exchange(ctx context.Context, req *http.Request, text 
 	}
 	c.left = math.MaxInt64
 	keep := sent == nil && !resp.Close && resp.StatusCode >= 200
-	resp.Body = &plainBody{resp.Body, c, stop, keep, resp.Body == http.NoBody}
+	resp.Body = &plainBody{resp.Body, c, stop, later, keep, resp.Body == http.NoBody}
 	return resp, nil
+}
+
+// send sends the text of a request. A long one is on its way when it returns, and later receives how that ended:
+// the handler may reply before it reads all, and may read no more before its reply is read.
+func (c *plainConnection) send(text []byte) (later chan error, err error) {
+	if len(text) <= sentAtOnce {
+		_, err = c.Write(text)
+		return nil, err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Write(text)
+		ended <- err
+	}()
+	return ended, nil
 }
 
 // afterContext is context.AfterFunc, without what package context allocates for an attempt's context.
@@ -258,6 +290,7 @@ type plainBody struct {
 	io.Reader
 	conn  *plainConnection
 	stop  func() bool // of the watch of the request's context
+	later chan error  // see send
 	keep  bool        // the connection can be kept
 	ended bool        // all of it was read
 }
@@ -268,11 +301,20 @@ func (b *plainBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close keeps the connection if nothing more comes on it.
+// Close keeps the connection if nothing more comes or goes on it.
 func (b *plainBody) Close() error {
-	if b.stop() && b.keep && b.ended && b.conn.r.Buffered() == 0 {
+	if b.stop() && b.keep && b.ended && b.sent() && b.conn.r.Buffered() == 0 && b.conn.isQuiet() {
 		b.conn.all.give(b.conn)
 		return nil
 	}
 	return b.conn.Close()
+}
+
+// sent reports whether the whole request was sent. What the handler has read may take a moment to be reported.
+func (b *plainBody) sent() bool {
+	if b.later == nil {
+		return true
+	}
+	err, ok := receiveWithin(b.later, maxSentAfter)
+	return ok && err == nil
 }

@@ -5,9 +5,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,91 +108,405 @@ func rawServer(t *testing.T, serve func(conn net.Conn)) (url string, opened *ato
 	return "http://" + l.Addr().String(), opened
 }
 
-// repliesOf serves a connection by writing the same reply to every request.
-func repliesOf(reply string, closes bool) func(conn net.Conn) {
-	return func(conn net.Conn) {
-		for r := bufio.NewReader(conn); ; {
-			req, err := http.ReadRequest(r)
-			if err != nil {
-				return
-			}
-			io.Copy(io.Discard, req.Body)
-			if _, err := io.WriteString(conn, reply); err != nil || closes {
-				return
-			}
+// scriptedServer is a handler whose connections follow a script, segment by segment: one is written when the client
+// has read the one before, or has closed the connection. So the script gives the same result every time.
+type scriptedServer struct {
+	net.Listener
+	serve   func(*talk)
+	early   string // what a new connection has before the client can use it
+	playing sync.WaitGroup
+	step    atomic.Pointer[attemptContext] // of the step that runs
+
+	mu    sync.Mutex
+	talks []*talk // guarded by mu
+}
+
+// talk is the server's end of a connection.
+type talk struct {
+	net.Conn
+	server *scriptedServer
+	near   *nearConn
+	r      *bufio.Reader
+	sent   int64
+	number string // of the step whose request came last, a digit
+}
+
+// nearConn is the client's end.
+type nearConn struct {
+	*net.TCPConn
+	moved  notifier // read or closed
+	read   atomic.Int64
+	closed atomic.Bool
+}
+
+func (n *nearConn) Read(p []byte) (int, error) {
+	k, err := n.TCPConn.Read(p)
+	n.read.Add(int64(k))
+	n.moved.notify()
+	return k, err
+}
+
+func (n *nearConn) Close() error {
+	err := n.TCPConn.Close()
+	n.closed.Store(true)
+	n.moved.notify()
+	return err
+}
+
+// await returns when the client has closed its end, or has read so much.
+func (n *nearConn) await(read int64) (open bool) {
+	for {
+		moved := n.moved.next()
+		switch {
+		case n.closed.Load():
+			return false
+		case n.read.Load() >= read:
+			return true
+		}
+		<-moved
+	}
+}
+
+// arrived returns when something that the client has not read is at its end, or it has closed that.
+func (n *nearConn) arrived(t testing.TB) {
+	must(n.SyscallConn())(t).Read(func(fd uintptr) bool {
+		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
+		return err != syscall.EAGAIN
+	})
+}
+
+// dial replaces that of the connections to a handler.
+func (s *scriptedServer) dial(t testing.TB) func(context.Context, string, string) (net.Conn, error) {
+	return func(_ context.Context, network, address string) (net.Conn, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		conn, err := net.Dial(network, address)
+		if err != nil {
+			return nil, err
+		}
+		far := must(s.Accept())(t)
+		near := &nearConn{TCPConn: conn.(*net.TCPConn)}
+		near.SetWriteBuffer(4 << 10) // so that the system cannot hold a long request
+		far.(*net.TCPConn).SetReadBuffer(4 << 10)
+		k := &talk{Conn: far, server: s, near: near, r: bufio.NewReaderSize(far, 16)}
+		s.talks = append(s.talks, k)
+		if s.early != "" {
+			io.WriteString(far, s.early)
+			k.near.arrived(t)
+		}
+		s.playing.Go(func() {
+			defer far.Close()
+			s.serve(k)
+		})
+		return k.near, nil
+	}
+}
+
+// head reads the header of a request.
+func (k *talk) head() (*http.Request, bool) {
+	req, err := http.ReadRequest(k.r)
+	if err != nil {
+		return nil, false
+	}
+	key := req.Header.Get("Idempotency-Key")
+	k.number = key[len(key)-1:]
+	return req, true
+}
+
+// request reads a request.
+func (k *talk) request() bool {
+	req, ok := k.head()
+	if ok {
+		io.Copy(io.Discard, req.Body)
+	}
+	return ok
+}
+
+// send sends segments, with the number of the step for #, and reports whether the client has read them.
+func (k *talk) send(segments ...string) bool {
+	for _, s := range segments {
+		n, err := io.WriteString(k, strings.ReplaceAll(s, "#", k.number))
+		if k.sent += int64(n); err != nil || !k.near.await(k.sent) {
+			return false
+		}
+	}
+	return true
+}
+
+// stall sends segments and then nothing, until the step's timeout.
+func (k *talk) stall(segments ...string) {
+	if k.send(segments...) {
+		k.server.step.Load().end(context.DeadlineExceeded)
+		k.near.await(math.MaxInt64)
+	}
+}
+
+// Scripts.
+
+func replies(segments ...string) func(*talk) {
+	return func(k *talk) {
+		for k.request() && k.send(segments...) {
 		}
 	}
 }
 
-// TestConnectionsOfHandlers makes three requests after each other to servers that write usual and unusual
-// replies, close a connection that could be kept, or send more than a reply.
-func TestConnectionsOfHandlers(t *testing.T) {
+func repliesOnce(segments ...string) func(*talk) {
+	return func(k *talk) { _ = k.request() && k.send(segments...) }
+}
+
+func stalls(segments ...string) func(*talk) {
+	return func(k *talk) {
+		if k.request() {
+			k.stall(segments...)
+		}
+	}
+}
+
+// repeats sends a start, and then the same for as long as the client reads it.
+func repeats(start, again string) func(*talk) {
+	return func(k *talk) {
+		for ok := k.request() && k.send(start); ok; ok = k.send(again) {
+		}
+	}
+}
+
+// repliesToHeads replies when it has read the header of a request, and reads no more.
+func repliesToHeads(reply string) func(*talk) {
+	return func(k *talk) {
+		if _, ok := k.head(); ok && k.send(reply) {
+			k.near.await(math.MaxInt64)
+		}
+	}
+}
+
+// TestScriptedHandlers makes three steps, one after the other, over connections of each kind to handlers that reply in
+// usual, unusual and hostile ways. No step may get the result of another one, nor more of them than with net/http.
+func TestScriptedHandlers(t *testing.T) {
+	t.Parallel()
+	const (
+		ok    = "HTTP/1.1 200 OK\r\n"
+		reply = ok + "Content-Length: 1\r\n\r\n#"
+		other = ok + "Content-Length: 1\r\n\r\n9" // for no step
+		parts = ok + "Transfer-Encoding: chunked\r\n"
+		hint  = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+	)
+	long := strings.Repeat("x", maxReplyHeader)
+	zeros := new(bytes.Buffer)
+	packed := gzip.NewWriter(zeros)
+	packed.Write(make([]byte, 500_000))
+	packed.Close()
+	for name, row := range map[string]scriptedRow{
+		"kept":                      {serve: replies(reply), opened: 1},
+		"closed after each reply":   {serve: repliesOnce(reply), opened: 3},
+		"said to be closed":         {serve: replies(ok + "Connection: close\r\nContent-Length: 1\r\n\r\n#"), opened: 3},
+		"HTTP/1.0":                  {serve: replies("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n#"), opened: 3},
+		"HTTP/1.0, kept":            {serve: replies("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n#"), opened: 1},
+		"HTTP/1.0 in chunks":        {serve: repliesOnce("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n#\r\n0\r\n\r\n"), want: "invalid_result", opened: 3},
+		"until its end":             {serve: repliesOnce(ok+"\r\n", "#"), opened: 3},
+		"chunks":                    {serve: replies(parts+"\r\n", "1\r\n#\r\n", "0\r\n\r\n"), opened: 1},
+		"chunks and a trailer":      {serve: replies(parts + "\r\n1\r\n#\r\n0\r\nX: y\r\n\r\n"), opened: 1},
+		"no body":                   {serve: replies("HTTP/1.1 204 No Content\r\n\r\n"), want: "null", opened: 1},
+		"empty body":                {serve: replies("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"), want: "http_500", opened: 1},
+		"interim replies":           {serve: replies("HTTP/1.1 100 Continue\r\n\r\n", hint, reply), opened: 1},
+		"redirect":                  {serve: replies("HTTP/1.1 307 Go\r\nLocation: /elsewhere\r\nContent-Length: 1\r\n\r\n#"), want: "redirect", opened: 3},
+		"redirect to itself":        {serve: replies("HTTP/1.1 302 Go\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), want: "redirect", opened: 1},
+		"switch":                    {serve: replies("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), want: "http_101", opened: 3},
+		"header as long as allowed": {serve: replies(ok + "X: " + long[100:] + "\r\nContent-Length: 1\r\n\r\n#"), opened: 1},
+
+		// Slow ones, byte by byte.
+		"header drip":               {serve: replies(strings.Split(reply, "")...), opened: 1},
+		"body drip":                 {serve: replies(strings.Split(parts+"\r\n000001;x=y\r\n#\r\n0\r\nX: y\r\n\r\n", "")...), opened: 1},
+		"header drip without end":   {serve: stalls(strings.Split(reply[:30], "")...), want: "timeout", opened: 3},
+		"body drip without end":     {serve: stalls(append([]string{ok + "Content-Length: 9\r\n\r\n"}, strings.Split("#       ", "")...)...), want: "timeout", opened: 3},
+		"chunk drip without end":    {serve: stalls(parts+"\r\n", "2", "\r", "\n", "#", "#", "\r"), want: "timeout", opened: 3},
+		"nothing":                   {serve: stalls(), want: "timeout", opened: 3},
+		"an interim reply only":     {serve: stalls(hint), want: "timeout", opened: 3},
+		"until its end, no end":     {serve: stalls(ok+"\r\n", "#"), want: "timeout", opened: 3},
+		"a trailer without end":     {serve: stalls(parts+"\r\n1\r\n#\r\n0\r\n", "X: y\r\n"), want: "timeout", opened: 3},
+		"length of more than comes": {serve: stalls(ok + "Content-Length: 2\r\n\r\n#"), want: "timeout", opened: 3},
+
+		// Endless ones.
+		"header too long":       {serve: repeats(ok, "X: "+long[:1000]+"\r\n"), want: "network_error", opened: 3},
+		"header line too long":  {serve: repeats(ok+"X: ", long[:1000]), want: "network_error", opened: 3},
+		"status line too long":  {serve: repeats(ok[:13], long[:1000]), want: "network_error", opened: 3},
+		"flood of interims":     {serve: repeats("", strings.Repeat(hint, 50)), want: "network_error", opened: 3},
+		"flood of long ones":    {serve: repeats("", "HTTP/1.1 100 Continue\r\nX: "+long[:20000]+"\r\n\r\n"), want: "network_error", opened: 3},
+		"body without end":      {serve: repeats(ok+"\r\n", long[:1000]), want: "result_too_large", opened: 3},
+		"error without end":     {serve: repeats("HTTP/1.1 500 No\r\n\r\n", long[:1000]), want: "http_500", opened: 3},
+		"body of a long length": {serve: repeats(ok+"Content-Length: 9223372036854775807\r\n\r\n", long[:1000]), want: "result_too_large", opened: 3},
+		"one chunk":             {serve: repeats(parts+"\r\n7fffffffffffffff\r\n", long[:1000]), want: "result_too_large", opened: 3},
+		"many chunks":           {serve: repeats(parts+"\r\n", strings.Repeat("1\r\n \r\n", 50)), want: "result_too_large", opened: 3},
+		"chunks of extensions":  {serve: repeats(parts+"\r\n", "1;"+long[:1000]+"\r\n \r\n"), want: "network_error", opened: 3},
+		"chunk extension":       {serve: repeats(parts+"\r\n1;x=", long[:1000]), want: "network_error", opened: 3},
+		"zeros of a chunk size": {serve: repeats(parts+"\r\n", strings.Repeat("0", 100)), want: "network_error", opened: 3},
+		"trailer":               {serve: repeats(parts+"\r\n1\r\n#\r\n0\r\n", "X: "+long[:1000]+"\r\n"), want: "network_error", opened: 3},
+		"gzip bomb": {serve: replies(fmt.Sprintf("%sContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", ok, zeros.Len(), zeros)),
+			want: "invalid_result", opened: 1},
+
+		// Cut ones.
+		"closed at once":      {serve: func(k *talk) {}, want: "network_error", opened: 3},
+		"closed after header": {serve: func(k *talk) { k.head() }, want: "network_error", opened: 3},
+		"closed early":        {serve: repliesOnce(), want: "network_error", opened: 3},
+		"closed when kept":    {serve: func(k *talk) { _ = k.request() && k.send(reply) && k.request() }, opened: 3},
+		"half a header":       {serve: repliesOnce(ok + "Content-"), want: "network_error", opened: 3},
+		"no header":           {serve: repliesOnce(ok), want: "network_error", opened: 3},
+		"body cut":            {serve: repliesOnce(ok + "Content-Length: 9\r\n\r\n#"), want: "network_error", opened: 3},
+		"chunk cut":           {serve: repliesOnce(parts + "\r\n9\r\n#"), want: "network_error", opened: 3},
+		"last chunk missing":  {serve: repliesOnce(parts + "\r\n1\r\n#\r\n"), want: "network_error", opened: 3},
+		"trailer cut":         {serve: repliesOnce(parts + "\r\n1\r\n#\r\n0\r\nX: y\r\n"), want: "network_error", opened: 3},
+
+		// Wrong ones.
+		"HTTP/0.9":               {serve: repliesOnce("#"), want: "network_error", opened: 3},
+		"not HTTP":               {serve: repliesOnce("220 mail.example ESMTP\r\n"), want: "network_error", opened: 3},
+		"HTTP/3.0":               {serve: repliesOnce("HTTP/3.0 200 OK\r\nContent-Length: 1\r\n\r\n#"), opened: 3},
+		"status of two digits":   {serve: repliesOnce("HTTP/1.1 20 OK\r\nContent-Length: 1\r\n\r\n#"), want: "network_error", opened: 3},
+		"negative status":        {serve: repliesOnce("HTTP/1.1 -20 OK\r\nContent-Length: 1\r\n\r\n#"), want: "network_error", opened: 3},
+		"no colon in a header":   {serve: repliesOnce(ok + "X\r\nContent-Length: 1\r\n\r\n#"), want: "network_error", opened: 3},
+		"blank before a colon":   {serve: repliesOnce(ok + "Content-Length : 1\r\n\r\n#"), opened: 3},
+		"length with a sign":     {serve: repliesOnce(ok + "Content-Length: +1\r\n\r\n#"), want: "network_error", opened: 3},
+		"negative length":        {serve: repliesOnce(ok + "Content-Length: -1\r\n\r\n#"), want: "network_error", opened: 3},
+		"length beyond 64 bits":  {serve: repliesOnce(ok + "Content-Length: 18446744073709551617\r\n\r\n#"), want: "network_error", opened: 3},
+		"two equal lengths":      {serve: replies(ok + "Content-Length: 1\r\nContent-Length: 1\r\n\r\n#"), opened: 1},
+		"two lengths":            {serve: repliesOnce(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n#9"), want: "network_error", opened: 3},
+		"two lengths in a line":  {serve: repliesOnce(ok + "Content-Length: 1, 2\r\n\r\n#9"), want: "network_error", opened: 3},
+		"length and chunks":      {serve: replies(parts + "Content-Length: 5\r\n\r\n1\r\n#\r\n0\r\n\r\n"), opened: 1},
+		"chunks twice":           {serve: repliesOnce(parts + "Transfer-Encoding: chunked\r\n\r\n1\r\n#\r\n0\r\n\r\n"), want: "network_error", opened: 3},
+		"coding before chunks":   {serve: repliesOnce(ok + "Transfer-Encoding: gzip, chunked\r\n\r\n1\r\n#\r\n0\r\n\r\n"), want: "network_error", opened: 3},
+		"chunk size of 68 bits":  {serve: repliesOnce(parts + "\r\n10000000000000001\r\n#\r\n0\r\n\r\n"), want: "network_error", opened: 3},
+		"negative chunk size":    {serve: repliesOnce(parts + "\r\n-1\r\n#\r\n0\r\n\r\n"), want: "network_error", opened: 3},
+		"chunk longer than said": {serve: repliesOnce(parts + "\r\n1\r\n#9\r\n0\r\n\r\n"), want: "network_error", opened: 3},
+		"broken trailer":         {serve: repliesOnce(parts + "\r\n1\r\n#\r\n0\r\nX\r\n\r\n"), want: "network_error", opened: 3},
+
+		// Replies to what was not asked, or not yet. What comes after a reply ends the connection.
+		"length of less than comes":  {serve: replies(reply + "9"), over: true, opened: 3},
+		"second reply with it":       {serve: replies(reply + other), over: true, opened: 3},
+		"second reply after it":      {serve: replies(reply), stray: other, opened: 3},
+		"interim reply after it":     {serve: replies(reply), stray: hint, opened: 3},
+		"empty line after it":        {serve: replies(reply), stray: "\r\n", opened: 3},
+		"second reply after chunks":  {serve: replies(parts + "\r\n1\r\n#\r\n0\r\n\r\n"), stray: other, opened: 3},
+		"body of no content":         {serve: replies("HTTP/1.1 204 No Content\r\nContent-Length: 1\r\n\r\n9"), want: "null", over: true, opened: 3},
+		"body of an unmodified":      {serve: replies("HTTP/1.1 304 Not Modified\r\nContent-Length: 1\r\n\r\n9"), want: "redirect", over: true, opened: 3},
+		"refused before the body":    {serve: repliesToHeads("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 1\r\n\r\n#"), long: true, want: "http_413", opened: 3},
+		"refused, and kept":          {serve: repliesToHeads("HTTP/1.1 413 Too Large\r\nContent-Length: 1\r\n\r\n#"), long: true, want: "http_413", opened: 3},
+		"replied before the body":    {serve: repliesToHeads(reply), long: true, opened: 3},
+		"replied before the request": {serve: replies(reply), early: other, want: "network_error", ownOnly: true, opened: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wrong := row.run(t, newHandlerConnections(4, nil))
+			if row.ownOnly {
+				return
+			}
+			if wrongOf := row.run(t, newHandlerTransport(4, nil)); wrong > wrongOf {
+				t.Errorf("%d steps got the result of another one; with net/http %d", wrong, wrongOf)
+			}
+		})
+	}
+}
+
+// scriptedRow is a row of TestScriptedHandlers.
+type scriptedRow struct {
+	serve   func(*talk)
+	want    string // type of the error, or "null", of each step; "" for its own result
+	opened  int    // connections for the three steps
+	long    bool   // the requests are too long to be under way at once
+	over    bool   // something comes with a reply
+	stray   string // comes after a reply, before the next request
+	early   string // comes before the first request
+	ownOnly bool   // what net/http does depends on which of its goroutines is first
+}
+
+// run makes the steps, and returns how many got the result of another one.
+func (row scriptedRow) run(t *testing.T, connections http.RoundTripper) (wrong int) {
+	s := &scriptedServer{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), serve: row.serve, early: row.early}
+	own := false
+	switch c := connections.(type) {
+	case *plainConnections:
+		own, c.dial = true, s.dial(t)
+	case *http.Transport:
+		c.DialContext = s.dial(t)
+	}
+	h := newTestHandlers(t, nil)
+	h.web.connections = connections
+	defer func() { // closing what is idle ends the scripts
+		closeIdle(connections)
+		s.playing.Wait()
+		s.Close()
+	}()
+	for i := range 3 {
+		a, ctx := newTestAttempt(`{}`), new(attemptContext)
+		a.timeout = time.Hour // scripts end what stalls
+		if a.number = i + 1; row.long {
+			a.context = fmt.Appendf(nil, "%q", make([]byte, 1<<20))
+		}
+		s.step.Store(ctx)
+		o := h.run(ctx, h.resolve("http://"+s.Addr().String()), a)
+		got, want := showOutcome(o), cmp.Or(row.want, fmt.Sprint("ok ", a.number))
+		if o.err != nil {
+			got = o.err.errorType
+		} else if got = strings.TrimPrefix(got, "ok "); row.want == "" {
+			want = fmt.Sprint(a.number)
+		}
+		if got != want {
+			t.Errorf("step %d, own %v: got %s, %s; want %s", a.number, own, got, errorText(o), want)
+		}
+		if o.result != nil && got != fmt.Sprint(a.number) {
+			wrong++
+		}
+		row.after(t, s, own)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.talks); n != row.opened {
+		t.Errorf("own %v: %d connections for three steps; want %d", own, n, row.opened)
+	}
+	for _, k := range s.talks {
+		if n := k.near.read.Load(); n > int64(4-row.opened)*(maxReplyHeader+16<<10) {
+			t.Errorf("own %v: read %d bytes of a connection", own, n)
+		}
+	}
+	return wrong
+}
+
+// after sends what comes after a reply, and waits until that is at the other end.
+func (row scriptedRow) after(t *testing.T, s *scriptedServer, own bool) {
+	s.mu.Lock()
+	last := s.talks[len(s.talks)-1]
+	s.mu.Unlock()
+	io.WriteString(last, row.stray)
+	switch {
+	case row.stray == "" && !row.over:
+	case own: // looks when it uses the connection again
+		last.near.arrived(t)
+	default:
+		last.near.await(math.MaxInt64)
+	}
+}
+
+// TestReplyFollowedByAnother has the second reply come while the first is read: the connection is not kept.
+func TestReplyFollowedByAnother(t *testing.T) {
 	t.Parallel()
 	const reply = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"
-	hint := "HTTP/1.1 103 Early Hints\r\nLink: " + strings.Repeat("x", maxReplyHeader/4) + "\r\n\r\n"
-	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
-		for name, row := range map[string]struct {
-			reply  string
-			closes bool // the server does, after the reply
-			want   string
-			opened int32 // connections for the three requests
-		}{
-			"kept":                      {reply, false, "200 1", 1},
-			"closed by the server":      {reply, true, "200 1", 3},
-			"said to be closed":         {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n1", false, "200 1", 3},
-			"HTTP/1.0":                  {"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n1", false, "200 1", 3},
-			"until its end":             {"HTTP/1.1 200 OK\r\n\r\n1", true, "200 1", 3},
-			"chunks":                    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n", false, "200 1", 1},
-			"chunks and a trailer":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nX: y\r\n\r\n", false, "200 1", 1},
-			"no body":                   {"HTTP/1.1 204 No Content\r\n\r\n", false, "204 ", 1},
-			"empty body":                {"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", false, "500 ", 1},
-			"interim replies":           {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + reply, false, "200 1", 1},
-			"too many interim replies":  {strings.Repeat(hint, 5) + reply, false, "no reply", 3},
-			"redirect":                  {"HTTP/1.1 307 Go\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", false, "307 ", 1},
-			"switch":                    {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", false, "101", 3},
-			"header as long as allowed": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxReplyHeader-100) + "\r\nContent-Length: 1\r\n\r\n1", false, "200 1", 1},
-			"header too long":           {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxReplyHeader) + "\r\n\r\n", false, "no reply", 3},
-			"half a header":             {"HTTP/1.1 200 OK\r\nContent-", true, "no reply", 3},
-			"not HTTP":                  {"220 mail.example ESMTP\r\n", false, "no reply", 3},
-			"nothing":                   {"", true, "no reply", 3},
-			"body cut":                  {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1", true, "200 cut", 3},
-			"chunk cut":                 {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n1", true, "200 cut", 3},
-			// What comes after a reply counts for nothing: the connection is not used again.
-			"one reply too many": {reply + "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", false, "200 1", 3},
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				to, opened := rawServer(t, repliesOf(row.reply, row.closes))
-				for range 3 {
-					if got, err := exchangeText(t.Context(), connections, to, []byte("{}")); got != row.want {
-						t.Errorf("got %s, %v; want %s", got, err, row.want)
-					}
-				}
-				if n := opened.Load(); n != row.opened {
-					t.Errorf("%d connections for three requests; want %d", n, row.opened)
-				}
-			})
-		}
-	})
+	s := &scriptedServer{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), serve: replies(reply)}
+	defer s.Close()
+	p := newHandlerConnections(4, nil).(*plainConnections)
+	p.dial = s.dial(t)
+	req := must(http.NewRequest(http.MethodPost, "http://"+s.Addr().String(), strings.NewReader("{}")))(t)
+	req.Header.Set("Idempotency-Key", "k:1")
+	resp := must(p.RoundTrip(req))(t)
+	io.Copy(io.Discard, resp.Body)
+	io.WriteString(s.talks[0], reply)
+	s.talks[0].near.arrived(t)
+	resp.Body.Close()
+	if !s.talks[0].near.closed.Load() || len(p.idle) > 0 {
+		t.Error("the connection is kept")
+	}
+	closeIdle(p)
+	s.playing.Wait()
 }
 
 // readHead reads the header of a request and leaves its body: net/http takes no reply before it has begun a request.
 func readHead(conn net.Conn) { http.ReadRequest(bufio.NewReaderSize(conn, 16)) }
-
-// TestReplyBeforeTheRequestWasRead has a server refuse a long request before it reads its body.
-func TestReplyBeforeTheRequestWasRead(t *testing.T) {
-	t.Parallel()
-	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
-		to, _ := rawServer(t, func(conn net.Conn) {
-			readHead(conn)
-			io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 1\r\n\r\n1")
-			io.Copy(io.Discard, conn)
-		})
-		if got, err := exchangeText(t.Context(), connections, to, make([]byte, 8<<20)); got != "413 1" {
-			t.Errorf("got %s, %v; want 413 1", got, err)
-		}
-	})
-}
 
 // TestReplyLeftUnread closes a reply of which only the beginning was read: the connection goes with it.
 func TestReplyLeftUnread(t *testing.T) {

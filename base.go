@@ -7,6 +7,7 @@ package main
 //	base_text.go       lists of words, the nearest word to one with a typo, clipped texts, redacting URLs
 //	base_sync.go       notifier, quota, rate of log messages, priority queue, cache of answers
 //	base_file.go       opening, renaming and removing regular files
+//	base_chunks.go     reading in chunks what comes from outside
 //	base_clock.go      instants, the clock and its timers, limits in real time
 //	base_id.go         UUIDs, and the source of ids and random numbers
 //	base_bitset.go     bitsets: sets of positions

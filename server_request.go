@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -138,55 +137,14 @@ func (b *requestBody) overdue(c *connection) bool {
 // free gives the memory back, unless others have taken it.
 func (b *requestBody) free() { b.memory.regain(&b.conn.body) }
 
-// Memory for a body: its first bytes do not count; the rest comes in chunks, which are used
-// again, so that bodies that never end leave no garbage.
-const (
-	bodyFirst = 1 << 10
-	bodyChunk = 16 << 10
-)
-
-var bodyChunks = sync.Pool{New: func() any { return new([bodyChunk]byte) }}
-
-// readAll reads the body of a request. Its memory grows with what came, whatever length
-// was announced.
+// readAll reads the body of a request. Its first bytes do not count.
 func readAll(r *http.Request) (body []byte, err error) {
-	var chunks []*[bodyChunk]byte
-	defer func() {
-		for _, c := range chunks {
-			bodyChunks.Put(c)
+	return readChunks(r.Body, r.ContentLength, func(size int) error {
+		if b, ok := r.Body.(*requestBody); ok && size <= firstChunk+chunkSize {
+			return b.reserve(r.Context())
 		}
-	}()
-	room := make([]byte, min(max(r.ContentLength, bytes.MinRead), bodyFirst))
-	first, size := room, 0
-	for {
-		n, err := r.Body.Read(room)
-		size, room = size+n, room[n:]
-		if err == io.EOF {
-			return joinBody(first, chunks, size), nil
-		}
-		if b, ok := r.Body.(*requestBody); ok && err == nil && len(room) == 0 && chunks == nil {
-			err = b.reserve(r.Context())
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(room) == 0 {
-			chunks = append(chunks, bodyChunks.Get().(*[bodyChunk]byte))
-			room = chunks[len(chunks)-1][:]
-		}
-	}
-}
-
-// joinBody returns a body of some size that was read into its first bytes and chunks.
-func joinBody(first []byte, chunks []*[bodyChunk]byte, size int) []byte {
-	if size <= len(first) {
-		return first[:size]
-	}
-	body := append(make([]byte, 0, size), first...)
-	for _, c := range chunks {
-		body = append(body, c[:min(bodyChunk, size-len(body))]...)
-	}
-	return body
+		return nil
+	})
 }
 
 // readAs reads the body of a request with a parser.

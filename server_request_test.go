@@ -341,13 +341,13 @@ func TestBodyMemory(t *testing.T) {
 		memory := &p.svc.quotas.bodies
 		memory.most = 4 << 20
 		whole := fmt.Sprintf(`{"namespace":"demo","name":"diamond","context":{"a":%q}}`, strings.Repeat("a", 1<<19))
-		begun := whole[:bodyFirst]
+		begun := whole[:firstChunk]
 		var stalled []net.Conn
 		for range 4 {
 			stalled = append(stalled, p.dial(taskBody(1<<20, begun)))
 			synctest.Wait() // so that they wait one after the other
 		}
-		small := p.dial(taskBody(2<<20, begun[:bodyFirst-1])) // which needs none
+		small := p.dial(taskBody(2<<20, begun[:firstChunk-1])) // which needs none
 		synctest.Wait()
 		if got := memory.used.Load(); got != 4<<20 {
 			t.Fatalf("got %d bytes taken; want all", got)
@@ -364,7 +364,7 @@ func TestBodyMemory(t *testing.T) {
 				t.Errorf("stalled body %d: got %v; want the first alone closed", i, err)
 			}
 		}
-		io.WriteString(small, strings.Repeat(" ", 2<<20-bodyFirst+1))
+		io.WriteString(small, strings.Repeat(" ", 2<<20-firstChunk+1))
 		p.answerOn(small).want(400)
 		synctest.Wait()
 		if got := memory.used.Load(); got != 2<<20 {
@@ -380,7 +380,7 @@ func TestBodyMemoryRefusal(t *testing.T) {
 		p := newPipedServer(t, serviceTest{})
 		p.svc.quotas.bodies.take(p.svc.quotas.bodies.most)
 		began := time.Now()
-		a := p.answerOn(p.dial(taskBody(bodyFirst+1, strings.Repeat(" ", bodyFirst)))).want(503)
+		a := p.answerOn(p.dial(taskBody(firstChunk+1, strings.Repeat(" ", firstChunk)))).want(503)
 		if took := time.Since(began); took < memoryPatience || took > 2*memoryPatience {
 			t.Errorf("the refusal took %s; want %s", took, memoryPatience)
 		}
@@ -393,7 +393,7 @@ func TestBodyMemoryRefusal(t *testing.T) {
 // TestAnnouncedBody announces a large body and sends little of it: it takes no memory for the
 // missing part.
 func TestAnnouncedBody(t *testing.T) {
-	for _, sent := range []int{0, 1, 100, bodyFirst, 100 << 10} {
+	for _, sent := range []int{0, 1, 100, firstChunk, 100 << 10} {
 		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(strings.Repeat("a", sent)))
 		r.ContentLength = 4 << 20
 		r.Body = io.NopCloser(io.MultiReader(r.Body, iotest.ErrReader(io.ErrUnexpectedEOF)))
@@ -404,7 +404,7 @@ func TestAnnouncedBody(t *testing.T) {
 		if kindOf(err) != badRequest {
 			t.Errorf("%d bytes: got %v; want a refusal", sent, err)
 		}
-		if got := after.TotalAlloc - before.TotalAlloc; got > uint64(2*sent+2*bodyChunk) {
+		if got := after.TotalAlloc - before.TotalAlloc; got > uint64(2*sent+2*chunkSize) {
 			t.Errorf("%d bytes: got %d bytes allocated; want no more than came", sent, got)
 		}
 	}
@@ -413,8 +413,8 @@ func TestAnnouncedBody(t *testing.T) {
 // TestBodySizes reads bodies around the sizes at which their memory grows.
 func TestBodySizes(t *testing.T) {
 	for _, size := range []int{
-		2, bytes.MinRead - 1, bytes.MinRead, bytes.MinRead + 1, bodyFirst - 1, bodyFirst, bodyFirst + 1,
-		bodyFirst + bodyChunk - 1, bodyFirst + bodyChunk, bodyFirst + bodyChunk + 1, bodyFirst + 3*bodyChunk,
+		2, bytes.MinRead - 1, bytes.MinRead, bytes.MinRead + 1, firstChunk - 1, firstChunk, firstChunk + 1,
+		firstChunk + chunkSize - 1, firstChunk + chunkSize, firstChunk + chunkSize + 1, firstChunk + 3*chunkSize,
 	} {
 		text := `{"a":"` + strings.Repeat("x", max(size-8, 0)) + `"}`
 		for _, announced := range []int64{int64(len(text)), -1} {

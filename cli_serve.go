@@ -95,7 +95,7 @@ func (a *serveArgs) develop() {
 // parts reads what the configuration names: templates, handlers and keys.
 func (v *serving) parts(origin *provenance, getenv func(string) string) (o serviceOptions, err error) {
 	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs,
-		quotas: newQuotas(v.cfg), files: new(atomic.Pointer[registry])}
+		files: new(atomic.Pointer[registry])}
 	if v.cfg.Templates.Watch {
 		v.watch = newTemplateWatch(v.cfg, v.log)
 		o.files = v.watch.files
@@ -104,6 +104,7 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	if o.handlers, r, err = loadWork(v.cfg, v.log, getenv); err != nil {
 		return o, err
 	}
+	o.quotas = newQuotas(v.cfg, o.handlers)
 	o.files.Store(r)
 	if v.watch != nil {
 		if err = v.watch.begin(r, getenv); err != nil {

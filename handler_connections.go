@@ -51,6 +51,7 @@ func newHandlerTransport(concurrency int, proxy *url.URL) *http.Transport {
 		MaxResponseHeaderBytes: maxReplyHeader,
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: freeReply}, // of a reply that waits for memory
 	}
 	if proxy != nil {
 		t.Proxy = http.ProxyURL(proxy)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"math"
@@ -27,7 +28,8 @@ const (
 	execNotAllowed = "the handler is a program, and worker.allow_exec is off"
 
 	// execPipeGrace is how long pipes are read after a program has ended and its
-	// group was killed. Only processes that left the group can still hold them.
+	// group was killed, besides the time in which its output waits for memory. Only
+	// processes that left the group can still hold them.
 	execPipeGrace = time.Second
 )
 
@@ -128,7 +130,7 @@ func checkExecutable(path string) error {
 }
 
 // run makes the attempt with a program.
-func (r *programRunner) run(ctx context.Context, program string, a *attempt) outcome {
+func (r *programRunner) run(ctx *attemptContext, program string, a *attempt) outcome {
 	args, problem := programArgs(a.config)
 	if problem != "" {
 		return typedFailure(invalidConfigType, "initialization.%s", problem)
@@ -184,7 +186,8 @@ func notStarted(err error) outcome {
 // programRun is one run of a program, which has its own process group.
 type programRun struct {
 	cmd    *exec.Cmd
-	stdout limitedOutput
+	ctx    *attemptContext
+	stdout programOutput
 	stderr tailOutput
 	born   uint64 // when it started, see processInfo; 0 if that is not known
 	ended  bool   // guarded by runningPrograms.mu
@@ -193,11 +196,11 @@ type programRun struct {
 	gone bool // the group was killed, and its number may be reused; guarded by mu
 }
 
-func (r *programRunner) command(ctx context.Context, path string, args []string) *programRun {
-	p := &programRun{cmd: exec.CommandContext(ctx, path, args...)}
-	p.stdout = limitedOutput{limit: r.limit, over: func() { p.kill() }}
+func (r *programRunner) command(ctx *attemptContext, path string, args []string) *programRun {
+	p := &programRun{cmd: exec.CommandContext(ctx, path, args...), ctx: ctx}
+	p.stdout.limit = r.limit
 	p.cmd.Env, p.cmd.Dir = r.env, r.workDir
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Cancel, p.cmd.WaitDelay = p.kill, r.grace
 	return p
@@ -214,13 +217,15 @@ func (p *programRun) kill() error {
 	return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
 
-// end kills the group for the last time. The program has ended. Its number cannot
-// be reused unless it was waited for.
+// end kills the group for the last time. The program has ended; for the grace, what
+// processes that it left print is still read. Its number cannot be reused unless it
+// was waited for.
 func (p *programRun) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.gone {
 		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		p.stdout.file.SetReadDeadline(realDeadline(p.cmd.WaitDelay))
 		p.gone = true
 	}
 }
@@ -253,7 +258,7 @@ func (s *runningPrograms) adopt() {
 func (s *runningPrograms) start(p *programRun) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := p.cmd.Start(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
 	}
 	pid := p.cmd.Process.Pid
@@ -276,6 +281,8 @@ func (s *runningPrograms) wait(p *programRun) {
 	s.sweep()
 	p.cmd.Wait()
 	p.end()
+	<-p.stdout.read
+	p.stdout.file.Close()
 	s.mu.Lock()
 	if s.byPID[pid] == p { // else the number was given to another one
 		delete(s.byPID, pid)
@@ -313,8 +320,14 @@ func (s *runningPrograms) sweep() {
 
 // outcome returns the outcome of the program, which has ended.
 func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
-	if p.stdout.full {
+	if int64(len(p.stdout.data)) > p.stdout.limit {
 		return resultTooLarge(p.stdout.limit)
+	}
+	if p.stdout.err != nil {
+		if o, ok := cutOff(ctx, a); ok {
+			return o
+		}
+		return typedFailure("exec_unavailable", "read the output of the program: %v", p.stdout.err)
 	}
 	if p.cmd.ProcessState == nil {
 		return typedFailure("exec_unavailable", "the program's exit status is not known")
@@ -340,24 +353,54 @@ func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
 	return o
 }
 
-// limitedOutput keeps the data written to it, up to a limit.
-type limitedOutput struct {
-	limit int64
-	over  func() // called when the limit is exceeded
-	data  []byte
-	full  bool // the limit was exceeded, and data was dropped
+// programOutput is the standard output of a program, which is read as the program prints it.
+type programOutput struct {
+	file  *os.File
+	limit int64         // of a result, in bytes
+	read  chan struct{} // closed when it was read
+	data  []byte        // with one byte more than the limit if there was more
+	err   error         // why it could not be read
 }
 
-func (w *limitedOutput) Write(p []byte) (int, error) {
-	switch {
-	case w.full:
-	case int64(len(w.data)+len(p)) > w.limit:
-		w.full, w.data = true, nil
-		w.over()
-	default:
-		w.data = append(w.data, p...)
+// begin starts the program, and reads its output until there is too much of it, for which the program is killed.
+func (p *programRun) begin() error {
+	w := &p.stdout
+	file, theirs, err := os.Pipe()
+	if err != nil {
+		return err
 	}
-	return len(p), nil
+	p.cmd.Stdout = theirs
+	err = p.cmd.Start()
+	theirs.Close()
+	if err != nil {
+		file.Close()
+		return err
+	}
+	w.file, w.read = file, make(chan struct{})
+	go func() {
+		defer close(w.read)
+		w.data, w.err = readChunks(io.LimitReader(w, w.limit+1), 0, p.ctx.growReply)
+		if int64(len(w.data)) > w.limit {
+			p.kill()
+		}
+	}()
+	return nil
+}
+
+// Read reads to the end of the output; after the deadline, to the end of what has come.
+func (w *programOutput) Read(b []byte) (n int, err error) {
+	if n, err = w.file.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	raw, err := w.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), b) }) // a pipe does not block
+	if n <= 0 {
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 // tailOutput keeps the end of the data written to it.

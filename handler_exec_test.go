@@ -40,6 +40,9 @@ func handlerProgram(do string, args []string) (code int) {
 		fmt.Print(args[0])
 		fmt.Fprint(os.Stderr, args[1])
 		code, _ = strconv.Atoi(args[2])
+	case "print": // a result of so many bytes
+		n, _ := strconv.Atoi(args[0])
+		fmt.Print(strings.Repeat(" ", n-1), 1)
 	case "input": // replies what it was sent
 		io.Copy(os.Stdout, os.Stdin)
 	case "where": // replies its environment, directory and arguments
@@ -326,6 +329,17 @@ func (p *peers) accept() net.Conn {
 	return conn
 }
 
+// TestExecKillsFlood runs a program that prints without end.
+func TestExecKillsFlood(t *testing.T) {
+	t.Parallel()
+	h, a := newTestHandlers(t, nil), programAttempt(t, "flood")
+	a.timeout = time.Hour // so that this ends only because of what it prints
+	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
+	if got, want := showOutcome(o), "result_too_large permanent"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
 // TestExecKillsWhatAProgramLeaves ends a program whose child, in the same group,
 // keeps the output open.
 func TestExecKillsWhatAProgramLeaves(t *testing.T) {
@@ -351,7 +365,7 @@ func TestExecDoesNotWaitForDaemons(t *testing.T) {
 func TestExecLeavesNoZombie(t *testing.T) {
 	h := newTestHandlers(t, nil)
 	for _, code := range []string{"0", "1"} {
-		p := h.programs.command(t.Context(), strings.TrimPrefix(thisProgram(t), "exec:"),
+		p := h.programs.command(new(attemptContext), strings.TrimPrefix(thisProgram(t), "exec:"),
 			handlerProgramArgs("say", "1", "", code))
 		noError(t, h.programs.running.start(p))
 		h.programs.running.wait(p)

@@ -199,11 +199,11 @@ func outOfDescriptors(err error) bool {
 }
 
 // replied returns the outcome of a reply, without the secrets that were sent.
-func (c *httpCaller) replied(ctx context.Context, t target, a *attempt, resp *http.Response) outcome {
+func (c *httpCaller) replied(ctx *attemptContext, t target, a *attempt, resp *http.Response) outcome {
 	secrets := t.headers.secrets
 	switch resp.StatusCode / 100 {
 	case 2:
-		data, err := io.ReadAll(io.LimitReader(resp.Body, c.limit+1))
+		data, err := readChunks(io.LimitReader(resp.Body, c.limit+1), resp.ContentLength, ctx.growReply)
 		if err != nil {
 			return brokenCall(ctx, t, a, err)
 		}

@@ -343,7 +343,9 @@ func newTestServer(t testing.TB, o serviceTest) *testServer {
 }
 
 // manyConnections returns connections that no test has too many of.
-func manyConnections() *connections { return newConnections(newQuotas(defaultConfig()), nil) }
+func manyConnections() *connections {
+	return newConnections(newQuotas(defaultConfig(), outsideOnly()), nil)
+}
 
 // with returns another surface of the same service, on its own listener.
 func (s *testServer) with(surface http.Handler) *testServer {

@@ -150,7 +150,7 @@ func (l *filelessListener) Accept() (net.Conn, error) {
 func TestOutOfFiles(t *testing.T) {
 	var log bytes.Buffer
 	l := &filelessListener{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t)}
-	all := newConnections(newQuotas(defaultConfig()), slog.New(slog.NewTextHandler(&log, nil)))
+	all := newConnections(newQuotas(defaultConfig(), outsideOnly()), slog.New(slog.NewTextHandler(&log, nil)))
 	h := newHTTPServer(l, http.NotFoundHandler(), all, slog.New(slog.DiscardHandler))
 	idle := must(net.Dial("tcp", l.Addr().String()))(t)
 	defer idle.Close()

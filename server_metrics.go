@@ -283,7 +283,7 @@ func (q *quotas) write(m *metricsText) {
 			func(q *quota) float64 { return float64(q.most) }},
 		{"stepwell_limit_used", "gauge", "What callers take now, by limit.",
 			func(q *quota) float64 { return float64(q.used.Load()) }},
-		{"stepwell_limit_refusals_total", "counter", "Requests refused because of a limit.",
+		{"stepwell_limit_refusals_total", "counter", "Requests refused, and replies of handlers given up, because of a limit.",
 			func(q *quota) float64 { return float64(q.refused.Load()) }},
 	} {
 		m.family(f.name, f.kind, f.help)

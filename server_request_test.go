@@ -298,7 +298,7 @@ func TestWaitingRequests(t *testing.T) {
 	for connections, want := range map[int]int64{1: 1, 2: 2, 3: 2, 3000: 2000} {
 		c := defaultConfig()
 		c.Web.MaxConnections = connections
-		if got := newQuotas(c).waiting.most; got != want {
+		if got := newQuotas(c, outsideOnly()).waiting.most; got != want {
 			t.Errorf("%d connections: got %d waiting requests; want %d", connections, got, want)
 		}
 	}

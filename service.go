@@ -117,7 +117,7 @@ func newService(o *serviceOptions) *service {
 		started: o.clock.now(), stopKeeping: func() {}, quotas: o.quotas,
 	}
 	if s.quotas == nil {
-		s.quotas = newQuotas(o.cfg)
+		s.quotas = newQuotas(o.cfg, o.handlers)
 	}
 	return s
 }

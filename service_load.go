@@ -19,7 +19,8 @@ type quotas struct {
 	waiting     quota // requests
 	streams     quota // of events
 	bodies      bodyMemory
-	stored      quota // bytes of tasks
+	stored      quota  // bytes of tasks
+	replies     *quota // bytes of replies of handlers under way
 }
 
 // bodyMemory is the memory for the bodies of requests, in bytes.
@@ -31,13 +32,14 @@ type bodyMemory struct {
 // maxHeaderMemory is the memory for what large headers exceed, in bytes.
 const maxHeaderMemory = 8 << 20
 
-func newQuotas(c *Config) *quotas {
+func newQuotas(c *Config, h *handlerSet) *quotas {
 	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}}
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = (2*q.connections.most + 2) / 3 // others have connections left
 	q.stored.most = c.Store.memory()
 	q.streams.most = int64(c.Events.MaxStreams)
 	q.bodies.most = bodyShare(q.stored.most)
+	q.replies = h.limitReplies(bodyShare(q.stored.most))
 	return q
 }
 
@@ -57,8 +59,8 @@ func (c *storeConfig) memory() int64 {
 }
 
 // bodyShare returns the memory for request bodies, in bytes: a sixteenth of that for tasks,
-// because what they become takes several times as much, but room for one body. Answers have half
-// of it, which holds the longest one.
+// because what they become takes several times as much, but room for one body. Replies under way
+// have as much again. Answers have half of it, which holds the longest one.
 func bodyShare(tasks int64) int64 { return min(max(tasks/16, maxConfigBytes), 32<<20) }
 
 // availableMemory returns how much memory the process can get, in bytes; 0 if that is unknown.
@@ -77,6 +79,7 @@ func (q *quotas) each(f func(name string, q *quota)) {
 	f("waiting_requests", &q.waiting)
 	f("event_streams", &q.streams)
 	f("body_bytes", &q.bodies.quota)
+	f("reply_bytes", q.replies)
 	f("stored_bytes", &q.stored)
 }
 

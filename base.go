@@ -6,6 +6,7 @@ package main
 //	base_fields.go     reading the fields of a request body
 //	base_text.go       lists of words, the nearest word to one with a typo, clipped texts, redacting URLs
 //	base_sync.go       notifier, quota, rate of log messages, priority queue, cache of answers
+//	base_budget.go     the budget of a request: memory that it may take, steps of checks
 //	base_file.go       opening, renaming and removing regular files
 //	base_chunks.go     reading in chunks what comes from outside
 //	base_clock.go      instants, the clock and its timers, limits in real time

@@ -19,12 +19,21 @@ const (
 	priorityLimit   = 100 // priorities beyond ±this are clamped
 )
 
+// maxProblems is how many problems of a request, or of a schema, are named.
+const maxProblems = 100
+
 // fieldReader reads the fields of a request body and collects their problems.
 type fieldReader struct {
 	problems inputProblems
+	more     int     // problems that are not named
+	budget   *budget // of the request, for what is decoded; nil for no limit
 }
 
 func (f *fieldReader) complain(field, format string, args ...any) {
+	if len(f.problems) == maxProblems {
+		f.more++
+		return
+	}
 	f.problems = append(f.problems, inputProblem{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -41,6 +50,9 @@ func (f *fieldReader) failure(what string) error {
 	names := make([]string, len(f.problems))
 	for i, p := range f.problems {
 		names[i] = p.Field + " " + p.Message
+	}
+	if f.more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", f.more))
 	}
 	return &failure{kind: invalidFields, message: what + ": " + strings.Join(names, "; "), details: f.problems}
 }

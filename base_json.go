@@ -417,6 +417,9 @@ func canonicalJSON(dst, data []byte) []byte {
 		return dst
 	}
 	c := jsonCanonicalizer{data: data}
+	if dst == nil {
+		dst = make([]byte, 0, len(data)) // no canonical text is longer than its source
+	}
 	dst, _ = c.value(dst, i)
 	return dst
 }
@@ -465,13 +468,16 @@ func (c *jsonCanonicalizer) object(dst []byte, i int) ([]byte, int) {
 			dst = append(dst, ',')
 			i = c.space(i + 1)
 		}
-		m := canonicalMember{start: len(dst)}
+		m := canonicalMember{name: uint32(i), start: uint32(len(dst))}
 		end := skipJSONString(c.data, i)
-		m.key = unescapeJSON(c.data[i:end])
+		m.nameEnd = uint32(end)
 		dst = append(appendCanonicalString(dst, c.data[i:end]), ':')
 		dst, i = c.value(dst, c.space(c.space(end)+1))
 		i = c.space(i)
-		m.end = len(dst)
+		m.end = uint32(len(dst))
+		if n := len(members); n == cap(members) {
+			members = slices.Grow(members, n) // in larger steps than append, which leaves more garbage
+		}
 		members = append(members, m)
 	}
 	c.sort(dst, members)
@@ -480,23 +486,24 @@ func (c *jsonCanonicalizer) object(dst []byte, i int) ([]byte, int) {
 
 func (c *jsonCanonicalizer) space(i int) int { return skipJSONSpace(c.data, i) }
 
-// canonicalMember is a written member.
-type canonicalMember struct {
-	key        []byte
-	start, end int // in the destination
-}
+// canonicalMember is a written member: the place of its name, with quotes, in the text, and its own
+// in the destination. An object may have many.
+type canonicalMember struct{ name, nameEnd, start, end uint32 }
 
 // sort sorts the members at the end of dst, which have commas between them.
 func (c *jsonCanonicalizer) sort(dst []byte, members []canonicalMember) {
-	if slices.IsSortedFunc(members, compareCanonicalMembers) {
+	compare := func(a, b canonicalMember) int {
+		return bytes.Compare(unescapeJSON(c.data[a.name:a.nameEnd]), unescapeJSON(c.data[b.name:b.nameEnd]))
+	}
+	if slices.IsSortedFunc(members, compare) {
 		return
 	}
 	base := members[0].start
 	if c.scratch == nil {
-		c.scratch = make([]byte, 0, len(c.data)) // no canonical text is longer than its source
+		c.scratch = make([]byte, 0, len(c.data))
 	}
 	c.scratch = append(c.scratch[:0], dst[base:]...)
-	slices.SortFunc(members, compareCanonicalMembers)
+	slices.SortFunc(members, compare)
 	dst = dst[:base]
 	for i, m := range members {
 		if i > 0 {
@@ -505,8 +512,6 @@ func (c *jsonCanonicalizer) sort(dst []byte, members []canonicalMember) {
 		dst = append(dst, c.scratch[m.start-base:m.end-base]...)
 	}
 }
-
-func compareCanonicalMembers(a, b canonicalMember) int { return bytes.Compare(a.key, b.key) }
 
 // appendCanonicalString appends the string raw, from quote to quote, with
 // minimal escaping.

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"hash/maphash"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -48,7 +49,6 @@ func checkDeepJSON(data []byte, deeper int) error {
 // begins and return the offset after it.
 type jsonScanner struct {
 	data []byte
-	text string // a copy of data, once an object needs strings as map keys
 }
 
 func (s *jsonScanner) document(depth int) *jsonError {
@@ -340,18 +340,27 @@ func jsonDuplicateMember(i int, raw []byte) *jsonError {
 // jsonSpan is a string in a text, from quote to quote.
 type jsonSpan struct{ start, end int }
 
-// jsonNames holds the names of an open object: the first few in place, all of them in
-// the index if there are more or one has an escape.
+// jsonNames holds the names of an open object: the first few in place, all of them in the
+// table if there are more or one has an escape.
 type jsonNames struct {
 	count int
 	few   [fewJSONMembers]jsonSpan
-	index map[string]struct{}
+	table []uint32 // a hash table, at most half full: the offset of each name, which is never 0
 }
 
 // add adds a name of s and reports whether it is new.
 func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
-	if n.index != nil || escaped || n.count == len(n.few) {
-		return n.addIndexed(s, name, escaped)
+	if n.table == nil && (escaped || n.count == len(n.few)) {
+		n.table = make([]uint32, 4*len(n.few))
+		for _, other := range n.few[:n.count] {
+			n.enter(s, other)
+		}
+	}
+	if n.table != nil {
+		if n.count++; 2*n.count > len(n.table) {
+			n.grow(s)
+		}
+		return n.enter(s, name)
 	}
 	for _, other := range n.few[:n.count] {
 		if string(s.data[other.start:other.end]) == string(s.data[name.start:name.end]) {
@@ -363,21 +372,29 @@ func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
 	return true
 }
 
-func (n *jsonNames) addIndexed(s *jsonScanner, name jsonSpan, escaped bool) bool {
-	if s.text == "" {
-		s.text = string(s.data) // one copy, shared by all keys
-	}
-	if n.index == nil {
-		n.index = make(map[string]struct{}, 2*n.count)
-		for _, other := range n.few[:n.count] {
-			n.index[s.text[other.start+1:other.end-1]] = struct{}{}
+// enter enters a name into the table unless it is there.
+func (n *jsonNames) enter(s *jsonScanner, name jsonSpan) bool {
+	key := unescapeJSON(s.data[name.start:name.end])
+	place := maphash.Bytes(jsonNameSeed, key) % uint64(len(n.table))
+	for ; n.table[place] != 0; place = (place + 1) % uint64(len(n.table)) {
+		other := int(n.table[place])
+		if bytes.Equal(unescapeJSON(s.data[other:skipJSONString(s.data, other)]), key) {
+			return false
 		}
 	}
-	key := s.text[name.start+1 : name.end-1]
-	if escaped {
-		key = string(unescapeJSON(s.data[name.start:name.end]))
-	}
-	before := len(n.index)
-	n.index[key] = struct{}{}
-	return len(n.index) > before
+	n.table[place] = uint32(name.start)
+	return true
 }
+
+func (n *jsonNames) grow(s *jsonScanner) {
+	before := n.table
+	n.table = make([]uint32, 2*len(before))
+	for _, at := range before {
+		if at != 0 {
+			n.enter(s, jsonSpan{int(at), skipJSONString(s.data, int(at))})
+		}
+	}
+}
+
+// jsonNameSeed keeps callers from choosing names that collide.
+var jsonNameSeed = maphash.MakeSeed()

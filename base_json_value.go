@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"iter"
 	"math/big"
 	"slices"
 	"strconv"
@@ -37,115 +38,237 @@ func decimalText(r *big.Rat) string {
 	return r.FloatString(digits)
 }
 
-// jsonValue is a decoded value.
+// jsonTree holds the places of all values of a text, in the order in which they begin. The name of
+// a member is the value before it. It is not safe for concurrent use.
+type jsonTree struct {
+	text  []byte
+	nodes []jsonNode
+	index map[int]map[string]int // by objects with many members that were searched: nodes by name
+}
+
+// jsonNode is the place of one value. Texts have at most 4 GiB.
+type jsonNode struct {
+	start, end uint32 // in the text
+	next       uint32 // the node after this value and all inside it
+	size       uint32 // members or elements
+}
+
+const jsonNodeBytes = 16
+
+// jsonValue is a value in a text that was read into a tree. The zero value is none.
 type jsonValue struct {
-	kind   byte // as of jsonKind
-	raw    []byte
-	text   string         // of a string
-	names  []string       // of an object, in its order
-	values []*jsonValue   // members or elements
-	index  map[string]int // of many names
+	tree *jsonTree
+	node int
 }
 
-func newJSONValue(raw []byte) *jsonValue {
-	n := &jsonValue{kind: jsonKind(raw), raw: raw}
-	switch n.kind {
-	case '"':
-		n.text, _ = jsonString(raw)
-	case '[':
-		for w := walkJSON(raw, '['); w.nextElement(); {
-			n.values = append(n.values, newJSONValue(w.value))
-		}
-	case '{':
-		eachMember(raw, func(name string, value []byte) bool {
-			n.names, n.values = append(n.names, name), append(n.values, newJSONValue(value))
-			return true
-		})
-	}
-	return n
+// newJSONValue reads a text that passed checkJSON. It takes treeBytes(text) of memory.
+func newJSONValue(text []byte) jsonValue {
+	t := &jsonTree{text: text, nodes: make([]jsonNode, 0, treeBytes(text)/jsonNodeBytes)}
+	t.add(skipJSONSpace(text, 0))
+	return jsonValue{tree: t}
 }
 
-// find returns the place of a member, or -1.
-func (n *jsonValue) find(name string) int {
-	if len(n.names) <= fewJSONMembers {
-		return slices.Index(n.names, name)
-	}
-	if n.index == nil {
-		n.index = make(map[string]int, len(n.names))
-		for i, name := range n.names {
-			n.index[name] = i
+// treeBytes returns about how much memory a text takes as a tree, at least.
+func treeBytes(text []byte) int {
+	values := 1
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i = skipJSONString(text, i) - 1
+		case ',', ':', '[', '{': // of which an empty list or object has one too many
+			values++
 		}
 	}
-	if i, ok := n.index[name]; ok {
-		return i
+	return values * jsonNodeBytes
+}
+
+// add adds the value at i and returns the offset after it.
+func (t *jsonTree) add(i int) int {
+	at, opening := len(t.nodes), t.text[i]
+	t.nodes = append(t.nodes, jsonNode{start: uint32(i)})
+	size := uint32(0)
+	if opening != '{' && opening != '[' {
+		i = skipJSONValue(t.text, i)
+	} else {
+		for i = t.space(i + 1); t.text[i] != '}' && t.text[i] != ']'; size++ {
+			if size > 0 {
+				i = t.space(i + 1)
+			}
+			if opening == '{' {
+				i = t.space(t.space(t.add(i)) + 1)
+			}
+			i = t.space(t.add(i))
+		}
+		i++
 	}
-	return -1
+	n := &t.nodes[at]
+	n.end, n.next, n.size = uint32(i), uint32(len(t.nodes)), size
+	return i
+}
+
+func (t *jsonTree) space(i int) int { return skipJSONSpace(t.text, i) }
+
+func (n jsonValue) at() *jsonNode { return &n.tree.nodes[n.node] }
+
+func (n jsonValue) raw() []byte { return n.tree.text[n.at().start:n.at().end] }
+
+func (n jsonValue) kind() byte { return jsonKind(n.raw()) }
+
+// text returns the value of a string, which may be a part of the text; nil for the zero value.
+func (n jsonValue) text() []byte {
+	if n.tree == nil {
+		return nil
+	}
+	return unescapeJSON(n.raw())
+}
+
+// size returns the number of members or elements.
+func (n jsonValue) size() int { return int(n.at().size) }
+
+// inner returns the members or elements of a value in their order, each with its name; elements
+// have none.
+func (n jsonValue) inner() iter.Seq2[jsonValue, jsonValue] {
+	return func(yield func(name, value jsonValue) bool) {
+		var name jsonValue
+		object, next := n.kind() == '{', n.node+1
+		for range n.size() {
+			if object {
+				name = jsonValue{n.tree, next}
+				next++
+			}
+			value := jsonValue{n.tree, next}
+			if next = int(value.at().next); !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// find returns a member of an object.
+func (n jsonValue) find(name string) (value jsonValue, ok bool) {
+	if n.kind() != '{' {
+		return jsonValue{}, false
+	}
+	if n.size() <= fewJSONMembers {
+		for key, value := range n.inner() {
+			if string(key.text()) == name {
+				return value, true
+			}
+		}
+		return jsonValue{}, false
+	}
+	index := n.tree.index[n.node]
+	if index == nil {
+		index = make(map[string]int, n.size())
+		for key, value := range n.inner() {
+			index[string(key.text())] = value.node
+		}
+		if n.tree.index == nil {
+			n.tree.index = map[int]map[string]int{}
+		}
+		n.tree.index[n.node] = index
+	}
+	node, ok := index[name]
+	return jsonValue{n.tree, node}, ok
+}
+
+func (n jsonValue) has(name string) bool {
+	_, ok := n.find(name)
+	return ok
 }
 
 // normal appends a text that is the same for all spellings of the value.
-func (n *jsonValue) normal(dst []byte) []byte {
-	switch n.kind {
+func (n jsonValue) normal(dst []byte) []byte {
+	switch n.kind() {
 	case '"':
-		return appendJSONString(dst, n.text)
+		return appendJSONString(dst, string(n.text()))
 	case '0':
-		return parseDecimal(n.raw).append(dst)
+		return parseDecimal(n.raw()).append(dst)
 	case '[':
 		dst = append(dst, '[')
-		for _, value := range n.values {
+		for _, value := range n.inner() {
 			dst = append(value.normal(dst), ',')
 		}
 		return append(dst, ']')
 	case '{':
 		dst = append(dst, '{')
-		for _, name := range slices.Sorted(slices.Values(n.names)) {
-			dst = append(n.values[n.find(name)].normal(append(appendJSONString(dst, name), ':')), ',')
+		members := make([][2]jsonValue, 0, n.size())
+		for name, value := range n.inner() {
+			members = append(members, [2]jsonValue{name, value})
+		}
+		slices.SortFunc(members, func(a, b [2]jsonValue) int { return bytes.Compare(a[0].text(), b[0].text()) })
+		for _, m := range members {
+			dst = append(m[1].normal(append(m[0].normal(dst), ':')), ',')
 		}
 		return append(dst, '}')
 	}
-	return append(dst, n.kind)
+	return append(dst, n.kind())
 }
 
 // sameJSON reports whether two texts spell the same value.
-func sameJSON(a, b []byte) bool {
-	return bytes.Equal(newJSONValue(a).normal(nil), newJSONValue(b).normal(nil))
-}
+func sameJSON(a, b []byte) bool { return newJSONValue(a).within(newJSONValue(b), false) }
 
-// within reports whether another value has every member of n, with the same value. Its
-// objects may have further members, arrays must be equal, numbers are compared by value.
-func (n *jsonValue) within(other *jsonValue) bool {
-	if n.kind != '{' || other.kind != '{' {
-		return sameJSON(n.raw, other.raw)
-	}
-	for i, name := range n.names {
-		at := other.find(name)
-		if at < 0 || !n.values[i].within(other.values[at]) {
+// within reports whether another value is the same, or if more is true, has every member of n with
+// the same value: its objects outside of arrays may then have further members. Numbers are
+// compared by value.
+func (n jsonValue) within(other jsonValue, more bool) bool {
+	kind := n.kind()
+	switch {
+	case kind != other.kind():
+		return false
+	case kind == '"':
+		return bytes.Equal(n.text(), other.text())
+	case kind == '0':
+		return bytes.Equal(n.raw(), other.raw()) || parseDecimal(n.raw()) == parseDecimal(other.raw())
+	case kind == '{':
+		if !more && n.size() != other.size() {
 			return false
 		}
+		for name, value := range n.inner() {
+			if found, ok := other.find(string(name.text())); !ok || !value.within(found, more) {
+				return false
+			}
+		}
+		return true
+	case kind == '[':
+		return n.size() == other.size() && n.sameElements(other)
+	}
+	return true
+}
+
+// sameElements reports whether two arrays of one length are the same.
+func (n jsonValue) sameElements(other jsonValue) bool {
+	o := jsonValue{other.tree, other.node + 1}
+	for _, value := range n.inner() {
+		if !value.within(o, false) {
+			return false
+		}
+		o.node = int(o.at().next) // after the last one never looked at
 	}
 	return true
 }
 
 // leaves returns the number of values at all levels that are not objects.
-func (n *jsonValue) leaves() int {
-	if n.kind != '{' {
+func (n jsonValue) leaves() int {
+	if n.kind() != '{' {
 		return 1
 	}
 	count := 0
-	for _, value := range n.values {
+	for _, value := range n.inner() {
 		count += value.leaves()
 	}
 	return count
 }
 
 // shown returns the value as messages have it.
-func (n *jsonValue) shown() string {
-	switch n.kind {
+func (n jsonValue) shown() string {
+	switch n.kind() {
 	case '{':
 		return "an object"
 	case '[':
 		return "a list"
 	}
-	return clipText(string(redact(n.raw)), 80)
+	return clipText(string(redact(n.raw())), 80)
 }
 
 // decimal is an exact number: its digits, times ten to the power of the exponent. Neither

@@ -156,6 +156,11 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 		return
 	}
 	l.origin.files = append(l.origin.files, name)
+	if at := tomlTooDeep(string(data), maxJSONDepth); at >= 0 {
+		source.line = strings.Count(string(data[:at]), "\n") + 1
+		l.report(source, "", fmt.Sprintf("not TOML: deeper than %d levels", maxJSONDepth))
+		return
+	}
 	var table map[string]any
 	if _, err := toml.Decode(string(data), &table); err != nil {
 		if e, ok := errors.AsType[toml.ParseError](err); ok {

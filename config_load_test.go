@@ -16,6 +16,9 @@ func TestConfigProblems(t *testing.T) {
 		in   configInput
 		want []string
 	}{
+		{"a table in tables",
+			configInput{files: map[string]string{"stepwell.toml": "role = 'all'\n[" + strings.Repeat("a.", 24_000) + "a]\n"}},
+			[]string{"stepwell.toml:2: not TOML: deeper than 64 levels"}},
 		{"everything at once, in order",
 			configInput{
 				files: map[string]string{

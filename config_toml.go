@@ -49,6 +49,47 @@ type tomlKeys map[string]tomlKey
 var tomlToken = compiled(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
 	`#[^\n]*|\n|[^\s"'#\[\]{},=.]+|\S`)
 
+// tomlTooDeep returns the offset of the first key or bracket of a text that is deeper than a number of
+// levels, or -1. The decoder's memory grows with the square of the depth. Levels are tables and arrays
+// inside one another, as in JSON; of an array of tables in a header, only the table counts.
+func tomlTooDeep(text string, most int) int {
+	type level struct {
+		depth, inner int // inner is that of the value that is being read
+		table, value bool
+	}
+	open, header := []level{{depth: 1, inner: 1, table: true}}, false
+	for at := 0; ; {
+		found := tomlToken().FindStringIndex(text[at:])
+		if found == nil {
+			return -1
+		}
+		start, token, l := at+found[0], text[at+found[0]:at+found[1]], &open[len(open)-1]
+		at += found[1]
+		switch outermost := len(open) == 1; {
+		case token == "\n" && outermost:
+			header, l.value, l.inner = false, false, l.depth
+		case token == "[" && outermost && !l.value:
+			header, l.depth, l.inner = true, 2, 2
+		case token == "[" || token == "{":
+			open = append(open, level{l.inner + 1, l.inner + 1, token == "{", token == "["})
+		case (token == "]" || token == "}") && !outermost:
+			open = open[:len(open)-1]
+		case token == "=":
+			l.value = true
+		case token == "," && l.table:
+			l.value, l.inner = false, l.depth
+		case token == "." && header:
+			l.depth++
+			l.inner++
+		case token == "." && !l.value:
+			l.inner++
+		}
+		if open[len(open)-1].inner > most {
+			return start
+		}
+	}
+}
+
 // tomlKeyFinder reads the tokens of a TOML text and records where keys are.
 type tomlKeyFinder struct {
 	keys   tomlKeys

@@ -20,10 +20,76 @@ func FuzzTOMLKeys(f *testing.F) {
 			}
 		}
 		var table map[string]any
+		if tomlTooDeep(text, maxJSONDepth) >= 0 {
+			return
+		}
 		if _, err := toml.Decode(text, &table); err == nil {
 			checkKeysFound(t, keys, "", table)
+			depth := tomlDepth(table)
+			if at := tomlTooDeep(text, depth); at >= 0 {
+				t.Errorf("got offset %d deeper than %d levels; want none", at, depth)
+			}
+			if !strings.Contains(text, "[[") && depth > 1 && tomlTooDeep(text, depth-1) < 0 {
+				t.Errorf("got nothing deeper than %d levels; want something", depth-1)
+			}
 		}
 	})
+}
+
+// tomlDepth returns how many tables and arrays of a decoded value are inside one another.
+func tomlDepth(v any) (depth int) {
+	deeper := func(inner any) { depth = max(depth, tomlDepth(inner)) }
+	switch v := v.(type) {
+	case map[string]any:
+		for _, inner := range v {
+			deeper(inner)
+		}
+	case []map[string]any:
+		for _, inner := range v {
+			deeper(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			deeper(inner)
+		}
+	default:
+		return 0
+	}
+	return depth + 1
+}
+
+// TestTOMLDepth refuses texts for their depth before they are decoded: for one of 48 KB, the decoder takes
+// hundreds of megabytes.
+func TestTOMLDepth(t *testing.T) {
+	for name, nested := range map[string]func(levels int) string{
+		"arrays":        func(n int) string { return "a = " + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) },
+		"inline tables": func(n int) string { return "a = " + strings.Repeat("{a = ", n-1) + "1" + strings.Repeat("}", n-1) },
+		"dotted keys":   func(n int) string { return strings.Repeat("a.", n-1) + "a = 1.5" },
+		"a header":      func(n int) string { return "b = 1.5\n[" + strings.Repeat("a.", n-3) + "a]\nb.c = 1.5" },
+		"keys in a table of an array": func(n int) string {
+			return "[a]\nb = [ # [\n'''[[''', 1.5, {" + strings.Repeat("c.", n-4) + "c = 1.5, d = 1}]"
+		},
+	} {
+		var table map[string]any
+		_, err := toml.Decode(nested(maxJSONDepth), &table)
+		if depth := tomlDepth(table); err != nil || depth != maxJSONDepth {
+			t.Errorf("%s: got %d levels, %v; want %d", name, depth, err, maxJSONDepth)
+		}
+		if at := tomlTooDeep(nested(maxJSONDepth), maxJSONDepth); at >= 0 {
+			t.Errorf("%s: got %d levels refused at %d; want them accepted", name, maxJSONDepth, at)
+		}
+		for _, levels := range []int{maxJSONDepth + 1, 24_000} {
+			deep := []byte(nested(levels))
+			var problems inputProblems
+			took := allocated(func() { _, problems, _ = parseTemplate("f", deep, "toml", "", nil) })
+			if len(problems) != 1 || !strings.HasSuffix(problems[0].String(), ": invalid TOML: deeper than 64 levels") {
+				t.Errorf("%s: got %v; want the depth refused", name, problems)
+			}
+			if most := uint64(1 << 20); took > most {
+				t.Errorf("%s: got %d bytes allocated; want at most %d", name, took, most)
+			}
+		}
+	}
 }
 
 func checkKeysFound(t *testing.T, keys tomlKeys, path string, v any) {

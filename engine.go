@@ -24,6 +24,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // inlineBudget is how many builtin steps the goroutine that made them ready
@@ -574,7 +575,8 @@ func (e *engine) laterLocked(f func()) {
 type schemaGuard struct {
 	mode              string // templates.enforce_input_schema
 	log               *slog.Logger
-	contexts, results atomic.Uint64 // those that did not fit
+	memory            *decodedMemory // of the budgets; nil for no limit
+	contexts, results atomic.Uint64  // those that did not fit
 }
 
 func (g *schemaGuard) on() bool      { return g.mode == "warn" || g.mode == "reject" }
@@ -582,40 +584,57 @@ func (g *schemaGuard) rejects() bool { return g.mode == "reject" }
 
 // misfits returns what is wrong with a value, if schemas are enforced. One of a definition from
 // before that, which cannot be enforced, accepts everything.
-func (g *schemaGuard) misfits(s *schemaSource, value []byte) misfits {
+func (g *schemaGuard) misfits(b *budget, s *schemaSource, value []byte) misfits {
 	if s == nil || !g.on() || len(s.schema().problems) > 0 {
 		return nil
 	}
 	if value == nil {
 		value = templateNullJSON
 	}
-	return s.schema().check(value)
+	return s.schema().check(b, value)
+}
+
+// fittedOwn is fitted for an outcome that no request gives. It waits at most so long for memory.
+func (g *schemaGuard) fittedOwn(patience time.Duration, def *stepTemplate, o outcome) outcome {
+	if def.result == nil && def.publishes == nil {
+		return o
+	}
+	b := newOwnBudget(g.memory, patience)
+	defer b.end()
+	return g.fitted(b, def, o)
 }
 
 // fitted checks the result of a step, and marks one that must not count. It is slow, and
 // therefore called without the store's lock where it can be.
-func (g *schemaGuard) fitted(def *stepTemplate, o outcome) outcome {
+func (g *schemaGuard) fitted(b *budget, def *stepTemplate, o outcome) outcome {
 	if o.checkpoint == nil && def.publishes != nil && o.unfit == nil {
 		payload := &ending{success: o.success, result: o.result}
 		if !o.success {
 			payload.err = o.err.appendJSON(nil)
 		}
-		o.unfit = def.unfit(payload.payload())
+		o.unfit = def.unfit(b, payload.payload())
 	}
 	if !o.success || o.misfit != "" || o.checkpoint != nil {
 		return o
 	}
-	found := g.misfits(def.result, o.result)
-	switch {
-	case len(found) == 0:
-		return o
-	case g.rejects():
+	if found := g.resultMisfits(b, def, o.result); len(found) > 0 && g.rejects() {
 		o.misfit = "the result does not fit result_schema: " + found.String()
-	default:
-		g.log.Warn("a result does not fit the step's result_schema", "step", def.name, "problems", found.wants())
+	}
+	return o
+}
+
+// resultMisfits returns what is wrong with a result. It counts one that does not fit, and logs it
+// unless it will be refused.
+func (g *schemaGuard) resultMisfits(b *budget, def *stepTemplate, result []byte) misfits {
+	found := g.misfits(b, def.result, result)
+	if len(found) == 0 {
+		return nil
 	}
 	g.results.Add(1)
-	return o
+	if !g.rejects() {
+		g.log.Warn("a result does not fit the step's result_schema", "step", def.name, "problems", found.wants())
+	}
+	return found
 }
 
 // workTimer is a time that a step, or an event that it published, waits for, in this process.

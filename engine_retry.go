@@ -39,7 +39,7 @@ func (r *outcomeRules) withhold(t *task, i int, end *ending, unfit []string) {
 		return
 	}
 	if unfit == nil {
-		unfit = def.unfit(end.payload())
+		unfit = def.unfit(newOwnBudget(nil, 0), end.payload())
 	}
 	withheld := map[string]string{}
 	for n := range def.publishes {

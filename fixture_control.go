@@ -3,6 +3,7 @@ package main
 // The control API under /_stepwell: its routes, and what they read.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -76,10 +77,10 @@ func (a *controlAPI) addTemplate(w *responseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
-	if err := w.holdEach(len(body), parsedMemory); err != nil {
+	if err := w.holdTurn(body); err != nil {
 		return nil, err
 	}
-	t, replaced, err := a.surface.svc.templates.add(body)
+	t, replaced, err := a.surface.svc.templates.add(budgetOf(r), body)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +97,11 @@ func (rules bodyRules) fields(r *http.Request, what string, read func(f *fieldRe
 	if err != nil {
 		return err
 	}
-	var f fieldReader
+	f := fieldReader{budget: budgetOf(r)}
 	if body != nil {
 		read(&f, body)
 	}
-	return f.failure(what)
+	return cmp.Or(f.budget.err, f.failure(what))
 }
 
 // members reads an object, which has a path unless it is a body, by calling read for

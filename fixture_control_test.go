@@ -2,10 +2,86 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 )
+
+// TestRequestAllocations sends hostile bodies to every route that takes one, and counts what is allocated for them. What
+// the largest bodies take is measured by TestRequestBudgets of the whole program.
+func TestRequestAllocations(t *testing.T) {
+	const size, most = 64 << 10, 48 << 20 // bytes
+	s := newFixtureServer(t, serviceTest{log: io.Discard, templates: apiTemplates, config: func(c *Config) {
+		c.Templates.EnforceInputSchema = "reject"
+	}})
+	many := func(open, part, close string) func(size int) string {
+		return func(size int) string {
+			b := []byte(open)
+			for len(b) < size {
+				b = fmt.Appendf(b, part, len(b))
+			}
+			return strings.TrimSuffix(string(b), ",") + close
+		}
+	}
+	values := map[string]func(size int) string{
+		"numbers": many("[", "1%.0d,", "]"), "members": many("{", `"%d":0,`, "}"), "unknown objects": many("[", `{"a%d":{}},`, "]"),
+		"depth": many("[", strings.Repeat("[", 50)+"%d"+strings.Repeat("]", 50)+",", "]"), "a text": many(`"`, "a%.0d", `"`),
+		"patterns":  many(`{"properties":{`, `"%d":{"pattern":"a{1000}"},`, "}}"),
+		"a pattern": many(`{"pattern":"`, `(?:\\p{L}{0,50}){20}%d`, `"}`),
+	}
+	members := []string{
+		"name", "context", "tags", "options", "task", "inputs", "action_type", "completion_data", "callables", "complete", "steps",
+		"result", "error", "metadata", "cursor", "lease", "stubs", "match", "outcomes", "order", "input_schema", "default_context",
+		"seed", "advance", "timeout", "resolution_notes",
+	}
+	frames := map[string]string{
+		"members": `{"` + strings.Join(members, `":@,"`) + `":@}`,
+		"template": `{"namespace":"t","name":"x","version":"1.0.0","input_schema":@,"steps":[{"name":"a","handler":{"callable":"b"},` +
+			`"result_schema":@,"publishes_events":[{"name":"e","description":"","schema":@}]}]}`,
+		"checked": `{"namespace":"t","name":"checked","context":{"a":@}}`,
+		"stub":    `{"match":{"context":{"a":@}},"outcomes":[{"result":@}]}`,
+	}
+	routes := 0
+	for _, table := range append(allRoutes(), surfaceRoutes{"orchestration", (&controlAPI{}).routes()}) {
+		for _, row := range table.routes {
+			method, path, _ := strings.Cut(row.pattern, " ")
+			if method == "GET" || method == "DELETE" {
+				continue
+			}
+			routes++
+			to := &s.world.gates.orchestration
+			if table.surface == "worker" {
+				to = &s.world.gates.worker
+			} else if table.surface == "mount" {
+				path = s.world.service().cfg.Mount.Path + path
+			}
+			path = regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, "0198c1f2-7a10-7c3b-9d42-5b1f0a6e2cff")
+			for what, value := range values {
+				for frame, text := range frames {
+					text = strings.ReplaceAll(text, "@", value(size/strings.Count(text, "@")))
+					r := httptest.NewRequest(method, path, strings.NewReader(text))
+					r.Header.Set("Content-Type", "application/json")
+					w := httptest.NewRecorder()
+					took := allocated(func() { to.ServeHTTP(w, r) })
+					if took > most || w.Code >= 500 {
+						t.Errorf("%s, %s of %s: got %d with %d bytes allocated; want at most %d", row.pattern, frame, what, w.Code, took, most)
+					}
+				}
+			}
+		}
+	}
+	if routes < 20 {
+		t.Errorf("got %d routes with a body; want those of all surfaces", routes)
+	}
+	for name, q := range map[string]*quota{"decoded": &s.world.service().quotas.decoded.quota, "bodies": &s.world.service().quotas.bodies.quota} {
+		if used := q.used.Load(); used != 0 {
+			t.Errorf("%s: got %d bytes still in use; want none", name, used)
+		}
+	}
+}
 
 // TestRequestJournal queries the requests and the handler calls.
 func TestRequestJournal(t *testing.T) {

@@ -18,6 +18,28 @@ type matchable interface {
 	document(member string) []byte // a JSON text; nil for a missing one
 }
 
+// matchedOnce is something that is compared with many matches: its document is read once. All of them
+// ask for the same one.
+type matchedOnce struct {
+	matchable
+	read jsonValue
+}
+
+// documentOf returns a document as a tree, the zero value for a missing one.
+func documentOf(x matchable, member string) (document jsonValue) {
+	once, _ := x.(*matchedOnce)
+	if once != nil && once.read.tree != nil {
+		return once.read
+	}
+	if raw := x.document(member); raw != nil {
+		document = newJSONValue(raw)
+	}
+	if once != nil {
+		once.read = document
+	}
+	return document
+}
+
 // matchForm is the form of a member of a match.
 type matchForm uint8
 
@@ -61,8 +83,8 @@ type matcher []matchRule
 type matchRule struct {
 	member string
 	form   matchForm
-	want   string     // as the fact is written
-	subset *jsonValue // of a document
+	want   string    // as the fact is written
+	subset jsonValue // of a document
 }
 
 func (m matcher) fits(x matchable) bool { return m.fitsBut(x, "") }
@@ -80,8 +102,8 @@ func (m matcher) fitsBut(x matchable, member string) bool {
 func (r *matchRule) fits(x matchable) bool {
 	switch r.form {
 	case matchSubset:
-		raw := x.document(r.member)
-		return raw != nil && r.subset.within(newJSONValue(raw))
+		document := documentOf(x, r.member)
+		return document.tree != nil && r.subset.within(document, true)
 	case matchPrefix:
 		return strings.HasPrefix(x.fact(r.member), r.want)
 	case matchStep:
@@ -95,7 +117,7 @@ func (r *matchRule) fits(x matchable) bool {
 func (m matcher) specificity() (n int) {
 	for i := range m {
 		n++
-		if m[i].subset != nil {
+		if m[i].form == matchSubset {
 			n += m[i].subset.leaves() - 1
 		}
 	}
@@ -174,7 +196,9 @@ func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) mat
 		if jsonKind(raw) != '{' && member.name == "context" {
 			f.complain(path, "must be an object")
 		}
-		r.subset = newJSONValue(compactJSON(nil, raw))
+		if f.budget.take(treeBytes(raw), path, "the decoded value") {
+			r.subset = newJSONValue(compactJSON(nil, raw))
+		}
 	}
 	return r
 }

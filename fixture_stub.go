@@ -81,8 +81,11 @@ func (s *stub) next() *stubOutcome {
 	return nil
 }
 
-// maxStubs bounds the stubs of a service: each attempt is compared with all.
-const maxStubs = 1000
+// Limits of the stubs of a service: each attempt is compared with all.
+const (
+	maxStubs       = 1000
+	maxStubMatches = 4 << 20 // bytes of their matches together
+)
 
 // stubs holds the stubs of a service. It is guarded by the store's lock.
 type stubs struct {
@@ -94,6 +97,13 @@ type stubs struct {
 func (l *stubs) insert(all []*stub) error {
 	if len(l.list)+len(all) > maxStubs {
 		return failf(conflict, "too many stubs: %d exist, and at most %d may", len(l.list), maxStubs)
+	}
+	size := 0
+	for _, s := range slices.Concat(l.list, all) {
+		size += len(s.matchText)
+	}
+	if size > maxStubMatches {
+		return failf(conflict, "too many conditions: the matches of all stubs would have %d bytes, and at most %d may be", size, maxStubMatches)
 	}
 	for _, s := range all {
 		l.made++
@@ -134,8 +144,9 @@ func (l *stubs) find(id string) *stub {
 // choose returns the stub that counts for an attempt of a kind about to start, and its
 // outcome; nil where there is none.
 func (l *stubs) choose(kind string, x matchable) (*stub, *stubOutcome) {
+	once := &matchedOnce{matchable: x}
 	for _, s := range l.list {
-		if s.kind == kind && s.match.fits(x) {
+		if s.kind == kind && s.match.fits(once) {
 			return s, s.next()
 		}
 	}
@@ -144,8 +155,9 @@ func (l *stubs) choose(kind string, x matchable) (*stub, *stubOutcome) {
 
 // mayAct reports whether some attempt of a step may be played, whichever comes next.
 func (l *stubs) mayAct(x matchable) bool {
+	once := &matchedOnce{matchable: x}
 	return slices.ContainsFunc(l.list, func(s *stub) bool {
-		return s.kind == handlerEntry && s.next() != nil && s.match.fitsBut(x, "attempt")
+		return s.kind == handlerEntry && s.next() != nil && s.match.fitsBut(once, "attempt")
 	})
 }
 

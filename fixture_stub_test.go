@@ -526,3 +526,46 @@ func (s *fixtureServer) story(id string) string {
 	return fmt.Sprintf("%s after %s attempts, %d deliveries: %s", step.text("0.current_state"), step.text("0.attempts"), starts,
 		strings.Join(entries, ", "))
 }
+
+// countedDocument counts how often its document is asked for.
+type countedDocument struct {
+	matchable
+	asked int
+}
+
+func (c *countedDocument) fact(string) string { return "x" }
+
+func (c *countedDocument) document(string) []byte {
+	c.asked++
+	return []byte(`{"a":[1,2],"b":3}`)
+}
+
+// TestStubsReadOnce checks that an attempt is compared with all stubs by one reading of its context, and that the matches
+// of all stubs are bounded.
+func TestStubsReadOnce(t *testing.T) {
+	var l stubs
+	for i := range 100 {
+		f := fieldReader{}
+		s := f.stub("", fmt.Appendf(nil, `{"match":{"context":{"a":[1,%d]}},"outcomes":[{"result":1}]}`, i+3))
+		noError(t, l.insert([]*stub{s}))
+	}
+	c := &countedDocument{}
+	if s, _ := l.choose(handlerEntry, c); s != nil || c.asked != 1 {
+		t.Errorf("got %v after %d readings; want no stub after one", s, c.asked)
+	}
+	if l.mayAct(c) || c.asked != 2 {
+		t.Errorf("got %d readings; want one more", c.asked)
+	}
+	s := newFixtureServer(t, serviceTest{})
+	large := fmt.Sprintf(`{"match":{"context":{"a":%q}},"outcomes":[{"result":1}]}`, strings.Repeat("a", maxStubMatches*2/3))
+	s.do("POST", "/_stepwell/stubs", large).want(201)
+	if a := s.do("POST", "/_stepwell/stubs", large).want(409); !strings.Contains(a.text("error.message"), "the matches of all stubs") {
+		t.Errorf("got %s; want the limit named", a.body)
+	}
+	s.do("DELETE", "/_stepwell/stubs", "").want(204)
+	s.do("POST", "/_stepwell/stubs", large).want(201)
+	s.world.service().quotas.decoded.most = 2 // bytes: less than any value takes
+	if a := s.do("POST", "/_stepwell/stubs", large).want(422); !strings.Contains(a.text("error.message"), "match.context the decoded value takes") {
+		t.Errorf("got %s; want what takes too much", a.body)
+	}
+}

@@ -242,7 +242,7 @@ func (h *handlerSet) resolve(callable string) target {
 // templateRules returns the rules for new templates. What a schema is that cannot be enforced
 // says unenforced while schemas are not.
 func (h *handlerSet) templateRules(c *templatesConfig, unenforced schemaRule) *templateRules {
-	return &templateRules{h.check, pick(c.EnforceInputSchema == "off", unenforced, schemasRefused)}
+	return &templateRules{callable: h.check, schemas: pick(c.EnforceInputSchema == "off", unenforced, schemasRefused)}
 }
 
 // check returns an error for an unknown builtin and a malformed URL or program.

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"runtime"
 	"slices"
 	"stepwell/e2e/wire"
 	"strings"
@@ -25,6 +26,15 @@ import (
 func TestMain(m *testing.M) {
 	wire.Tune()
 	m.Run()
+}
+
+// allocated returns how many bytes f allocates, with what other goroutines allocate meanwhile.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 // serviceTest holds a test's changes to the usual setup.

@@ -64,10 +64,7 @@ func (a *orchestrationAPI) claimSteps(w *responseWriter, r *http.Request) (any, 
 
 // actorReader reads the members of an outside actor's request. Members that are
 // null count as absent.
-type actorReader struct {
-	stepRequestParser
-	result []byte // the member result, which may be null
-}
+type actorReader struct{ stepRequestParser }
 
 func readActor(r *http.Request) (*actorReader, error) {
 	body, err := readBody(r)
@@ -77,14 +74,12 @@ func readActor(r *http.Request) (*actorReader, error) {
 	return newActorReader(body), nil
 }
 
-func newActorReader(body []byte) *actorReader {
-	return &actorReader{newStepRequestParser(body), objectMember(body, "result")}
-}
+func newActorReader(body []byte) *actorReader { return &actorReader{stepRequestParser{body: body}} }
 
 // number reads an integer from lo to hi. If it is absent, number returns standard.
 func (p *actorReader) number(key string, standard, lo, hi int64) int64 {
-	raw, ok := p.members[key]
-	if !ok {
+	raw := p.member(key)
+	if raw == nil {
 		return standard
 	}
 	return int64(p.count(key, raw, lo, hi))
@@ -108,7 +103,7 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 	for i, pattern := range q.callables {
 		q.callables[i] = redactName(pattern)
 	}
-	if raw, ok := p.members["worker_id"]; ok {
+	if raw := p.member("worker_id"); raw != nil {
 		q.worker = p.text("worker_id", raw, 1, maxNameLength)
 	}
 	return q, p.failure("no steps can be claimed")
@@ -125,12 +120,12 @@ func (p *actorReader) names(key string, longest int) (names []string) {
 // array calls f for the elements of an array of least to most elements, if there is one. form says
 // what it must be.
 func (p *actorReader) array(key, form string, least, most int, f func(i int, e []byte)) {
-	raw, ok := p.members[key]
-	if !ok {
+	raw := p.member(key)
+	if raw == nil {
 		return
 	}
 	n := 0
-	ok = eachElement(raw, func(e []byte) bool {
+	ok := eachElement(raw, func(e []byte) bool {
 		if n++; n <= most {
 			f(n-1, e)
 		}
@@ -204,7 +199,7 @@ func (a *orchestrationAPI) answerAll(verb leaseVerb) handlerFunc {
 		if err != nil {
 			return nil, err
 		}
-		if p.members["steps"] == nil {
+		if p.member("steps") == nil {
 			p.complain("steps", "is required")
 		}
 		answers, err := a.answersIn(r, p, "steps", verb)
@@ -223,7 +218,7 @@ func (a *orchestrationAPI) answerAll(verb leaseVerb) handlerFunc {
 // itself.
 func (a *orchestrationAPI) answersIn(r *http.Request, p *actorReader, key string, verb leaseVerb) ([]*stepAnswer, error) {
 	seen, err := a.surface.seenVersions(r)
-	if err != nil || p.members[key] == nil {
+	if err != nil || p.member(key) == nil {
 		return nil, err
 	}
 	answers := []*stepAnswer{}
@@ -339,11 +334,12 @@ func (a *orchestrationAPI) extendLease(w *responseWriter, r *http.Request) (any,
 var outcomeReaders = map[leaseVerb]func(*actorReader, *leaseAnswer){
 	completeVerb: func(p *actorReader, q *leaseAnswer) {
 		q.outcome.success = true
-		if p.result == nil {
+		result := objectMember(p.body, "result") // which may be null
+		if result == nil {
 			p.complain("result", "is required")
 		}
-		q.outcome.result = compactResult(p.result)
-		if raw, ok := p.members["metadata"]; ok {
+		q.outcome.result = compactResult(result)
+		if raw := p.member("metadata"); raw != nil {
 			q.outcome.metadata = p.object("metadata", raw)
 		}
 	},
@@ -354,12 +350,7 @@ var outcomeReaders = map[leaseVerb]func(*actorReader, *leaseAnswer){
 		q.outcome.retryAfter = p.seconds("retry_after", 0, 0, int64(maxRetryAfter/time.Second))
 	},
 	yieldVerb: func(p *actorReader, q *leaseAnswer) { // the step goes on from the checkpoint
-		var given templateObject
-		for key, value := range p.members {
-			given = append(given, templateMember{key, value})
-		}
-		given.sort()
-		data, problem := readCheckpoint(given.json())
+		data, problem := readCheckpoint(p.body)
 		if q.outcome = (outcome{success: true, checkpoint: data}); problem != "" {
 			field, message, _ := strings.Cut(strings.TrimPrefix(problem, checkpointMember+"."), " ")
 			p.complain(field, "%s", message)

@@ -220,12 +220,7 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	if limit := cmp.Or(row.maxBody, s.maxBody); r.ContentLength > limit {
 		err = bodyTooLarge(limit) // before a client that expects 100 Continue sends it
 	} else {
-		body := s.newRequestBody(w, r, limit)
-		r.Body = body
-		v, err = row.handle(w, r)
-		if body.free(); body.err != io.EOF {
-			leaveBody(w, r, nil)
-		}
+		v, err = s.serveRow(w, r, row, limit)
 	}
 	if err == nil {
 		conn.known = conn.known || len(row.permissions) > 0
@@ -234,6 +229,19 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	if err != nil {
 		s.writeError(w, r, err)
 	}
+}
+
+// serveRow calls the method of a row. What the request has taken is free at its end, also by a panic:
+// before a slow reader takes the answer.
+func (s *surface) serveRow(w *responseWriter, r *http.Request, row servedRoute, limit int64) (any, error) {
+	body := s.newRequestBody(w, r, limit)
+	defer body.free()
+	r.Body = body
+	v, err := row.handle(w, r)
+	if body.err != io.EOF {
+		leaveBody(w, r, nil)
+	}
+	return v, err
 }
 
 // finish ends a request: it turns a panic into a 500, and logs and counts the request.

@@ -144,9 +144,6 @@ func (w *responseWriter) cutOff(err error) {
 	panic(http.ErrAbortHandler)
 }
 
-// parsedMemory is about how much memory parsing a template takes, per byte of its text.
-const parsedMemory = 8
-
 // errNoBody ends an answer to a HEAD request after its headers.
 var errNoBody = errors.New("no body is wanted")
 

@@ -202,7 +202,10 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	a := newOrchestrationAPI(svc, nil)
 	a.surface.handle([]route{
 		{"GET /fails", public, func(*responseWriter, *http.Request) (any, error) { return nil, errors.New("the secret cause") }},
-		{"GET /panics", public, func(*responseWriter, *http.Request) (any, error) { panic("the secret cause") }},
+		{"GET /panics", public, func(_ *responseWriter, r *http.Request) (any, error) {
+			budgetOf(r).take(1, "", "")
+			panic("the secret cause")
+		}},
 	})
 	for _, path := range []string{"/fails", "/panics"} {
 		w := httptest.NewRecorder()
@@ -215,6 +218,9 @@ func TestInternalErrorsStayInside(t *testing.T) {
 		if !strings.Contains(log.String(), "the secret cause") || !strings.Contains(log.String(), "id-of-"+path[1:]) {
 			t.Errorf("%s: the log lacks the cause or the request id: %s", path, &log)
 		}
+	}
+	if used := svc.quotas.decoded.used.Load(); used != 0 {
+		t.Errorf("got %d bytes of the budget still in use; want none", used)
 	}
 }
 

@@ -59,15 +59,27 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 // requestBody is the body of a request. Bodies together may take so much memory.
 type requestBody struct {
 	io.ReadCloser
-	conn   *connection
-	memory *bodyMemory
-	most   int64 // bytes
-	err    error // of the latest Read: io.EOF once it was read to its end
+	conn    *connection
+	memory  *bodyMemory
+	most    int64 // bytes
+	err     error // of the latest Read: io.EOF once it was read to its end
+	decoded *decodedMemory
+	budget  *budget // nil before anybody asks for it
+}
+
+// budgetOf returns the budget of a request, whose body was not replaced. The surface ends it.
+func budgetOf(r *http.Request) *budget {
+	b := r.Body.(*requestBody)
+	if b.budget == nil {
+		b.budget = newBudget(r.Context(), b.decoded)
+	}
+	return b.budget
 }
 
 func (s *surface) newRequestBody(w *responseWriter, r *http.Request, limit int64) *requestBody {
 	b := &requestBody{
 		ReadCloser: http.MaxBytesReader(w, r.Body, limit), conn: connectionOf(r), memory: &s.svc.quotas.bodies, most: limit,
+		decoded: &s.svc.quotas.decoded,
 	}
 	if r.ContentLength >= 0 {
 		b.most = r.ContentLength
@@ -86,13 +98,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// How long a body waits for memory, how often it looks for some, and how long a body may be on
-// its way before it loses its memory to one that waits.
-const (
-	memoryPatience = 5 * time.Second
-	memoryInterval = 5 * time.Millisecond
-	bodyPatience   = time.Second
-)
+// bodyPatience is how long a body may be on its way before it loses its memory to one that waits.
+const bodyPatience = time.Second
 
 // reserve takes memory for the whole body, if need be that of bodies that have been on their
 // way for long: their connections are closed.
@@ -134,8 +141,11 @@ func (b *requestBody) overdue(c *connection) bool {
 	return realNow().sub(instant(c.bodySince.Load())) > bodyPatience && b.memory.regain(&c.body)
 }
 
-// free gives the memory back, unless others have taken it.
-func (b *requestBody) free() { b.memory.regain(&b.conn.body) }
+// free gives the memory back, unless others have taken it, and ends the budget.
+func (b *requestBody) free() {
+	b.memory.regain(&b.conn.body)
+	b.budget.end()
+}
 
 // readAll reads the body of a request. Its first bytes do not count.
 func readAll(r *http.Request) (body []byte, err error) {

@@ -66,6 +66,14 @@ func (w *responseWriter) holdEach(n, bytes int) error {
 	return w.hold(n * bytes)
 }
 
+// holdTurn waits for a turn to work on a body, unless that is short.
+func (w *responseWriter) holdTurn(body []byte) error {
+	if len(body) < smallCopy {
+		return nil
+	}
+	return w.hold(0)
+}
+
 // holdTemplates makes sure that the request has room for a list of the templates.
 func (s *surface) holdTemplates(w *responseWriter) error {
 	return w.holdEach(len(s.svc.templates.registry().all()), 256)

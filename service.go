@@ -216,6 +216,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota)
 	s.store.requestKeys().keepUpTo(s.cfg.Requests.limits())
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
+	s.engine.schemas.memory = &s.quotas.decoded
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
@@ -240,7 +241,7 @@ func (s *service) warnOfChangedTemplates() {
 			s.log.Warn("a template changed; its unfinished tasks keep the definition they were created with",
 				"template", old.fullName(), "unfinished_tasks", n)
 		}
-		if faults := old.schemaFaults(); s.engine.schemas.on() && faults != nil {
+		if faults := old.schemaFaults(nil); s.engine.schemas.on() && faults != nil {
 			s.log.Warn("a schema cannot be enforced; unfinished tasks are not checked against it", "template", old.fullName(),
 				"unfinished_tasks", n, "problem", faults[0].String())
 		}

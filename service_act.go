@@ -46,7 +46,7 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 	if err := o.cfg.Worker.checkSize(&given); err != nil {
 		return nil, 0, err
 	}
-	if err := o.checkResult(taskID, stepID, q); err != nil {
+	if err := o.checkResult(ctx, taskID, stepID, q); err != nil {
 		return nil, 0, err
 	}
 	return o.changeStep(ctx, taskID, stepID, q.who.seen, func(c *change, t *task, i int) (*record, error) {
@@ -65,7 +65,7 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 }
 
 // checkResult refuses a result that does not fit the step's schema.
-func (o *operator) checkResult(taskID, stepID uuid, q *stepRequest) error {
+func (o *operator) checkResult(ctx context.Context, taskID, stepID uuid, q *stepRequest) error {
 	if q.action != actionComplete || !o.engine.schemas.on() {
 		return nil
 	}
@@ -74,11 +74,17 @@ func (o *operator) checkResult(taskID, stepID uuid, q *stepRequest) error {
 		return nil // as the change will find out
 	}
 	i, ok := t.stepIndex(stepID)
-	if !ok || o.engine.schemas.fitted(t.def(i), outcome{success: true, result: q.result}).misfit == "" {
+	if !ok {
 		return nil
 	}
+	b := newBudget(ctx, o.engine.schemas.memory)
+	defer b.end()
+	found := o.engine.schemas.resultMisfits(b, t.def(i), q.result)
+	if b.err != nil || !o.engine.schemas.rejects() {
+		return b.err
+	}
 	f := fieldReader{}
-	for _, m := range o.engine.schemas.misfits(t.def(i).result, q.result) {
+	for _, m := range found {
 		f.complain("/completion_data/result"+m.at, "%s", m.why())
 	}
 	return f.failure("the step action is refused")
@@ -243,7 +249,7 @@ var actionMoves = map[stepAction]struct {
 // parseStepRequest reads the body of a step action. The error names every
 // invalid field.
 func parseStepRequest(body []byte) (*stepRequest, error) {
-	p := newStepRequestParser(body)
+	p := stepRequestParser{body: body}
 	q := p.parse()
 	return q, p.failure("the step action is refused")
 }
@@ -251,18 +257,13 @@ func parseStepRequest(body []byte) (*stepRequest, error) {
 // stepRequestParser reads the members of a request about a step.
 type stepRequestParser struct {
 	fieldReader
-	members map[string][]byte // those that are not null
+	body []byte
 }
 
-func newStepRequestParser(body []byte) stepRequestParser {
-	p := stepRequestParser{members: map[string][]byte{}}
-	eachMember(body, func(key string, raw []byte) bool {
-		if jsonKind(raw) != 'n' {
-			p.members[key] = raw
-		}
-		return true
-	})
-	return p
+// member returns a member that is not null, or nil.
+func (p *stepRequestParser) member(key string) []byte {
+	raw := objectMember(p.body, key)
+	return pick(jsonKind(raw) == 'n', nil, raw)
 }
 
 // actorFields holds the member that names who acts, by action.
@@ -289,10 +290,10 @@ func (p *stepRequestParser) parse() *stepRequest {
 	case actionFail:
 		p.stepError(q)
 	case actionReset:
-		if raw, ok := p.members["clear_checkpoint"]; ok {
+		if raw := p.member("clear_checkpoint"); raw != nil {
 			q.clear = p.flag("clear_checkpoint", raw)
 		}
-		if raw, ok := p.members["max_attempts"]; ok {
+		if raw := p.member("max_attempts"); raw != nil {
 			q.limit = p.count("max_attempts", raw, 1, maxRetryLimit)
 		}
 	}
@@ -301,8 +302,8 @@ func (p *stepRequestParser) parse() *stepRequest {
 
 // required reads a string that must be present and not empty.
 func (p *stepRequestParser) required(key string, hi int) string {
-	raw, ok := p.members[key]
-	if !ok {
+	raw := p.member(key)
+	if raw == nil {
 		p.complain(key, "is required")
 		return ""
 	}
@@ -312,8 +313,8 @@ func (p *stepRequestParser) required(key string, hi int) string {
 // completion reads {"result": any, "metadata"?: object}. The result may be null,
 // but not missing.
 func (p *stepRequestParser) completion(q *stepRequest) {
-	raw, ok := p.members["completion_data"]
-	if !ok || jsonKind(raw) != '{' {
+	raw := p.member("completion_data")
+	if jsonKind(raw) != '{' {
 		p.complain("completion_data", "must be an object with a result")
 		return
 	}
@@ -336,8 +337,8 @@ func (p *stepRequestParser) completion(q *stepRequest) {
 // stepError reads {"message": string, "error_type"?: string, "retryable"?: bool,
 // "status_code"?: integer, "context"?: object}.
 func (p *stepRequestParser) stepError(q *stepRequest) {
-	raw, ok := p.members["error"]
-	if !ok || jsonKind(raw) != '{' {
+	raw := p.member("error")
+	if jsonKind(raw) != '{' {
 		p.complain("error", "must be an object with a message")
 		return
 	}

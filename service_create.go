@@ -95,27 +95,32 @@ func (s *creator) templateFor(q *taskRequest) (*template, error) {
 }
 
 // creation returns the part of the payload that the task keeps.
-func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
+func (s *creator) creation(ctx context.Context, q *taskRequest, tpl *template) (*creation, error) {
 	by := new(q.creation)
 	by.template, by.context = tpl.hash, tpl.defaultContext
 	by.initiator = q.initiatorOr(defaultInitiator)
 	by.source, by.reason = cmp.Or(q.source, defaultSource), cmp.Or(q.reason, defaultReason)
-	if q.context != nil {
+	limit := s.cfg.Tasks.MaxContextBytes
+	if q.context != nil && int64(len(q.context)) <= limit { // or it is too large before it is merged
 		by.context = mergeObjects(nil, tpl.defaultContext, q.context)
 	}
-	if limit := s.cfg.Tasks.MaxContextBytes; int64(len(by.context)) > limit {
-		return nil, failf(tooLarge, "the task's context has %d bytes, more than the %d allowed",
-			len(by.context), limit)
+	if size := max(len(by.context), len(q.context)); int64(size) > limit {
+		return nil, failf(tooLarge, "the task's context has %d bytes, more than the %d allowed", size, limit)
 	}
 	by.identity = identityOf(tpl, q.key, by.context)
-	return by, s.checkContext(q, tpl, by.context)
+	return by, s.checkContext(ctx, q, tpl, by.context)
 }
 
 // checkContext checks a context against the template's input schema.
-func (s *creator) checkContext(q *taskRequest, tpl *template, context []byte) error {
-	found := s.engine.schemas.misfits(tpl.input, context)
-	if len(found) == 0 {
+func (s *creator) checkContext(ctx context.Context, q *taskRequest, tpl *template, context []byte) error {
+	if tpl.input == nil {
 		return nil
+	}
+	b := newBudget(ctx, s.engine.schemas.memory)
+	defer b.end()
+	found := s.engine.schemas.misfits(b, tpl.input, context)
+	if b.err != nil || len(found) == 0 {
+		return b.err
 	}
 	s.engine.schemas.contexts.Add(1)
 	f := fieldReader{}
@@ -243,7 +248,7 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 	if err != nil {
 		return nil, err
 	}
-	by, err := s.creation(b.taskRequest, tpl)
+	by, err := s.creation(ctx, b.taskRequest, tpl)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ type quotas struct {
 	waiting     quota // requests
 	streams     quota // of events
 	bodies      bodyMemory
+	decoded     decodedMemory
 	stored      quota  // bytes of tasks
 	replies     *quota // bytes of replies of handlers under way
 }
@@ -29,16 +30,20 @@ type bodyMemory struct {
 	turn chan struct{} // holds a token while a body waits for memory; the others wait for the token
 }
 
-// maxHeaderMemory is the memory for what large headers exceed, in bytes.
-const maxHeaderMemory = 8 << 20
+// The memory for what large headers exceed, and for what requests have decoded and compiled, in bytes.
+const (
+	maxHeaderMemory  = 8 << 20
+	maxDecodedMemory = 64 << 20
+)
 
 func newQuotas(c *Config, h *handlerSet) *quotas {
-	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}}
+	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}, decoded: decodedMemory{last: make(chan struct{}, 1)}}
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = (2*q.connections.most + 2) / 3 // others have connections left
 	q.stored.most = c.Store.memory()
 	q.streams.most = int64(c.Events.MaxStreams)
 	q.bodies.most = bodyShare(q.stored.most)
+	q.decoded.most = min(4*q.bodies.most, maxDecodedMemory)
 	q.replies = h.limitReplies(bodyShare(q.stored.most))
 	return q
 }
@@ -79,6 +84,7 @@ func (q *quotas) each(f func(name string, q *quota)) {
 	f("waiting_requests", &q.waiting)
 	f("event_streams", &q.streams)
 	f("body_bytes", &q.bodies.quota)
+	f("decoded_bytes", &q.decoded.quota)
 	f("reply_bytes", q.replies)
 	f("stored_bytes", &q.stored)
 }

@@ -141,8 +141,8 @@ func (a *outsideActors) answer(ctx context.Context, q *stepAnswer) (stepView, er
 func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq uint64, err error) {
 	defer a.store.gather()()
 	answers = slices.DeleteFunc(slices.Clone(answers), func(q *stepAnswer) bool { return q.err != nil })
-	for _, q := range answers {
-		a.fit(q.step, &q.leaseAnswer)
+	if a.engine.schemas.on() {
+		answers = a.fit(ctx, answers)
 	}
 	seq, err = a.engine.turn(ctx, func() error {
 		for _, q := range answers {
@@ -178,14 +178,29 @@ func (a *outsideActors) takeLocked(c *change, q *stepAnswer) error {
 	return nil
 }
 
-// fit checks the result of an answer against the step's schema.
-func (a *outsideActors) fit(stepID uuid, q *leaseAnswer) {
-	if !q.outcome.success || !a.engine.schemas.on() {
-		return
-	}
-	if t, i, err := a.stepOf(stepID, q.task); err == nil {
-		q.outcome = a.engine.schemas.fitted(t.def(i), q.outcome)
-	}
+// fit checks the results of answers against the schemas of their steps, within one budget. It returns
+// the answers that it does not refuse.
+func (a *outsideActors) fit(ctx context.Context, answers []*stepAnswer) []*stepAnswer {
+	b := newBudget(ctx, a.engine.schemas.memory)
+	defer b.end()
+	return slices.DeleteFunc(answers, func(q *stepAnswer) bool {
+		if !q.outcome.success {
+			return false
+		}
+		t, i, err := a.stepOf(q.step, q.task)
+		if err != nil {
+			return false // as taking it will find out
+		}
+		before := b.steps
+		o := a.engine.schemas.fitted(b, t.def(i), q.outcome)
+		if q.err = b.err; q.err == nil && b.steps < 0 && before < maxSchemaSteps {
+			q.err = tooCostly("result", "takes too many steps to check together with the results before it")
+		}
+		if q.err == nil {
+			q.outcome = o
+		}
+		return q.err != nil
+	})
 }
 
 // answerLate answers when the lease has ended: as before if the answer repeats the one

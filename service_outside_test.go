@@ -228,6 +228,33 @@ func outcomes(given []claimed, more string) string {
 	return "[" + strings.Join(each, ",") + "]"
 }
 
+// TestResultsShareSteps completes three steps by one request, whose results take more than half of the steps that it has
+// for its checks: those that are not checked are refused, and their steps stay claimed.
+func TestResultsShareSteps(t *testing.T) {
+	s := newClaimServer(t, serviceTest{config: func(c *Config) { c.Templates.EnforceInputSchema = "reject" }, extra: []string{
+		`{"namespace":"t","name":"slow","version":"1.0.0","identity_strategy":"always_unique","steps":[{"name":"a","handler":{"callable":"slow"},` +
+			`"result_schema":{"pattern":"^a|b{1000}"}}]}`,
+	}})
+	for range 4 {
+		mustCreate(t, s.svc, "slow")
+	}
+	given, most := s.claim(`{"callables":["slow"],"limit":4}`), maxSchemaSteps/1000
+	result := func(n int) string { return fmt.Sprintf(`"result":%q`, strings.Repeat("a", n)) }
+	a := s.do("POST", "/v1/steps/complete", `{"steps":`+outcomes(given[:3], result(most*2/3))+`}`).want(207)
+	for i, want := range []string{"200", "422", "422"} {
+		if got := a.text(fmt.Sprint(i, ".status")); got != want {
+			t.Errorf("result %d: got %s, %s; want %s", i, got, a.body, want)
+		}
+	}
+	s.answer(given[1], "complete", ","+result(most*2/3)).want(200)
+	s.answer(given[3], "complete", ","+result(most*2)).want(200) // too many alone
+	for i, want := range []string{"complete", "complete", "in_progress", "error"} {
+		if got := s.state(given[i].Task.TaskUUID); !strings.Contains(got, want) {
+			t.Errorf("task %d: got %s; want %s", i, got, want)
+		}
+	}
+}
+
 // TestOutcomesAtOnce completes and fails the steps of a hundred tasks by one request each, which
 // takes one sync, and checks that each task is as if its step were answered for alone.
 func TestOutcomesAtOnce(t *testing.T) {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -242,10 +243,14 @@ func (t *template) stepDetail(i int) templateStepDetail {
 
 // add registers a definition that passed checkJSON. It replaces a template of the
 // same identity. The error names every problem.
-func (c *catalog) add(definition []byte) (t *template, replaced bool, err error) {
+func (c *catalog) add(b *budget, definition []byte) (t *template, replaced bool, err error) {
 	rules := c.handlers.templateRules(&c.cfg.Templates, schemasKept)
 	rules.callable = func(callable string) error { return checkAddedCallable(c.cfg, c.handlers, callable) }
+	rules.budget = b
 	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, rules)
+	if b.ended() {
+		return nil, false, b.err
+	}
 	if t == nil {
 		f := fieldReader{}
 		for _, p := range problems {
@@ -275,7 +280,12 @@ func checkAddedTemplate(cfg *Config, h *handlerSet, t *template) error {
 	if names := t.misnamed(); names != nil {
 		return fmt.Errorf("template %q: the name %q %s", t.fullName(), names[0], nameFault(names[0]))
 	}
-	if faults := t.schemaFaults(); cfg.Templates.EnforceInputSchema != "off" && faults != nil {
+	b := newBudget(context.Background(), &decodedMemory{quota: quota{most: 2 * requestMemory}})
+	faults := t.schemaFaults(b)
+	if b.err != nil {
+		return fmt.Errorf("template %s: %w", t.fullName(), b.err)
+	}
+	if cfg.Templates.EnforceInputSchema != "off" && faults != nil {
 		return fmt.Errorf("template %s, %v", t.fullName(), faults[0])
 	}
 	return nil
@@ -382,7 +392,7 @@ type templateVerdict struct {
 
 // newVerdict returns the verdict on the handlers of a template whose form is valid.
 func (c *catalog) newVerdict(t *template) *templateVerdict {
-	v := &templateVerdict{}
+	v, named := &templateVerdict{}, map[string]bool{}
 	for i := range t.steps {
 		step := &t.steps[i]
 		if err := c.handlers.check(step.callable); err != nil {
@@ -392,7 +402,8 @@ func (c *catalog) newVerdict(t *template) *templateVerdict {
 			v.fault(i, warning)
 		}
 		v.RequiredCapabilities = append(v.RequiredCapabilities, c.handlers.resolve(step.callable).kind.String())
-		if shown := step.shown; !slices.Contains(v.StepHandlers, shown) {
+		if shown := step.shown; !named[shown] {
+			named[shown] = true
 			v.StepHandlers = append(v.StepHandlers, shown)
 		}
 	}
@@ -435,8 +446,15 @@ func (c *catalog) validateRegistered(t *template) *templateVerdict {
 
 // validateDefinition checks a definition by the rules for files. It does not look
 // programs up: the caller would learn which files exist.
-func (c *catalog) validateDefinition(definition []byte, named templateName, version string) *templateVerdict {
-	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.handlers.templateRules(&c.cfg.Templates, schemasTold))
+func (c *catalog) validateDefinition(
+	b *budget, definition []byte, named templateName, version string,
+) (*templateVerdict, error) {
+	rules := c.handlers.templateRules(&c.cfg.Templates, schemasTold)
+	rules.budget = b
+	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, rules)
+	if b.ended() {
+		return nil, b.err
+	}
 	v := &templateVerdict{}
 	if t != nil {
 		v = c.newVerdict(t)
@@ -448,5 +466,5 @@ func (c *catalog) validateDefinition(definition []byte, named templateName, vers
 		v.Errors = append(v.Errors, p.String())
 	}
 	v.Warnings = warnings
-	return v.done()
+	return v.done(), nil
 }

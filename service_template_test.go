@@ -20,7 +20,7 @@ func TestTargetsAreBounded(t *testing.T) {
 	svc := s.world.service()
 	for i := range maxTargets + 10 {
 		text := testTemplate("late", stepSpec{name: "a", callable: "builtin:sum", config: fmt.Sprintf(`{"add":%d}`, i)})
-		if _, replaced, err := svc.templates.add([]byte(text)); err != nil || replaced != (i > 0) {
+		if _, replaced, err := svc.templates.add(nil, []byte(text)); err != nil || replaced != (i > 0) {
 			t.Fatalf("got %v, error %v", replaced, err)
 		}
 		mustCreate(t, svc, "late")
@@ -129,9 +129,65 @@ func TestRefusedSchemas(t *testing.T) {
 		}
 	}
 	s := newTestService(t, serviceTest{})
-	v := s.templates.validateDefinition([]byte(`{"name":"x","version":"1.0.0","input_schema":{"a":1}}`), templateName{"default", "x"}, "1.0.0")
+	v := must(s.templates.validateDefinition(nil, []byte(`{"name":"x","version":"1.0.0","input_schema":{"a":1}}`), templateName{"default", "x"}, "1.0.0"))(t)
 	if want := []string{"input_schema.a: the keyword a is not supported; the schema cannot be enforced"}; !v.Valid || !slices.Equal(v.Warnings, want) {
 		t.Errorf("got %+v; want the warning %q", v, want)
+	}
+}
+
+// TestTemplateBudget sends templates that would take much more memory than their text: they are refused, say what takes it,
+// and everything is given back.
+func TestTemplateBudget(t *testing.T) {
+	patterns := `{"allOf":[` + strings.Repeat(`{"pattern":"a{1000}"},`, 5_000) + `{}]}`
+	schemaOf := func(more string) string { return `{"namespace":"t","name":"x","version":"1.0.0",` + more + `}` }
+	event := `"steps":[{"name":"a","handler":{"callable":"b"},"publishes_events":[{"name":"e","description":"","schema":` + patterns + `}]}]`
+	steps := `"steps":[` + strings.Repeat(`{"name":"a","handler":{"callable":"b"}},`, 40_000) + `{}]`
+	stepsOf := func(n int) string {
+		return `"steps":[` + strings.TrimSuffix(numbered(`{"name":"a%d","handler":{"callable":"b"}},`, n), ",") + "]"
+	}
+	const override = `{"name":"ALL","handler":{"initialization":{"a":0}}}`
+	s := newFixtureServer(t, serviceTest{})
+	worker := httptest.NewServer(&s.world.gates.worker)
+	t.Cleanup(worker.Close)
+	w := &testServer{t: t, url: worker.URL}
+	for text, want := range map[string]string{
+		schemaOf(`"input_schema":` + patterns): `input_schema.allOf[150].pattern the pattern "a{1000}" of 1000 instructions takes`,
+		schemaOf(event):                        `steps[0].publishes_events[0].schema.allOf[150].pattern the pattern "a{1000}" of 1000 instructions takes`,
+		schemaOf(steps):                        "the template takes",
+		schemaOf(stepsOf(12_000)):              "] the template takes",
+		schemaOf(stepsOf(2_000) + `,"environments":{"development":{"steps":[` + strings.Repeat(override+",", 99) + override + "]}}"): "the template takes",
+		schemaOf(`"input_schema":{"allOf":[` + strings.Repeat("{},", 60_000) + `{}]}`):                                               "the schema takes",
+		schemaOf(`"input_schema":{"enum":[` + strings.Repeat("1,", 150_000) + `1]}`):                                                 "input_schema.enum the schema takes",
+		schemaOf(`"metadata":{"tags":[` + strings.Repeat("1,", 500_000) + `1]}`):                                                     "metadata.tags the template takes",
+	} {
+		a := w.do("POST", "/v1/templates/t/x/1.0.0/validate", text).want(422)
+		if got := a.text("message"); a.text("error") != "validation_failed" || !strings.Contains(got, want+" more memory than one request may (24 MiB)") {
+			t.Errorf("got %s; want %s", got, want)
+		}
+		a = s.do("POST", "/_stepwell/templates", text).want(422)
+		if got := a.text("error.details.0.message"); !strings.Contains(want, strings.TrimSuffix(got, " more memory than one request may (24 MiB)")) {
+			t.Errorf("got %s; want %s", got, want)
+		}
+	}
+	if got := s.world.service().quotas.decoded.used.Load(); got != 0 {
+		t.Errorf("got %d bytes still in use; want none", got)
+	}
+	s.do("GET", "/v1/templates/t/x/1.0.0", "").want(404)
+	small := schemaOf(`"input_schema":{"allOf":[` + strings.Repeat(`{"pattern":"a{100}"},`, 500) + `{}]}`)
+	w.do("POST", "/v1/templates/t/x/1.0.0/validate", small).want(200)
+	state := s.do("GET", "/_stepwell/state", "").want(200).body
+	tpl := mustParseTemplate(t, schemaOf(event))
+	if err := s.world.admit(tpl); err == nil || !strings.Contains(err.Error(), "instructions takes more memory") {
+		t.Errorf("got %v; want the patterns of a state document refused", err)
+	}
+	s.do("PUT", "/_stepwell/state", string(state)).want(204)
+	a := w.do("POST", "/v1/templates/t/x/1.0.0/validate", schemaOf(`"x":0,"xy":0`)).want(200)
+	if got := a.text("warnings.#"); got != "2" {
+		t.Errorf("got %s warnings; want both", got)
+	}
+	a = w.do("POST", "/v1/templates/t/x/1.0.0/validate", schemaOf(numbered(`"x%d":0,`, 500)+`"steps":[`+strings.Repeat(`{"name":"a"},`, 300)+`{}]`)).want(200)
+	if got := a.text("warnings.99") + ", " + a.text("errors.99"); got != "and 401 more, and 502 more" {
+		t.Errorf("got %s; want how many warnings and errors there are besides", got)
 	}
 }
 

@@ -185,7 +185,21 @@ func TestEnforcedSchemas(t *testing.T) {
 			t.Errorf("got %v, %v; want the step in error", v.step.state, err)
 		}
 	}
-	complete(reject, reject.create(`{"name":"checked","context":{"items":[]}}`), `null`).want(200)
+	id = reject.create(`{"name":"checked","context":{"items":[]}}`)
+	complete(reject, id, `null`).want(200)
+	decoded := &reject.svc.quotas.decoded
+	if used := decoded.used.Load(); used != 0 {
+		t.Errorf("got %d bytes of budgets still in use; want none", used)
+	}
+	id = reject.create(`{"name":"checked","context":{"items":[]}}`)
+	decoded.most = 2 // bytes: less than any value takes
+	costly := func(what string, got string) {
+		if !strings.Contains(got, "takes more memory than one request may") {
+			t.Errorf("%s: got %s; want what takes too much", what, got)
+		}
+	}
+	costly("context", reject.do("POST", "/v1/tasks", misfit).want(422).text("error.message"))
+	costly("result", complete(reject, id, `"x"`).want(422).text("error.message"))
 }
 
 // TestSummaryTimes checks that the summary has zoned times in the task and naive ones in the

@@ -132,14 +132,20 @@ func newSchemaSource(path string, text []byte) *schemaSource {
 }
 
 func (s *schemaSource) schema() *jsonSchema {
-	s.once.Do(func() { s.compiled = compileSchema(s.path, s.text) })
+	return s.schemaWithin(nil)
+}
+
+// schemaWithin is schema, which if it is not compiled yet, takes memory of a budget. If that ends
+// meanwhile, the whole template must be given up.
+func (s *schemaSource) schemaWithin(b *budget) *jsonSchema {
+	s.once.Do(func() { s.compiled = compileSchema(s.path, s.text, b) })
 	return s.compiled
 }
 
-// schemaFaults returns why schemas of a template cannot be enforced.
-func (t *template) schemaFaults() (faults inputProblems) {
+// schemaFaults returns why schemas of a template cannot be enforced, which are compiled within a budget.
+func (t *template) schemaFaults(b *budget) (faults inputProblems) {
 	for _, s := range t.schemas() {
-		faults = append(faults, s.schema().problems...)
+		faults = append(faults, s.schemaWithin(b).problems...)
 	}
 	return faults
 }
@@ -195,11 +201,11 @@ func (p *publishedEvent) fast() bool { return p.mode == "fast" }
 
 // unfit returns for each event of a step why a payload does not fit its schema: "" if it does, or
 // if the schema cannot be enforced.
-func (s *stepTemplate) unfit(payload []byte) []string {
+func (s *stepTemplate) unfit(b *budget, payload []byte) []string {
 	why := make([]string, len(s.publishes))
 	for n := range s.publishes {
 		if p := s.publishes[n].payload; p != nil && len(p.schema().problems) == 0 {
-			why[n] = p.schema().check(payload).String()
+			why[n] = p.schema().check(b, payload).String()
 		}
 	}
 	return why

@@ -45,6 +45,9 @@ func (f *templateForm) readLifecycle(data []byte) error {
 }
 
 func (f *templateForm) readSteps(data []byte) (err error) {
+	n := 0
+	eachElement(data, func([]byte) bool { n++; return true })
+	f.forms = make([]stepForm, 0, n)
 	if !eachElement(data, func(raw []byte) bool {
 		s := stepForm{stepTemplate: stepTemplate{
 			kind: stepStandard, timeoutSeconds: 30, retry: retryPolicy{true, 3, backoffExponential, 1000, 30000},

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,7 +39,7 @@ func (r *templateReader) definition(data []byte, format string) []byte {
 		r.problem("", "as JSON: %s", err.reason) // the offset is not one in the file
 		return nil
 	}
-	return compactJSON(nil, text)
+	return compactJSON(make([]byte, 0, len(text)), text)
 }
 
 func (r *templateReader) fromJSON(data []byte) []byte {
@@ -58,6 +59,11 @@ func (r *templateReader) fromJSON(data []byte) []byte {
 
 // fromTOML is fromJSON for TOML. Values that JSON cannot express are problems, and null in the result.
 func (r *templateReader) fromTOML(data []byte) []byte {
+	if at := tomlTooDeep(string(data), maxJSONDepth); at >= 0 {
+		r.text.fault = at
+		r.problem("", "invalid TOML: deeper than %d levels", maxJSONDepth)
+		return nil
+	}
 	var table map[string]any
 	if err := toml.Unmarshal(data, &table); err != nil {
 		reason := strings.TrimPrefix(err.Error(), "toml: ")
@@ -162,19 +168,42 @@ func (r *templateReader) locate(lists ...inputProblems) {
 	if r.text.find != nil {
 		r.text.find(f)
 	}
+	type located struct {
+		offset int
+		*inputProblem
+	}
+	var found []located
 	for _, list := range lists {
 		for i := range list {
-			line, column := placeIn(r.text.text, max(nearest(f.offsets, list[i].Field), r.text.fault))
-			list[i].Source = fmt.Sprintf("%s:%d:%d", r.file, line, column)
+			found = append(found, located{max(nearest(f.offsets, list[i].Field), r.text.fault), &list[i]})
 		}
+	}
+	slices.SortStableFunc(found, func(a, b located) int { return cmp.Compare(a.offset, b.offset) })
+	at := newTextCursor(r.text.text)
+	for _, p := range found {
+		at.moveTo(p.offset)
+		p.Source = fmt.Sprintf("%s:%d:%d", r.file, at.line, at.column)
 	}
 }
 
-// placeIn returns the line and the column of an offset in a text, both from 1, the column in characters.
-func placeIn(text []byte, offset int) (line, column int) {
-	before := text[:offset]
-	start := bytes.LastIndexByte(before, '\n') + 1
-	return bytes.Count(before, []byte{'\n'}) + 1, utf8.RuneCount(before[start:]) + 1
+// textCursor is a place in a text. It moves forward, so that many places take one pass.
+type textCursor struct {
+	text         []byte
+	offset       int
+	line, column int // from 1, the column in characters
+}
+
+func newTextCursor(text []byte) *textCursor { return &textCursor{text: text, line: 1, column: 1} }
+
+// moveTo moves the cursor to an offset that is not before it.
+func (c *textCursor) moveTo(offset int) {
+	passed := c.text[c.offset:offset]
+	c.offset = offset
+	if breaks := bytes.Count(passed, []byte{'\n'}); breaks > 0 {
+		c.line, c.column = c.line+breaks, 1
+		passed = passed[bytes.LastIndexByte(passed, '\n')+1:]
+	}
+	c.column += utf8.RuneCount(passed)
 }
 
 // pathFinder collects the offsets of paths in a text: of the key of a member, of the item of a list.

@@ -25,6 +25,11 @@ func parseTemplate(
 		r.rules = *rules
 	}
 	t := r.template(data, format, env)
+	for n, list := range []*inputProblems{&r.problems, &r.warnings} {
+		if r.unnamed[n] > 0 {
+			*list = append(*list, inputProblem{Message: fmt.Sprintf("and %d more", r.unnamed[n])})
+		}
+	}
 	r.locate(r.problems, r.warnings)
 	var warnings []string
 	for _, w := range r.warnings {
@@ -33,10 +38,11 @@ func parseTemplate(
 	return t, r.problems, warnings
 }
 
-// templateRules are rules for a definition that the configuration decides.
+// templateRules are rules for a definition that the configuration decides, and what reading it may take.
 type templateRules struct {
 	callable func(callable string) error // what is wrong with the callable of a step; nil accepts all
 	schemas  schemaRule
+	budget   *budget // of the request that the definition is from; nil for a file
 }
 
 // schemaRule says what a schema that cannot be enforced is.
@@ -58,29 +64,53 @@ type templateReader struct {
 	misnamed []string          // names that have a character which misleads
 	blamed   map[string]bool   // paths that have a problem
 	spelling map[string]string // the path of a field given by an alias: its path with the alias
+	unnamed  [2]int            // problems and warnings beyond those that are named
 }
 
 // problem adds the first problem at a path. Further ones mostly follow from it.
 func (r *templateReader) problem(path, format string, args ...any) {
-	if !r.blamed[path] {
+	if !r.blamed[path] && r.names(r.problems, &r.unnamed[0]) {
 		r.blamed[path] = true
 		r.problems = append(r.problems, inputProblem{Field: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
 func (r *templateReader) warn(path, format string, args ...any) {
-	r.warnings = append(r.warnings, inputProblem{Field: path, Message: fmt.Sprintf(format, args...)})
+	if r.names(r.warnings, &r.unnamed[1]) {
+		r.warnings = append(r.warnings, inputProblem{Field: path, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// names reports whether one more problem or warning is named: of a request, not all are. It counts
+// the others.
+func (r *templateReader) names(list inputProblems, unnamed *int) bool {
+	named := r.rules.budget == nil || len(list) < maxProblems-1
+	if !named {
+		*unnamed++
+	}
+	return named
+}
+
+// take takes memory of the budget, and reports whether to go on.
+func (r *templateReader) take(n int, path string) bool {
+	return r.rules.budget.take(n, path, "the template")
 }
 
 // template returns the template, or nil if there are problems.
 func (r *templateReader) template(data []byte, format, env string) *template {
+	if !r.take(textCopies*len(data)+urlBytes*bytes.Count(data, []byte("://")), "") {
+		return nil
+	}
 	definition := r.definition(data, format)
 	if definition == nil {
 		return nil
 	}
 	normal := readTemplate(r, "", definition)
+	if r.rules.budget.ended() {
+		return nil
+	}
 	normal = r.resolve(normal, env)
-	if len(r.problems) > 0 {
+	if len(r.problems) > 0 || r.rules.budget.ended() {
 		return nil
 	}
 	t, err := templateFromNormalized(normal)
@@ -95,14 +125,21 @@ func (r *templateReader) template(data []byte, format, env string) *template {
 	return t
 }
 
-// checkSchemas looks for schemas that cannot be enforced.
+// checkSchemas looks for schemas that cannot be enforced. It compiles those of a request in any
+// case, because later nothing would bound that.
 func (r *templateReader) checkSchemas(t *template) {
 	for _, s := range t.schemas() {
-		if r.rules.schemas == schemasKept {
+		if r.rules.schemas == schemasKept && r.rules.budget == nil {
 			return
 		}
-		r.warnings = append(r.warnings, s.schema().warnings...)
-		for _, p := range s.schema().problems {
+		schema := s.schemaWithin(r.rules.budget)
+		if r.rules.schemas == schemasKept {
+			continue
+		}
+		for _, p := range schema.warnings {
+			r.warn(p.Field, "%s", p.Message)
+		}
+		for _, p := range schema.problems {
 			if r.rules.schemas == schemasRefused {
 				r.problem(p.Field, "%s", p.Message)
 			} else {
@@ -184,6 +221,9 @@ func (r *templateReader) object(path string, data []byte, fields []templateField
 	given, others := r.assign(path, data, fields)
 	var members templateObject
 	for i, f := range fields {
+		if !r.take(fieldBytes, path) {
+			return templateNullJSON
+		}
 		if v := r.field(path, f, given[i]); v != nil {
 			members = append(members, templateMember{f.name, v})
 		}
@@ -191,13 +231,21 @@ func (r *templateReader) object(path string, data []byte, fields []templateField
 	others.sort()
 	for _, m := range others {
 		if !open {
-			hint := templateFieldHint(m.key, fields)
-			r.warn(templateMemberPath(path, m.key), "unknown field, kept as it is%s", hint)
+			r.warn(templateMemberPath(path, m.key), "unknown field, kept as it is%s", fieldHint{m.key, fields})
 		}
 		members = append(members, templateMember{m.key, canonicalJSON(nil, m.value)})
 	}
 	return members.json()
 }
+
+// What parts of a definition take, in bytes.
+const (
+	textCopies  = 4    // of the whole text
+	urlBytes    = 64   // of a URL, which its redacted copies make longer
+	fieldBytes  = 40   // of an object: its normalized form
+	memberBytes = 96   // of an object, and the item of a list
+	draftBytes  = 1000 // of a step while it is resolved, and as it is kept
+)
 
 // assign finds the member for each field, the zero member if there is none, and
 // the members that are not fields.
@@ -205,7 +253,7 @@ func (r *templateReader) assign(
 	path string, data []byte, fields []templateField,
 ) (given, others templateObject) {
 	given = make(templateObject, len(fields))
-	for _, m := range templateMembers(data) {
+	for _, m := range membersWithin(r.rules.budget, path, data) {
 		i := slices.IndexFunc(fields, func(f templateField) bool { return m.key == f.name || m.key == f.alias })
 		switch {
 		case i < 0 || m.key == "":
@@ -247,10 +295,16 @@ func (r *templateReader) spelled(path string) string { return cmp.Or(r.spelling[
 // listOf is the rule for a list whose items follow a rule.
 func listOf(item templateRule) templateRule {
 	return valueOf("a list", func(r *templateReader, path string, data []byte) []byte {
-		var items [][]byte
-		for i, v := range templateElements(data) {
-			items = append(items, item(r, templateItemPath(path, i), v))
+		n := 0
+		eachElement(data, func([]byte) bool { n++; return true })
+		if !r.take(n*memberBytes, path) {
+			return templateNullJSON
 		}
+		items := make([][]byte, 0, n)
+		eachElement(data, func(v []byte) bool {
+			items = append(items, item(r, templateItemPath(path, len(items)), v))
+			return r.take(0, path)
+		})
 		return templateListJSON(items)
 	})
 }
@@ -260,7 +314,7 @@ func listOf(item templateRule) templateRule {
 func mapOf(value templateRule) templateRule {
 	return valueOf("an object", func(r *templateReader, path string, data []byte) []byte {
 		var members templateObject
-		for _, m := range templateMembers(data) {
+		for _, m := range membersWithin(r.rules.budget, path, data) {
 			if jsonKind(m.value) != 'n' {
 				v := value(r, templateMemberPath(path, m.key), m.value)
 				members = append(members, templateMember{m.key, v})
@@ -341,10 +395,15 @@ func templateValueKind(data []byte) string {
 	return "a number"
 }
 
-// templateFieldHint names the field that an unknown key probably means.
-func templateFieldHint(key string, fields []templateField) string {
-	for _, f := range fields {
-		if typoDistance(strings.ToLower(key), f.name, typoLimit(key)) <= typoLimit(key) {
+// fieldHint is, as text, the field that an unknown key probably means.
+type fieldHint struct {
+	key    string
+	fields []templateField
+}
+
+func (h fieldHint) String() string {
+	for _, f := range h.fields {
+		if typoDistance(strings.ToLower(h.key), f.name, typoLimit(h.key)) <= typoLimit(h.key) {
 			return " (did you mean " + f.name + "?)"
 		}
 	}
@@ -515,11 +574,19 @@ type templateMember struct {
 }
 
 // templateMembers returns the members of an object, or nil for other values.
-func templateMembers(data []byte) templateObject {
-	var o templateObject
+func templateMembers(data []byte) templateObject { return membersWithin(nil, "", data) }
+
+// membersWithin is templateMembers for what is at a path, up to the end of a budget.
+func membersWithin(b *budget, path string, data []byte) (o templateObject) {
+	n := 0
+	eachMemberBytes(data, func([]byte, []byte) bool { n++; return true })
+	if n == 0 || !b.take(n*memberBytes, path, "the object") {
+		return nil
+	}
+	o = make(templateObject, 0, n)
 	eachMember(data, func(key string, value []byte) bool {
 		o = append(o, templateMember{key, value})
-		return true
+		return b.take(len(key), path, "the object")
 	})
 	return o
 }
@@ -549,7 +616,11 @@ func (o templateObject) sort() {
 
 // json returns the object as JSON.
 func (o templateObject) json() []byte {
-	text := []byte{'{'}
+	size := 2
+	for _, m := range o {
+		size += len(m.key) + len(m.value) + 4
+	}
+	text := append(make([]byte, 0, size), '{')
 	for i, m := range o {
 		if i > 0 {
 			text = append(text, ',')
@@ -571,7 +642,18 @@ func templateElements(data []byte) [][]byte {
 
 // templateListJSON returns a list as JSON.
 func templateListJSON(elements [][]byte) []byte {
-	return slices.Concat([]byte("["), bytes.Join(elements, []byte(",")), []byte("]"))
+	size := 2
+	for _, e := range elements {
+		size += len(e) + 1
+	}
+	text := append(make([]byte, 0, size), '[')
+	for i, e := range elements {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, e...)
+	}
+	return append(text, ']')
 }
 
 // templateText returns a member of an object if it is a string, else "".

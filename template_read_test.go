@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // templateSections are the sections of docs/templates.md that describe fields, with their tables.
@@ -118,6 +120,53 @@ func TestPlacesInTemplates(t *testing.T) {
 		if len(problems) != 4 {
 			t.Errorf("%s: got %v; want 4 problems", test.format, problems)
 		}
+	}
+}
+
+// TestPlacesOfManyWarnings checks the places of 20,000 warnings, in one line and in many: the text is passed once for
+// all of them.
+func TestPlacesOfManyWarnings(t *testing.T) {
+	for name, gap := range map[string]string{"one line": "", "many lines": "\n\t"} {
+		text, offsets := []byte(`{"name":"ä","version":"1.0.0"`), []int{}
+		for i := range 20_000 {
+			text = append(text, ","+gap...)
+			offsets = append(offsets, len(text))
+			text = fmt.Appendf(text, `"ä%d":0`, i)
+		}
+		text = append(text, '}')
+		var warnings []string
+		took := allocated(func() { _, _, warnings = parseTemplate("f", text, "json", "", nil) })
+		if len(warnings) != len(offsets) || took > 400*uint64(len(text)) {
+			t.Fatalf("%s: got %d warnings with %d bytes allocated; want %d", name, len(warnings), took, len(offsets))
+		}
+		for _, i := range []int{0, 1, 9_999, 19_999} {
+			before := text[:offsets[i]]
+			start := bytes.LastIndexByte(before, '\n') + 1
+			want := fmt.Sprintf("f:%d:%d: [\"ä%d\"]", bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[start:])+1, i)
+			if !slices.ContainsFunc(warnings, func(w string) bool { return strings.HasPrefix(w, want+": unknown field") }) {
+				t.Errorf("%s: got no warning %s", name, want)
+			}
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("the cursor went back; want it to move forward only")
+		}
+	}()
+	c := newTextCursor([]byte("abc"))
+	c.moveTo(2)
+	c.moveTo(1)
+}
+
+// BenchmarkManyWarnings reads a template with 20,000 warnings and finds their places.
+func BenchmarkManyWarnings(b *testing.B) {
+	text := []byte(`{"name":"a","version":"1.0.0"`)
+	for i := range 20_000 {
+		text = fmt.Appendf(text, `,"b%d":0`, i)
+	}
+	text = append(text, '}')
+	for b.Loop() {
+		parseTemplate("f", text, "json", "", nil)
 	}
 }
 

@@ -15,8 +15,8 @@ type stepDraft struct {
 func (s *stepDraft) name() (string, bool) { return jsonString(s.value("name")) }
 
 // override applies an environment's values to the step. It merges initialization
-// and replaces the others.
-func (s *stepDraft) override(over templateObject) {
+// and replaces the others. It returns what that costs, in bytes that take as long elsewhere.
+func (s *stepDraft) override(over templateObject) int {
 	for _, key := range []string{"timeout_seconds", "retry"} {
 		if value := over.value(key); value != nil {
 			s.set(key, value)
@@ -24,12 +24,13 @@ func (s *stepDraft) override(over templateObject) {
 	}
 	initialization := templateMembers(over.value("handler")).value("initialization")
 	if initialization == nil {
-		return
+		return 0
 	}
 	handler := templateMembers(s.value("handler"))
 	merged := mergeObjects(nil, handler.value("initialization"), initialization)
 	handler.set("initialization", canonicalJSON(nil, merged))
 	s.set("handler", handler.json())
+	return draftBytes/4 + 2*len(merged)
 }
 
 // templateDraft is a template while it is resolved.
@@ -44,6 +45,9 @@ type templateDraft struct {
 func (r *templateReader) resolve(normal []byte, env string) []byte {
 	d := &templateDraft{templateObject: templateMembers(normal), index: map[string]int{}}
 	for i, step := range templateElements(d.value("steps")) {
+		if !r.take(draftBytes, templateItemPath("steps", i)) {
+			return normal
+		}
 		d.steps = append(d.steps, stepDraft{templateMembers(step), templateItemPath("steps", i)})
 	}
 	r.indexSteps(d)
@@ -92,8 +96,8 @@ func (r *templateReader) override(d *templateDraft, path string, over templateOb
 		}
 		first, after = i, i+1
 	}
-	for i := first; i < after && apply && len(r.problems) == 0; i++ {
-		d.steps[i].override(over)
+	for i := first; i < after && apply && len(r.problems) == 0 && r.take(memberBytes, path); i++ {
+		r.take(d.steps[i].override(over), path)
 	}
 }
 

@@ -5,22 +5,22 @@ package main
 // no value is judged by half a schema. References lead to places in the same schema only.
 
 import (
+	"cmp"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// Limits of a check. The steps grow with the size of the value.
+// Limits of a check.
 const (
-	maxMisfits      = 10        // reported
-	maxSchemaDepth  = 10_000    // schemas inside one another, of which a reference counts as one
-	baseSchemaSteps = 1_000_000 // schemas applied to values, and bytes compared, for every value
-	schemaStepsEach = 32        // further ones for each byte of the value
+	maxMisfits     = 10     // reported
+	maxSchemaDepth = 10_000 // schemas inside one another, of which a reference counts as one
+	maxPointer     = 500    // bytes of the place of a misfit
 )
 
 // misfit is a place in a value that does not fit its schema.
@@ -80,12 +80,12 @@ type schemaNode struct {
 }
 
 type schemaPattern struct {
-	re *regexp.Regexp
-	s  *schemaNode
+	compiledPattern
+	s *schemaNode
 }
 
 // schemaCheck checks one keyword. It adds what it evaluates, if anybody asks.
-type schemaCheck func(v *schemaRun, n *jsonValue, e *evaluated) bool
+type schemaCheck func(v *schemaRun, n jsonValue, e *evaluated) bool
 
 // Compiling.
 
@@ -105,9 +105,10 @@ var (
 	pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// schemaCompiler compiles one document.
+// schemaCompiler compiles one document. It ends early when its budget does, and at maxProblems.
 type schemaCompiler struct {
 	*jsonSchema
+	budget    *budget
 	nodes     map[string]*schemaNode // by pointer
 	resources map[string]*schemaResource
 	order     []*schemaNode
@@ -116,10 +117,20 @@ type schemaCompiler struct {
 	known     []schemaKeyword
 }
 
-// compileSchema compiles a schema that passed checkJSON. Its faults are among the problems.
-func compileSchema(path string, text []byte) *jsonSchema {
+// What parts of a schema take, in bytes, besides the texts in them.
+const (
+	schemaBytes   = 640 // an object, with its places by name
+	keywordBytes  = 160
+	nameBytes     = 48
+	valueBytes    = 192 // of enum
+	resourceBytes = 1000
+)
+
+// compileSchema compiles a schema that passed checkJSON. Its faults are among the problems. It takes
+// memory of the budget, whose end leaves the schema incomplete.
+func compileSchema(path string, text []byte, b *budget) *jsonSchema {
 	c := &schemaCompiler{
-		jsonSchema: &jsonSchema{}, nodes: map[string]*schemaNode{}, resources: map[string]*schemaResource{},
+		jsonSchema: &jsonSchema{}, budget: b, nodes: map[string]*schemaNode{}, resources: map[string]*schemaResource{},
 		paths: map[*schemaNode]string{}, known: schemaKeywords(),
 	}
 	outermost := newSchemaResource(&url.URL{Scheme: "template", Path: "/"}, "")
@@ -127,17 +138,29 @@ func compileSchema(path string, text []byte) *jsonSchema {
 	for _, resolve := range c.refs {
 		resolve()
 	}
-	c.findLoops()
+	if !b.ended() {
+		c.findLoops()
+	}
 	return c.jsonSchema
 }
 
 func (c *schemaCompiler) problem(at schemaPlace, format string, args ...any) {
-	c.problems = append(c.problems, inputProblem{Field: at.path, Message: fmt.Sprintf(format, args...)})
+	if len(c.problems) < maxProblems {
+		c.problems = append(c.problems, inputProblem{Field: at.path, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// take takes memory of the budget, and reports whether to go on.
+func (c *schemaCompiler) take(n int, at schemaPlace) bool {
+	return len(c.problems) < maxProblems && c.budget.take(n, at.path, "the schema")
 }
 
 // node compiles a schema and what it contains.
 func (c *schemaCompiler) node(at schemaPlace, raw []byte, in *schemaResource) *schemaNode {
 	s := &schemaNode{resource: in, minContains: 1, maxContains: -1}
+	if !c.take(schemaBytes+3*len(at.pointer), at) {
+		return s
+	}
 	c.nodes[at.pointer], c.paths[s] = s, at.path
 	c.order = append(c.order, s)
 	switch jsonKind(raw) {
@@ -155,20 +178,20 @@ func (c *schemaCompiler) node(at schemaPlace, raw []byte, in *schemaResource) *s
 
 // keywords compiles the members of a schema in the order of the table.
 func (c *schemaCompiler) keywords(s *schemaNode, at schemaPlace, raw []byte) {
-	members := templateMembers(raw)
+	members := membersWithin(c.budget, at.path, raw)
 	for _, m := range members {
-		if !slices.ContainsFunc(c.known, func(k schemaKeyword) bool { return k.name == m.key }) {
-			c.problem(at.member(m.key), "the keyword %s is not supported%s", clippedText(m.key), keywordHint(m.key))
+		if len(c.problems) < maxProblems && !slices.ContainsFunc(c.known, func(k schemaKeyword) bool { return k.name == m.key }) {
+			c.problem(at.member(m.key), "the keyword %s is not supported%s", clippedText(m.key), c.keywordHint(m.key))
 		}
 	}
 	for _, k := range c.known {
-		if value := members.value(k.name); value != nil && k.compile != nil {
+		if value := members.value(k.name); value != nil && k.compile != nil && c.take(keywordBytes+len(at.pointer), at) {
 			k.compile(c, s, at.member(k.name), value)
 		}
 	}
 }
 
-func keywordHint(key string) string {
+func (c *schemaCompiler) keywordHint(key string) string {
 	const older = " in draft 2020-12; "
 	switch key {
 	case "dependencies":
@@ -180,7 +203,7 @@ func keywordHint(key string) string {
 	case "$recursiveRef", "$recursiveAnchor":
 		return older + "use $dynamicRef and $dynamicAnchor"
 	}
-	for _, k := range schemaKeywords() {
+	for _, k := range c.known {
 		if typoDistance(strings.ToLower(key), strings.ToLower(k.name), typoLimit(key)) <= typoLimit(key) {
 			return " (did you mean " + k.name + "?)"
 		}
@@ -268,7 +291,7 @@ func (c *schemaCompiler) named(s *schemaNode, at schemaPlace, raw []byte) map[st
 	schemas := map[string]*schemaNode{}
 	if !eachMember(raw, func(key string, value []byte) bool {
 		schemas[key] = c.node(at.member(key), value, s.resource)
-		return true
+		return c.take(0, at)
 	}) {
 		c.problem(at, "is %s; want an object of schemas", templateValueKind(raw))
 	}
@@ -277,9 +300,10 @@ func (c *schemaCompiler) named(s *schemaNode, at schemaPlace, raw []byte) map[st
 
 // listed compiles a list of schemas.
 func (c *schemaCompiler) listed(s *schemaNode, at schemaPlace, raw []byte) (schemas []*schemaNode) {
-	for i, value := range templateElements(raw) {
-		schemas = append(schemas, c.node(at.item(i), value, s.resource))
-	}
+	eachElement(raw, func(value []byte) bool {
+		schemas = append(schemas, c.node(at.item(len(schemas)), value, s.resource))
+		return c.take(0, at)
+	})
 	if len(schemas) == 0 {
 		c.problem(at, "is %s; want a list of schemas, at least one", templateValueKind(raw))
 	}
@@ -293,7 +317,7 @@ func (s *schemaNode) check(f schemaCheck) { s.checks = append(s.checks, f) }
 func (c *schemaCompiler) names(at schemaPlace, raw []byte) (names []string) {
 	if !eachElement(raw, func(value []byte) bool {
 		names = append(names, c.text(at.item(len(names)), value))
-		return true
+		return c.take(nameBytes+len(value), at)
 	}) {
 		c.problem(at, "is %s; want a list of names", templateValueKind(raw))
 	}
@@ -302,26 +326,26 @@ func (c *schemaCompiler) names(at schemaPlace, raw []byte) (names []string) {
 
 func compileRequired(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	names := c.names(at, raw)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool { return v.has(n, names, "is required") })
+	s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool { return v.has(n, names, "is required") })
 }
 
 func compileDependentRequired(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	if !eachMember(raw, func(key string, value []byte) bool {
 		names, why := c.names(at.member(key), value), "is required beside "+clippedText(key)
-		s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-			return n.find(key) < 0 || v.has(n, names, why)
+		s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
+			return !n.has(key) || v.has(n, names, why)
 		})
-		return true
+		return c.take(keywordBytes, at)
 	}) {
 		c.problem(at, "is %s; want an object", templateValueKind(raw))
 	}
 }
 
 // has reports whether an object has members.
-func (v *schemaRun) has(n *jsonValue, names []string, why string) bool {
+func (v *schemaRun) has(n jsonValue, names []string, why string) bool {
 	ok := true
 	for _, name := range names {
-		if n.kind == '{' && n.find(name) < 0 {
+		if n.kind() == '{' && v.spend(8) && !n.has(name) {
 			ok = v.misfitIn(append(v.at, "/"+pointerEscaper.Replace(name)...), "", why)
 		}
 	}
@@ -330,8 +354,8 @@ func (v *schemaRun) has(n *jsonValue, names []string, why string) bool {
 
 func compileProperties(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	s.props = c.named(s, at, raw)
-	s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
-		return v.each(n, '{', e, func(i int) *schemaNode { return s.props[n.names[i]] })
+	s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
+		return v.each(n, '{', e, func(_ int, name string) *schemaNode { return s.props[name] })
 	})
 }
 
@@ -340,9 +364,9 @@ func compilePatternProperties(c *schemaCompiler, s *schemaNode, at schemaPlace, 
 	for _, key := range slices.Sorted(maps.Keys(schemas)) {
 		p := schemaPattern{c.pattern(at.member(key), key), schemas[key]}
 		s.patterns = append(s.patterns, p)
-		s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
-			return v.each(n, '{', e, func(i int) *schemaNode {
-				return pick(v.matches(p.re, n.names[i]), p.s, nil)
+		s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
+			return v.each(n, '{', e, func(_ int, name string) *schemaNode {
+				return pick(v.matches(p.compiledPattern, []byte(name)), p.s, nil)
 			})
 		})
 	}
@@ -350,11 +374,11 @@ func compilePatternProperties(c *schemaCompiler, s *schemaNode, at schemaPlace, 
 
 func compileAdditional(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	schema := c.node(at, raw, s.resource)
-	s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
-		return v.each(n, '{', e, func(i int) *schemaNode {
-			name := n.names[i]
-			known := s.props[name] != nil ||
-				slices.ContainsFunc(s.patterns, func(p schemaPattern) bool { return v.matches(p.re, name) })
+	s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
+		return v.each(n, '{', e, func(_ int, name string) *schemaNode {
+			known := s.props[name] != nil || slices.ContainsFunc(s.patterns, func(p schemaPattern) bool {
+				return v.matches(p.compiledPattern, []byte(name))
+			})
 			return pick(known, nil, schema)
 		})
 	})
@@ -362,11 +386,12 @@ func compileAdditional(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []b
 
 func compileNames(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	schema := c.node(at, raw, s.resource)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
+	s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
 		ok := true
-		for i, name := range n.names {
-			text := appendJSONString(nil, name)
-			ok = v.under(n, i, func() bool { return v.fits(schema, newJSONValue(text), nil) }) && ok
+		if n.kind() == '{' {
+			for name := range n.inner() {
+				ok = v.under(name, 0, func() bool { return v.fits(schema, name, nil) }) && ok
+			}
 		}
 		return ok
 	})
@@ -380,26 +405,48 @@ func compileUnique(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 	} else if kind == 'f' {
 		return
 	}
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-		if n.kind != '[' {
-			return true
-		}
-		first := make(map[string]int, len(n.values))
-		for i, value := range n.values {
-			text := v.normal(value)
-			if j, twice := first[text]; twice {
+	s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
+		if n.kind() == '[' {
+			if j, i := v.twins(n); i > 0 {
 				return v.misfitIn(v.at, fmt.Sprintf("equal elements %d and %d", j, i), "want different ones")
 			}
-			first[text] = i
 		}
 		return true
 	})
 }
 
+// twins returns the first element of an array that equals one before it, after that one; 0 if
+// there is none.
+func (v *schemaRun) twins(n jsonValue) (j, i int) {
+	type element struct {
+		hash  uint64 // of its normal form
+		index int32
+		node  int32
+	}
+	memory := 24*n.size() + 2*len(n.raw())
+	if !v.take(memory, "the elements of uniqueItems") {
+		return 0, 0
+	}
+	defer v.budget.give(memory)
+	all, text := make([]element, 0, n.size()), []byte(nil)
+	for _, value := range n.inner() {
+		text = value.normal(text[:0])
+		all = append(all, element{maphash.Bytes(jsonNameSeed, text), int32(len(all)), int32(value.node)})
+	}
+	slices.SortFunc(all, func(a, b element) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.index, b.index)) })
+	for k := range len(all) - 1 {
+		a, b := all[k], all[k+1]
+		if a.hash == b.hash && (i == 0 || int(b.index) < i) && (jsonValue{n.tree, int(a.node)}).within(jsonValue{n.tree, int(b.node)}, false) {
+			j, i = int(a.index), int(b.index)
+		}
+	}
+	return j, i
+}
+
 func compilePrefix(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	s.prefix = c.listed(s, at, raw)
-	s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
-		return v.each(n, '[', e, func(i int) *schemaNode {
+	s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
+		return v.each(n, '[', e, func(i int, _ string) *schemaNode {
 			if i < len(s.prefix) {
 				return s.prefix[i]
 			}
@@ -410,8 +457,8 @@ func compilePrefix(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 
 func compileItems(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	schema := c.node(at, raw, s.resource)
-	s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
-		return v.each(n, '[', e, func(i int) *schemaNode { return pick(i < len(s.prefix), nil, schema) })
+	s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
+		return v.each(n, '[', e, func(i int, _ string) *schemaNode { return pick(i < len(s.prefix), nil, schema) })
 	})
 }
 
@@ -425,16 +472,17 @@ func compileContains(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byt
 	if s.maxContains >= 0 {
 		want = fmt.Sprintf("want %d to %d", s.minContains, s.maxContains)
 	}
-	s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
-		if n.kind != '[' {
+	s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
+		if n.kind() != '[' {
 			return true
 		}
-		found := 0
-		for i, value := range n.values {
+		found, i := 0, 0
+		for _, value := range n.inner() {
 			if v.quietly(func() bool { return v.fits(schema, value, nil) }) {
 				found++
 				e.mark(n, i)
 			}
+			i++
 		}
 		return found >= s.minContains && (s.maxContains < 0 || found <= s.maxContains) ||
 			v.misfitIn(v.at, counted(found, "element that fits contains", "elements that fit contains"), want)
@@ -445,7 +493,7 @@ func compileContains(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byt
 
 func compileAll(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	for _, part := range c.applied(s, at, raw) {
-		s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool { return v.fits(part, n, e) })
+		s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool { return v.fits(part, n, e) })
 	}
 }
 
@@ -458,7 +506,7 @@ func (c *schemaCompiler) applied(s *schemaNode, at schemaPlace, raw []byte) []*s
 
 func compileAny(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	parts := c.applied(s, at, raw)
-	s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
+	s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
 		fit, nearest := v.branches(parts, n, e)
 		return fit > 0 || v.fitsNone(nearest, len(parts), "anyOf")
 	})
@@ -466,7 +514,7 @@ func compileAny(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 
 func compileOne(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	parts := c.applied(s, at, raw)
-	s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
+	s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
 		fit, nearest := v.branches(parts, n, e)
 		if fit > 1 {
 			return v.misfitIn(v.at, fmt.Sprintf("what fits %d of the %d schemas of oneOf", fit, len(parts)), "want one")
@@ -477,7 +525,7 @@ func compileOne(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 
 // branches applies schemas and counts those that fit. Of the others it returns the misfits
 // of the one that has fewest.
-func (v *schemaRun) branches(parts []*schemaNode, n *jsonValue, e *evaluated) (fit int, nearest misfits) {
+func (v *schemaRun) branches(parts []*schemaNode, n jsonValue, e *evaluated) (fit int, nearest misfits) {
 	before := v.found
 	for i, part := range parts {
 		v.found = nil
@@ -502,7 +550,7 @@ func (v *schemaRun) fitsNone(nearest misfits, parts int, keyword string) bool {
 func compileNot(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	part := c.node(at, raw, s.resource)
 	s.inPlace = append(s.inPlace, part)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
+	s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
 		return !v.quietly(func() bool { return v.fits(part, n, nil) }) ||
 			v.misfit(n, "want what the schema of not refuses")
 	})
@@ -521,7 +569,7 @@ func compileThen(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 func compileIf(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	part := c.node(at, raw, s.resource)
 	s.inPlace = append(s.inPlace, part)
-	s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool {
+	s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool {
 		next := s.otherwise
 		if v.quietly(func() bool { return v.fits(part, n, e) }) {
 			next = s.then
@@ -534,7 +582,7 @@ func dependentSchemas(s *schemaNode, schemas map[string]*schemaNode) {
 	for _, key := range slices.Sorted(maps.Keys(schemas)) {
 		part := schemas[key]
 		s.inPlace = append(s.inPlace, part)
-		s.check(func(v *schemaRun, n *jsonValue, e *evaluated) bool { return n.find(key) < 0 || v.fits(part, n, e) })
+		s.check(func(v *schemaRun, n jsonValue, e *evaluated) bool { return !n.has(key) || v.fits(part, n, e) })
 	}
 }
 
@@ -542,8 +590,8 @@ func compileUnevaluated(kind byte) compileFunc {
 	return func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 		schema := c.node(at, raw, s.resource)
 		c.tracks = true
-		s.last = append(s.last, func(v *schemaRun, n *jsonValue, e *evaluated) bool {
-			return v.each(n, kind, e, func(i int) *schemaNode { return pick(e.has(i), nil, schema) })
+		s.last = append(s.last, func(v *schemaRun, n jsonValue, e *evaluated) bool {
+			return v.each(n, kind, e, func(i int, _ string) *schemaNode { return pick(e.has(i), nil, schema) })
 		})
 	}
 }
@@ -553,28 +601,49 @@ func compileUnevaluated(kind byte) compileFunc {
 // schemaRun is one check of a value.
 type schemaRun struct {
 	schema *jsonSchema
+	budget *budget
 	scope  []*schemaResource // those whose schemas are being applied, the first one first
 	at     []byte            // where in the value
 	found  misfits
 	quiet  int // above 0: misfits are not collected
 	depth  int
-	left   int // steps
+	over   misfit // why the check is given up, once the budget has no steps left
 }
 
-// check returns what is wrong with a value that passed checkJSON.
-func (s *jsonSchema) check(value []byte) misfits {
-	v := &schemaRun{schema: s, left: baseSchemaSteps + schemaStepsEach*len(value)}
-	n := newJSONValue(value)
-	if v.fits(s.root, n, nil); v.left < 0 {
-		return misfits{{want: "the schema takes too many steps to check the value"}}
+// check returns what is wrong with a value that passed checkJSON. It takes memory of the budget;
+// when that is at its end, so is the check.
+func (s *jsonSchema) check(b *budget, value []byte) misfits {
+	v := &schemaRun{schema: s, budget: b}
+	if !v.take(treeBytes(value), "the decoded value") {
+		return nil
+	}
+	v.over.want = "the schema takes too many steps to check the value"
+	if v.fits(s.root, newJSONValue(value), nil); b.steps < 0 {
+		return misfits{v.over}
 	}
 	return v.found
 }
 
+// take takes memory of the budget.
+func (v *schemaRun) take(n int, what string) bool { return v.budget.take(n, string(v.at), what) }
+
+// spend takes steps of the budget, and reports whether to go on.
+func (v *schemaRun) spend(steps int) bool {
+	v.budget.steps = max(v.budget.steps-steps, -1)
+	return v.budget.steps >= 0 && !v.budget.ended()
+}
+
+// Steps of applying a schema, and each keyword of it, besides those for what the keyword looks at.
+const (
+	schemaSteps  = 16
+	keywordSteps = 4
+)
+
 // fits applies a schema to a value, and adds what it evaluates to e.
-func (v *schemaRun) fits(s *schemaNode, n *jsonValue, e *evaluated) bool {
-	if v.left--; v.left < 0 || v.depth == maxSchemaDepth {
-		v.left = -1
+func (v *schemaRun) fits(s *schemaNode, n jsonValue, e *evaluated) bool {
+	each := keywordSteps*(1+n.size()) + len(n.raw())/8
+	if v.depth == maxSchemaDepth || !v.spend(schemaSteps+(len(s.checks)+len(s.last))*each) {
+		v.budget.steps = -1
 		return false
 	}
 	v.depth++
@@ -604,26 +673,29 @@ func (v *schemaRun) fits(s *schemaNode, n *jsonValue, e *evaluated) bool {
 }
 
 // each applies to every member or element of a value of a kind the schema for it, if any.
-func (v *schemaRun) each(n *jsonValue, kind byte, e *evaluated, schemaOf func(i int) *schemaNode) bool {
-	if n.kind != kind {
+func (v *schemaRun) each(
+	n jsonValue, kind byte, e *evaluated, schemaOf func(i int, name string) *schemaNode,
+) bool {
+	if n.kind() != kind {
 		return true
 	}
-	ok := true
-	for i, value := range n.values {
-		if s := schemaOf(i); s != nil {
-			ok = v.under(n, i, func() bool { return v.fits(s, value, nil) }) && ok
+	ok, i := true, 0
+	for name, value := range n.inner() {
+		if s := schemaOf(i, string(name.text())); s != nil {
+			ok = v.under(name, i, func() bool { return v.fits(s, value, nil) }) && ok
 			e.mark(n, i)
 		}
+		i++
 	}
 	return ok
 }
 
-// under calls f at a member or element.
-func (v *schemaRun) under(n *jsonValue, i int, f func() bool) bool {
+// under calls f at the member with a name, or at the i-th element if there is none.
+func (v *schemaRun) under(name jsonValue, i int, f func() bool) bool {
 	before := len(v.at)
 	v.at = append(v.at, '/')
-	if n.kind == '{' {
-		v.at = append(v.at, pointerEscaper.Replace(n.names[i])...)
+	if name.tree != nil {
+		v.at = append(v.at, pointerEscaper.Replace(string(name.text()))...)
 	} else {
 		v.at = strconv.AppendInt(v.at, int64(i), 10)
 	}
@@ -640,29 +712,45 @@ func (v *schemaRun) quietly(f func() bool) bool {
 }
 
 // misfit notes that a value is wrong, and returns false.
-func (v *schemaRun) misfit(n *jsonValue, want string) bool { return v.misfitIn(v.at, n.shown(), want) }
-
-func (v *schemaRun) misfitIn(at []byte, got, want string) bool {
-	if v.quiet == 0 && len(v.found) < maxMisfits {
-		v.found = append(v.found, misfit{string(at), got, want})
+func (v *schemaRun) misfit(n jsonValue, want string) bool {
+	if v.notes() && v.spend(len(n.raw())) {
+		v.misfitIn(v.at, n.shown(), want)
 	}
 	return false
 }
 
+func (v *schemaRun) misfitIn(at []byte, got, want string) bool {
+	if v.notes() {
+		v.found = append(v.found, misfit{clipText(string(at), maxPointer), got, want})
+	}
+	return false
+}
+
+// notes reports whether a further misfit is of interest.
+func (v *schemaRun) notes() bool { return v.quiet == 0 && len(v.found) < maxMisfits }
+
 // refuseValue is the schema false.
-func refuseValue(v *schemaRun, n *jsonValue, _ *evaluated) bool {
+func refuseValue(v *schemaRun, n jsonValue, _ *evaluated) bool {
 	return v.misfit(n, "want no value here")
 }
 
-// matches reports whether a text matches a pattern.
-func (v *schemaRun) matches(re *regexp.Regexp, text string) bool {
-	v.left -= 1 + len(text)/16
-	return v.left >= 0 && re.MatchString(text)
+// matches reports whether a text matches a pattern. A match cannot be interrupted: it takes at most
+// a step for each byte and instruction.
+func (v *schemaRun) matches(p compiledPattern, text []byte) bool {
+	before := v.budget.steps
+	if v.spend(schemaSteps + len(text)*p.size) {
+		return p.re.Match(text)
+	}
+	if before >= 0 {
+		v.over = misfit{clipText(string(v.at), maxPointer), fmt.Sprintf("a text of %d bytes", len(text)), fmt.Sprintf(
+			"too many steps to match it with the pattern %s of %d instructions", clippedText(p.source), p.size)}
+	}
+	return false
 }
 
 // normal returns what all values have that are equal to this one.
-func (v *schemaRun) normal(n *jsonValue) string {
-	if v.left -= 1 + len(n.raw)/16; v.left < 0 {
+func (v *schemaRun) normal(n jsonValue) string {
+	if !v.spend(len(n.raw())) {
 		return ""
 	}
 	return string(n.normal(nil))
@@ -672,12 +760,12 @@ func (v *schemaRun) normal(n *jsonValue) string {
 // one takes nothing.
 type evaluated struct{ places []bool }
 
-func (e *evaluated) mark(n *jsonValue, i int) {
+func (e *evaluated) mark(n jsonValue, i int) {
 	if e == nil {
 		return
 	}
 	if e.places == nil {
-		e.places = make([]bool, len(n.values))
+		e.places = make([]bool, n.size())
 	}
 	e.places[i] = true
 }
@@ -722,6 +810,9 @@ func (c *schemaCompiler) identify(s *schemaNode, at schemaPlace, raw []byte) {
 		c.problem(at.member("$id"), "%q is not a URI reference without a fragment", clippedText(id))
 		return
 	}
+	if !c.take(resourceBytes, at) {
+		return
+	}
 	s.resource = newSchemaResource(u, at.pointer)
 	if c.resources[u.String()] != nil {
 		c.problem(at.member("$id"), "%q is the identifier of another schema", clippedText(id))
@@ -749,13 +840,16 @@ func compileRef(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	ref, place := c.text(at, raw), len(s.checks)
 	s.checks = append(s.checks, nil)
 	c.refs = append(c.refs, func() {
+		if !c.take(4*len(ref), at) {
+			return
+		}
 		target, in, name := c.target(s, at, ref)
 		if target == nil {
 			return
 		}
 		s.inPlace = append(s.inPlace, target)
-		s.checks[place] = func(v *schemaRun, n *jsonValue, e *evaluated) bool { return v.fits(target, n, e) }
-		if strings.HasSuffix(at.pointer, "/$ref") || in.dynamic[name] != target {
+		s.checks[place] = func(v *schemaRun, n jsonValue, e *evaluated) bool { return v.fits(target, n, e) }
+		if strings.HasSuffix(at.pointer, "/$ref") || in.dynamic[name] != target || !c.take(16*len(c.resources), at) {
 			return
 		}
 		for _, r := range c.resources {
@@ -763,7 +857,8 @@ func compileRef(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 				s.inPlace = append(s.inPlace, other)
 			}
 		}
-		s.checks[place] = func(v *schemaRun, n *jsonValue, e *evaluated) bool {
+		s.checks[place] = func(v *schemaRun, n jsonValue, e *evaluated) bool {
+			v.spend(len(v.scope))
 			for _, r := range v.scope {
 				if other := r.dynamic[name]; other != nil {
 					return v.fits(other, n, e)
@@ -816,7 +911,7 @@ func (c *schemaCompiler) findLoops() {
 			state[s] = 1
 			for _, to := range s.inPlace {
 				if state[to] == 1 {
-					c.problems = append(c.problems, inputProblem{Field: c.paths[s], Message: "refers to itself without end"})
+					c.problem(schemaPlace{path: c.paths[s]}, "refers to itself without end")
 					continue
 				}
 				visit(to)
@@ -856,28 +951,28 @@ func compileType(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 		c.problem(at, "is %s; want a type, or a list of them", templateValueKind(raw))
 	}
 	want := "want " + anyOf(words)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
+	s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
 		return slices.ContainsFunc(names, n.is) || v.misfit(n, want)
 	})
 }
 
 // is reports whether the value has a type.
-func (n *jsonValue) is(name string) bool {
+func (n jsonValue) is(name string) bool {
 	switch name {
 	case "null":
-		return n.kind == 'n'
+		return n.kind() == 'n'
 	case "boolean":
-		return n.kind == 't' || n.kind == 'f'
+		return n.kind() == 't' || n.kind() == 'f'
 	case "object":
-		return n.kind == '{'
+		return n.kind() == '{'
 	case "array":
-		return n.kind == '['
+		return n.kind() == '['
 	case "string":
-		return n.kind == '"'
+		return n.kind() == '"'
 	case "integer":
-		return n.kind == '0' && parseDecimal(n.raw).integer()
+		return n.kind() == '0' && parseDecimal(n.raw()).integer()
 	}
-	return n.kind == '0'
+	return n.kind() == '0'
 }
 
 func compileEnum(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
@@ -885,20 +980,28 @@ func compileEnum(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 		c.problem(at, "is %s; want a list", templateValueKind(raw))
 		return
 	}
-	c.oneOfValues(s, templateElements(raw))
+	c.oneOfValues(s, at, raw)
 }
 
-func compileConst(c *schemaCompiler, s *schemaNode, _ schemaPlace, raw []byte) {
-	c.oneOfValues(s, [][]byte{raw})
+func compileConst(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
+	c.oneOfValues(s, at, slices.Concat([]byte("["), raw, []byte("]")))
 }
 
-func (c *schemaCompiler) oneOfValues(s *schemaNode, values [][]byte) {
-	allowed, shown := map[string]bool{}, make([]string, len(values))
-	for i, raw := range values {
-		allowed[string(newJSONValue(raw).normal(nil))], shown[i] = true, clippedText(string(raw))
-	}
-	want := "want " + clipText(anyOf(shown), 300)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
+func (c *schemaCompiler) oneOfValues(s *schemaNode, at schemaPlace, list []byte) {
+	const most, width = 100, 300 // of the values that are shown, and their text
+	allowed, shown := map[string]bool{}, []string(nil)
+	eachElement(list, func(raw []byte) bool {
+		if !c.take(valueBytes+4*len(raw)+treeBytes(raw), at) {
+			return false
+		}
+		allowed[string(newJSONValue(raw).normal(nil))] = true
+		if len(shown) < most {
+			shown = append(shown, clippedText(string(raw)))
+		}
+		return true
+	})
+	want := "want " + clipText(anyOf(shown), width)
+	s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
 		return allowed[v.normal(n)] || v.misfit(n, want)
 	})
 }
@@ -917,11 +1020,14 @@ func (c *schemaCompiler) number(at schemaPlace, raw []byte) decimal {
 func compileBound(word string, holds func(c int) bool) compileFunc {
 	return func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 		limit, want := c.number(at, raw), fmt.Sprintf("want %s %s", word, clippedText(string(raw)))
-		s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-			return n.kind != '0' || holds(parseDecimal(n.raw).compare(limit)) || v.misfit(n, want)
+		s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
+			return n.kind() != '0' || holds(parseDecimal(n.raw()).compare(limit)) || v.misfit(n, want)
 		})
 	}
 }
+
+// maxDivisorDigits bounds how long a division takes.
+const maxDivisorDigits = 1000
 
 func compileMultiple(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	of := c.number(at, raw)
@@ -929,9 +1035,13 @@ func compileMultiple(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byt
 		c.problem(at, "is %s; want a number above 0", clippedText(string(raw)))
 		return
 	}
+	if len(of.digits) > maxDivisorDigits {
+		c.problem(at, "has %d digits; want at most %d", len(of.digits), maxDivisorDigits)
+		return
+	}
 	want := "want a multiple of " + clippedText(string(raw))
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-		return n.kind != '0' || parseDecimal(n.raw).multipleOf(of) || v.misfit(n, want)
+	s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
+		return n.kind() != '0' || v.spend(4*len(n.raw())) && parseDecimal(n.raw()).multipleOf(of) || v.misfit(n, want)
 	})
 }
 
@@ -954,18 +1064,18 @@ func compileSize(kind byte, most bool) compileFunc {
 	return func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 		limit := c.count(at, raw)
 		want := fmt.Sprintf("want %s %s", pick(most, "at most", "at least"), counted(limit, unit[0], unit[1]))
-		s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-			size := n.size()
-			return n.kind != kind || pick(most, size <= limit, size >= limit) ||
+		s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
+			size := n.length()
+			return n.kind() != kind || pick(most, size <= limit, size >= limit) ||
 				v.misfitIn(v.at, counted(size, unit[0], unit[1]), want)
 		})
 	}
 }
 
-// size returns the number of characters, elements or members.
-func (n *jsonValue) size() int {
-	if n.kind == '"' {
-		return utf8.RuneCountInString(n.text)
+// length returns the number of characters, elements or members.
+func (n jsonValue) length() int {
+	if n.kind() == '"' {
+		return utf8.RuneCount(n.text())
 	}
-	return len(n.values)
+	return n.size()
 }

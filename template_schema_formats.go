@@ -21,11 +21,29 @@ func compileFormat(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 		c.warnings = append(c.warnings, inputProblem{Field: at.path,
 			Message: fmt.Sprintf("the format %q is not known, and not checked", clippedText(name))})
 	default:
-		s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-			return n.kind != '"' || valid(n.text) || v.misfit(n, "want the format "+name)
+		s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
+			if n.kind() != '"' {
+				return true
+			}
+			text := string(n.text())
+			if name == "regex" {
+				memory := patternMemory(text)
+				if !v.spend(regexSteps*len(text)) || !v.take(memory, "the text of a pattern") {
+					return false
+				}
+				defer v.budget.give(memory)
+			}
+			return v.spend(formatSteps*len(text)) && valid(text) || v.misfit(n, "want the format "+name)
 		})
 	}
 }
+
+// How many steps of a check a byte of a text takes: in the slowest format, and in a pattern with
+// properties besides.
+const (
+	formatSteps = 16
+	regexSteps  = 1024
+)
 
 // The formats of texts that schemas name, and their patterns.
 

@@ -15,23 +15,97 @@ import (
 	"unicode/utf8"
 )
 
+// compiledPattern is a pattern that can be matched.
+type compiledPattern struct {
+	source string
+	re     *regexp.Regexp // nil if the pattern has a fault
+	size   int            // instructions
+}
+
 func compilePattern(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	text := c.text(at, raw)
-	re, want := c.pattern(at, text), "want a text that matches "+clippedText(text)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-		return n.kind != '"' || v.matches(re, n.text) || v.misfit(n, want)
+	p, want := c.pattern(at, text), "want a text that matches "+clippedText(text)
+	s.check(func(v *schemaRun, n jsonValue, _ *evaluated) bool {
+		return n.kind() != '"' || v.matches(p, n.text()) || v.misfit(n, want)
 	})
 }
 
-// pattern compiles an ECMA-262 pattern, if Go's regexp can express it.
-func (c *schemaCompiler) pattern(at schemaPlace, text string) *regexp.Regexp {
+// What a pattern takes while it is read and compiled, in bytes.
+const (
+	patternBytes     = 512      // each byte of its text
+	propertyBytes    = 10 << 10 // a property, such as \p{L}, whose hundreds of ranges are copied
+	instructionBytes = 160
+)
+
+// pattern compiles an ECMA-262 pattern, if Go's regexp can express it. Its size is known before it is
+// compiled, since a repetition multiplies what it repeats.
+func (c *schemaCompiler) pattern(at schemaPlace, text string) (compiled compiledPattern) {
+	if !c.budget.take(patternMemory(text), at.path, "the text of the pattern") {
+		return compiled
+	}
 	p := translatePattern(text)
 	if p.fault != "" {
 		c.problem(at, "%q is not a pattern: %s", clippedText(text), p.fault)
 	} else if p.foreign != "" {
 		c.problem(at, "the pattern %q has %s, which is not supported", clippedText(text), p.foreign)
 	}
-	return p.re
+	if p.parsed == nil {
+		return compiled
+	}
+	size, runes := programSize(p.parsed)
+	if runes > maxOnePassRunes {
+		p.text = notOnePass + p.text
+	}
+	what := fmt.Sprintf("the pattern %q of %d instructions", clippedText(text), size)
+	if c.budget.take(instructionBytes*size, at.path, what) {
+		re, _ := regexp.Compile(p.text) // which was parsed
+		compiled = compiledPattern{text, re, size}
+	}
+	return compiled
+}
+
+// patternMemory returns how much memory it takes to read a pattern, at most.
+func patternMemory(text string) int {
+	return patternBytes*len(text) + propertyBytes*(strings.Count(text, `\p`)+strings.Count(text, `\P`))
+}
+
+// For a pattern that begins with ^, package regexp may copy the ranges of a class for each instruction
+// that matches it, 8 KB for \p{L}. It does not if something stands before the ^.
+const (
+	maxOnePassRunes = 4096
+	notOnePass      = `(?:\b|)`
+)
+
+// programSize returns how many instructions an expression compiles to, as package syntax counts
+// them, at most, and how many ends of ranges their classes have.
+func programSize(re *syntax.Regexp) (n, runes int) {
+	for _, sub := range re.Sub {
+		more, moreRunes := programSize(sub)
+		n, runes = n+more, runes+moreRunes
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		n = len(re.Rune)
+	case syntax.OpCharClass:
+		runes = len(re.Rune)
+	case syntax.OpCapture, syntax.OpStar:
+		n += 2
+	case syntax.OpPlus, syntax.OpQuest:
+		n++
+	case syntax.OpAlternate:
+		n += len(re.Sub) - 1
+	case syntax.OpRepeat:
+		runes *= max(re.Min, re.Max, 1)
+		switch {
+		case re.Max >= 0:
+			n = re.Max*n + re.Max - re.Min
+		case re.Min > 0:
+			n = re.Min*n + 1
+		default:
+			n += 2
+		}
+	}
+	return max(n, 1), runes
 }
 
 // What Go writes for \s and \S of ECMA-262 in a class of characters. Both begin and end with an
@@ -50,9 +124,10 @@ var ecmaPart = compiled(`(?s)^(?:\\(?:c[A-Za-z]|u[dD][89abAB][0-9A-Fa-f]{2}\\u[d
 
 // ecmaPattern is a pattern of ECMA-262 that is translated to one of Go.
 type ecmaPattern struct {
-	re      *regexp.Regexp
-	fault   string // why it is not a pattern
-	foreign string // what Go does not have
+	text    string         // Go's
+	parsed  *syntax.Regexp // nil if it is none
+	fault   string         // why it is not a pattern
+	foreign string         // what Go does not have
 }
 
 func validPattern(s string) bool { return translatePattern(s).fault == "" }
@@ -90,7 +165,8 @@ func translatePattern(s string) (p ecmaPattern) {
 		out.WriteString(part)
 	}
 	var err error
-	if p.re, err = regexp.Compile(out.String()); err != nil {
+	p.text = out.String()
+	if p.parsed, err = syntax.Parse(p.text, syntax.Perl); err != nil {
 		switch code := err.(*syntax.Error).Code; code {
 		case syntax.ErrInvalidRepeatSize, syntax.ErrLarge:
 			p.foreign = cmp.Or(p.foreign, "a repetition that is too large or in the wrong order")
@@ -147,7 +223,7 @@ func (p *ecmaPattern) property(open, name string) string {
 		value = name
 	}
 	text := open + value + "}"
-	_, err := regexp.Compile(text)
+	_, err := syntax.Parse(text, syntax.Perl)
 	if err != nil || qualified && !slices.Contains([]string{"General_Category", "gc", "Script", "sc"}, key) {
 		p.foreign = "the property " + clippedText(name)
 		return `\pL`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -34,6 +35,9 @@ var schemaSuiteLost = []string{
 	`contains "--" in the 3rd and 4th position`,
 }
 
+// unlimited returns a budget without a limit of memory.
+func unlimited() *budget { return newBudget(context.Background(), nil) }
+
 // TestSchemaSuite checks the cases of the public JSON-Schema-Test-Suite: a schema is compiled and
 // judges each value right, or is refused for a known reason. Formats are assertions.
 func TestSchemaSuite(t *testing.T) {
@@ -51,7 +55,7 @@ func TestSchemaSuite(t *testing.T) {
 		`^schema\["\$schema"\]: the keyword \$schema must be |^schema.format: the format idn-hostname is not supported$`)
 	refused, checked, lost := map[string]int{}, 0, []string(nil)
 	for _, g := range groups {
-		s := compileSchema("schema", g.Schema)
+		s := compileSchema("schema", g.Schema, nil)
 		if len(s.problems) > 0 {
 			refused[g.File]++
 			if len(s.problems) > 1 || !reasons.MatchString(s.problems[0].String()) {
@@ -62,7 +66,7 @@ func TestSchemaSuite(t *testing.T) {
 		for _, c := range g.Tests {
 			checked++
 			want := c.Valid && !strings.HasSuffix(c.Description, "is only an annotation by default")
-			found := s.check(c.Data)
+			found := s.check(unlimited(), c.Data)
 			if (len(found) == 0) == want {
 				continue
 			}
@@ -141,10 +145,10 @@ func TestSchemaMisfits(t *testing.T) {
 		{`{"type":"null"}`, `"` + strings.Repeat("x", 200) + `"`, `got "` + strings.Repeat("x", 79) + `…; want null`},
 		{`{"type":"null"}`, `"https://u:s3cret@h/"`, `got "https://[REDACTED]@h/"; want null`},
 	} {
-		s := compileSchema("", []byte(row.schema))
+		s := compileSchema("", []byte(row.schema), nil)
 		if len(s.problems) > 0 {
 			t.Errorf("%s: %v", row.schema, s.problems)
-		} else if got := s.check([]byte(row.value)).String(); got != row.want {
+		} else if got := s.check(unlimited(), []byte(row.value)).String(); got != row.want {
 			t.Errorf("%s, %.60s: got\n%s\nwant\n%s", row.schema, row.value, got, row.want)
 		}
 	}
@@ -194,12 +198,13 @@ func TestSchemaProblems(t *testing.T) {
 		{`{"patternProperties":{"[":{}}}`, `s.patternProperties["["]: "[" is not a pattern: missing closing ]`},
 		{`{"format":"idn-hostname"}`, `s.format: the format idn-hostname is not supported`},
 		{`{"format":1}`, `s.format: is a number; want a string`},
+		{`{"multipleOf":` + strings.Repeat("7", maxDivisorDigits+1) + `}`, `s.multipleOf: has 1001 digits; want at most 1000`},
 	} {
-		if got := cmp.Or(compileSchema("s", []byte(row.schema)).problems.orNil(), error(inputProblems{})).Error(); got != row.want {
+		if got := cmp.Or(compileSchema("s", []byte(row.schema), nil).problems.orNil(), error(inputProblems{})).Error(); got != row.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", row.schema, got, row.want)
 		}
 	}
-	if got := compileSchema("s", []byte(`{"items":{"format":"int32"}}`)).warnings.Error(); got != `s.items.format: the format "int32" is not known, and not checked` {
+	if got := compileSchema("s", []byte(`{"items":{"format":"int32"}}`), nil).warnings.Error(); got != `s.items.format: the format "int32" is not known, and not checked` {
 		t.Error("got", got)
 	}
 }
@@ -210,15 +215,15 @@ func TestSchemaCost(t *testing.T) {
 	began := time.Now()
 	twice := `{"properties":{"a":{"$ref":"#"}},"oneOf":[{"properties":{"a":{"$ref":"#"}}},{"properties":{"a":{"$ref":"#"}},"required":["b"]}]}`
 	deep := strings.Repeat(`{"a":`, 60) + `1` + strings.Repeat(`}`, 60)
-	if got := compileSchema("", []byte(twice)).check([]byte(deep)).String(); got != "the schema takes too many steps to check the value" {
+	if got := compileSchema("", []byte(twice), nil).check(unlimited(), []byte(deep)).String(); got != "the schema takes too many steps to check the value" {
 		t.Errorf("got %s; want the check given up", got)
 	}
 	var chain strings.Builder
 	for i := range 20_000 {
 		fmt.Fprintf(&chain, `"d%d":{"$ref":"#/$defs/d%d"},`, i, i+1)
 	}
-	long := compileSchema("", []byte(`{"$ref":"#/$defs/d0","$defs":{`+chain.String()+`"d20000":{"type":"null"}}}`))
-	if got := long.check([]byte("1")).String(); len(long.problems) > 0 || got != "the schema takes too many steps to check the value" {
+	long := compileSchema("", []byte(`{"$ref":"#/$defs/d0","$defs":{`+chain.String()+`"d20000":{"type":"null"}}}`), nil)
+	if got := long.check(unlimited(), []byte("1")).String(); len(long.problems) > 0 || got != "the schema takes too many steps to check the value" {
 		t.Errorf("got %v, %s; want the check given up", long.problems, got)
 	}
 	big := strings.Repeat("7", 300_000)
@@ -227,7 +232,7 @@ func TestSchemaCost(t *testing.T) {
 		{`{"uniqueItems":true}`, `[` + strings.Repeat(`[{"a":1}],1,`, 30_000) + `2]`},
 		{`{"pattern":"^(a+)+$"}`, `"` + strings.Repeat("a", 300_000) + `b"`},
 	} {
-		compileSchema("", []byte(row[0])).check([]byte(row[1]))
+		compileSchema("", []byte(row[0]), nil).check(unlimited(), []byte(row[1]))
 	}
 	if took := time.Since(began); took > patience {
 		t.Errorf("got %v for all; want less than %v", took, patience)
@@ -244,14 +249,14 @@ func FuzzSchema(f *testing.F) {
 		if checkJSON(schema) != nil || checkJSON(value) != nil || len(schema) > 1<<12 {
 			return
 		}
-		if s := compileSchema("", schema); len(s.problems) == 0 {
-			if first, second := s.check(value), s.check(value); first.String() != second.String() {
+		if s := compileSchema("", schema, nil); len(s.problems) == 0 {
+			if first, second := s.check(unlimited(), value), s.check(unlimited(), value); first.String() != second.String() {
 				t.Errorf("got %v and then %v", first, second)
 			}
 		}
 		for _, own := range [][]byte{value, canonicalJSON(nil, value)} {
-			same := compileSchema("", slices.Concat([]byte(`{"const":`), own, []byte(`}`)))
-			if found := same.check(value); found != nil {
+			same := compileSchema("", slices.Concat([]byte(`{"const":`), own, []byte(`}`)), nil)
+			if found := same.check(unlimited(), value); found != nil {
 				t.Errorf("got %v; want the value equal to itself", found)
 			}
 		}
@@ -306,10 +311,10 @@ func TestSchemaFormats(t *testing.T) {
 		"regex": {`^a$ (?<n>a)\k<n> (?<=a)b`, `( [ (?i)a \a`}, "json-pointer": {"/a /a~1b/~0/0 /", "a /~ /~2"},
 		"relative-json-pointer": {"0 1/a 2#", "/a -1 01 1a"},
 	} {
-		s := compileSchema("", must(json.Marshal(map[string]string{"format": format}))(t))
+		s := compileSchema("", must(json.Marshal(map[string]string{"format": format}))(t), nil)
 		for i, texts := range row {
 			for text := range strings.SplitSeq(texts, " ") {
-				if got := len(s.check(appendJSONString(nil, text))) == 0; got != (i == 0) {
+				if got := len(s.check(unlimited(), appendJSONString(nil, text))) == 0; got != (i == 0) {
 					t.Errorf("%s, %q: got %v; want %v", format, text, got, i == 0)
 				}
 			}

@@ -114,7 +114,7 @@ func TestDemoTemplates(t *testing.T) {
 		}
 		return nil
 	}
-	r, warnings, err := loadTemplates(nil, "development", &templateRules{check, schemasRefused})
+	r, warnings, err := loadTemplates(nil, "development", &templateRules{callable: check, schemas: schemasRefused})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,9 @@ import (
 func yamlAsJSON(data string) (string, error) {
 	root, text, err := readYAML([]byte(data))
 	if err != nil {
-		line, column := placeIn(text, err.offset)
-		return "", fmt.Errorf("%d:%d: %w", line, column, err)
+		at := newTextCursor(text)
+		at.moveTo(err.offset)
+		return "", fmt.Errorf("%d:%d: %w", at.line, at.column, err)
 	}
 	return string(root.appendJSON(nil)), nil
 }

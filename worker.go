@@ -214,12 +214,12 @@ func (a *workerAPI) validateTemplate(w *responseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
-	if err := w.holdEach(len(body), parsedMemory); err != nil {
+	if err := w.holdTurn(body); err != nil {
 		return nil, err
 	}
 	if len(templateMembers(body)) > 0 {
 		named := templateName{r.PathValue("namespace"), r.PathValue("name")}
-		return a.svc.templates.validateDefinition(body, named, r.PathValue("version")), nil
+		return a.svc.templates.validateDefinition(budgetOf(r), body, named, r.PathValue("version"))
 	}
 	t, err := a.templateIn(w, r, r.PathValue("version"))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -126,43 +127,59 @@ const ticksPerSecond = 100
 
 // ownProcess returns the figures of this process. Out of file descriptors it knows few.
 func ownProcess() processFigures {
-	p := processFigures{
-		files: -1, virtual: -1, resident: -1, started: -1,
-		received: procNumber("/proc/self/net/netstat", "IpExt:", "InOctets"),
-		sent:     procNumber("/proc/self/net/netstat", "IpExt:", "OutOctets"),
-	}
-	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
-		p.files = float64(len(open) - 1) // without that of the directory
-	}
+	p := processFigures{files: openedFiles(), virtual: -1, resident: -1, started: processStarted()}
+	octets := procNumbers("/proc/self/net/netstat", "IpExt:", "InOctets", "OutOctets")
+	p.received, p.sent = octets[0], octets[1]
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		fmt.Sscan(string(text), &p.virtual, &p.resident)
 		p.virtual *= float64(os.Getpagesize())
 		p.resident *= float64(os.Getpagesize())
 	}
-	self, ok := lookUpProcess(os.Getpid())
-	if booted := procNumber("/proc/stat", "btime", ""); ok && booted > 0 {
-		p.started = booted + float64(self.born)/ticksPerSecond
-	}
 	return p
 }
 
-// procNumber returns a number in a file of /proc: the one in the line that begins with a
-// word, or in the column that the first such line names; -1 if there is none.
-func procNumber(file, word, column string) float64 {
+// openedFiles returns how many files the process has open; -1 if that is unknown.
+func openedFiles() float64 {
+	if d, err := os.Stat("/proc/self/fd"); err == nil && d.Size() > 0 { // from Linux 6.2 on
+		return float64(d.Size())
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return -1
+	}
+	return float64(len(open) - 1) // without that of the directory
+}
+
+// processStarted returns when the process started, in seconds since 1970; -1 if that is unknown.
+var processStarted = sync.OnceValue(func() float64 {
+	self, ok := lookUpProcess(os.Getpid())
+	booted := procNumbers("/proc/stat", "btime", "")[0]
+	if !ok || booted < 0 {
+		return -1
+	}
+	return booted + float64(self.born)/ticksPerSecond
+})
+
+// procNumbers returns numbers in a file of /proc: those in the columns that the first line with a word at its
+// beginning names, or the first one in this line; -1 for one that is not there.
+func procNumbers(file, word string, columns ...string) []float64 {
 	text, _ := os.ReadFile(file)
-	at := 1
+	var names []string
+	numbers := slices.Repeat([]float64{-1}, len(columns))
 	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || fields[0] != word {
+		if !strings.HasPrefix(line, word+" ") {
 			continue
 		}
-		if i := slices.Index(fields, column); i > 0 {
-			at = i
-		} else if n, err := strconv.ParseFloat(fields[min(at, len(fields)-1)], 64); err == nil {
-			return n
+		fields := strings.Fields(line)
+		for i, column := range columns {
+			at := max(slices.Index(names, column), 1)
+			if n, err := strconv.ParseFloat(fields[min(at, len(fields)-1)], 64); err == nil {
+				numbers[i] = n
+			}
 		}
+		names = fields
 	}
-	return -1
+	return numbers
 }
 
 // childrenOf returns the children of a thread of a process, or of all with "*". Orphans

@@ -18,7 +18,11 @@ func (r route) isConsole() bool { return strings.HasPrefix(r.pattern, "GET "+con
 
 // consolePage answers with the one page, which shows what its path names.
 func (a *orchestrationAPI) consolePage(w *responseWriter, r *http.Request) (any, error) {
-	return a.console().pageAt(r.URL.EscapedPath()).reply(w, r), nil
+	page := a.console().pageAt(r.URL.EscapedPath())
+	if page == nil {
+		return nil, failf(notFound, "no such path: %s", r.URL.Path)
+	}
+	return page.reply(w, r), nil
 }
 
 // consoleFile answers with a file of the page. A browser keeps it for good, unless its path
@@ -36,7 +40,7 @@ func (a *orchestrationAPI) consoleFile(w *responseWriter, r *http.Request) (any,
 	if r.PathValue("build") == site.build {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	return textReply{"text/javascript; charset=utf-8", [][]byte{text}}, nil
+	return text, nil
 }
 
 // The console: the pages at /console, with which people watch and operate workflows in a
@@ -58,40 +62,50 @@ func consolePolicy(style []byte) string {
 
 // consoleSite holds the files of the console. It is immutable.
 type consoleSite struct {
-	build  string            // names this set of files; part of their paths, so that browsers keep them
-	files  map[string][]byte // by name
-	page   string            // index.html with its style and the facts about the service, without paths
-	policy string            // of the page
-	tag    string            // the entity tag of page and files
+	build  string                 // names this set of files; part of their paths, so that browsers keep them
+	files  map[string]*packedText // by name
+	page   string                 // index.html with its style and the facts about the service, without paths
+	policy string                 // of the page
+	pages  textForms              // by the path of /console relative to them
 }
 
 // newConsoleSite returns the console of a service whose callers authenticate by auth.
 func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
-	s, sum := &consoleSite{files: map[string][]byte{}}, sha256.New()
+	s, sum := &consoleSite{files: map[string]*packedText{}}, sha256.New()
 	entries, _ := fs.ReadDir(consoleFiles, "web/console") // embedded, so there is no error
 	for _, e := range entries {
 		text, _ := consoleFiles.ReadFile("web/console/" + e.Name())
 		fmt.Fprintf(sum, "%s %d\n%s", e.Name(), len(text), text)
-		s.files[e.Name()] = text
+		s.files[e.Name()] = newPackedText("text/javascript; charset=utf-8", text)
 	}
 	s.build = hex.EncodeToString(sum.Sum(nil)[:6])
 	facts := fmt.Sprintf(`<meta name="stepwell" data-version="%s" data-fixture="%t" data-auth="%t" data-key-header="%s">`,
 		html.EscapeString(version), cfg.Fixture.Enabled, auth.Enabled, html.EscapeString(auth.APIKeyHeader))
-	style := s.files["console.css"] // in the page, so that the first paint waits for no other file
-	s.page = strings.NewReplacer("<!--facts-->", facts, "<!--style-->", string(tagged("style", style))).Replace(string(s.files["index.html"]))
-	s.policy, s.tag = consolePolicy(style), contentTag([]byte(s.build+facts))
+	style := s.files["console.css"].plain // in the page, so that the first paint waits for no other file
+	s.page = strings.NewReplacer("<!--facts-->", facts, "<!--style-->", string(tagged("style", style))).
+		Replace(string(s.files["index.html"].plain))
+	s.policy = consolePolicy(style)
 	delete(s.files, "index.html")
 	delete(s.files, "console.css")
 	return s
 }
 
-// pageAt returns the page for a request path. Its links to files are relative, so that they
+// consoleDepth is how far below /console a path can name a page, with some to spare.
+const consoleDepth = 8
+
+// pageAt returns the page for a request path, or nil if that is too deep. Its links to files are relative, so that they
 // work behind a proxy that adds a prefix.
-func (s *consoleSite) pageAt(escapedPath string) webPage {
+func (s *consoleSite) pageAt(escapedPath string) *packedText {
 	up := "console"
 	if below, ok := strings.CutPrefix(escapedPath, consolePath+"/"); ok {
-		up = strings.TrimSuffix("./"+strings.Repeat("../", strings.Count(below, "/")), "/")
+		depth := strings.Count(below, "/")
+		if depth > consoleDepth {
+			return nil
+		}
+		up = strings.TrimSuffix("./"+strings.Repeat("../", depth), "/")
 	}
-	page := strings.NewReplacer("FILES", up+"/web/"+s.build, "CONSOLE", up).Replace(s.page)
-	return webPage{[]byte(page), s.policy, contentTag([]byte(s.tag + up))}
+	return s.pages.get(up, func() *packedText {
+		page := strings.NewReplacer("FILES", up+"/web/"+s.build, "CONSOLE", up).Replace(s.page)
+		return newTaggedText(htmlType, []byte(page), s.policy)
+	})
 }

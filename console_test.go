@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -15,7 +14,7 @@ import (
 func TestConsoleFacts(t *testing.T) {
 	cfg := defaultConfig()
 	cfg.Fixture.Enabled = true
-	page := string(newConsoleSite(cfg, &authConfig{Enabled: true, APIKeyHeader: `X-"Key`}).pageAt("/console").html)
+	page := string(newConsoleSite(cfg, &authConfig{Enabled: true, APIKeyHeader: `X-"Key`}).pageAt("/console").plain)
 	for _, want := range []string{`data-fixture="true"`, `data-auth="true"`, `data-key-header="X-&#34;Key"`, `data-version="` + version + `"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("got no %s in the page", want)
@@ -31,8 +30,10 @@ func TestConsoleFacts(t *testing.T) {
 func TestConsoleIsWhole(t *testing.T) {
 	site := newConsoleSite(defaultConfig(), &authConfig{})
 	size, plain := 0, 0
-	texts := maps.Clone(site.files)
-	texts["index.html"] = []byte(site.page)
+	texts := map[string][]byte{"index.html": []byte(site.page)}
+	for name, file := range site.files {
+		texts[name] = file.plain
+	}
 	for name, text := range texts {
 		size, plain = size+compressedSize(text), plain+len(text)
 		for _, found := range regexp.MustCompile(`https?://[^"'\s)]+`).FindAllString(string(text), -1) {
@@ -129,6 +130,7 @@ func TestConsoleFiles(t *testing.T) {
 	for _, name := range []string{"index.html", "console.css", "none.js", "..%2Findex.html"} {
 		s.do("GET", "/console/web/old/"+name, "").want(404)
 	}
+	s.do("GET", "/console"+strings.Repeat("/x", consoleDepth+2), "").want(404)
 }
 
 var consoleImports = regexp.MustCompile(`(?:from|import\() ?"\./([^"]+)"`)

@@ -17,6 +17,7 @@ type mountAPI struct {
 	prefix    string         // mount.path
 	trusted   []netip.Prefix // proxies whose X-Forwarded-Prefix counts
 	analytics *mountAnalytics
+	documents *textForms // the OpenAPI document, by the mount point's URL
 }
 
 // newMountAPI returns the surface, or nil if it is off. It shares the listener of
@@ -27,7 +28,8 @@ func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 		return nil
 	}
 	a := &mountAPI{
-		newSurface(s, shared, "mount", mountError), c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
+		surface: newSurface(s, shared, "mount", mountError), prefix: c.Path, trusted: s.cfg.Web.trustedProxies(),
+		analytics: &mountAnalytics{service: s}, documents: cached(shared, "documents of mount", func() *textForms { return new(textForms) }),
 	}
 	a.surface.stats, a.surface.status, a.surface.taskPath = stats, mountStatus, a.taskLink
 	a.surface.openapi = shared.document(a.surface, c.editOpenAPI)
@@ -138,10 +140,11 @@ func (a *mountAPI) document(w *responseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := func(path string) []byte { return fmt.Appendf(nil, `"servers":[{"url":%q}]`, path) }
-	before, after, _ := bytes.Cut(doc.text, server(a.prefix))
 	root := a.link(r, "")
-	return withTag(w, r, contentTag([]byte(doc.tag+root)), textReply{jsonType, [][]byte{before, server(root), after}}), nil
+	return a.documents.get(root, func() *packedText {
+		server := func(path string) []byte { return fmt.Appendf(nil, `"servers":[{"url":%q}]`, path) }
+		return newTaggedText(jsonType, bytes.Replace(doc.plain, server(a.prefix), server(root), 1), "")
+	}).reply(w, r), nil
 }
 
 // editOpenAPI sets the server of the document, and adds the permissions of the rows

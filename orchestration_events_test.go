@@ -298,6 +298,7 @@ type pipedServer struct {
 	t     *testing.T
 	svc   *service
 	api   *orchestrationAPI
+	all   *connections
 	conns chan net.Conn
 	began time.Time
 }
@@ -316,8 +317,8 @@ func (p *pipedServer) Addr() net.Addr { return &net.TCPAddr{} }
 
 func newPipedServer(t *testing.T, o serviceTest) *pipedServer {
 	svc := newTestService(t, o)
-	p := &pipedServer{t, svc, newOrchestrationAPI(svc, nil), make(chan net.Conn), time.Now()}
-	server := newHTTPServer(p, p.api, newConnections(svc.quotas, svc.log), svc.log)
+	p := &pipedServer{t, svc, newOrchestrationAPI(svc, nil), newConnections(svc.quotas, svc.log), make(chan net.Conn), time.Now()}
+	server := newHTTPServer(p, p.api, p.all, svc.log)
 	go server.serve()
 	t.Cleanup(func() {
 		close(p.conns)

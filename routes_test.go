@@ -638,3 +638,38 @@ func TestHandlerClass(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkPublicRoutes asks for each public route as a scraper or browser does, and reports the processor time of a
+// request without its connection.
+func BenchmarkPublicRoutes(b *testing.B) {
+	svc := newTestService(b, serviceTest{log: io.Discard})
+	orchestration, worker := newOrchestrationAPI(svc, nil), newWorkerAPI(svc, nil)
+	for _, table := range allRoutes() {
+		handler, prefix := http.Handler(orchestration), ""
+		switch table.surface {
+		case "worker":
+			handler = worker
+		case "mount":
+			prefix = svc.cfg.Mount.Path
+		}
+		for _, row := range table.routes {
+			method, path, _ := strings.Cut(row.pattern, " ")
+			if len(row.permissions) > 0 {
+				continue
+			}
+			path = strings.NewReplacer("{$}", "", "{page...}", "tasks", "{build}", orchestration.console().build, "{file}", "begin.js").Replace(prefix + path)
+			b.Run(table.surface+path, func(b *testing.B) {
+				began := cpuTime(b)
+				for b.Loop() {
+					r := httptest.NewRequest(method, path, nil)
+					r.Host, r.Header["Accept-Encoding"] = "127.0.0.1", []string{"gzip"}
+					w := httptest.NewRecorder()
+					if handler.ServeHTTP(w, r); w.Code != 200 {
+						b.Fatalf("got %d: %s", w.Code, w.Body)
+					}
+				}
+				b.ReportMetric(float64((cpuTime(b)-began).Microseconds())/float64(b.N), "cpu-µs/op")
+			})
+		}
+	}
+}

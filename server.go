@@ -12,6 +12,7 @@ package main
 //	server_submit.go      submitting a task, awaiting it
 //	server_conditions.go  entity tags, and versions of tasks that the caller has seen
 //	server_answer.go      writing answers: the response writer, gzip
+//	server_texts.go       public texts: packed once, shared by those who wait
 //	server_errors.go      errors as responses
 //	server_room.go        the room that answers may take
 //	server_metrics.go     GET /metrics
@@ -122,7 +123,8 @@ type surface struct {
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
 	status  func(k failureKind) int
 	maxBody int64
-	openapi func() (*apiDocument, error) // its OpenAPI document
+	openapi func() (*packedText, error) // its OpenAPI document
+	scrapes [2]sharedText               // its metrics, and those in OpenMetrics
 
 	taskPath func(r *http.Request, id uuid) string // the path of a task for this caller
 
@@ -172,8 +174,11 @@ func (s *surface) handleRow(row servedRoute) {
 // ServeHTTP answers a request by the row that it matches, or else with a 404 or 405
 // in the surface's form.
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began := realNow() // even if the service's clock is frozen
 	rec := s.newResponseWriter(w, r)
+	began := instantOf(rec.arrived) // even if the service's clock is frozen
+	if rec.conn.follows && !rec.conn.takeTurn(s.isHealth(r.URL.Path)) {
+		panic(http.ErrAbortHandler)
+	}
 	if s.extension != nil {
 		rec.watch = s.extension.watch(s, r)
 	}
@@ -188,19 +193,23 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// isHealth reports whether a path is one by which others watch the service.
+func (s *surface) isHealth(path string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(path, s.svc.cfg.Mount.Path), "/health")
+}
+
 // answer answers a request that matches a row.
 func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	w.matched = true
 	if !row.controls {
 		s.origins.share(w.Header(), r)
 	}
-	conn := connectionOf(r)
 	err := s.guard.check(r, row)
 	if err == nil && s.svc.health.starting != nil && !row.isTaskless() {
 		err = s.svc.notOpen()
 	}
 	if err == nil && len(row.permissions) > 0 {
-		err = conn.refusal()
+		err = w.conn.refusal()
 		if !row.controls {
 			err = cmp.Or(err, s.svc.load.refusal(w.change))
 		}
@@ -223,7 +232,7 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 		v, err = s.serveRow(w, r, row, limit)
 	}
 	if err == nil {
-		conn.known = conn.known || len(row.permissions) > 0
+		w.conn.known = w.conn.known || len(row.permissions) > 0
 		err = writeReply(w, v)
 	}
 	if err != nil {

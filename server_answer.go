@@ -24,11 +24,6 @@ type (
 		status int
 		body   any
 	}
-	// textReply is a body that is sent as it is, in parts, with status 200.
-	textReply struct {
-		contentType string
-		body        [][]byte
-	}
 	// noContent is status 204, without a body.
 	noContent struct{}
 	// notModified is status 304: the caller has the answer already.
@@ -42,8 +37,8 @@ func writeReply(w *responseWriter, v any) error {
 	switch v := v.(type) {
 	case reply:
 		return writeJSON(w, v.status, jsonType, v.body)
-	case textReply:
-		return writeText(w, v)
+	case *packedText:
+		return v.write(w)
 	case noContent:
 		w.WriteHeader(http.StatusNoContent)
 	case notModified:
@@ -168,18 +163,6 @@ func setBodyHeaders(h http.Header, contentType string) {
 	}
 }
 
-// writeText writes a text, which is in memory anyway. A long one takes room all the same,
-// so that its readers can be cut off if they are too slow.
-func writeText(w *responseWriter, v textReply) error {
-	if lengthOf(v.body) > copiedBody {
-		if err := w.grow(jsonPiece, w.share.room.limit/4*3); err != nil {
-			return err
-		}
-	}
-	writeBody(w, http.StatusOK, v.contentType, v.body...)
-	return nil
-}
-
 // stateTimeout bounds how long the transfer of a whole state takes, in real time.
 const stateTimeout = 10 * time.Minute
 
@@ -222,29 +205,21 @@ func (w *writerWithin) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-func lengthOf(parts [][]byte) (n int) {
-	for _, p := range parts {
-		n += len(p)
-	}
-	return n
-}
-
-func writeBody(w *responseWriter, status int, contentType string, parts ...[]byte) {
+// writeBody writes a whole body. An error says that the client went away.
+func writeBody(w *responseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
 	setBodyHeaders(h, contentType)
-	h["Content-Length"] = []string{strconv.Itoa(lengthOf(parts))}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
-	for _, p := range parts {
-		if writePieces(w, p) != nil {
-			return // the client went away
-		}
-	}
+	writePieces(w, body)
 }
 
 // responseWriter is what handlers write to. It keeps the status, and drops the mux's own answers.
 type responseWriter struct {
 	http.ResponseWriter
 	surface   *surface
+	conn      *connection
+	arrived   time.Time
 	requestID string
 	caller    *securityContext // nil if the caller is not known
 	watch     requestWatch     // nil without one
@@ -260,7 +235,7 @@ type responseWriter struct {
 }
 
 func (s *surface) newResponseWriter(w http.ResponseWriter, r *http.Request) *responseWriter {
-	return &responseWriter{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
+	return &responseWriter{ResponseWriter: w, surface: s, conn: connectionOf(r), arrived: time.Now(), requestID: requestID(r, s.svc.ids),
 		head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, share: answerShare{room: s.room, w: w}}
 }
 
@@ -299,9 +274,9 @@ func (w *responseWriter) send(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Compressed answers. A long answer is compressed while it is sent; an event stream never is. Nor is
-// the answer to a change: a worker that asks for gzip by default, as net/http does, would pay for it with
-// every batch.
+// Compressed answers. An answer is compressed while it is sent, if there is room for that; an event stream never is.
+// Nor is the answer to a change: a worker that asks for gzip by default, as net/http does, would pay for it with every
+// batch.
 
 const (
 	gzipFrom   = 1 << 10    // bytes; shorter answers are sent as they are
@@ -322,27 +297,37 @@ type gzipBody struct {
 }
 
 // beginGzip compresses the body that follows if the client asks for it, and it is of a kind
-// that gets shorter. A long answer is not compressed when there is no room for that.
+// that gets shorter, unless there is no room for that.
 func (w *responseWriter) beginGzip() {
 	h := w.Header()
 	n := -1 // unknown
 	if given := h["Content-Length"]; given != nil {
 		n, _ = strconv.Atoi(given[0])
 	}
-	kind := h["Content-Type"]
+	kind, packed := h["Content-Type"], h["Content-Encoding"] != nil
 	short := n >= 0 && n < gzipFrom
 	switch {
-	case w.status == http.StatusNotModified: // as the whole answer has it
+	case packed || w.status == http.StatusNotModified: // as the whole answer has it
 	case w.change || kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 || short && h["Etag"] == nil:
 		return
 	}
 	h["Vary"] = append(h["Vary"], "Accept-Encoding")
-	if w.status == http.StatusNotModified || short || w.head || !acceptsGzip(w.asked) || (n < 0 || n > jsonPiece) && !w.share.addCoding() {
+	if packed || w.status == http.StatusNotModified || !w.wantsGzip(n) || !w.share.addCoding() {
 		return
 	}
 	w.body = &gzipBody{to: w, zip: gzipWriters.Get().(*gzip.Writer)}
 	w.body.zip.Reset(w.body)
 	delete(h, "Content-Length")
+	markGzip(h)
+}
+
+// wantsGzip reports whether a client wants a body of n bytes, if that is known, compressed.
+func (w *responseWriter) wantsGzip(n int) bool {
+	return (n < 0 || n >= gzipFrom) && !w.head && acceptsGzip(w.asked)
+}
+
+// markGzip sets the headers of a compressed body.
+func markGzip(h http.Header) {
 	h["Content-Encoding"] = []string{"gzip"}
 	if tag, strong := strings.CutSuffix(h.Get("Etag"), `"`); strong && tag[0] == '"' {
 		h["Etag"] = []string{tag + gzipSuffix + `"`}
@@ -414,6 +399,7 @@ func (w *responseWriter) endGzip() {
 	if z := w.body; z != nil && !w.gone {
 		z.zip.Close()
 		gzipWriters.Put(z.zip)
+		w.share.endCoding()
 		w.body = nil
 		w.send(z.out)
 	}

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,36 +71,49 @@ func (d debugWriter) Write(p []byte) (int, error) {
 }
 
 // Connections: the listeners of a process hold so many. At the limit, and when the process runs
-// out of file descriptors, one that waits for its client is closed: for a request, or the rest of
-// its header or body.
+// out of file descriptors, one that waits is closed: for a turn, for a request or the rest of its
+// header or body, or for a client that takes nothing of an answer.
 
 // connections are the open connections of a process.
 type connections struct {
-	quotas *quotas // more connections than the quota may be open for a moment, while all are busy
+	quotas *quotas
 	log    *slog.Logger
 
+	turns   [2]chan struct{} // hold a token for each turn that is taken, the second for health
+	waiting atomic.Int64     // connections that wait for turns
+
 	// line holds the connections in the order in which they are closed, from its end to known: after
-	// strangers those that wait and were of no use yet, after known the others that wait, before it
-	// those that are busy. Within each part the longest waiting is first. Guarded by mu, as all below.
-	mu               sync.Mutex
-	line             list.List
-	known, strangers *list.Element // marks in line
-	warned           time.Time     // of the lack of file descriptors
+	// behind those that wait for a turn, after strangers those that wait for their client and were of no
+	// use yet, after known the others that wait for their client, before it those that are busy. Within
+	// each part the longest waiting is first. Guarded by mu, as all below.
+	mu                       sync.Mutex
+	line                     list.List
+	known, strangers, behind *list.Element // marks in line
+	warned                   time.Time     // of the lack of file descriptors
 }
 
 // connection is one of them.
 type connection struct {
 	net.Conn
-	all    *connections
-	place  *list.Element // in all.line
-	excess bool          // it was accepted while all others were busy
+	all   *connections
+	place *list.Element // in all.line
+	since instant       // when it began to wait for its client; 0 if it waits for a turn. Guarded by all.mu
+	left  chan struct{} // closed when it leaves the line
 
 	loopback bool // its listener has a loopback address
 
 	// For the goroutine that serves it:
-	known     bool  // a request on it was admitted and served
-	inRequest bool  // the header was read
-	read      int64 // bytes of the header
+	excess    bool          // all others were busy when it was accepted
+	known     bool          // a request on it was admitted and served
+	inRequest bool          // the header was read
+	read      int64         // bytes of the header
+	filled    bool          // the latest read of a header filled the buffer
+	more      bool          // it filled the buffer for the previous request, and no body emptied that
+	follows   bool          // its request was sent before the previous one was answered
+	turn      *time.Timer   // ends its turn; nil if it has none
+	turnOf    chan struct{} // holds the token of its turn
+
+	writing atomic.Int64 // when the present write began, an instant; 0 for none
 
 	header    atomic.Int64 // bytes that the header takes from the quota
 	body      atomic.Int64 // bytes that the body takes from the quota
@@ -108,7 +122,10 @@ type connection struct {
 
 func newConnections(q *quotas, log *slog.Logger) *connections {
 	all := &connections{quotas: q, log: log}
-	all.known, all.strangers = all.line.PushBack(nil), all.line.PushBack(nil)
+	for i := range all.turns {
+		all.turns[i] = make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1))
+	}
+	all.known, all.strangers, all.behind = all.line.PushBack(nil), all.line.PushBack(nil), all.line.PushBack(nil)
 	return all
 }
 
@@ -119,18 +136,22 @@ type boundedListener struct {
 }
 
 func (l *boundedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			l.all.warnOfFiles(err)
-			l.all.closeWaiting(anyConnection)
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+				l.all.warnOfFiles(err)
+				l.all.closeWaiting(anyConnection)
+			}
+			return nil, err // net/http tries again, after a pause
 		}
-		return nil, err // net/http tries again, after a pause
+		if n := l.all.admit(c); n != nil {
+			a, ok := l.Addr().(*net.TCPAddr)
+			n.loopback = ok && a.IP.IsLoopback()
+			return n, nil
+		}
+		c.Close()
 	}
-	n := l.all.admit(c)
-	a, ok := l.Addr().(*net.TCPAddr)
-	n.loopback = ok && a.IP.IsLoopback()
-	return n, nil
 }
 
 // filesWarnedEvery is the least time between two warnings of the lack of file descriptors.
@@ -146,24 +167,70 @@ func (all *connections) warnOfFiles(err error) {
 	}
 }
 
-// admit takes up a new connection.
+// admit takes up a new connection. It returns nil if there is no place for it, not even after a while.
 func (all *connections) admit(c net.Conn) *connection {
-	n := &connection{Conn: c, all: all}
+	n := &connection{Conn: c, all: all, left: make(chan struct{})}
 	q := &all.quotas.connections
-	n.excess = q.used.Add(1) > q.most && !all.closeWaiting(anyConnection)
+	q.used.Add(1)
+	for until := realNow().add(stalledAfter); all.crowded() && !all.closeLongest() && !all.closeStalled(); time.Sleep(time.Millisecond) {
+		if n.excess = q.used.Load() <= q.most; n.excess {
+			break
+		}
+		if realNow() >= until {
+			q.give(1)
+			return nil
+		}
+	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	n.place = all.line.PushBack(n)
+	n.since, n.place = realNow(), all.line.InsertBefore(n, all.behind)
 	return n
 }
 
-// closeWaiting closes the first connection that waits for its client and fits. It reports
-// whether there was one.
+// crowded reports whether there are more connections than those for all routes. A few are kept for public routes, so that
+// they are answered while all others are busy.
+func (all *connections) crowded() bool {
+	q := &all.quotas.connections
+	return q.used.Load() > q.most-min(q.most/64+1, q.most/2)
+}
+
+// nextRequest is how long a client has to send a request before its connection gives way to a new one.
+const nextRequest = 100 * time.Millisecond
+
+// closeLongest closes the first connection that waits, unless it has just begun to wait for its client. It reports whether
+// it did.
+func (all *connections) closeLongest() bool {
+	now, first := realNow(), true
+	return all.closeWaiting(func(c *connection) bool {
+		long := first && now.sub(c.since) >= nextRequest
+		first = false
+		return long
+	})
+}
+
+// closeStalled closes a connection whose client takes nothing of an answer. It reports whether there was one.
+func (all *connections) closeStalled() bool {
+	now := realNow()
+	return all.closeFirst(func(c *connection) bool {
+		began := c.writing.Load()
+		return began != 0 && now.sub(instant(began)) >= stalledAfter
+	}, all.line.Front)
+}
+
+// closeWaiting closes the first connection that waits and fits. It reports whether there was one.
 func (all *connections) closeWaiting(fits func(*connection) bool) bool {
+	return all.closeFirst(fits, all.behind.Next, all.strangers.Next, all.known.Next)
+}
+
+func anyConnection(*connection) bool { return true }
+
+// closeFirst closes the first connection that fits in some parts of the line, whose first elements it is told how to
+// find. It reports whether there was one.
+func (all *connections) closeFirst(fits func(*connection) bool, parts ...func() *list.Element) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for _, e := range []*list.Element{all.strangers.Next(), all.known.Next()} {
-		for ; e != nil && e.Value != nil; e = e.Next() { // to the next mark
+	for _, first := range parts {
+		for e := first(); e != nil && e.Value != nil; e = e.Next() { // to the next mark
 			if c := e.Value.(*connection); fits(c) {
 				all.leaveLocked(c)
 				c.Close()
@@ -174,13 +241,12 @@ func (all *connections) closeWaiting(fits func(*connection) bool) bool {
 	return false
 }
 
-func anyConnection(*connection) bool { return true }
-
 // leaveLocked drops a connection, unless that was done before.
 func (all *connections) leaveLocked(c *connection) {
 	before := all.line.Len()
 	if all.line.Remove(c.place); all.line.Len() < before {
 		all.quotas.connections.give(1)
+		close(c.left)
 	}
 }
 
@@ -190,12 +256,15 @@ func (all *connections) note(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateActive:
 		n.inRequest = true
+		n.follows, n.more = n.read == 0 || n.more, n.filled
 		n.waits(false)
 	case http.StateIdle:
+		n.endTurn()
 		n.inRequest, n.read = false, 0
 		all.quotas.headers.regain(&n.header)
 		n.waits(true)
 	case http.StateClosed:
+		n.endTurn()
 		all.quotas.headers.regain(&n.header)
 		all.mu.Lock()
 		defer all.mu.Unlock()
@@ -207,14 +276,66 @@ func (all *connections) note(c net.Conn, state http.ConnState) {
 func (c *connection) waits(client bool) {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
+	c.since = realNow()
 	switch {
 	case !client:
 		c.all.line.MoveBefore(c.place, c.all.known)
 	case c.known:
 		c.all.line.MoveBefore(c.place, c.all.strangers)
 	default:
-		c.all.line.MoveToBack(c.place)
+		c.all.line.MoveBefore(c.place, c.all.behind)
 	}
+}
+
+// Turns. A client can send requests without waiting for the answers (RFC 9112, 9.3.2). A request that was in the buffer of
+// its connection before the previous one was answered waits for a turn, so that those of other clients come first: at most
+// half of the processors have turns to serve, and the others soon notice what arrives. Health waits for other health only.
+// At most a quarter of the connections may wait, because each of them holds a request and its buffers. If connections run
+// short, those that wait are closed first.
+
+// turnLimit is how long a turn lasts at most: a request that takes longer waits for something else than a processor.
+const turnLimit = 100 * time.Millisecond
+
+// takeTurn waits for a turn. It reports false if too many wait, or the connection was closed meanwhile.
+func (c *connection) takeTurn(health bool) bool {
+	turns := c.all.turns[pick(health, 1, 0)]
+	select {
+	case turns <- struct{}{}:
+	default:
+		if !c.awaitTurn(turns) {
+			return false
+		}
+	}
+	c.turn, c.turnOf = time.AfterFunc(turnLimit, func() { <-turns }), turns
+	return true
+}
+
+func (c *connection) awaitTurn(turns chan struct{}) bool {
+	all := c.all
+	if n := all.waiting.Add(1); n > max(all.quotas.connections.most/4, 1) {
+		all.waiting.Add(-1)
+		return false
+	}
+	defer all.waiting.Add(-1)
+	all.mu.Lock()
+	c.since = 0
+	all.line.MoveToBack(c.place)
+	all.mu.Unlock()
+	select {
+	case turns <- struct{}{}:
+		c.waits(false)
+		return true
+	case <-c.left:
+		return false
+	}
+}
+
+// endTurn ends a turn, if the connection still has one.
+func (c *connection) endTurn() {
+	if c.turn != nil && c.turn.Stop() {
+		<-c.turnOf
+	}
+	c.turn = nil
 }
 
 // headerFirst is how much of a header does not count, in bytes.
@@ -225,8 +346,12 @@ const headerFirst = 4 << 10
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.inRequest {
+		if len(p) > 1 { // a body, while net/http reads ahead by one byte
+			c.more = false
+		}
 		return n, err
 	}
+	c.filled = n == len(p)
 	q := &c.all.quotas.headers
 	if c.read += int64(n); c.read <= headerFirst {
 		return n, err
@@ -241,6 +366,13 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write notes how long it has gone on.
+func (c *connection) Write(p []byte) (int, error) {
+	c.writing.Store(int64(realNow()))
+	defer c.writing.Store(0)
+	return c.Conn.Write(p)
+}
+
 // CloseWrite is for net/http: a client that still sends can then read the answer.
 func (c *connection) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -252,7 +384,7 @@ func (c *connection) CloseWrite() error {
 // refusal returns why its requests are refused except for public routes, or nil.
 func (c *connection) refusal() error {
 	q := &c.all.quotas.connections
-	if !c.excess || q.used.Load() <= q.most {
+	if c.excess = c.excess && c.all.crowded() && !c.all.closeWaiting(anyConnection) && !c.all.closeStalled(); !c.excess {
 		return nil
 	}
 	f := q.refuse("all %d connections that web.max_connections allows are busy", q.most)

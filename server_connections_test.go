@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -187,11 +188,257 @@ func (p *pipedServer) answerOn(conn net.Conn) *answer {
 	return readAnswer(p.t, must(http.ReadResponse(bufio.NewReader(conn), nil))(p.t))
 }
 
+const rootRequest = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+const liveRequest = "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+// postRequest is a request for a task with a context.
+func postRequest(context string) string {
+	body := `{"namespace":"t","name":"manual","context":{"x":"` + context + `"}}`
+	return taskBody(len(body), body)
+}
+
+// pipeline is a connection whose client sends without waiting for the answers.
+type pipeline struct {
+	net.Conn
+	answers atomic.Int64 // that came
+}
+
+func (p *pipedServer) pipeline() *pipeline {
+	mine, theirs := net.Pipe()
+	p.t.Cleanup(func() { mine.Close() })
+	p.conns <- theirs
+	c := &pipeline{Conn: mine}
+	go func() {
+		for r := bufio.NewReader(mine); ; c.answers.Add(1) {
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil || resp.Header.Get("Content-Type") == "text/event-stream" {
+				return
+			}
+			io.Copy(io.Discard, resp.Body)
+		}
+	}()
+	return c
+}
+
+// takeTurns takes all turns except those for health, and returns a function that gives them back.
+func (all *connections) takeTurns() (give func()) {
+	turns := all.turns[0]
+	for range cap(turns) {
+		turns <- struct{}{}
+	}
+	return func() {
+		for range cap(turns) {
+			<-turns
+		}
+	}
+}
+
+// TestRequestsInARow sends requests while others have all turns. Each that was sent before the previous one was answered
+// waits for a turn, also one that reached the buffer in two parts. Health has turns of its own. A client that waits for
+// each answer needs no turn, whatever it sends.
+func TestRequestsInARow(t *testing.T) {
+	largeHeader := strings.Replace(rootRequest, "\r\n\r\n", "\r\nX-A: "+strings.Repeat("a", 4000)+"\r\n\r\n", 1)
+	largeBody := postRequest(strings.Repeat("y", 20_000))
+	for _, tt := range []struct {
+		name string
+		sent []string // without waiting for the answers to each
+		want int64    // answers before there is a turn
+		all  int64
+	}{
+		{"in a row", []string{strings.Repeat(rootRequest, 200)}, 1, 200},
+		{"in two parts of the buffer", []string{largeHeader + rootRequest + rootRequest}, 1, 3},
+		{"after a body", []string{postRequest("y") + rootRequest}, 1, 2},
+		{"one by one", []string{rootRequest, rootRequest, rootRequest}, 3, 3},
+		{"one by one after a large header", []string{largeHeader, largeHeader, rootRequest}, 3, 3},
+		{"one by one after a large body", []string{largeBody, largeBody, rootRequest}, 3, 3},
+		{"at last in a row", []string{rootRequest, rootRequest + rootRequest}, 2, 3},
+		{"health in a row", []string{strings.Repeat(liveRequest, 200)}, 200, 200},
+		{"others after health", []string{liveRequest + rootRequest + liveRequest}, 1, 3},
+		{"at last one by one", []string{rootRequest}, 1, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPipedServer(t, serviceTest{templates: apiTemplates})
+			give := p.all.takeTurns()
+			c := p.pipeline()
+			for _, text := range tt.sent {
+				go io.WriteString(c, text)
+				synctest.Wait()
+			}
+			if c.answers.Load() != tt.want {
+				t.Errorf("%s: got %d answers without a turn; want %d", tt.name, c.answers.Load(), tt.want)
+			}
+			p.ask("/health/live").want(200)
+			give()
+			if synctest.Wait(); c.answers.Load() != tt.all {
+				t.Errorf("%s: got %d answers; want %d", tt.name, c.answers.Load(), tt.all)
+			}
+			if n := len(p.all.turns[0]) + len(p.all.turns[1]); n != 0 {
+				t.Errorf("%s: %d turns are taken; want none", tt.name, n)
+			}
+		})
+	}
+}
+
+// TestTurnsEnd gives all turns to requests that wait for something else: the next request has its turn soon all the same.
+func TestTurnsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{})
+		var conns []*pipeline
+		turns := p.all.turns[0]
+		for i := range cap(turns) {
+			conns = append(conns, p.pipeline())
+			io.WriteString(conns[i], rootRequest+"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			synctest.Wait()
+		}
+		c := p.pipeline()
+		io.WriteString(c, rootRequest+rootRequest)
+		if synctest.Wait(); c.answers.Load() != 1 {
+			t.Errorf("got %d answers; want one before the others' turns end", c.answers.Load())
+		}
+		time.Sleep(turnLimit)
+		if synctest.Wait(); c.answers.Load() != 2 {
+			t.Errorf("got %d answers; want 2", c.answers.Load())
+		}
+		for _, other := range append(conns, c) {
+			other.Close()
+		}
+		if synctest.Wait(); len(turns) != 0 {
+			t.Errorf("%d turns are taken; want none", len(turns))
+		}
+	})
+}
+
+// TestPlacesForOthers fills the places with connections of one kind: a new one is served in place of one of them, which
+// does nothing any more.
+func TestPlacesForOthers(t *testing.T) {
+	const metrics = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for _, tt := range []struct {
+		name  string
+		sent  string
+		read  bool          // the answers
+		after time.Duration // before a new one comes
+		want  int           // the status of the answer on that
+		tasks int           // that the others create in the end
+	}{
+		{"idle", "", true, 0, 200, 0},
+		{"of which a quarter may wait for a turn", liveRequest + postRequest("y"), true, 0, 200, 1},
+		{"that read nothing for a moment", metrics, false, stalledAfter - 1, 503, 0},
+		{"that read nothing", metrics, false, stalledAfter, 200, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPipedServer(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Web.MaxConnections = 4 }})
+			give := p.all.takeTurns()
+			for range 3 {
+				if tt.read {
+					io.WriteString(p.pipeline(), tt.sent)
+				} else {
+					p.dial(tt.sent)
+				}
+				synctest.Wait()
+			}
+			time.Sleep(tt.after)
+			p.ask("/v1/tasks").want(tt.want)
+			if n := p.svc.quotas.connections.used.Load(); n > 4 {
+				t.Errorf("%s: got %d connections; want at most 4", tt.name, n)
+			}
+			give()
+			synctest.Wait()
+			if n := p.svc.store.counts().tasks; n[taskStepsInProcess] != tt.tasks {
+				t.Errorf("%s: got %d tasks by state; want %d in process", tt.name, n, tt.tasks)
+			}
+		})
+	}
+}
+
+// TestWhoGivesWay checks the order in which connections are closed for new ones: first one that waits for a turn, then the
+// longest waiting stranger, then the longest waiting known one, and none that waits since a moment.
+func TestWhoGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := manyConnections()
+		all.quotas.connections.most = 6
+		open := func(known bool) *connection {
+			mine, theirs := net.Pipe()
+			t.Cleanup(func() { mine.Close() })
+			c := all.admit(theirs)
+			c.known = known
+			c.waits(true)
+			return c
+		}
+		names := map[*connection]string{open(true): "known", open(false): "stranger"}
+		time.Sleep(nextRequest)
+		behind := open(true)
+		names[open(false)], names[open(true)], names[behind] = "new stranger", "new", "behind"
+		defer all.takeTurns()()
+		took := true
+		go func() { took = behind.takeTurn(false) }()
+		synctest.Wait()
+		gone := func() string {
+			for c, name := range names {
+				select {
+				case <-c.left:
+					delete(names, c)
+					return name
+				default:
+				}
+			}
+			return "nobody"
+		}
+		for _, want := range []string{"behind", "stranger", "nobody"} {
+			all.closeLongest()
+			if got := gone(); got != want {
+				t.Errorf("got %s closed; want %s", got, want)
+			}
+		}
+		synctest.Wait()
+		if took {
+			t.Error("the connection that waited for a turn goes on waiting")
+		}
+		time.Sleep(nextRequest)
+		for _, want := range []string{"new stranger", "known", "new", "nobody"} {
+			all.closeLongest()
+			if got := gone(); got != want {
+				t.Errorf("got %s closed; want %s", got, want)
+			}
+		}
+	})
+}
+
+// TestNoPlace opens one connection more than there may be while all others are busy: it waits, and is closed if no other
+// one ends.
+func TestNoPlace(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			all := manyConnections()
+			q := &all.quotas.connections
+			q.most = 4
+			var busy []*connection
+			for range q.most {
+				busy = append(busy, all.admit(nil))
+				busy[len(busy)-1].waits(false)
+			}
+			if !busy[3].excess || busy[2].excess {
+				t.Error("the last place is not one for public routes, or others are")
+			}
+			if ends {
+				time.AfterFunc(stalledAfter/2, func() { all.note(busy[0], http.StateClosed) })
+			}
+			began := time.Now()
+			if c := all.admit(nil); (c != nil) != ends || q.used.Load() != q.most {
+				t.Errorf("got %v and %d connections; want a place: %v, and %d", c, q.used.Load(), ends, q.most)
+			}
+			if took := time.Since(began); took > stalledAfter+10*time.Millisecond {
+				t.Errorf("it took %s; want %s at most", took, stalledAfter)
+			}
+		})
+	}
+}
+
 // TestConnectionLimit opens more connections than are allowed: those that wait for their
 // clients make room, the longest waiting first; if all are busy, only public routes answer.
 func TestConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipedServer(t, serviceTest{config: func(c *Config) { c.Web.MaxConnections = 3 }})
+		p := newPipedServer(t, serviceTest{config: func(c *Config) { c.Web.MaxConnections = 3 + 1 }}) // one for public routes
 		idle := p.dial("")
 		header := p.dial("GET /v1/tasks HTTP/1.1\r\n")
 		body := p.dial(taskBody(100, "{"))

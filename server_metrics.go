@@ -31,7 +31,7 @@ const (
 
 // metricsText collects metrics in the text format.
 type metricsText struct {
-	b    strings.Builder
+	b    []byte
 	open bool   // OpenMetrics
 	role string // whose requests are counted
 }
@@ -41,7 +41,9 @@ func (m *metricsText) family(name, kind, help string) {
 	if m.open && kind == "counter" {
 		name = strings.TrimSuffix(name, "_total")
 	}
-	fmt.Fprintf(&m.b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+	for _, part := range [...]string{"# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"} {
+		m.b = append(m.b, part...)
+	}
 }
 
 // sample adds a value. Labels are name, value, name, value, …
@@ -51,14 +53,16 @@ func (m *metricsText) sample(name string, value float64, labels ...string) {
 
 // exemplified is sample with what follows the value.
 func (m *metricsText) exemplified(example, name string, value float64, labels ...string) {
-	var pairs []string
-	for pair := range slices.Chunk(labels, 2) {
-		pairs = append(pairs, fmt.Sprintf(`%s="%s"`, pair[0], labelEscaper.Replace(pair[1])))
+	b := append(m.b, name...)
+	for i := 0; i < len(labels); i += 2 {
+		b = append(append(append(b, pick[byte](i == 0, '{', ',')), labels[i]...), `="`...)
+		b = append(append(b, labelEscaper.Replace(labels[i+1])...), '"')
 	}
-	if len(pairs) > 0 {
-		name += "{" + strings.Join(pairs, ",") + "}"
+	if len(labels) > 0 {
+		b = append(b, '}')
 	}
-	fmt.Fprintf(&m.b, "%s %s%s\n", name, metricValue(value), example)
+	b = strconv.AppendFloat(append(b, ' '), value, 'g', -1, 64)
+	m.b = append(append(b, example...), '\n')
 }
 
 func metricValue(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
@@ -117,19 +121,23 @@ var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 func (s *surface) metrics(w *responseWriter, r *http.Request) (any, error) {
 	w.Header().Add("Vary", "Accept")
 	open := acceptWeight(r.Header["Accept"], openMetricsMedia)
-	m, kind := metricsText{role: s.stats.role}, metricsContentType
 	if open > 0 && open >= acceptWeight(r.Header["Accept"], "text/plain") {
-		m.open, kind = true, openMetricsContentType
+		return s.scrapes[1].get(w.arrived, func(size int) *packedText { return s.metricsNow(true, openMetricsContentType, size) }), nil
 	}
+	return s.scrapes[0].get(w.arrived, func(size int) *packedText { return s.metricsNow(false, metricsContentType, size) }), nil
+}
+
+// metricsNow returns the metrics in one of the formats, about size bytes.
+func (s *surface) metricsNow(open bool, contentType string, size int) *packedText {
+	m := metricsText{b: make([]byte, 0, size+size/8), role: s.stats.role, open: open}
 	if m.role != "worker" || s.svc.cfg.Role == "worker" {
 		s.svc.writeMetrics(&m, s.room)
 	}
 	s.stats.write(roleMetrics{&m})
-	if m.open {
-		m.b.WriteString("# EOF\n")
+	if open {
+		m.b = append(m.b, "# EOF\n"...)
 	}
-	text := []byte(m.b.String())
-	return textReply{kind, [][]byte{text}}, w.holdShort(len(text))
+	return newPackedText(contentType, m.b)
 }
 
 // writeMetrics writes the metrics of the process and of the room for answers.

@@ -21,25 +21,19 @@ var openAPIFile []byte
 
 // document returns a function that makes the document of a surface when it is first
 // called, with the operations of the surfaces in also.
-func (c *surfaceCache) document(s *surface, edit func(doc map[string]any), also ...string) func() (*apiDocument, error) {
+func (c *surfaceCache) document(s *surface, edit func(doc map[string]any), also ...string) func() (*packedText, error) {
 	surfaces, auth := append([]string{s.name}, also...), s.auth.config
 	edits := func(doc map[string]any) {
 		if doc["x-authentication"] = auth.Enabled; edit != nil {
 			edit(doc)
 		}
 	}
-	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() (*apiDocument, error) {
-		return sync.OnceValues(func() (*apiDocument, error) {
+	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() (*packedText, error) {
+		return sync.OnceValues(func() (*packedText, error) {
 			text, err := openAPIForSurface(auth.APIKeyHeader, edits, surfaces...)
-			return &apiDocument{text, contentTag(text)}, err
+			return newTaggedText(jsonType, text, ""), err
 		})
 	})
-}
-
-// apiDocument is an OpenAPI document.
-type apiDocument struct {
-	text []byte
-	tag  string // its entity tag
 }
 
 // openAPIForSurface cuts from openapi.json the operations of some surfaces, the

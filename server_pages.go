@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -24,22 +23,21 @@ var docsCSS []byte
 //go:embed web/docs.js
 var docsJS []byte
 
-// inlineDocs makes the documentation page, but for the path in it. Its policy names style and
-// script by their hashes.
-var inlineDocs = sync.OnceValue(func() webPage {
+// docsPages are the documentation page, by the path of the documents relative to it. Its policy names style and script
+// by their hashes.
+var docsPages = sync.OnceValue(func() map[string]*packedText {
 	page := bytes.Replace(docsHTML, []byte("<!--style-->"), tagged("style", docsCSS), 1)
 	page = bytes.Replace(page, []byte("<!--script-->"), tagged("script", docsJS), 1)
 	policy := "default-src 'none'; script-src " + contentHash(docsJS) + "; style-src " + contentHash(docsCSS) +
 		"; connect-src 'self'; img-src data:" + closedPolicy
-	return webPage{page, policy, contentTag(slices.Concat(page, []byte(policy)))}
+	pages := map[string]*packedText{}
+	for _, docs := range []string{"..", ".", "./api-docs"} {
+		pages[docs] = newTaggedText(htmlType, bytes.Replace(page, []byte("DOCS"), []byte(docs), 1), policy)
+	}
+	return pages
 })
 
-// webPage is a page with a policy that lets a browser run only its own parts.
-type webPage struct {
-	html   []byte
-	policy string // Content-Security-Policy
-	tag    string // its entity tag
-}
+const htmlType = "text/html; charset=utf-8"
 
 // closedPolicy ends every policy: it forbids forms, framing and a base URL.
 const closedPolicy = "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -50,16 +48,6 @@ func tagged(tag string, text []byte) []byte { return fmt.Appendf(nil, "<%s>%s</%
 func contentHash(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}
-
-// reply sets the page's headers and returns the answer.
-func (p webPage) reply(w *responseWriter, r *http.Request) any {
-	h := w.Header()
-	h.Set("Content-Security-Policy", p.policy)
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	keepToOwnPages(h)
-	return withTag(w, r, p.tag, textReply{"text/html; charset=utf-8", [][]byte{p.html}})
 }
 
 // keepToOwnPages keeps pages of other origins from embedding an answer.
@@ -83,15 +71,12 @@ func (s *surface) document(w *responseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return withTag(w, r, doc.tag, textReply{jsonType, [][]byte{doc.text}}), nil
+	return doc.reply(w, r), nil
 }
 
 // docsPage answers with the page.
 func (s *surface) docsPage(w *responseWriter, r *http.Request) (any, error) {
-	page, docs := inlineDocs(), docsDirectory(r.URL.Path)
-	page.html = bytes.Replace(page.html, []byte("DOCS"), []byte(docs), 1)
-	page.tag = contentTag([]byte(page.tag + docs))
-	return page.reply(w, r), nil
+	return docsPages()[docsDirectory(r.URL.Path)].reply(w, r), nil
 }
 
 // docsDirectory returns the directory /api-docs relative to the path of the page.

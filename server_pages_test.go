@@ -13,8 +13,8 @@ var inlineParts = regexp.MustCompile(`(?s)<(script|style)>(.*?)</`)
 // TestDocsPageIsWhole checks that the page works under its policy and loads nothing
 // from elsewhere.
 func TestDocsPageIsWhole(t *testing.T) {
-	p := inlineDocs()
-	page := string(p.html)
+	p := docsPages()["."]
+	page := string(p.plain)
 	parts := inlineParts.FindAllStringSubmatch(page, -1)
 	if len(parts) != 2 {
 		t.Fatalf("got %d scripts and styles; want one of each", len(parts))

@@ -78,7 +78,7 @@ func budgetOf(r *http.Request) *budget {
 
 func (s *surface) newRequestBody(w *responseWriter, r *http.Request, limit int64) *requestBody {
 	b := &requestBody{
-		ReadCloser: http.MaxBytesReader(w, r.Body, limit), conn: connectionOf(r), memory: &s.svc.quotas.bodies, most: limit,
+		ReadCloser: http.MaxBytesReader(w, r.Body, limit), conn: w.conn, memory: &s.svc.quotas.bodies, most: limit,
 		decoded: &s.svc.quotas.decoded,
 	}
 	if r.ContentLength >= 0 {

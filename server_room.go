@@ -134,6 +134,14 @@ func (s *answerShare) addCoding() bool {
 	return true
 }
 
+// endCoding gives back what compressing took.
+func (s *answerShare) endCoding() {
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	s.giveLocked(s.coding)
+	s.coding = 0
+}
+
 // await waits until room becomes free, or it is time to look for stalled answers again.
 func (r *answerRoom) await() {
 	freed := r.freed
@@ -186,15 +194,21 @@ func (s *answerShare) endTurn() {
 // release gives the share back.
 func (s *answerShare) release() {
 	s.endTurn()
-	r := s.room
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s.bytes == 0 {
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	s.giveLocked(s.bytes)
+}
+
+// giveLocked gives back n bytes.
+func (s *answerShare) giveLocked(n int) {
+	if n == 0 {
 		return
 	}
-	delete(r.shares, s)
-	r.taken -= s.bytes
-	s.bytes = 0
+	r := s.room
+	r.taken -= n
+	if s.bytes -= n; s.bytes == 0 {
+		delete(r.shares, s)
+	}
 	if r.waiting > 0 {
 		close(r.freed)
 		r.freed = make(chan struct{})

@@ -1,0 +1,79 @@
+package e2e
+
+// Hostile clients that send many requests at once, without waiting for the responses (RFC 9112, 9.3.2).
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"stepwell/e2e/wire"
+)
+
+// pipelinedRequests are sent at once on each connection.
+const pipelinedRequests = 40
+
+var pipelines = flag.Int("hostile.pipelines", hostileMost, "connections of TestHostilePipelines, with LONG_TESTS")
+
+// shortPipelines are the connections, and the paths, without LONG_TESTS.
+const shortPipelines = 500
+
+var shortPaths = regexp.MustCompile(`^/(metrics|health/live|v1/tasks)$`)
+
+// TestHostilePipelines sends pipelined requests to each GET route of the program.
+func TestHostilePipelines(t *testing.T) {
+	long, count := os.Getenv("LONG_TESTS") != "", shortPipelines
+	if long {
+		count = *pipelines
+	}
+	p := serveWith(t, nil, "--memory", "--quiet")
+	for _, surface := range []struct{ name, url, prefix string }{
+		{"orchestration", p.ready.OrchestrationURL, ""}, {"worker", p.ready.WorkerURL, ""}, {"mount", p.ready.OrchestrationURL, "/stepwell"},
+	} {
+		for _, path := range getPaths(t, surface.url+surface.prefix) {
+			if !long && !shortPaths.MatchString(path) {
+				continue
+			}
+			t.Run(surface.name+path, func(t *testing.T) {
+				newHostileTest(t, pipelined(surface.prefix+path, surface.name == "worker", count)).run()
+			})
+		}
+	}
+	p.stop()
+}
+
+// getPaths returns the paths of a surface's GET routes by its OpenAPI document, which has them all.
+func getPaths(t *testing.T, url string) (paths []string) {
+	t.Helper()
+	a := readAnswer(t, wire.Must(http.Get(url+"/api-docs.json"))(t))
+	var document struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(a.body, &document); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(document.Paths)) {
+		if document.Paths[path]["get"] != nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// pipelined is a kind that sends many requests for a path at once and reads the responses.
+func pipelined(path string, worker bool, count int) hostileKind {
+	requests := strings.Repeat(hostileGet(path, "Accept-Encoding: gzip\r\n\r\n"), pipelinedRequests)
+	limit := count * 3 / 5 // 3000 of 5000, as without any configuration
+	return hostileKind{
+		name: path, count: count, first: requests, beat: asksAgain, worker: worker, every: time.Second / 2, beats: 2, limit: limit,
+		env: []string{fmt.Sprint("STEPWELL_WEB__MAX_CONNECTIONS=", limit)},
+	}
+}

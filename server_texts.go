@@ -1,0 +1,153 @@
+package main
+
+// Public texts that many callers get: documents, pages, the files of the console, metrics. A text is compressed once
+// for all of them, and those that are made anew are shared by the requests that wait.
+
+import (
+	"bytes"
+	"compress/gzip"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// packedText is a text as an answer with status 200. It does not change.
+type packedText struct {
+	contentType string
+	plain       []byte
+	policy      string        // of a page: Content-Security-Policy
+	tag         string        // its entity tag; "" for none
+	zip         func() []byte // returns the compressed text, which the first call makes
+}
+
+func newPackedText(contentType string, plain []byte) *packedText {
+	return &packedText{contentType: contentType, plain: plain, zip: sync.OnceValue(func() []byte { return gzipped(plain) })}
+}
+
+// newTaggedText returns a text with a tag, which a policy is part of.
+func newTaggedText(contentType string, plain []byte, policy string) *packedText {
+	t := newPackedText(contentType, plain)
+	t.policy, t.tag = policy, contentTag(append([]byte(policy), plain...))
+	return t
+}
+
+func gzipped(text []byte) []byte {
+	b := bytes.NewBuffer(make([]byte, 0, len(text)/4))
+	z := gzipWriters.Get().(*gzip.Writer)
+	defer gzipWriters.Put(z)
+	z.Reset(b)
+	z.Write(text) // a buffer takes everything
+	z.Close()
+	return b.Bytes()
+}
+
+// reply sets the headers of a text with a tag and returns the answer.
+func (t *packedText) reply(w *responseWriter, r *http.Request) any {
+	if t.policy != "" {
+		h := w.Header()
+		h.Set("Content-Security-Policy", t.policy)
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		keepToOwnPages(h)
+	}
+	return withTag(w, r, t.tag, t)
+}
+
+// write writes the text. A long one takes room, though it is in memory anyway, so that its readers can be cut off
+// if they are too slow.
+func (t *packedText) write(w *responseWriter) error {
+	zipped, body := w.wantsGzip(len(t.plain)), t.plain
+	if zipped {
+		body = t.zip()
+	}
+	if most := w.share.room.limit; len(body) > copiedBody {
+		if len(body) > jsonPiece {
+			most = most / 4 * 3
+		}
+		if err := w.grow(min(len(body), jsonPiece), most); err != nil {
+			return err
+		}
+	}
+	if zipped {
+		markGzip(w.Header())
+	}
+	writeBody(w, http.StatusOK, t.contentType, body)
+	return nil
+}
+
+// textForms are texts that differ by a word, such as the path to their links. They are made when they are first asked
+// for. It is safe for concurrent use.
+type textForms struct {
+	mu    sync.Mutex
+	forms map[string]*packedText // guarded by mu
+}
+
+// maxTextForms bounds the memory of forms; all are made again after that.
+const maxTextForms = 16
+
+// get returns the text for a word.
+func (f *textForms) get(word string, create func() *packedText) *packedText {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.forms[word]
+	if t == nil {
+		if len(f.forms) == maxTextForms || f.forms == nil {
+			f.forms = map[string]*packedText{}
+		}
+		t = create()
+		f.forms[word] = t
+	}
+	return t
+}
+
+// sharedText is a text that tells of the present. A request gets a text that was begun after it arrived: the latest one
+// if it had to wait for a turn meanwhile, or else the next one, together with all others that arrive until that is begun.
+// It is safe for concurrent use.
+type sharedText struct {
+	mu     sync.Mutex
+	latest *textMaking // that was begun; nil for none. Guarded by mu, like all below
+	next   *textMaking // that has not been begun; nil while nobody waits for it
+}
+
+// textMaking is how a text is made.
+type textMaking struct {
+	begun time.Time
+	done  chan struct{}
+	text  *packedText // once done is closed; nil if making it failed
+}
+
+// get returns a text that was begun after a request arrived. create is told how long the latest one was, in bytes.
+func (s *sharedText) get(arrived time.Time, create func(size int) *packedText) *packedText {
+	s.mu.Lock()
+	m, before := s.next, s.latest
+	if before != nil && arrived.Before(before.begun) {
+		m = before
+	}
+	first := m == nil
+	if first {
+		m = &textMaking{done: make(chan struct{})}
+		s.next = m
+	}
+	s.mu.Unlock()
+	if first {
+		s.make(m, before, create)
+	}
+	<-m.done
+	return m.text
+}
+
+// make makes the next text, once the one before it is made.
+func (s *sharedText) make(m, before *textMaking, create func(size int) *packedText) {
+	defer close(m.done)
+	size := 0
+	if before != nil {
+		<-before.done
+		if before.text != nil {
+			size = len(before.text.plain)
+		}
+	}
+	s.mu.Lock()
+	s.latest, s.next, m.begun = m, nil, time.Now()
+	s.mu.Unlock()
+	m.text = create(size)
+}

@@ -528,10 +528,7 @@ func (s *fixtureServer) story(id string) string {
 }
 
 // countedDocument counts how often its document is asked for.
-type countedDocument struct {
-	matchable
-	asked int
-}
+type countedDocument struct{ asked int }
 
 func (c *countedDocument) fact(string) string { return "x" }
 

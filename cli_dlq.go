@@ -3,6 +3,7 @@ package main
 // The command dlq: the dead letter queue.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 )
@@ -47,6 +48,14 @@ func dlqCommands() command {
 				`dlq update 5666cd0c --metadata '{"ticket":"OPS-7"}'`,
 			},
 			define: updateDLQ,
+		},
+		{
+			name: "close", help: "close the pending entries that flags select",
+			more: "Without --yes, it shows how many match.",
+			examples: []string{
+				`dlq close --group 3f9a0c5e71d2b846 --notes "the bank answers again" --yes`, "dlq close --dlq-reason StalenessTimeout",
+			},
+			define: closeDLQ,
 		},
 		{
 			name: "stats", help: "count the entries by reason",
@@ -122,6 +131,23 @@ func updateDLQ(o *options) runner {
 			return err
 		}
 		return o.print(output{done, member("dlq_entry_uuid"), func(t *table) { t.line(done.text("message")) }})
+	})
+}
+
+func closeDLQ(o *options) runner {
+	o.withClient().withOutput()
+	notes := o.String("notes", "closed by the command line", "the `TEXT` of a note")
+	status := o.String("status", "ManuallyResolved", "the `STATUS`: ManuallyResolved, PermanentlyFailed or Cancelled")
+	by := o.String("by", "", "`WHO` closes them; by default $USER")
+	bulk := o.withBulk("entry", "entries", [2]string{"group", "only of tasks with a step in this failure `GROUP`"},
+		[2]string{"dlq-reason", "only entries with this `REASON`"})
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		if _, err := bulk.chosen(operands, 1); err != nil {
+			return err
+		}
+		return bulk.act(ctx, c, bulkClose, map[string]any{
+			"reason": *notes, "resolution_status": *status, "by": cmp.Or(*by, o.p.getenv("USER"), "stepwell-cli"),
+		})
 	})
 }
 

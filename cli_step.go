@@ -53,22 +53,38 @@ var stepVerbs = map[string]struct{ action, actor, example string }{
 // stepActionCommand returns the command for an action on a step.
 func stepActionCommand(verb, help string) command {
 	v := stepVerbs[verb]
+	action, many := bulkVerbs[verb]
+	operands, needed, more := "TASK STEP", 0, ""
+	if many {
+		operands, needed, more = "[TASK] [STEP]", 2, "Without TASK and STEP, flags select steps of many tasks; --yes acts on them."
+	}
 	return command{
-		name: verb, operands: "TASK STEP", help: help,
+		name: verb, operands: operands, help: help, more: more,
 		examples: []string{v.example, v.example + " --by jo"},
 		define: func(o *options) runner {
 			o.withClient().withOutput()
 			reason := o.String("reason", "by the command line", "the `TEXT` why")
 			by := o.String("by", "", "`WHO` acts; by default $USER")
 			member := o.actionMember(verb)
+			var bulk *bulkFlags
+			if many {
+				bulk = o.withBulk("step", "steps", stepSelection...)
+			}
 			return o.asks(func(ctx context.Context, c *client, operands []string) error {
-				body := map[string]any{
-					"action_type": v.action, "reason": *reason,
-					v.actor: cmp.Or(*by, o.p.getenv("USER"), "stepwell-cli"),
-				}
+				actor := cmp.Or(*by, o.p.getenv("USER"), "stepwell-cli")
+				body := map[string]any{"reason": *reason}
 				if err := member(body); err != nil {
 					return err
 				}
+				if many {
+					if all, err := bulk.chosen(operands, needed); err != nil {
+						return err
+					} else if all {
+						body["by"] = actor
+						return bulk.act(ctx, c, action, body)
+					}
+				}
+				body["action_type"], body[v.actor] = v.action, actor
 				path, err := c.stepPath(ctx, operands[0], operands[1])
 				if err != nil {
 					return err

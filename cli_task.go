@@ -61,9 +61,13 @@ func taskCommands() command {
 			define:   printEvents,
 		},
 		{
-			name: "cancel", operands: "TASK…", help: "cancel tasks",
-			examples: []string{`task cancel latest --reason "ordered twice"`, "task cancel 5666cd0c 77aa01be"},
-			define:   cancelTasks,
+			name: "cancel", operands: "[TASK…]", help: "cancel tasks",
+			more: "Without TASK, flags select many tasks; --yes cancels them.",
+			examples: []string{
+				`task cancel latest --reason "ordered twice"`,
+				"task cancel --status waiting_for_retry --name import --yes",
+			},
+			define: cancelTasks,
 		},
 	}}
 }
@@ -349,7 +353,13 @@ func (p *process) printJSON(v any) error {
 func cancelTasks(o *options) runner {
 	o.withClient().withOutput()
 	reason := o.String("reason", "", "the `TEXT` why")
+	bulk := o.withBulk("task", "tasks", taskSelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		if all, err := bulk.chosen(operands, 1); err != nil {
+			return err
+		} else if all {
+			return bulk.act(ctx, c, bulkCancel, map[string]any{"reason": cmp.Or(*reason, "by the command line")})
+		}
 		cancelled, query := []document{}, url.Values{}
 		if *reason != "" {
 			query.Set("reason", *reason)

@@ -181,7 +181,8 @@ func (h *hostileRun) operands(c *command) []string {
 	}
 	var words []string
 	for word := range strings.FieldsSeq(c.operands) {
-		if strings.HasPrefix(word, "[") && c.name != "task events" {
+		if _, bulk := bulkVerbs[strings.TrimPrefix(c.name, "step ")]; strings.HasPrefix(word, "[") && !bulk &&
+			c.name != "task events" && c.name != "task cancel" {
 			continue
 		}
 		value, ok := values[strings.Trim(word, "[]…")]
@@ -204,6 +205,7 @@ var hostileFlags = map[string][][]string{
 	"task watch":  {{"--timeout", "200ms"}},
 	"task events": {{}, {"--follow"}},
 	"dlq update":  {{"--status", "ManuallyResolved"}, {"--status", hostileWord}},
+	"dlq close":   {{"--group", hostileWord, "--yes"}},
 	"health":      {{}},
 	"healthcheck": {{"--url", "URL"}},
 	"bench": {{"--template", "demo/failing", "--duration", "20ms", "--timeout", "300ms", "--clients", "1"},

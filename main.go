@@ -23,6 +23,7 @@
 //	cli_step.go       step
 //	cli_watch.go      watching a task, as a picture or lines
 //	cli_dlq.go        dlq
+//	cli_bulk.go       bulk flags, acting on many
 //	cli_template.go   template
 //	cli_analytics.go  analytics: performance, bottlenecks; failures
 //	cli_health.go     health, healthcheck

@@ -345,13 +345,18 @@ func (a *orchestrationAPI) config(_ *responseWriter, _ *http.Request) (any, erro
 // maxDLQLimit is the largest number of entries or tasks in one answer.
 const maxDLQLimit = 1000
 
-func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, error) {
-	q := queryOf(r)
-	f := dlqFilter{
+// letterFilter reads the filter of dead letters.
+func (q *query) letterFilter() dlqFilter {
+	return dlqFilter{
 		queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]),
 		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
 		q.failureGroup(),
 	}
+}
+
+func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	f := q.letterFilter()
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
 	if err := q.doneHolding(w, limit, 256); err != nil {
 		return nil, err

@@ -239,9 +239,14 @@ func (s *eventStream) write(text []byte) bool {
 
 // Deliveries of domain events to subscribers.
 
+// deliveryFilter reads the filter of deliveries.
+func (q *query) deliveryFilter() deliveryFilter {
+	return deliveryFilter{q.text("subscriber"), q.oneOf("status", deliveryPending, deliveryDelivered, deliveryDead)}
+}
+
 func (a *orchestrationAPI) listDeliveries(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	f := deliveryFilter{q.text("subscriber"), q.oneOf("status", deliveryPending, deliveryDelivered, deliveryDead)}
+	f := q.deliveryFilter()
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
 	if err := q.doneHolding(w, limit, 512); err != nil {
 		return nil, err

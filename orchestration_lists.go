@@ -53,23 +53,29 @@ func (s *surface) page(
 // listing reads everything but the states.
 func (q *query) listing() *taskListing {
 	l := &taskListing{page: q.number("page", 1, 1, 1<<31-1), perPage: q.number("per_page", 25, 1, 100)}
-	l.taskFilter = taskFilter{
+	l.taskFilter = q.taskFilter()
+	l.skip, l.limit, l.counted = (l.page-1)*l.perPage, l.perPage, q.flag("counts")
+	q.sort(l)
+	q.cursor(l)
+	return l
+}
+
+// taskFilter reads the filter of tasks, but for their states.
+func (q *query) taskFilter() taskFilter {
+	f := taskFilter{
 		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
 		initiator: q.text("initiator"), source: q.text("source_system"), text: strings.ToLower(q.text("q")),
 		tags: q.texts("tag"), correlation: q.id("correlation_id"), parent: q.id("parent_correlation_id"),
 		trace: q.traceID("trace_id"), failure: q.failureGroup(),
 		created: q.period("created"), updated: q.period("updated"), completed: q.period("completed"),
 	}
-	if utf8.RuneCountInString(l.text) > maxNameLength {
+	if utf8.RuneCountInString(f.text) > maxNameLength {
 		q.refuse("q has more than %d characters", maxNameLength)
 	}
-	if len(l.tags) > maxFilterTags {
-		q.refuse("tag is given %d times; at most %d are allowed", len(l.tags), maxFilterTags)
+	if len(f.tags) > maxFilterTags {
+		q.refuse("tag is given %d times; at most %d are allowed", len(f.tags), maxFilterTags)
 	}
-	l.skip, l.limit, l.counted = (l.page-1)*l.perPage, l.perPage, q.flag("counts")
-	q.sort(l)
-	q.cursor(l)
-	return l
+	return f
 }
 
 // traceID reads the id of a trace, 32 hexadecimal digits.

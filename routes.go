@@ -8,6 +8,7 @@ package main
 //	routes.go                the tables of routes, and the gates of listeners
 //	orchestration.go         the orchestration role: tasks, steps, templates, bottlenecks, GET /config, dead letters (DLQ)
 //	orchestration_lists.go   listing tasks
+//	orchestration_bulk.go    bulk actions
 //	orchestration_outside.go outside actors: claims and leases
 //	orchestration_events.go  the event stream, deliveries
 //	worker.go                the worker role: templates, how they are validated, metrics
@@ -36,6 +37,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}/audit", needs(permStepsRead), a.getAudit},
 		{"PATCH /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}", needs(permStepsResolve), a.actOnStep},
 		{"GET /v1/tasks/{task_uuid}/summary", needs(permTasksRead), a.getSummary},
+		{"POST /v1/actions", needs(permStepsResolve, permTasksCancel, permDLQUpdate), a.actOnMany},
 		{"GET /v1/steps", needs(permStepsRead), a.listOutsideSteps},
 		{"POST /v1/steps/claim", needs(permStepsResolve), a.claimSteps},
 		{"POST /v1/steps/complete", needs(permStepsResolve), a.answerAll(completeVerb)},

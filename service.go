@@ -11,6 +11,7 @@ package main
 //	service_create.go   creating tasks, repeated submissions
 //	service_template.go the catalog of templates: finding, adding, validating them
 //	service_act.go      actions of operators, adjustments
+//	service_bulk.go     bulk actions: one on all that a filter selects
 //	service_outside.go  outside actors: claims and answers
 //	service_dlq.go      the dead letter queue
 //	service_stale.go    staleness of tasks

@@ -36,6 +36,7 @@ type stepRequest struct {
 	metadata []byte     // complete_manually: a JSON object, or nil
 	err      *stepError // fail
 	clear    bool       // reset_for_retry: forget the checkpoint
+	request  string     // the id of the request for a bulk action, or ""
 	limit    int        // reset_for_retry: the new limit of attempts, or 0
 }
 
@@ -50,23 +51,29 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 		return nil, 0, err
 	}
 	return o.changeStep(ctx, taskID, stepID, q.who.seen, func(c *change, t *task, i int) (*record, error) {
-		if err := o.allowsLocked(t, i, q); err != nil {
-			if q.repeats(&t.steps[i]) {
-				return nil, nil
-			}
-			return nil, err
+		r, err := o.decide(c, t, i, q)
+		if err != nil && q.repeats(&t.steps[i]) {
+			return nil, nil
 		}
-		r := o.record(c, t, i, q)
-		if q.action == actionComplete {
-			return r, t.allowsCompletion(i, r.end)
-		}
-		return r, nil
+		return r, err
 	})
+}
+
+// decide returns the record of an action, or why the state of the step or task does not allow it.
+func (o *operator) decide(c *change, t *task, i int, q *stepRequest) (*record, error) {
+	if err := o.allowsLocked(t, i, q); err != nil {
+		return nil, err
+	}
+	r := o.record(c, t, i, q)
+	if q.action == actionComplete {
+		return r, t.allowsCompletion(i, r.end)
+	}
+	return r, nil
 }
 
 // checkResult refuses a result that does not fit the step's schema.
 func (o *operator) checkResult(ctx context.Context, taskID, stepID uuid, q *stepRequest) error {
-	if q.action != actionComplete || !o.engine.schemas.on() {
+	if q.action != actionComplete {
 		return nil
 	}
 	t, err := o.store.view(taskID)
@@ -77,9 +84,17 @@ func (o *operator) checkResult(ctx context.Context, taskID, stepID uuid, q *step
 	if !ok {
 		return nil
 	}
+	return o.misfit(ctx, t.def(i), q.result)
+}
+
+// misfit returns an error if a result does not fit the schema of a step, and must.
+func (o *operator) misfit(ctx context.Context, def *stepTemplate, result []byte) error {
+	if !o.engine.schemas.on() {
+		return nil
+	}
 	b := newBudget(ctx, o.engine.schemas.memory)
 	defer b.end()
-	found := o.engine.schemas.resultMisfits(b, t.def(i), q.result)
+	found := o.engine.schemas.resultMisfits(b, def, result)
 	if b.err != nil || !o.engine.schemas.rejects() {
 		return b.err
 	}
@@ -137,7 +152,7 @@ func stepNotFound(taskID, stepID uuid) error {
 // record returns the record of an allowed action.
 func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.who.subject, reason: q.reason,
-		clear: q.clear, maxAttempts: q.limit}
+		clear: q.clear, maxAttempts: q.limit, request: q.request}
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
@@ -420,9 +435,14 @@ func (s *step) leastAttempts() int {
 // returns it once that is durable.
 func (o *operator) cancelTask(ctx context.Context, id uuid, who taskActor) (*task, error) {
 	return o.changeTask(ctx, id, who.seen, func(_ *change, t *task) (*record, error) {
-		if _, ok := t.state.next(taskCancel); !ok {
-			return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
-		}
-		return &record{kind: recCancelled, step: -1, subject: who.subject, reason: who.reason}, nil
+		return t.cancellation(who)
 	})
+}
+
+// cancellation returns the record that cancels a task, or why it cannot be cancelled.
+func (t *task) cancellation(who taskActor) (*record, error) {
+	if _, ok := t.state.next(taskCancel); !ok {
+		return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", t.id, t.state)
+	}
+	return &record{kind: recCancelled, step: -1, subject: who.subject, reason: who.reason}, nil
 }

@@ -311,22 +311,31 @@ func (d *deadLetters) update(ctx context.Context, id uuid, q *investigation, see
 		if err := seen.refusal(t); err != nil {
 			return err
 		}
-		if p := t.pendingLetter(); q.status == dlqPending && p != nil && p.seq != row.seq {
-			return failf(conflict, "cannot set entry %s back to %s: entry %s of its task is pending",
-				id, dlqPending, dlqEntryID(t.id, p.at, p.seq))
+		r, err := t.investigation(row, q)
+		if err != nil {
+			return err
 		}
-		if d := t.letter(row.seq); q.status != dlqPending && d.status != dlqPending && anotherBy(d.by, q.by) {
-			return failf(conflict, "cannot update entry %s: %s set it to %s at %s; set it back to %s first",
-				id, *d.by, d.status, d.resolved.zoned(), dlqPending)
-		}
-		given := *q
-		given.entry = row.seq
-		return c.append(t, &record{kind: recDLQUpdate, step: -1, investigation: &given})
+		return c.append(t, r)
 	})
 	if err != nil {
 		return err
 	}
 	return d.store.wait(ctx, seq)
+}
+
+// investigation returns the record of an update of one of the task's entries, or why it is refused.
+func (t *task) investigation(row dlqRow, q *investigation) (*record, error) {
+	if p := t.pendingLetter(); q.status == dlqPending && p != nil && p.seq != row.seq {
+		return nil, failf(conflict, "cannot set entry %s back to %s: entry %s of its task is pending",
+			row.id, dlqPending, dlqEntryID(t.id, p.at, p.seq))
+	}
+	if d := t.letter(row.seq); q.status != dlqPending && d.status != dlqPending && anotherBy(d.by, q.by) {
+		return nil, failf(conflict, "cannot update entry %s: %s set it to %s at %s; set it back to %s first",
+			row.id, *d.by, d.status, d.resolved.zoned(), dlqPending)
+	}
+	given := *q
+	given.entry = row.seq
+	return &record{kind: recDLQUpdate, step: -1, investigation: &given}, nil
 }
 
 // anotherBy reports whether both are given and differ.

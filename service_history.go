@@ -98,6 +98,7 @@ type auditView struct {
 	ActedBy          string          `json:"acted_by,omitempty"`
 	Subject          string          `json:"subject,omitempty"` // the authenticated caller
 	ActionReason     string          `json:"action_reason,omitempty"`
+	RequestID        string          `json:"request_id,omitempty"`  // of a bulk action
 	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs, or a reset's
 	Inputs           json.RawMessage `json:"inputs,omitempty"`
 	Checkpoint       json.RawMessage `json:"checkpoint,omitempty"`
@@ -124,7 +125,7 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 		WorkflowStepUUID: t.stepID(o.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
 		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(o.step).name,
 		Action: r.action.String(), ActedBy: r.by, Subject: r.subject, ActionReason: r.reason,
-		RetryLimit: r.maxAttempts,
+		RetryLimit: r.maxAttempts, RequestID: r.request,
 	}
 	if r.end != nil {
 		v.Success = r.end.success

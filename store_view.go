@@ -220,6 +220,27 @@ func (s *store) list(q *taskQuery) (l taskList) {
 	return l
 }
 
+// matchingTask is a task that a query selects.
+type matchingTask struct {
+	id    uuid
+	tpl   *template
+	place taskPlace
+}
+
+// matching returns a page of tasks, whose templates are found by their hash. Callers hold the store's lock.
+func (x *slotTable) matching(q *taskQuery, find func(hash string) *template) (page []matchingTask) {
+	for _, pos := range x.index.list(q).positions {
+		m := matchingTask{id: x.idOf(pos), place: taskPlace{x.index.rank(q.order, pos), x.seqAt(pos)}}
+		if sl := x.slots[pos]; sl.live != nil {
+			m.tpl = sl.live.tpl
+		} else if h, err := readTaskHead(sl.line.text()); err == nil {
+			m.tpl = find(h.template)
+		}
+		page = append(page, m)
+	}
+	return page
+}
+
 // listed returns a listed task, perhaps without its steps, and how many of these are
 // ready.
 func (t *taskTemplates) listed(l *listedTask, by holder) (found *task, ready int, err error) {

@@ -93,6 +93,7 @@ type record struct {
 	checkpoint    *checkpoint     // checkpoint
 	clear         bool            // operator: a reset forgets the checkpoint
 	maxAttempts   int             // operator: the limit that comes with a reset, or 0
+	request       string          // operator: the id of the request for a bulk action, or ""
 	mark          *subscriberMark // delivered
 }
 
@@ -232,6 +233,7 @@ func (r *record) stepMembers(c *memberCoder) {
 		c.text("by", &r.by)
 		c.set("clear_checkpoint", &r.clear)
 		nonzero(c, "max_attempts", &r.maxAttempts)
+		c.text("request", &r.request)
 	}
 	c.text("subject", &r.subject)
 	c.text("reason", &r.reason)

@@ -40,6 +40,7 @@ var undeclarable = map[string]string{
 	"putState subscribers":                   ofRecords,
 	"putState requests":                      ofRecords,
 	"putState tasks":                         ofRecords,
+	"actOnMany as_of":                        "a record that is not there yet is refused",
 	"verify match.kind":                      "without it, the conditions are those on handler calls",
 	"addStub match.kind":                     "without it, the conditions are those on handler calls",
 	"replaceStubs stubs[0].match.kind":       "without it, the conditions are those on handler calls",

@@ -1,0 +1,175 @@
+package main
+
+// Acting on many: commands that act on all that their flags select, in place of what operands name.
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// bulkFlags are the flags with which a command acts on many.
+type bulkFlags struct {
+	o         *options
+	one, many string // what is acted on
+	filter    url.Values
+	yes, dry  *bool
+	pace      *int
+}
+
+// taskSelection are the flags that select tasks.
+var taskSelection = [][2]string{
+	{"status", "only of tasks in this `STATE`, or in several between commas"},
+	{"namespace", "only of tasks of this `NAMESPACE`"}, {"name", "only of tasks of templates of this `NAME`"},
+	{"tag", "only of tasks with this `TAG`; repeat it for several"},
+	{"group", "only of this failure `GROUP`, as stepwell failures names it"},
+	{"created-after", "only of tasks created after this `TIME`, like 2026-01-31T12:00:00Z"},
+	{"created-before", "only of tasks created before this `TIME`"},
+}
+
+// withBulk adds the flags that select many, and those that say how they are acted on.
+func (o *options) withBulk(one, many string, selection ...[2]string) *bulkFlags {
+	b := &bulkFlags{o: o, one: one, many: many, filter: url.Values{}}
+	o.filters(b.filter, selection)
+	b.yes = o.Bool("yes", false, "act on all that match, without showing them first")
+	b.dry = o.Bool("dry-run", false, "show how many match, and do nothing")
+	b.pace = o.Int("per-second", 0, "act on `N` a second at most")
+	return b
+}
+
+// chosen reports whether the flags select many, and returns an error if operands are given as well, or
+// fewer than needed are given without flags.
+func (b *bulkFlags) chosen(operands []string, needed int) (bool, error) {
+	switch many := len(b.filter) > 0; {
+	case many && len(operands) > 0:
+		return false, b.o.misuse("%q is given beside flags that select %s: give one or the other", operands[0], b.many)
+	case !many && len(operands) < needed:
+		names := b.o.command.operands
+		return false, b.o.misuse("give %sflags that select %s", pick(names == "", "", names+", or "), b.many)
+	default:
+		return many, nil
+	}
+}
+
+// act does an action on all that match. Without --yes it only shows how many do. body has what the action
+// needs besides the filter.
+func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[string]any) error {
+	filter := map[string]any{}
+	for name, values := range b.filter {
+		if filter[name] = values; !slices.Contains(bulkLists, name) {
+			filter[name] = strings.Join(values, ",")
+		}
+	}
+	body = maps.Clone(body)
+	body["action"], body["filter"], body["dry_run"] = action, filter, true
+	if *b.pace != 0 {
+		body["per_second"] = *b.pace
+	}
+	found, asOf, err := b.stream(ctx, c, body, 0)
+	if err != nil {
+		return err
+	}
+	if total := int(found.number("done")); !*b.dry && *b.yes && total > 0 {
+		body["dry_run"], body["as_of"] = false, asOf
+		if found, _, err = b.stream(ctx, c, body, total); err != nil {
+			return err
+		}
+	}
+	return errors.Join(b.print(found), b.outcome(found))
+}
+
+// stream sends a request and follows its progress, of which it shows a bar if total is not 0. It returns
+// the last line, and the sequence of the first.
+func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, total int) (last document, asOf float64, err error) {
+	resp, err := c.send(ctx, call{method: "POST", path: "/v1/actions", body: body})
+	if err != nil {
+		return last, 0, err
+	}
+	defer resp.Body.Close()
+	style := b.o.p.styleOf(b.o.p.stderr)
+	lines := bufio.NewReader(resp.Body)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			last = readDocument(line)
+			asOf = cmp.Or(asOf, last.number("as_of"))
+		}
+		if style.terminal != nil && total > 0 {
+			end := pick(err == nil, "", "\n")
+			fmt.Fprintf(b.o.p.stderr, "\r%s%s", bar(style, int(last.number("done")+last.number("refused")+last.number("left_alone")), total), end)
+		}
+		switch {
+		case err == io.EOF && last.at("finished").raw != nil:
+			return last, asOf, nil
+		case err != nil:
+			return last, asOf, exitf(exitUnreachable, "the answer was cut off after %s; the same command goes on from there",
+				counted(int(last.number("done")), b.one, b.many))
+		}
+	}
+}
+
+// bar draws a progress bar.
+func bar(s style, done, total int) string {
+	const width = 30
+	full := min(width, width*done/total)
+	text := ""
+	for i := range width {
+		text += pick(i < full, pick(s.unicode, "█", "#"), pick(s.unicode, "░", "."))
+	}
+	return fmt.Sprintf("%s %d of %d", s.paint(blue, text), done, total)
+}
+
+// print prints the last line of a stream.
+func (b *bulkFlags) print(found document) error {
+	return b.o.print(output{found, func(d document) string { return d.text("done") }, func(t *table) {
+		done := counted(int(found.number("done")), b.one, b.many)
+		if dry := found.text("dry_run") == "true"; dry {
+			t.line(done + pick(found.number("done") == 1, " matches", " match"))
+			b.samples(t, found.at("samples").list(), int(found.number("done")))
+		} else {
+			t.line("done: " + done)
+		}
+		if n := int(found.number("left_alone")); n > 0 {
+			t.line(counted(n, "task has", "tasks have") + " changed meanwhile and was left alone: the same command looks at it again")
+		}
+		for _, r := range found.at("refusals").list() {
+			t.line(fmt.Sprintf("refused: %s, such as: %s", counted(int(r.number("count")), b.one, b.many), r.text("message")))
+		}
+	}})
+}
+
+// samples adds some of what matches.
+func (b *bulkFlags) samples(t *table, samples []document, total int) {
+	for _, s := range samples {
+		t.row("  "+s.text("task_uuid"), s.text("step"), s.text("dlq_entry_uuid"))
+	}
+	if more := total - len(samples); len(samples) > 0 && more > 0 {
+		t.line(fmt.Sprintf("  and %d more", more))
+	}
+}
+
+// outcome returns the error for what was not done.
+func (b *bulkFlags) outcome(found document) error {
+	switch refused := int(found.number("refused")); {
+	case found.text("finished") != "true":
+		return fmt.Errorf("stopped after %s: %s", counted(int(found.number("done")), b.one, b.many), found.text("error.message"))
+	case found.text("dry_run") == "true" && !*b.dry && found.number("done") > 0:
+		return b.o.misuse("nothing was done yet: add --yes to act on all of them")
+	case refused > 0 && found.text("dry_run") != "true":
+		return fmt.Errorf("%s refused", counted(refused, b.one+" was", b.many+" were"))
+	}
+	return nil
+}
+
+// bulkVerbs are the actions of the API for many, by verb of the command step.
+var bulkVerbs = map[string]string{"complete": "complete", "resolve": "resolve", "reset": "reset", "retry": "retry_now"}
+
+// stepSelection are the flags that select steps.
+var stepSelection = slices.Concat([][2]string{{"step", "only steps of this `NAME`"}}, taskSelection)

@@ -1,0 +1,226 @@
+package main
+
+// Bulk actions: reading the request, and streaming the progress as JSON lines.
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// actOnMany does one action on all that a filter selects. Once the stream has begun, its last line says
+// what became of the action.
+func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, error) {
+	q, err := readAs(r, parseBulkRequest)
+	if err != nil {
+		return nil, err
+	}
+	if !securityOf(r.Context()).may(q.needs) {
+		return nil, a.surface.auth.deny(q.needs)
+	}
+	q.one.who = taskActor{subject: subjectOf(r.Context()), reason: q.one.reason}
+	q.one.by = cmp.Or(q.one.by, q.one.who.subject, "api")
+	q.close.by, q.one.request = &q.one.by, w.requestID
+	run, err := a.surface.svc.beginBulk(q)
+	if err != nil {
+		return nil, err
+	}
+	run.code = func(k failureKind) string { return failureForms[k].code }
+	run.tell = newLineStream(w).send
+	if err := run.run(r.Context()); err != nil {
+		w.gone = true
+		w.cutOff(err)
+	}
+	return written{}, nil
+}
+
+// lineStream is an answer of JSON lines, each of which is sent at once.
+type lineStream struct {
+	w       *responseWriter
+	control *http.ResponseController
+}
+
+func newLineStream(w *responseWriter) *lineStream {
+	setBodyHeaders(w.Header(), "application/x-ndjson")
+	w.Header()["X-Accel-Buffering"] = []string{"no"} // for proxies
+	return &lineStream{w, http.NewResponseController(w)}
+}
+
+func (s *lineStream) send(line any) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	setWriteDeadline(s.w.ResponseWriter, answerPatience)
+	if _, err = s.w.Write(append(text, '\n')); err == nil {
+		err = s.control.Flush()
+	}
+	return err
+}
+
+// bulkParser reads the body of a bulk action.
+type bulkParser struct {
+	stepRequestParser
+	q bulkRequest
+}
+
+// maxBulkIDs bounds how many tasks a filter may name.
+const maxBulkIDs = 1000
+
+// parseBulkRequest reads the body of a bulk action. The error names every invalid field.
+func parseBulkRequest(body []byte) (*bulkRequest, error) {
+	p := bulkParser{stepRequestParser: stepRequestParser{body: body}}
+	names := make([]string, len(bulkActions))
+	for i := range bulkActions {
+		names[i] = bulkActions[i].name
+	}
+	word := p.required("action", maxNameLength)
+	i := slices.Index(names, word)
+	if i < 0 {
+		if word != "" {
+			p.complain("action", "must be %s, not %.60q", anyOf(names), word)
+		}
+		return nil, p.failure("the bulk action is refused")
+	}
+	p.q.bulkAction = &bulkActions[i]
+	p.q.one.action = p.q.action
+	p.q.one.reason = p.required("reason", maxReasonLength)
+	p.options()
+	p.filter()
+	return &p.q, p.failure("the bulk action is refused")
+}
+
+// options reads everything but the action, the reason and the filter.
+func (p *bulkParser) options() {
+	q := &p.q
+	for _, name := range []string{"by", "dry_run", "as_of", "per_second"} {
+		raw := p.member(name)
+		if raw == nil {
+			continue
+		}
+		switch name {
+		case "by":
+			q.one.by = p.text(name, raw, 1, maxNameLength)
+		case "dry_run":
+			q.dryRun = p.flag(name, raw)
+		case "as_of":
+			q.asOf = uint64(p.count(name, raw, 0, 1<<53-1))
+		case "per_second":
+			q.pace = p.count(name, raw, 1, 1_000_000)
+		}
+	}
+	if p.member("completion_data") != nil || q.action == actionComplete {
+		p.completion(&q.one)
+	}
+	if raw := p.member("max_attempts"); raw != nil {
+		q.one.limit = p.count("max_attempts", raw, 1, maxRetryLimit)
+	}
+	if q.action != actionReset {
+		q.one.limit = 0
+	}
+	q.close = investigation{status: dlqManuallyResolved, notes: &q.one.reason}
+	if raw := p.member("resolution_status"); raw != nil {
+		var ok bool
+		q.close.status, ok = parseDLQStatus(p.text("resolution_status", raw, 1, maxNameLength))
+		if !ok || q.close.status == dlqPending {
+			p.complain("resolution_status", "must be %s", anyOf(dlqStatusNames[1:]))
+		}
+	}
+}
+
+// bulkLists are the members of filters that are arrays, but for the status of a delivery.
+var bulkLists = []string{"status", "tag", "step_status", "task_uuid"}
+
+// filter reads the filter: an object with the names of the lists' query parameters.
+func (p *bulkParser) filter() {
+	values := url.Values{}
+	eachMember(p.member("filter"), func(name string, raw []byte) bool {
+		read := func(at string, raw []byte) {
+			text, _ := jsonString(raw)
+			if strings.TrimSpace(strings.ReplaceAll(text, ",", "")) == "" { // which a list takes for no filter
+				p.complain(at, "must be a string that is not blank")
+			}
+			values.Add(name, text)
+		}
+		if !slices.Contains(bulkLists, name) || name == "status" && p.q.name == bulkResend {
+			read("filter."+name, raw)
+			return true
+		}
+		eachElement(raw, func(element []byte) bool {
+			read(fmt.Sprintf("filter.%s[%d]", name, len(values[name])), element)
+			return true
+		})
+		if len(values[name]) == 0 {
+			p.complain("filter."+name, "must be an array of one string or more")
+		}
+		return true
+	})
+	if p.q.action == actionComplete && values["step"] == nil {
+		p.complain("filter.step", "is required: the result is for one step")
+	}
+	if len(values) == 0 {
+		p.complain("filter", "must be an object with one member or more, so that nothing is done to everything by mistake")
+		return
+	}
+	q, f := &query{values: values}, &p.q.filter
+	f.ids = q.taskIDs()
+	switch p.q.name {
+	case bulkClose:
+		f.letters = q.letterFilter()
+		f.letters.status = cmp.Or(f.letters.status, new(dlqPending))
+	case bulkResend:
+		f.deliveries = q.deliveryFilter()
+		f.deliveries.status = cmp.Or(f.deliveries.status, deliveryDead)
+	default:
+		f.tasks = q.taskFilter()
+		f.tasks.states = q.states(filteredState, strings.Join(stateWords, ", "))
+		p.steps(q)
+	}
+	for name := range values {
+		if !slices.Contains(q.known, name) {
+			p.complain("filter."+name, "is unknown; want %s", anyOf(q.known))
+		}
+	}
+	if q.err != nil {
+		p.complain("filter", "is wrong: %s", q.err)
+	}
+}
+
+// steps reads which steps of the tasks an action is for.
+func (p *bulkParser) steps(q *query) {
+	if p.q.action == noAction {
+		return
+	}
+	f := &p.q.filter
+	f.step = q.text("step")
+	for _, word := range q.texts("step_status") {
+		state, ok := parseStepState(word)
+		if !ok {
+			q.refuse("step_status must be %s, not %.60q", anyOf(stepStateNames[:]), word)
+		}
+		f.states = append(f.states, state)
+	}
+}
+
+// taskIDs reads the ids of tasks. It returns nil if there are none.
+func (q *query) taskIDs() (ids map[uuid]bool) {
+	words := q.texts("task_uuid")
+	if len(words) > maxBulkIDs {
+		q.refuse("task_uuid names %d tasks; at most %d are allowed", len(words), maxBulkIDs)
+	}
+	for _, word := range words {
+		id, ok := parseUUID(word)
+		if !ok {
+			q.refuse("task_uuid: %.60q is not a UUID", word)
+		}
+		if ids == nil {
+			ids = map[uuid]bool{}
+		}
+		ids[id] = true
+	}
+	return ids
+}

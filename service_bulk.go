@@ -1,0 +1,413 @@
+package main
+
+// Bulk actions: one action on every step, task, dead letter or delivery that a filter selects, in batches
+// of one sync each. A bulk action keeps no state: it leaves alone what changed after the sequence at which
+// it began, so it acts on nothing twice, and one that was cut off is sent again with that sequence.
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// bulkAction is an action that can be done to many.
+type bulkAction struct {
+	name   string
+	needs  permission  // as the action on one
+	action stepAction  // on steps; noAction on others
+	states []stepState // of the steps that it selects unless the filter names others
+}
+
+// bulkActions are all of them.
+var bulkActions = []bulkAction{
+	{"retry_now", permStepsResolve, actionRetryNow, []stepState{stepWaitingForRetry}},
+	{"reset", permStepsResolve, actionReset, []stepState{stepInError}},
+	{"resolve", permStepsResolve, actionResolve, []stepState{stepInError}},
+	{"complete", permStepsResolve, actionComplete, []stepState{stepInError}},
+	{name: bulkCancel, needs: permTasksCancel},
+	{name: bulkClose, needs: permDLQUpdate},
+	{name: bulkResend, needs: permDLQUpdate},
+}
+
+// The actions on tasks, dead letters and deliveries.
+const (
+	bulkCancel = "cancel"
+	bulkClose  = "close"
+	bulkResend = "resend"
+)
+
+// bulkFilter selects what a bulk action acts on. Only the part for the kind of the action counts.
+type bulkFilter struct {
+	tasks      taskFilter
+	ids        map[uuid]bool // of tasks; nil for any
+	step       string        // the name of a step or of its template; "" for any
+	states     []stepState   // of steps; nil for those of the action
+	letters    dlqFilter
+	deliveries deliveryFilter
+}
+
+// bulkRequest is a checked request.
+type bulkRequest struct {
+	*bulkAction
+	filter bulkFilter
+	one    stepRequest // on each step; its actor, subject and reason count for every action
+	close  investigation
+	dryRun bool
+	asOf   uint64 // what changed after this record is left alone; 0 for the newest one now
+	pace   int    // at most so many a second; 0 for no limit
+}
+
+// bulkProgress is a line of the answer: how many so far. All members count steps, tasks, dead letters or
+// deliveries, whichever the action is for.
+type bulkProgress struct {
+	Done      int `json:"done"` // or would be, in a dry run
+	Refused   int `json:"refused"`
+	LeftAlone int `json:"left_alone"` // of tasks that changed after as_of
+}
+
+// bulkResult is the last line of the answer.
+type bulkResult struct {
+	bulkProgress
+	Finished bool          `json:"finished"`
+	DryRun   bool          `json:"dry_run"`
+	Samples  []bulkItem    `json:"samples"`  // some of what was done
+	Refusals []bulkRefusal `json:"refusals"` // by reason
+	Error    *bulkError    `json:"error"`    // why it stopped early, or null
+}
+
+// bulkItem names what was acted on.
+type bulkItem struct {
+	TaskUUID     uuid   `json:"task_uuid"`
+	StepUUID     *uuid  `json:"step_uuid,omitempty"`
+	Step         string `json:"step,omitempty"`
+	DLQEntryUUID *uuid  `json:"dlq_entry_uuid,omitempty"`
+	Delivery     string `json:"delivery,omitempty"`
+}
+
+// bulkRefusal counts the refusals of one kind.
+type bulkRefusal struct {
+	bulkError
+	Count  int      `json:"count"`
+	Sample bulkItem `json:"sample"` // the first one, whose message it has
+}
+
+type bulkError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+const (
+	bulkBatch   = 25                   // tasks, entries or deliveries that share a change and a sync
+	bulkPage    = 1000                 // entries or deliveries that are looked up at once
+	bulkSamples = 10                   // that the last line shows
+	bulkBytes   = 1 << 20              // of the results that a change may add, at most
+	bulkRest    = 2 * time.Millisecond // between two batches, at least: as long as the batch took
+	bulkRecord  = 4 << 10              // about what the record of an action has besides its result
+)
+
+// bulkRun is a bulk action under way.
+type bulkRun struct {
+	*bulkRequest
+	s       *service
+	result  bulkResult
+	misfits map[*stepTemplate]error  // why the result of a completion does not fit a step, or nil
+	code    func(failureKind) string // the name of a kind of failure
+	tell    func(line any) error     // sends a line to the caller
+	left    error                    // why the caller can be told nothing more, or nil
+}
+
+// beginBulk returns the run of a request, and fixes the sequence up to which it looks.
+func (s *service) beginBulk(q *bulkRequest) (*bulkRun, error) {
+	var newest uint64
+	s.store.locked(func() { newest = s.store.seqLocked() })
+	if q.asOf > newest {
+		f := fieldReader{}
+		f.complain("as_of", "must be at most %d, the newest record", newest)
+		return nil, f.failure("the bulk action is refused")
+	}
+	q.asOf = cmp.Or(q.asOf, newest)
+	return &bulkRun{bulkRequest: q, s: s, misfits: map[*stepTemplate]error{},
+		result: bulkResult{DryRun: q.dryRun, Samples: []bulkItem{}, Refusals: []bulkRefusal{}}}, nil
+}
+
+// run acts, tells the progress after each batch, and ends with the result. It returns the error of a caller
+// who has left.
+func (b *bulkRun) run(ctx context.Context) error {
+	b.say(map[string]uint64{"as_of": b.asOf})
+	err := b.left
+	switch {
+	case err != nil:
+	case b.name == bulkClose:
+		err = b.letters(ctx)
+	case b.name == bulkResend:
+		err = b.resend(ctx)
+	default:
+		err = b.tasks(ctx)
+	}
+	if b.left = cmp.Or(b.left, ctx.Err()); b.left != nil {
+		return b.left
+	}
+	if b.result.Finished = err == nil; err != nil {
+		b.result.Error = &bulkError{b.code(kindOf(err)), err.Error()}
+	}
+	return b.say(b.result)
+}
+
+// say sends a line, and notes that the caller has left if it cannot.
+func (b *bulkRun) say(line any) error {
+	b.left = b.tell(line)
+	return b.left
+}
+
+// inBatches calls act with the items in batches, each with its progress and a rest after it.
+func inBatches[T any](ctx context.Context, b *bulkRun, items []T, act func([]T) error) error {
+	for batch := range slices.Chunk(items, b.batchSize()) {
+		began := time.Now()
+		if err := act(batch); err != nil {
+			return err
+		}
+		if err := b.say(b.result.bulkProgress); err != nil {
+			return err
+		}
+		if err := b.rest(ctx, len(batch), began); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batchSize returns how many items share a change: their records must fit into what is reserved for one.
+func (b *bulkRun) batchSize() int {
+	size := min(bulkBatch, max(1, bulkBytes/(bulkRecord+len(b.one.result)+len(b.one.metadata))))
+	if b.pace > 0 {
+		size = min(size, b.pace)
+	}
+	return size
+}
+
+// rest keeps the pace after n items, by real time.
+func (b *bulkRun) rest(ctx context.Context, n int, began time.Time) error {
+	took := time.Since(began)
+	pause := max(bulkRest, took) // so that others have half of the time
+	if b.pace > 0 {
+		pause = max(pause, time.Duration(n)*time.Second/time.Duration(b.pace)-took)
+	}
+	if b.dryRun {
+		pause = took
+	}
+	if b.s.draining.Load() {
+		return failf(unavailable, "the service is shutting down")
+	}
+	if err := closedWithin(ctx, nil, pause); err != errTooLong {
+		return err
+	}
+	return nil
+}
+
+// count notes what became of an item.
+func (b *bulkRun) count(item bulkItem, err error) {
+	if err == nil {
+		b.result.Done++
+		if len(b.result.Samples) < bulkSamples {
+			b.result.Samples = append(b.result.Samples, item)
+		}
+		return
+	}
+	b.result.Refused++
+	kind := b.code(kindOf(err))
+	for i := range b.result.Refusals {
+		if r := &b.result.Refusals[i]; r.Code == kind {
+			r.Count++
+			return
+		}
+	}
+	b.result.Refusals = append(b.result.Refusals, bulkRefusal{bulkError{kind, err.Error()}, 1, item})
+}
+
+// tasks acts on the tasks of the filter or their steps, the oldest task first.
+func (b *bulkRun) tasks(ctx context.Context) error {
+	q := taskQuery{taskFilter: b.filter.tasks, ascending: true, limit: 4 * bulkBatch}
+	for {
+		var page []matchingTask
+		b.s.store.locked(func() { page = b.s.store.table().matching(&q, b.s.store.reader().find) })
+		if len(page) == 0 {
+			return nil
+		}
+		last := page[len(page)-1]
+		q.after = &last.place
+		page = slices.DeleteFunc(page, func(m matchingTask) bool {
+			return m.place.seq > b.asOf || b.filter.ids != nil && !b.filter.ids[m.id]
+		})
+		b.checkResult(ctx, page)
+		if err := inBatches(ctx, b, page, func(batch []matchingTask) error {
+			return b.change(ctx, func(c *change) error {
+				for _, m := range batch {
+					if err := b.taskLocked(c, m.id); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}); err != nil {
+			return err
+		}
+		if last.place.seq > b.asOf {
+			return nil
+		}
+	}
+}
+
+// change makes a change of the store and waits until it is durable.
+func (b *bulkRun) change(ctx context.Context, decide func(c *change) error) error {
+	seq, err := b.s.engine.change(ctx, decide)
+	if err != nil {
+		return err
+	}
+	b.s.engine.wakeUp()
+	return b.s.store.wait(ctx, seq)
+}
+
+// taskLocked acts on one task or its steps.
+func (b *bulkRun) taskLocked(c *change, id uuid) error {
+	t, err := c.task(id)
+	if err != nil { // it was dropped meanwhile
+		return nil
+	}
+	if t.lastSeq > b.asOf {
+		b.result.LeftAlone++
+		return nil
+	}
+	if b.action == noAction {
+		r, err := t.cancellation(b.one.who)
+		return b.append(c, t, bulkItem{TaskUUID: id}, r, err)
+	}
+	for i := range t.steps {
+		if !b.selects(t, i) {
+			continue
+		}
+		stepID := t.stepID(i)
+		r, err := b.s.operator.decide(c, t, i, &b.one)
+		err = cmp.Or(err, b.misfits[&t.tpl.steps[t.declared(i)]])
+		if err = b.append(c, t, bulkItem{TaskUUID: id, StepUUID: &stepID, Step: t.def(i).name}, r, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// append appends the record of an item unless it was refused, and counts it.
+func (b *bulkRun) append(c *change, t *task, item bulkItem, r *record, refusal error) error {
+	b.count(item, refusal)
+	if refusal != nil || b.dryRun {
+		return nil
+	}
+	return c.append(t, r)
+}
+
+// selects reports whether the filter selects a step.
+func (b *bulkRun) selects(t *task, i int) bool {
+	f, s := &b.filter, &t.steps[i]
+	states := f.states
+	if states == nil {
+		states = b.states
+	}
+	if !slices.Contains(states, s.state) {
+		return false
+	}
+	if f.step != "" && f.step != t.def(i).name && f.step != t.tpl.steps[t.declared(i)].name {
+		return false
+	}
+	return f.tasks.failure == 0 || s.failing() && t.failedStep(i).cause().group() == f.tasks.failure
+}
+
+// checkResult finds out whether the result of a completion fits the step of each template, once.
+func (b *bulkRun) checkResult(ctx context.Context, page []matchingTask) {
+	if b.action != actionComplete {
+		return
+	}
+	for _, m := range page {
+		if m.tpl == nil { // of a line that cannot be read
+			continue
+		}
+		i := slices.IndexFunc(m.tpl.steps, func(d stepTemplate) bool { return d.name == b.filter.step })
+		if i < 0 {
+			continue
+		}
+		def := &m.tpl.steps[i]
+		if _, known := b.misfits[def]; !known {
+			b.misfits[def] = b.s.operator.misfit(ctx, def, b.one.result)
+		}
+	}
+}
+
+// letters closes dead letters, the oldest first.
+func (b *bulkRun) letters(ctx context.Context) error {
+	var rows []dlqRow
+	for {
+		page, _ := b.s.store.letters().page(b.filter.letters, len(rows), bulkPage)
+		if rows = append(rows, page...); len(page) < bulkPage {
+			break
+		}
+	}
+	slices.Reverse(rows)
+	rows = slices.DeleteFunc(rows, func(r dlqRow) bool {
+		return r.seq > b.asOf || b.filter.ids != nil && !b.filter.ids[r.task]
+	})
+	return inBatches(ctx, b, rows, func(batch []dlqRow) error {
+		return b.change(ctx, func(c *change) error {
+			for _, row := range batch {
+				t, err := c.task(row.task)
+				if err != nil {
+					continue // it was dropped meanwhile
+				}
+				if t.lastSeq > b.asOf {
+					b.result.LeftAlone++
+					continue
+				}
+				r, err := t.investigation(row, &b.close)
+				if err := b.append(c, t, bulkItem{TaskUUID: t.id, DLQEntryUUID: &row.id}, r, err); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// resend sends deliveries again, one after the other.
+func (b *bulkRun) resend(ctx context.Context) error {
+	if b.s.publisher == nil {
+		return nil
+	}
+	var all []eventDeliveryView
+	for {
+		page := b.s.publisher.list(b.filter.deliveries, len(all), bulkPage).Deliveries
+		if all = append(all, page...); len(page) < bulkPage {
+			break
+		}
+	}
+	slices.Reverse(all)
+	all = slices.DeleteFunc(all, func(v eventDeliveryView) bool {
+		_, seq, _, _ := parseDeliveryID(v.ID)
+		return seq > b.asOf || b.filter.ids != nil && !b.filter.ids[v.TaskUUID]
+	})
+	return inBatches(ctx, b, all, func(batch []eventDeliveryView) error {
+		for _, v := range batch {
+			item := bulkItem{TaskUUID: v.TaskUUID, Delivery: v.ID}
+			if b.dryRun {
+				b.count(item, nil)
+				continue
+			}
+			sent, err := b.s.publisher.resend(ctx, v.ID)
+			if err == nil && sent.Problem != nil {
+				err = failf(unavailable, "%s", *sent.Problem)
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			b.count(item, err)
+		}
+		return nil
+	})
+}

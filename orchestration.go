@@ -58,7 +58,7 @@ func (a *orchestrationAPI) createTask(w *responseWriter, r *http.Request) (any, 
 	if err != nil {
 		return nil, err
 	}
-	return a.surface.submit(w, r, "/v1/tasks", body, func(t *task) any {
+	return a.surface.submit(w, r, taskRoute, body, func(t *task) any {
 		return taskView{task: t, now: a.surface.svc.clock.now()}
 	})
 }

@@ -151,12 +151,14 @@ func readSubmission(r *http.Request, route string, body []byte) (b *submission, 
 	if err := query.done(); err != nil {
 		return nil, err
 	}
-	if b.request, err = requestMarkOf(r, route, body); err != nil {
+	request, err := requestMarkOf(r, route, body)
+	if err != nil {
 		return nil, err
 	}
 	if b.taskRequest, err = parseTaskRequest(body); err != nil {
 		return nil, err
 	}
+	b.request = request
 	b.traceparent, b.tracestate = traceContext(r.Header)
 	b.subject = subjectOf(r.Context())
 	return b, nil
@@ -172,9 +174,20 @@ func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, e
 	if len(given) > 1 || !visible(given[0]) || len(given[0]) > maxReplayKey {
 		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
 	}
-	m.key = hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(given[0]))
+	m.key = replayKeyOf(r, route, given[0])
 	m.body = hashOf(canonicalJSON(nil, body))
 	return m, nil
+}
+
+// The routes that create tasks, as an Idempotency-Key holds for one of them.
+const (
+	taskRoute      = "/v1/tasks"
+	mountTaskRoute = "mount /tasks"
+)
+
+// replayKeyOf returns what stands for an Idempotency-Key of the caller on a route.
+func replayKeyOf(r *http.Request, route, key string) replayKey {
+	return hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(key))
 }
 
 // visible reports whether s is not empty and has only visible ASCII characters.

@@ -107,7 +107,7 @@ func (s *creator) creation(ctx context.Context, q *taskRequest, tpl *template) (
 	if size := max(len(by.context), len(q.context)); int64(size) > limit {
 		return nil, failf(tooLarge, "the task's context has %d bytes, more than the %d allowed", size, limit)
 	}
-	by.identity = identityOf(tpl, q.key, by.context)
+	by.identity, by.search = identityOf(tpl, q.key, by.context), tpl.searched(by.context)
 	return by, s.checkContext(ctx, q, tpl, by.context)
 }
 
@@ -195,7 +195,6 @@ func duplicateOf(id uuid, mayRead bool) error {
 type submission struct {
 	*taskRequest
 	mayRead bool          // the caller may learn the id of a task that it duplicates
-	request requestMark   // of its Idempotency-Key; zero without one
 	waits   bool          // answer at the task's end
 	limit   time.Duration // or after this much real time
 }
@@ -252,7 +251,6 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 	if err != nil {
 		return nil, err
 	}
-	by.request = b.request
 	var t *task
 	var n *waiter
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {

@@ -83,7 +83,8 @@ func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*s
 	if err != nil {
 		return nil, err
 	}
-	return s.tasks.submit(ctx, &submission{taskRequest: q, request: markFor(subject, key, body)})
+	q.request = markFor(subject, key, body)
+	return s.tasks.submit(ctx, &submission{taskRequest: q})
 }
 
 // markFor returns the mark of a creation.
@@ -235,10 +236,10 @@ func TestIdempotencyInFlight(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
 	ctx, cancel := context.WithCancel(t.Context())
 	q := must(parseTaskRequest([]byte(manualTask)))(t)
+	q.request = markFor("", "k", manualTask)
 	answered := make(chan error)
 	go func() {
-		_, err := s.svc.tasks.submit(ctx, &submission{
-			taskRequest: q, request: markFor("", "k", manualTask), waits: true, limit: time.Hour})
+		_, err := s.svc.tasks.submit(ctx, &submission{taskRequest: q, waits: true, limit: time.Hour})
 		answered <- err
 	}()
 	awaitWaiters(t, s.svc, 1)

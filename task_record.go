@@ -102,6 +102,7 @@ type creation struct {
 	template          string // the hash of its resolved template
 	identity          identityKey
 	context           []byte // JSON object: the request's over the template's default
+	search            []byte // JSON object of the values in it that the task is found by, by path; or nil
 	initiator         string
 	source            string
 	reason            string
@@ -123,6 +124,15 @@ func (by *creation) traceID() string {
 		return ""
 	}
 	return strings.ToLower(by.traceparent[len("00-"):len("00-0123456789abcdef0123456789abcdef")])
+}
+
+// searched returns the text of a value in the context by which the task is found, or "".
+func (by *creation) searched(path string) string {
+	value := objectMember(by.search, path)
+	if text, ok := jsonString(value); ok {
+		return text
+	}
+	return string(value)
 }
 
 // identityKey is the hash by which equal tasks are found; zero for none.
@@ -270,6 +280,7 @@ func (by *creation) members(c *memberCoder) {
 	c.text("template", &by.template)
 	c.hex("identity", by.identity != identityKey{}, by.identity[:])
 	c.object("context", &by.context)
+	c.object("search", &by.search)
 	c.textUnless("initiator", &by.initiator, defaultInitiator)
 	c.textUnless("source", &by.source, defaultSource)
 	c.textUnless("reason", &by.reason, defaultReason)
@@ -529,6 +540,29 @@ func (e *ending) fault() (f stepFault, failed bool) {
 		return true
 	})
 	return f, true
+}
+
+// errorTextPart is how much of the beginning and of the end of a long error is its text, in bytes.
+const errorTextPart = 256
+
+// errorTextOf returns the text by which an error is found: its type and its message, in lower case, without credentials
+// in URLs. The headline of a stack trace is at its beginning or at its end.
+func errorTextOf(err []byte) string {
+	f, _ := (&ending{err: err}).fault()
+	text := strings.ToLower(f.errorType + ": " + f.text())
+	if len(text) > 2*errorTextPart {
+		text = text[:errorTextPart] + "\n" + text[len(text)-errorTextPart:]
+	}
+	return text
+}
+
+// text returns the message of an error, safe to show.
+func (f *stepFault) text() string {
+	message, ok := jsonString(f.message)
+	if !ok {
+		message = string(f.message)
+	}
+	return cleanText([]byte(message))
 }
 
 // isLost reports whether the attempt failed only because its worker was lost.

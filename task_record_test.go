@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -135,4 +136,22 @@ func TestGrowthWhileBlocked(t *testing.T) {
 	a.want("blocked_by_failures: x=complete y=cancelled d=complete b=pending")
 	noError(t, a.act("b", resolveAction))
 	a.want("complete: x=complete y=cancelled d=complete b=resolved_manually")
+}
+
+// TestErrorTexts makes the texts by which errors are found.
+func TestErrorTexts(t *testing.T) {
+	trace := "Traceback\n" + strings.Repeat("  in here\n", 200) + "ValueError: No Such Order"
+	for _, test := range []struct{ errorType, message, begin, end string }{
+		{"NetError", "Connection REFUSED", "neterror: connection refused", "neterror: connection refused"},
+		{"E", "see http://me:secret@host/x", "e: see http://[redacted]@host/x", "@host/x"},
+		{"E", trace, "e: traceback\n", "valueerror: no such order"},
+	} {
+		text := errorTextOf(fmt.Appendf(nil, `{"message":%s,"error_type":%q}`, jsonOf(test.message), test.errorType))
+		if !strings.HasPrefix(text, test.begin) || !strings.HasSuffix(text, test.end) || len(text) > 2*errorTextPart+1 {
+			t.Errorf("%s: got %q of %d bytes; want %q … %q", test.errorType, text, len(text), test.begin, test.end)
+		}
+	}
+	if got := errorTextOf([]byte(`{"message":{"A":1},"error_type":"T"}`)); got != `t: {"a":1}` {
+		t.Errorf("got %s of a message that is no text", got)
+	}
 }

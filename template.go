@@ -18,7 +18,10 @@ package main
 //	template_schema_formats.go  its formats of texts
 //	template_schema_patterns.go its patterns
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // identityStrategy says when two tasks of a template are the same task.
 type identityStrategy string
@@ -64,6 +67,7 @@ type template struct {
 	strategy                 identityStrategy
 	defaultContext           []byte         // an object
 	input                    *schemaSource  // of contexts; nil for none
+	search                   []string       // paths of the members of a context by which tasks are found
 	lifecycle                *lifecycle     // nil if the template has none
 	steps                    []stepTemplate // in the order of the definition
 	order                    []int          // step indexes, parents first, else as defined
@@ -171,6 +175,35 @@ func (t *template) stepNames(steps []int) []string {
 		names[n] = t.steps[i].name
 	}
 	return names
+}
+
+// What tasks are found by.
+
+const (
+	maxSearchPaths = 8
+	maxSearchText  = 255 // bytes of a value; a longer one is not searched
+)
+
+// searched returns the values of a context that the template searches, as a JSON object by path, or nil if there
+// are none. Only strings, numbers and booleans count. It goes into the record of a creation.
+func (t *template) searched(context []byte) []byte {
+	var found templateObject
+	for _, path := range t.search {
+		value, key, rest := context, "", path
+		for more := true; more && value != nil; value = objectMember(value, key) {
+			key, rest, more = strings.Cut(rest, ".")
+		}
+		switch jsonKind(value) {
+		case '"', '0', 't', 'f':
+			if len(value) <= maxSearchText+len(`""`) {
+				found = append(found, templateMember{path, value})
+			}
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return found.json()
 }
 
 // What steps publish.

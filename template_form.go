@@ -31,6 +31,7 @@ func (f *templateForm) places() []place {
 		{"identity_strategy", &f.strategy},
 		{"default_context", &f.defaultContext},
 		{"input_schema", &f.inputSchema},
+		{"search", f.readSearch},
 		{"lifecycle", f.readLifecycle},
 		{"steps", f.readSteps},
 	}
@@ -42,6 +43,15 @@ func (f *templateForm) readLifecycle(data []byte) error {
 	}
 	f.lifecycle = new(lifecycle)
 	return readForm(data, f.lifecycle.places())
+}
+
+// readSearch reads paths. Earlier versions accepted anything here, which has no effect.
+func (f *templateForm) readSearch(data []byte) error {
+	r := templateReader{blamed: map[string]bool{}}
+	if searchValue(&r, "search", data); len(r.problems) == 0 {
+		return json.Unmarshal(data, &f.search)
+	}
+	return nil
 }
 
 func (f *templateForm) readSteps(data []byte) (err error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,24 @@ func TestTemplateFromBrokenNormalizedForm(t *testing.T) {
 		}
 		if got, err := templateFromNormalized([]byte(broken)); err == nil {
 			t.Errorf("%s: got %s; want an error", test.name, got.json)
+		}
+	}
+}
+
+// TestSearchOfOtherVersions reads templates that were accepted before they could name what tasks are found by.
+func TestSearchOfOtherVersions(t *testing.T) {
+	good := string(mustParseTemplate(t, string(templateDefinition(t, nil))).json)
+	for _, test := range []struct {
+		search string
+		want   []string
+	}{
+		{`["a","b.c"]`, []string{"a", "b.c"}}, {`[]`, []string{}}, {`null`, nil}, {`{"a":1}`, nil}, {`["a",1]`, nil},
+		{`["a","a"]`, nil}, {`["a b"]`, nil}, {`"a"`, nil},
+	} {
+		text := strings.Replace(good, `"steps":`, `"search":`+test.search+`,"steps":`, 1)
+		got, err := templateFromNormalized([]byte(text))
+		if err != nil || !slices.Equal(got.search, test.want) {
+			t.Errorf("%s: got %v, %v; want %v", test.search, got.search, err, test.want)
 		}
 	}
 }

@@ -146,7 +146,7 @@ func TestMisnamedTemplates(t *testing.T) {
 func TestLoadTemplatesChecksDemoCallables(t *testing.T) {
 	refuse := func(string) error { return errors.New("refused") }
 	_, _, err := loadTemplates(nil, "", &templateRules{callable: refuse})
-	want := "built-in templates/demo/approval.json:22:9: steps[0].handler.callable: refused\n"
+	want := "built-in templates/demo/approval.json:25:9: steps[0].handler.callable: refused\n"
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v; want it to begin with %q", err, want)
 	}

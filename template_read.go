@@ -504,6 +504,7 @@ var (
 		{name: "identity_strategy", value: wordOf("strict", "caller_provided", "always_unique"), absent: `"strict"`},
 		{name: "default_context", value: freeObject, absent: "{}"},
 		{name: "input_schema", value: freeObject, absent: "null"},
+		{name: "search", value: searchValue},
 		{name: "lifecycle", value: objectOf(lifecycleFields...), absent: "null"},
 		{name: "system_dependencies", value: objectOf(systemFields...), absent: "{}"},
 		{name: "domain_events", value: listOf(objectOf(domainEventFields...)), absent: "[]"},
@@ -560,6 +561,30 @@ func attemptsValue(r *templateReader, path string, data []byte) []byte {
 		r.warn(path, "0 behaves as 1")
 	}
 	return data
+}
+
+// searchValue is the rule for the paths of a context by which tasks are found.
+func searchValue(r *templateReader, path string, data []byte) []byte {
+	data = listOf(textOf(1, maxNameLength, checkSearchPath))(r, path, data)
+	paths := templateElements(data)
+	if len(paths) > maxSearchPaths {
+		r.problem(path, "has %d paths; want at most %d", len(paths), maxSearchPaths)
+	}
+	for i, p := range paths {
+		if slices.ContainsFunc(paths[:i], func(earlier []byte) bool { return bytes.Equal(earlier, p) }) {
+			r.problem(templateItemPath(path, i), "repeats %s", clippedText(string(p)))
+		}
+	}
+	return data
+}
+
+// searchPathSyntax is the form of a path: names of members, with dots between them.
+var searchPathSyntax = compiled(`^[^.=\s\pC]+(\.[^.=\s\pC]+)*$`)
+
+func checkSearchPath(r *templateReader, path, s string) {
+	if !searchPathSyntax().MatchString(s) {
+		r.problem(path, "%q must be names of members with dots between them, like customer.email", clippedText(s))
+	}
 }
 
 // JSON objects and lists as members and elements.

@@ -416,3 +416,26 @@ func fuzzTemplate(f *testing.F, format, seeds string) {
 		}
 	})
 }
+
+// TestSearched takes the values by which a task is found from contexts.
+func TestSearched(t *testing.T) {
+	tpl := &template{search: []string{"order_id", "customer.email", "n", "ok"}}
+	long := strings.Repeat("x", maxSearchText)
+	for _, test := range []struct{ context, want string }{
+		{`{}`, ``},
+		{`{"order_id":"ORD-1","customer":{"email":"a@b","name":"x"},"n":-1.50e3,"ok":false,"other":1}`,
+			`{"order_id":"ORD-1","customer.email":"a@b","n":-1.50e3,"ok":false}`},
+		{`{"n":1,"order_id":"a\"b"}`, `{"order_id":"a\"b","n":1}`},
+		{`{"order_id":null,"n":[1],"ok":{},"customer":"email"}`, ``},
+		{`{"customer.email":"a@b","customer":{"email":{"x":1}}}`, ``},
+		{`{"order_id":"` + long + `"}`, `{"order_id":"` + long + `"}`},
+		{`{"order_id":"x` + long + `"}`, ``},
+	} {
+		if got := string(tpl.searched([]byte(test.context))); got != test.want {
+			t.Errorf("%s: got %s; want %s", test.context, got, test.want)
+		}
+	}
+	if got := (&template{}).searched([]byte(`{"":1}`)); got != nil {
+		t.Errorf("got %s without paths; want nothing", got)
+	}
+}

@@ -407,7 +407,7 @@ func (r *bitBlock) descend(base uint32, skip int, f func(i uint32) bool) bool {
 type positionIndex map[string]*positions
 
 // positions is a growing set of positions: a short list, which suits values
-// that are nearly unique, or a bitset.
+// that are nearly unique, or a bitset. A position must not be inserted twice.
 type positions struct {
 	few  []uint32 // ascending; used while many is nil
 	many *bitset
@@ -427,7 +427,8 @@ func (x positionIndex) get(key string) *positions {
 
 func (p *positions) insert(pos uint32) {
 	if p.many == nil && len(p.few) < maxFew {
-		p.few = append(p.few, pos)
+		i, _ := slices.BinarySearch(p.few, pos)
+		p.few = slices.Insert(p.few, i, pos)
 		return
 	}
 	if p.many == nil {
@@ -468,4 +469,23 @@ func (p *positions) has(pos uint32) bool {
 	}
 	_, ok := slices.BinarySearch(p.few, pos)
 	return ok
+}
+
+// top appends up to limit positions, the highest first.
+func (p *positions) top(to []uint32, limit int) []uint32 {
+	if p.many != nil {
+		return p.many.top(to, 0, limit)
+	}
+	for _, pos := range slices.Backward(p.few[max(len(p.few)-limit, 0):]) {
+		to = append(to, pos)
+	}
+	return to
+}
+
+// bits returns the set as a bitset.
+func (p *positions) bits() *bitset {
+	if p.many != nil {
+		return p.many
+	}
+	return bitsetOf(p.few...)
 }

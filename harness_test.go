@@ -228,6 +228,7 @@ func checkInvariants(t testing.TB, s *service) {
 	checkDLQIndex(t, s.store.dead.index, dead)
 	checkFailures(t, s.store, failed)
 	checkRetention(t, s.store)
+	checkFound(t, s.store)
 	checkRequestIndex(t, s.store)
 }
 

@@ -31,6 +31,12 @@ func (s *surface) page(
 ) (p taskPage, err error) {
 	l := q.listing()
 	l.states = q.states(states, words)
+	for _, v := range l.values {
+		if !mayReadContexts(r.Context()) {
+			return p, s.auth.deny(permTasksContextRead)
+		}
+		q.err = cmp.Or(q.err, s.svc.searchable(v.path))
+	}
 	if err := q.doneHolding(w, l.perPage, 512); err != nil {
 		return p, err
 	}
@@ -66,7 +72,7 @@ func (q *query) taskFilter() taskFilter {
 		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
 		initiator: q.text("initiator"), source: q.text("source_system"), text: strings.ToLower(q.text("q")),
 		tags: q.texts("tag"), correlation: q.id("correlation_id"), parent: q.id("parent_correlation_id"),
-		trace: q.traceID("trace_id"), failure: q.failureGroup(),
+		trace: q.traceID("trace_id"), failure: q.failureGroup(), values: q.contextValues(),
 		created: q.period("created"), updated: q.period("updated"), completed: q.period("completed"),
 	}
 	if utf8.RuneCountInString(f.text) > maxNameLength {
@@ -76,6 +82,21 @@ func (q *query) taskFilter() taskFilter {
 		q.refuse("tag is given %d times; at most %d are allowed", len(f.tags), maxFilterTags)
 	}
 	return f
+}
+
+// contextValues reads the parameters that name a path of contexts, such as context.order_id.
+func (q *query) contextValues() (all []contextValue) {
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
+		if path, ok := strings.CutPrefix(name, "context."); ok {
+			if text := q.text(name); text != "" {
+				all = append(all, contextValue{path, text})
+			}
+		}
+	}
+	if len(all) > maxSearchPaths {
+		q.refuse("%d paths of contexts are given; at most %d are allowed", len(all), maxSearchPaths)
+	}
+	return all
 }
 
 // traceID reads the id of a trace, 32 hexadecimal digits.
@@ -253,4 +274,37 @@ func (q *query) instant(name string) instant {
 		q.refuse("%s: %.60q is not a timestamp like 2026-01-31T12:00:00Z", name, s)
 	}
 	return cmp.Or(at, 1)
+}
+
+// Finding anything.
+
+const (
+	standardFound = 10  // hits of a kind
+	maxFound      = 100 // likewise
+)
+
+// find answers with everything that has a text.
+func (a *orchestrationAPI) find(w *responseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	f := &findQuery{
+		text: strings.TrimSpace(q.text("q")), limit: q.number("limit", standardFound, 1, maxFound),
+		may: securityOf(r.Context()).may,
+	}
+	if n := utf8.RuneCountInString(f.text); n < 1 || n > maxNameLength {
+		q.refuse("q must have 1 to %d characters", maxNameLength)
+	}
+	for _, route := range []string{taskRoute, mountTaskRoute} {
+		f.requests = append(f.requests, replayKeyOf(r, route, f.text))
+	}
+	if err := q.only(); err != nil {
+		return nil, err
+	}
+	if err := w.holdEach(f.limit*len(findKinds), 512); err != nil {
+		return nil, err
+	}
+	v, err := a.surface.svc.find(f, w)
+	if err != nil {
+		return nil, err
+	}
+	return v, a.surface.svc.store.waitAll(r.Context())
 }

@@ -7,7 +7,7 @@ package main
 //
 //	routes.go                the tables of routes, and the gates of listeners
 //	orchestration.go         the orchestration role: tasks, steps, templates, bottlenecks, GET /config, dead letters (DLQ)
-//	orchestration_lists.go   listing tasks
+//	orchestration_lists.go   listing tasks, finding anything
 //	orchestration_bulk.go    bulk actions
 //	orchestration_outside.go outside actors: claims and leases
 //	orchestration_events.go  the event stream, deliveries
@@ -46,6 +46,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"POST /v1/steps/{step_uuid}/complete", needs(permStepsResolve), a.answerOne(completeVerb)},
 		{"POST /v1/steps/{step_uuid}/fail", needs(permStepsResolve), a.answerOne(failVerb)},
 		{"POST /v1/steps/{step_uuid}/checkpoint", needs(permStepsResolve), a.answerOne(yieldVerb)},
+		{"GET /v1/find", needs(permTasksList), a.find},
 		{"GET /v1/events", needs(permTasksList), a.streamEvents},
 		{"GET /v1/events/deliveries", needs(permDLQRead), a.listDeliveries},
 		{"POST /v1/events/deliveries/{id}/resend", needs(permDLQUpdate), a.resendDelivery},

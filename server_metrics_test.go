@@ -452,7 +452,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
 		"mode": deliveryModeNames[:], "task": {"kept", "dropped"}, "of": {"context", "result"}, "role": {"orchestration", "worker"},
 		"namespace": {"t"}, "template": {"diamond", "fails", "manual"},
-		"limit": {"connections", "header_bytes", "body_bytes", "decoded_bytes", "waiting_requests", "event_streams", "reply_bytes", "stored_bytes"},
+		"limit": {"connections", "header_bytes", "body_bytes", "decoded_bytes", "waiting_requests", "event_streams", "reply_bytes", "stored_bytes", "find_bytes"},
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
 	}
 	number := regexp.MustCompile(`^([1-5][0-9][0-9]|[0-9.e+-]+|\+Inf)$`)

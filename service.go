@@ -6,6 +6,7 @@ package main
 // or who asks.
 //
 //	service.go          opening and closing a service
+//	service_find.go     finding anything that has a text
 //	service_health.go   health checks
 //	service_load.go     load that is refused: quotas, the share of memory
 //	service_create.go   creating tasks, repeated submissions
@@ -197,7 +198,7 @@ func (s *service) openStore(o *serviceOptions) error {
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
 		slow:  time.Duration(s.cfg.Store.SlowSeconds) * time.Second,
 		floor: int64(s.cfg.Store.SnapshotJournalMB) << 20,
-		fs:    o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows,
+		fs:    o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
 	}
 	var err error
 	if o.readOnly {
@@ -214,7 +215,7 @@ func (s *service) openStore(o *serviceOptions) error {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
 	s.store.oldNames().warn(s.log)
-	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota)
+	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota, &s.quotas.found)
 	s.store.requestKeys().keepUpTo(s.cfg.Requests.limits())
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.engine.schemas.memory = &s.quotas.decoded

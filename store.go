@@ -10,6 +10,7 @@ package main
 //	store_view.go       copies of tasks, their logs and their lists
 //	store_index.go      the index of tasks by label and other values
 //	store_list.go       pages of tasks in order
+//	store_find.go       finding tasks by values, errors, a part of an id
 //	store_positions.go  the table of tasks by position, packing, and walks over all tasks in batches
 //	store_failures.go   the index of failing steps by failure group
 //	store_lines.go      the short lines of ended tasks
@@ -106,6 +107,7 @@ func newStore(c clock, log *slog.Logger) *store {
 func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*store, error) {
 	s := newStore(c, log)
 	s.events.keep, s.events.domain.keep = keepEvents, keepEvents
+	s.tasks.index.found.memory.most = cmp.Or(o.finds, findMemory)
 	r := &restorer{s: s}
 	j, err := openJournal(o, r)
 	if err != nil {
@@ -295,10 +297,7 @@ func (s *store) liveLocked(id uuid) *task {
 // taskOfStep returns the task whose id is just below a step's id, as for
 // declared steps. It does not check that the task has the step.
 func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
-	most := 0
-	for _, tpl := range s.templates.all() {
-		most = max(most, tpl.ids())
-	}
+	most := s.templates.mostIDs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := 1; n <= most; n++ {
@@ -329,6 +328,9 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	}
 	s.tasks.index.steps[to]++
 	s.tasks.index.failures.stepMoved(t, i, from, to)
+	if to == stepEnqueuedAsError {
+		s.tasks.fail(t.pos, errorTextOf(t.steps[i].last.err))
+	}
 	s.events.append(s.events.maker.stepMove(t, i, from, to, at))
 	s.events.domain.publish(t, i, from, to, at, s.events.maker.seq)
 	s.analytics.stepMoved(t, i, from, to, at)

@@ -20,6 +20,7 @@ type taskFilter struct {
 	correlation, parent         uuid
 	trace                       string
 	failure                     failureGroup // of one of its steps
+	values                      []contextValue
 	states                      stateSet
 	created, updated, completed period
 }
@@ -40,6 +41,7 @@ type taskIndex struct {
 	bySource    positionIndex
 	postings    map[postingsKey]*postings
 	labels      labelIndex
+	found       findIndex
 	updated     timeColumn
 	completed   timeColumn // or when the task was updated, if it has not ended
 	back        bitset     // tasks that seem to be older than the one before, because the clock was set back
@@ -74,7 +76,7 @@ type postingsKey struct {
 
 func newTaskIndex(tasks indexedTasks) *taskIndex {
 	return &taskIndex{
-		tasks: tasks, labels: newLabelIndex(),
+		tasks: tasks, labels: newLabelIndex(), found: newFindIndex(),
 		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
 		byInitiator: positionIndex{}, bySource: positionIndex{}, postings: map[postingsKey]*postings{},
 		priorities: map[int]*bitset{}, failures: newFailureIndex(),
@@ -87,6 +89,7 @@ func (x *taskIndex) insert(pos uint32, tpl *template, by *creation, at instant) 
 	x.all.set(pos)
 	x.states[taskPending].set(pos)
 	x.eachLabel(by, func(label uint64) { x.labels.insert(pos, label) })
+	x.found.insert(pos, by)
 	x.touch(pos, at, 0)
 	if at < x.newest {
 		x.back.set(pos)
@@ -145,6 +148,7 @@ func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, 
 	if state == taskError {
 		x.failures.removeTask(pos, stepTotal(steps))
 	}
+	x.found.remove(pos, by)
 	x.touch(pos, 0, 0)
 	for s, n := range steps {
 		x.steps[s] -= n
@@ -188,10 +192,14 @@ func (x *taskIndex) relocate(from, to uint32, p *postings, by *creation) {
 	x.touch(from, 0, 0)
 	x.touch(to, updated, completed)
 	x.eachLabel(by, func(label uint64) { x.labels.relocate(from, to, label) })
+	x.found.relocate(from, to, by)
 	for _, in := range p.in {
 		in.relocate(from, to)
 	}
 }
+
+// memory returns how much memory labels, values and errors take, in bytes.
+func (x *taskIndex) memory() int64 { return labelBytes*int64(x.labels.held) + x.found.bytes }
 
 // trim frees the memory for positions above the highest task.
 func (x *taskIndex) trim() {
@@ -323,6 +331,15 @@ func (sel *selection) narrow(p *positions) bool {
 	return true
 }
 
+// narrowToEither makes the selection only have positions of p or q.
+func (sel *selection) narrowToEither(p, q *positions) bool {
+	if p == nil || q == nil {
+		return sel.narrow(cmp.Or(p, q))
+	}
+	sel.sets = append(sel.sets, bitUnion{p.bits(), q.bits()})
+	return true
+}
+
 // among returns those of few that are in all sets.
 func (sel *selection) among() []uint32 {
 	return slices.DeleteFunc(slices.Clone(sel.few), func(pos uint32) bool {
@@ -402,24 +419,19 @@ func (x *taskIndex) selectLabels(f *taskFilter, sel *selection) bool {
 	if f.trace != "" && !sel.narrow(x.labels.find(x.labels.label(labelTrace, f.trace))) {
 		return false
 	}
+	for _, v := range f.values {
+		if !sel.narrowToEither(x.found.find(v)) {
+			return false
+		}
+	}
 	if f.correlation.isZero() {
 		return true
 	}
-	p := x.labels.find(x.labels.label(labelCorrelation, string(f.correlation[:])))
-	pos, ok := x.tasks.correlatedAt(f.correlation)
-	if !ok {
-		return sel.narrow(p)
+	var own *positions
+	if pos, ok := x.tasks.correlatedAt(f.correlation); ok {
+		own = &positions{few: []uint32{pos}}
 	}
-	if p != nil && p.many != nil {
-		sel.sets = append(sel.sets, bitUnion{p.many, bitsetOf(pos)})
-		return true
-	}
-	own := &positions{few: []uint32{pos}}
-	if p != nil {
-		own.few = append(own.few, p.few...)
-		slices.Sort(own.few)
-	}
-	return sel.narrow(own)
+	return sel.narrowToEither(x.labels.find(x.labels.label(labelCorrelation, string(f.correlation[:]))), own)
 }
 
 // selectTimes narrows the selection to the periods of the filter.
@@ -496,12 +508,17 @@ func newLabelIndex() labelIndex {
 }
 
 // label returns the hash of a label of a kind. Nobody outside can find two labels with one
-// hash.
-func (x *labelIndex) label(kind byte, value string) uint64 {
+// hash. No part but the last has a byte 0.
+func (x *labelIndex) label(kind byte, parts ...string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(x.seed)
 	h.WriteByte(kind)
-	h.WriteString(value)
+	for i, part := range parts {
+		if i > 0 {
+			h.WriteByte(0)
+		}
+		h.WriteString(part)
+	}
 	return h.Sum64()
 }
 
@@ -513,7 +530,27 @@ func (x *labelIndex) find(label uint64) *positions {
 	return x.more[label]
 }
 
-// insert adds a label of a position above all others. A repetition changes nothing.
+// top appends up to limit positions with a label, the highest first.
+func (x *labelIndex) top(to []uint32, label uint64, limit int) []uint32 {
+	if pos, ok := x.one[label]; ok {
+		return append(to, pos)
+	}
+	if p := x.more[label]; p != nil {
+		return p.top(to, limit)
+	}
+	return to
+}
+
+// has reports whether a position has a label.
+func (x *labelIndex) has(pos uint32, label uint64) bool {
+	if first, one := x.one[label]; one {
+		return first == pos
+	}
+	p := x.more[label]
+	return p != nil && p.has(pos)
+}
+
+// insert adds a label of a position. A repetition changes nothing.
 func (x *labelIndex) insert(pos uint32, label uint64) {
 	x.holders.set(pos)
 	first, one := x.one[label]
@@ -522,7 +559,7 @@ func (x *labelIndex) insert(pos uint32, label uint64) {
 	case one && first == pos, p != nil && p.has(pos):
 		return
 	case one:
-		x.more[label] = &positions{few: []uint32{first, pos}}
+		x.more[label] = &positions{few: []uint32{min(first, pos), max(first, pos)}}
 		delete(x.one, label)
 	case p != nil:
 		p.insert(pos)
@@ -550,13 +587,16 @@ func (x *labelIndex) remove(pos uint32, label uint64) {
 	x.held--
 }
 
-// relocate moves a label to a lower position, with none that has it between the two.
+// relocate moves a label to a lower position, with none that has it between the two. Nothing
+// changes if the position does not have it.
 func (x *labelIndex) relocate(from, to uint32, label uint64) {
 	x.holders.set(to)
 	x.holders.clear(from)
-	if p := x.more[label]; p != nil {
+	switch p := x.more[label]; {
+	case !x.has(from, label):
+	case p != nil:
 		p.relocate(from, to)
-	} else {
+	default:
 		x.one[label] = to
 	}
 }
@@ -603,9 +643,9 @@ func (x *slotTable) correlatedAt(id uuid) (uint32, bool) {
 }
 
 // labelsOf returns the creation of the task that is indexed at a position, in this slot,
-// or nil if it has no label.
+// or nil if it has no label and no value.
 func (x *slotTable) labelsOf(pos uint32, sl slot) *creation {
-	if !x.index.labels.holders.has(pos) {
+	if !x.index.labels.holders.has(pos) && !x.index.found.labels.holders.has(pos) {
 		return nil
 	}
 	_, by, err := sl.origin()

@@ -32,6 +32,7 @@ func storedTemplates() []string {
 		for n := range storedNames {
 			for _, kind := range [][2]string{{"auto", "builtin:noop"}, {"manual", "Outside::Actor"}} {
 				t := benchTemplate(fmt.Sprintf("%s%d", kind[0], n), kind[1], diamondParents)
+				t = strings.Replace(t, `"steps"`, `"search":["order","customer"],"steps"`, 1)
 				all = append(all, strings.Replace(t, `"bench"`, fmt.Sprintf(`"bench%d"`, ns), 1))
 			}
 		}
@@ -61,15 +62,18 @@ const (
 
 func createStored(b *testing.B, svc *service, namespace int, name string) *task {
 	n := len(svc.store.tasks.slots)
-	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"c-77"},`+
+	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"`+storedCustomer+`"},`+
 		`"tags":["all","one in ten %d"],"correlation_id":%q,"priority":%d}`, namespace, name, n%10, storedCorrelation, n%3)
 	q := must(parseTaskRequest([]byte(body)))(b)
 	q.traceparent = "00-" + storedTrace + "-00f067aa0ba902b7-01"
 	return must(svc.createTask(b.Context(), q, true))(b)
 }
 
+// storedCustomer is replaced in the same way, in the context and in errors.
+const storedCustomer = "c-77"
+
 // storedLines returns ended tasks as their lines: for each hour, one of each template that is
-// complete, and every tenth cancelled.
+// complete, and every tenth cancelled while it waited for a retry.
 func storedLines(b *testing.B) (*service, [][]byte) {
 	svc := storedService(b)
 	for hour := range storedHours {
@@ -77,7 +81,11 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 			ns, n := i/storedNames, i%storedNames
 			createStored(b, svc, ns, fmt.Sprintf("auto%d", n))
 			if (hour+i)%10 == 0 {
-				must(svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, taskActor{}))(b)
+				t := createStored(b, svc, ns, fmt.Sprintf("manual%d", n))
+				_, _, err := svc.operator.act(b.Context(), t.id, t.id.plus(1), must(parseStepRequest([]byte(`{"action_type":"fail","reason":"r",`+
+					`"failed_by":"me","error":{"message":"order of `+storedCustomer+` refused","retryable":true}}`)))(b))
+				noError(b, err)
+				must(svc.operator.cancelTask(b.Context(), t.id, taskActor{}))(b)
 			}
 		}
 		svc.clock.(*virtualClock).advance(time.Hour)
@@ -107,6 +115,7 @@ func storedLine(b *testing.B, line []byte, i, tasks int, id uuid) []byte {
 	h.members(&c)
 	log := bytes.Replace(h.log, []byte(storedCorrelation), []byte(id.String()), 1)
 	log = bytes.Replace(log, []byte(storedTrace), fmt.Appendf(nil, "%x", id[:]), 1)
+	log = bytes.ReplaceAll(log, []byte(storedCustomer), fmt.Appendf(nil, "c-%d", i))
 	return append(append(append(c.b, `,"log":`...), log...), `,"sum":"00000000"}`...) // which snapshotLine cuts off
 }
 
@@ -347,9 +356,19 @@ func (t *plainTask) matches(f *taskFilter) bool {
 	return (postingsKey{t.tpl, t.by.initiator, t.by.source}).matches(f) && text &&
 		(f.states == 0 || f.states.has(t.state)) &&
 		!slices.ContainsFunc(f.tags, func(tag string) bool { return !slices.Contains(t.by.tags, tag) }) &&
+		!slices.ContainsFunc(f.values, func(v contextValue) bool { return !t.has(v) }) &&
 		(f.correlation.isZero() || f.correlation == t.correlation()) &&
 		(f.trace == "" || f.trace == t.by.traceID()) && (f.parent.isZero() || f.parent == t.by.parentCorrelation) && f.created.has(t.created) &&
 		f.updated.has(t.updated) && (f.completed == period{} || t.state.ended() && f.completed.has(t.completed))
+}
+
+// has reports whether the task is found by a value.
+func (t *plainTask) has(v contextValue) bool {
+	value := objectMember(t.by.search, v.path)
+	if text, ok := jsonString(value); ok {
+		return text == v.text
+	}
+	return value != nil && checkJSON([]byte(v.text)) == nil && sameJSON(value, []byte(v.text))
 }
 
 func (t *plainTask) rank(o taskOrder) int64 {
@@ -474,6 +493,8 @@ func (w *indexWorld) create() {
 			traceparent:       fmt.Sprintf("00-%032X-00f067aa0ba902b7-01", 1+w.seq%20),
 		},
 	}
+	e.by.search = choose(r, nil, nil, []byte(`{"k":"common"}`), fmt.Appendf(nil, `{"k":"v%d","n":%d.0}`, w.seq, w.seq%50),
+		[]byte(`{"k":"c\u006fmmon","n":"7"}`))
 	e.by.tags = choose(r, nil, nil, []string{"common"}, []string{"common", fmt.Sprint("t", w.seq), fmt.Sprint("t", w.seq)})
 	pos := uint32(len(w.tasks))
 	w.tasks = append(w.tasks, e)
@@ -551,6 +572,9 @@ func (w *indexWorld) query() *taskQuery {
 			correlation: choose(r, uuid{}, uuid{}, uuid{}, uuid{1, byte(r.IntN(40)), 7}, uuid{1, 0, 3}),
 			tags: choose(r, nil, nil, nil, []string{"common"}, []string{"none"},
 				[]string{"common", fmt.Sprint("t", w.tasks[w.some()].seq)}),
+			values: choose(r, nil, nil, nil, []contextValue{{"k", "common"}}, []contextValue{{"n", "7"}}, []contextValue{{"n", "7.00"}},
+				[]contextValue{{"k", "common"}, {"n", "7"}}, []contextValue{{"n", "common"}}, []contextValue{{"other", "common"}},
+				[]contextValue{{"k", fmt.Sprint("v", w.tasks[w.some()].seq)}}),
 		},
 		order: taskOrder(r.IntN(4)), ascending: r.IntN(2) == 0, limit: 1 + r.IntN(50), counted: r.IntN(4) == 0,
 	}

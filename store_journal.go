@@ -58,6 +58,7 @@ type journalOptions struct {
 	now      func() instant  // for times in the status and in headers
 	until    context.Context // reading the files fails when it ends; nil for never
 	shows    *readProgress   // of reading the files; nil for nobody
+	finds    int64           // bytes that the index of values and errors may take; 0 for findMemory
 }
 
 // journalFile is the newest file of a journal.

@@ -43,8 +43,9 @@ func checkShort(t *testing.T, line []byte) (short shortLine) {
 
 // TestShortLines shortens lines of tasks, and lines that no task has.
 func TestShortLines(t *testing.T) {
-	if len(lineWords) > 0x20 || lineWords[logCode].text != logWord || lineWords[0].text != taskHead {
-		t.Errorf("got %d words; want 32 at most, with those of codes 0 and %d in place", len(lineWords), logCode)
+	if len(lineWords) > 0x20 || lineWords[logCode].text != logWord || lineWords[0].text != taskHead ||
+		!strings.Contains(lineWords[errorCode].text, `"error":`) {
+		t.Errorf("got %d words; want 32 at most, with those of codes 0, %d and %d in place", len(lineWords), logCode, errorCode)
 	}
 	for _, line := range storedTaskLines(t) {
 		short := checkShort(t, line)
@@ -52,6 +53,9 @@ func TestShortLines(t *testing.T) {
 			if got, want := short.number(name), lineNumber(line, name); got != want || want == 0 {
 				t.Errorf("%s: got %d; want %d: %s", name, got, want, line)
 			}
+		}
+		if bytes.Contains(line, []byte(`"error":`)) && !short.mayHaveError() {
+			t.Errorf("the error is not seen in %s", line)
 		}
 		if h := must(readTaskHead(line))(t); h.counts == [stepStates]int{stepComplete: 4} && 2*len(short) > len(line) {
 			t.Errorf("got %d bytes for %d: %s", len(short), len(line), line)

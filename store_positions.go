@@ -31,6 +31,7 @@ type slotTable struct {
 // slot is the place of one task: live until it is over, then its line. It has
 // neither after the task was dropped.
 type slot struct {
+	id       uuid
 	live     *task
 	line     shortLine
 	in       *postings // its entry in the index
@@ -40,14 +41,15 @@ type slot struct {
 // insert gives a task that was created at an instant a position, and indexes it as pending.
 func (x *slotTable) insert(id uuid, sl slot, tpl *template, by *creation, at instant) uint32 {
 	pos := uint32(len(x.slots))
+	sl.id = id
 	x.slots = append(x.slots, sl)
 	x.byID[id] = pos
 	if by.identity != (identityKey{}) {
 		x.identities[by.identity] = id
 	}
-	labels := x.index.labels.held
+	before := x.index.memory()
 	x.slots[pos].in = x.index.insert(pos, tpl, by, at)
-	x.resize(labelBytes * int64(x.index.labels.held-labels))
+	x.resize(x.index.memory() - before)
 	x.noteID(id.plus(tpl.ids() - 1))
 	return pos
 }
@@ -81,16 +83,7 @@ func (x *slotTable) taskAt(pos uint32) (*task, error) {
 }
 
 // idOf returns the id of the task at a position.
-func (x *slotTable) idOf(pos uint32) uuid {
-	if t := x.slots[pos].live; t != nil {
-		return t.id
-	}
-	id, ok := x.slots[pos].line.taskID()
-	if !ok {
-		x.log.Error("a task's line cannot be read", "position", pos)
-	}
-	return id
-}
+func (x *slotTable) idOf(pos uint32) uuid { return x.slots[pos].id }
 
 // Packing: dropped tasks leave gaps among the positions. From time to time the
 // tasks after them move down, a few with each drop, so that memory depends on

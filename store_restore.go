@@ -19,9 +19,11 @@ import (
 // storedTask holds the members that a start reads from the line of a task.
 type storedTask struct {
 	taskHeader
-	by   *creation
-	line shortLine
-	err  error
+	by     *creation // without the values of its context, if these are in search
+	search []byte
+	line   shortLine
+	errors []string // their texts
+	err    error
 }
 
 // lineSlabSize is how large slabs are of which short lines are slices.
@@ -32,7 +34,7 @@ type lineSlab struct {
 	free  []byte
 	order wordOrder
 
-	by            *creation // of the task before, with what comes before and after its context
+	by            *creation // of the task before, without values, with what comes before and after them
 	before, after []byte
 	hash          uuid   // of the template of the task before
 	template      string // the same in digits
@@ -60,30 +62,47 @@ func readStoredTask(line []byte, slab *lineSlab) (t storedTask) {
 	} else if t.taskHeader, t.err = readTaskHeader(line); t.err != nil {
 		return t
 	}
-	t.by, t.err = slab.creation(t.log)
+	t.by, t.search, t.err = slab.creation(t.log)
+	if t.line.mayHaveError() {
+		t.errors = errorTextsIn(t.log)
+	}
 	return t
 }
 
 // creation returns the creation with which a log begins. Most are like that of the task before, apart
-// from the context, which nobody needs.
-func (s *lineSlab) creation(log []byte) (*creation, error) {
+// from the context, which nobody needs, and the values in it by which the task is found: those come apart then.
+func (s *lineSlab) creation(log []byte) (by *creation, search []byte, err error) {
 	rest := log[max(bytes.IndexByte(log[:min(len(log), 64)], 'k'), 0):] // from its kind on
 	if s.by != nil && bytes.HasPrefix(rest, s.before) {
-		end := skipJSONValue(rest, len(s.before))
+		search, end := searchAfter(rest, skipJSONValue(rest, len(s.before)))
 		if bytes.HasPrefix(rest[end:], s.after) {
-			return s.by, nil
+			return s.by, search, nil
 		}
 	}
 	r, err := (&taskHeader{log: log}).creationRecord()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	const context = `"context":`
 	if i := bytes.Index(rest, []byte(context)) + len(context); i >= len(context) {
 		end := len(rest) - len(log) + skipJSONValue(log, 1)
-		s.by, s.before, s.after = r.created, rest[:i], rest[min(skipJSONValue(rest, i), end):end]
+		_, after := searchAfter(rest, skipJSONValue(rest, i))
+		by := *r.created
+		by.search = nil
+		s.by, s.before, s.after = &by, rest[:i], rest[min(after, end):end]
 	}
-	return r.created, nil
+	return r.created, nil, nil
+}
+
+// searchAfter returns the values by which a task is found, nil for none, if a place in its creation has them, and
+// what comes after them.
+func searchAfter(creation []byte, at int) (search []byte, end int) {
+	const member = `,"search":`
+	if !bytes.HasPrefix(creation[at:], []byte(member)) {
+		return nil, at
+	}
+	end = skipJSONValue(creation, at+len(member))
+	return creation[at+len(member) : end], end
 }
 
 // completedWords begin the line of a completed task whose steps all completed, up to their number.
@@ -196,8 +215,16 @@ func (l *restorer) task(t *storedTask) error {
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
 	l.noteAhead(h)
-	pos := l.s.tasks.insert(h.id, slot{line: t.line}, tpl, t.by, h.created)
+	by := t.by
+	if t.search != nil {
+		own := *t.by
+		by, own.search = &own, t.search
+	}
+	pos := l.s.tasks.insert(h.id, slot{line: t.line}, tpl, by, h.created)
 	l.s.requests.insert(t.by.request, h.id, h.created)
+	for _, text := range t.errors {
+		l.s.tasks.fail(pos, text)
+	}
 	l.s.tasks.noteID(h.lastID)
 	l.s.tasks.index.move(pos, taskPending, h.state, l.s.tasks.slots[pos].in)
 	l.s.tasks.index.touch(pos, h.updated, h.completed)

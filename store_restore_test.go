@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"reflect"
@@ -30,6 +31,44 @@ func TestStoredTasks(t *testing.T) {
 		if text := got.line.text(); !bytes.Equal(text, line) {
 			t.Errorf("got %s; want %s", text, line)
 		}
+	}
+}
+
+// TestStoredValues reads lines of tasks that are found by values, by none, or failed, one after the other: each says the same
+// by itself.
+func TestStoredValues(t *testing.T) {
+	svc := newTestService(t, serviceTest{templates: apiTemplates, clock: newVirtualClock(testStart)})
+	for _, name := range []string{"echo", "fails", "exhausted"} {
+		for _, more := range []string{
+			`{"order_id":"ORD-1"}`, `{"order_id":"ORD-2","customer":{"email":"a@b"},"amount":1e2}`, `{"loud":null}`, `{}`,
+			`{"order_id":"ORD-3"},"tags":["x"]`, `{"order_id":"ORD-4"},"tags":["x"]`, `{"search":{"order_id":1}}`, `{"search":1},"reason":"r"`,
+		} {
+			if task := mustCreate(t, svc, name, `"context":`+more); name != "echo" {
+				must(svc.operator.cancelTask(t.Context(), task.id, taskActor{}))(t)
+			}
+		}
+	}
+	settle(svc)
+	var slab lineSlab
+	apart, texts := 0, map[string]bool{}
+	for i := range svc.store.tasks.slots {
+		line := svc.store.tasks.slots[i].line.text()
+		got, whole := readStoredTask(line, &slab), must(svc.store.viewAt(uint32(i)))(t)
+		search := got.by.search
+		if got.search != nil {
+			apart++
+			search = got.search
+		}
+		by := *whole.by
+		if by.context, by.search = got.by.context, got.by.search; got.err != nil || !reflect.DeepEqual(*got.by, by) || !bytes.Equal(search, whole.by.search) {
+			t.Errorf("%s: got %+v with %s, %v", line, got.by, search, got.err)
+		}
+		for _, text := range got.errors {
+			texts[text] = true
+		}
+	}
+	if apart < 4 || !maps.Equal(texts, map[string]bool{"printererror: out of paper": true, "builtin_fail: jammed": true}) {
+		t.Errorf("%d lines have their values apart, and the errors are %v", apart, texts)
 	}
 }
 

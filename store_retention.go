@@ -134,9 +134,9 @@ func (r *retention) droppedEarly(now instant) {
 // What a task takes of the memory besides its texts, in bytes, as measured: the values and its
 // entries in the indexes.
 const (
-	liveBytes  = 600
+	liveBytes  = 616
 	stepBytes  = 280
-	endedBytes = 225
+	endedBytes = 241
 	labelBytes = 30 // of a tag or a correlation id in the index
 )
 
@@ -170,6 +170,8 @@ func (r *retention) giveBack() {
 	if r.memory != nil {
 		r.memory.give(r.bytes)
 		r.memory = nil
+		found := &r.store.tasks.index.found
+		found.memory.give(found.bytes)
 	}
 }
 
@@ -254,11 +256,11 @@ func (s *store) remove(pos uint32) error {
 	s.requests.drop(request, h.id, h.created)
 	s.dead.index.remove(h.id, h.dead)
 	s.events.taskDropped(s.templates.find(h.template), h.lastSeq)
-	labels := s.tasks.index.labels.held
+	before := s.tasks.index.memory()
 	s.tasks.index.remove(pos, h.state, &h.counts, sl.in, s.tasks.labelsOf(pos, *sl))
 	delete(s.tasks.byID, h.id)
 	s.waiters.dropTask(h.id, *sl)
-	s.retain.resize(labelBytes*int64(s.tasks.index.labels.held-labels) - sl.bytes())
+	s.retain.resize(s.tasks.index.memory() - before - sl.bytes())
 	*sl = slot{}
 	s.retain.finished--
 	s.retain.dropped++
@@ -267,13 +269,14 @@ func (s *store) remove(pos uint32) error {
 	return nil
 }
 
-// keepUpTo sets the limits of a store that was just opened. The quotas, for tasks and
-// for what arrives, are shared with others.
-func (r *retention) keepUpTo(l limits, memory, arriving *quota) {
+// keepUpTo sets the limits of a store that was just opened. The quotas, for tasks, for
+// what arrives and for the index of values and errors, are shared with others.
+func (r *retention) keepUpTo(l limits, memory, arriving, found *quota) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	r.limits, r.memory, r.arriving = l, memory, arriving
 	memory.used.Add(r.bytes)
+	r.store.tasks.index.found.share(found)
 	r.queue = r.finishedInOrder()
 }
 

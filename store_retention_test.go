@@ -60,7 +60,7 @@ func checkRetention(t testing.TB, s *store) {
 		t.Errorf("the store counts %d holes, %d finished tasks, %d in all; want %d, %d, %d",
 			s.tasks.packing.holes, s.retain.finished, s.tasks.index.all.count(), holes, finished, len(ids))
 	}
-	bytes += int64(len(s.requests.dropped))*droppedRequestBytes + int64(s.tasks.index.labels.held)*labelBytes
+	bytes += int64(len(s.requests.dropped))*droppedRequestBytes + s.tasks.index.memory()
 	failures := &s.tasks.index.failures
 	bytes += int64(len(failures.places))*failingBytes + int64(len(failures.groups))*groupBytes
 	if s.retain.bytes != bytes {

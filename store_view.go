@@ -196,6 +196,7 @@ type taskList struct {
 	total, before int        // tasks that match, and those of them up to the place that the query names
 	last          taskPlace  // of the last task of the page
 	counts        stateCount // by state, if the query asks for it
+	unindexed     int        // values that a filter by values does not see, for lack of memory
 	seq           uint64     // everything in the page is durable with it
 }
 
@@ -205,12 +206,12 @@ func (s *store) list(q *taskQuery) (l taskList) {
 	defer s.mu.Unlock()
 	r := s.tasks.index.list(q)
 	l = taskList{tasks: make([]listedTask, len(r.positions)), total: r.total, before: r.before, counts: r.counts}
+	if len(q.values) > 0 {
+		l.unindexed = s.tasks.index.found.values
+	}
 	now := s.clock.now()
 	for i, pos := range r.positions {
-		l.tasks[i] = listedTask{slot: s.tasks.slots[pos], at: now}
-		if t := l.tasks[i].live; t != nil {
-			l.tasks[i].live, l.tasks[i].ready = t.withoutSteps(), t.readySteps(now)
-		}
+		l.tasks[i] = s.tasks.listedAt(pos, now)
 		l.seq = max(l.seq, s.lastSeqLocked(pos))
 	}
 	if n := len(r.positions); n > 0 {
@@ -239,6 +240,15 @@ func (x *slotTable) matching(q *taskQuery, find func(hash string) *template) (pa
 		page = append(page, m)
 	}
 	return page
+}
+
+// listedAt returns the task at a position as it is at an instant.
+func (x *slotTable) listedAt(pos uint32, now instant) listedTask {
+	l := listedTask{slot: x.slots[pos], at: now}
+	if t := l.live; t != nil {
+		l.live, l.ready = t.withoutSteps(), t.readySteps(now)
+	}
+	return l
 }
 
 // listed returns a listed task, perhaps without its steps, and how many of these are

@@ -18,6 +18,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -200,6 +201,27 @@ func supersededIn(log []byte) map[int]bool {
 		n++
 	})
 	return dropped
+}
+
+// errorTextsIn returns the texts of the errors of attempts in a line's log, without repeats.
+func errorTextsIn(log []byte) (texts []string) {
+	member := []byte(`"error":`)
+	if !bytes.Contains(log, member) {
+		return nil
+	}
+	eachElement(log, func(entry []byte) bool {
+		if !bytes.Contains(entry, member) {
+			return true
+		}
+		kind, _ := jsonString(objectMember(entry, "kind"))
+		if err := objectMember(entry, "error"); err != nil && kind != recLate.String() {
+			if text := errorTextOf(err); !slices.Contains(texts, text) {
+				texts = append(texts, text)
+			}
+		}
+		return true
+	})
+	return texts
 }
 
 // eachLogEntry calls f for each record of a log.

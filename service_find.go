@@ -1,0 +1,421 @@
+package main
+
+// Finding anything by a text: tasks by their ids, keys, tags, errors and values of their contexts, and templates and
+// steps by their names.
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// findQuery asks for everything that has a text.
+type findQuery struct {
+	text     string
+	limit    int                     // hits of a kind
+	may      func(p permission) bool // what the caller may do
+	requests []replayKey             // of the caller's requests with the text as Idempotency-Key
+}
+
+// shortestNamePart is how many characters of a name or an error find it; of a name all do.
+const shortestNamePart = 3
+
+// findView is what was found.
+type findView struct {
+	Query   string    `json:"query"`
+	Hits    []findHit `json:"hits"`     // by kind, the newest first
+	More    []string  `json:"more"`     // kinds of which there are more hits
+	LeftOut []findGap `json:"left_out"` // what was not searched, and why
+}
+
+// findHit is one match. Without a task it is a template that has none.
+type findHit struct {
+	Kind      string    `json:"kind"`
+	Path      string    `json:"path"`  // the member that matched
+	Value     string    `json:"value"` // of the member
+	TaskUUID  *uuid     `json:"task_uuid"`
+	StepUUID  *uuid     `json:"step_uuid"`
+	StepName  *string   `json:"step_name"` // of a step found by its id or its error
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Version   string    `json:"version"`
+	Status    *string   `json:"status"`
+	CreatedAt zonedTime `json:"created_at"`
+	Tasks     *int      `json:"tasks"` // of the template, if that or a step of it was found by name
+}
+
+// findGap is what was not searched of a kind.
+type findGap struct {
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+}
+
+// findKinds are the kinds of hits, in their order in an answer. Each needs one of some permissions, besides that to
+// list tasks.
+var findKinds = [...]struct {
+	kind  string
+	needs []permission
+	find  func(f *finding) ([]findHit, error)
+}{
+	{"task", nil, (*finding).tasks},
+	{"step", []permission{permStepsRead, permTasksRead}, (*finding).steps},
+	{"dead_letter", []permission{permDLQRead}, (*finding).deadLetters},
+	{"context", []permission{permTasksContextRead}, (*finding).contexts},
+	{"correlation", nil, (*finding).correlations},
+	{"trace", nil, (*finding).traces},
+	{"idempotency_key", []permission{permTasksRead}, (*finding).keys},
+	{"tag", nil, (*finding).tags},
+	{"template", nil, (*finding).templateNames},
+	{"error", []permission{permStepsRead}, (*finding).errors},
+}
+
+// finding is one search.
+type finding struct {
+	*findQuery
+	s      *service
+	stored finder
+	by     holder
+	lower  string // the text in lower case
+	digits string // of an id or a part of one; "" if the text is none
+	known  []*template
+
+	registered  map[string]bool // full names
+	shown       map[string]bool // full names with what was found of them
+	own, others []foundID
+	gaps        []findGap
+}
+
+// find returns what has the text of a query, as far as the caller may know.
+func (s *service) find(q *findQuery, by holder) (*findView, error) {
+	f := &finding{findQuery: q, s: s, stored: newFinder(s.store), by: by, lower: strings.ToLower(q.text),
+		registered: map[string]bool{}, shown: map[string]bool{}}
+	f.collectTemplates()
+	if id := strings.ReplaceAll(f.lower, "-", ""); len(id) >= shortestIDPart && len(id) <= 32 && strings.Trim(id, "0123456789abcdef") == "" {
+		f.digits = id
+		f.own, f.others = f.stored.withIDPart(id, f.limit+1)
+	}
+	v := &findView{Query: q.text, Hits: []findHit{}, More: []string{}}
+	for _, k := range findKinds {
+		if len(k.needs) > 0 && !slices.ContainsFunc(k.needs, q.may) {
+			var names []string
+			for _, p := range k.needs {
+				names = append(names, p.String())
+			}
+			f.leaveOut(k.kind, "needs the permission "+anyOf(names))
+			continue
+		}
+		hits, err := k.find(f)
+		if err != nil {
+			return nil, err
+		}
+		if len(hits) > f.limit {
+			hits, v.More = hits[:f.limit], append(v.More, k.kind)
+		}
+		for i := range hits {
+			hits[i].Kind = k.kind
+		}
+		v.Hits = append(v.Hits, hits...)
+	}
+	v.LeftOut = append([]findGap{}, f.gaps...)
+	return v, nil
+}
+
+func (f *finding) leaveOut(kind, reason string) { f.gaps = append(f.gaps, findGap{kind, reason}) }
+
+// leaveUnindexed says what is not indexed, unless it is nothing.
+func (f *finding) leaveUnindexed(kind string, n int, one, many string) {
+	if n > 0 {
+		f.leaveOut(kind, counted(n, one, many)+" not indexed: the memory for that, a share of store.max_memory_mb, is in use")
+	}
+}
+
+// collectTemplates lists the registered templates, and those of tasks, which may be earlier definitions.
+func (f *finding) collectTemplates() {
+	hashes := map[string]bool{}
+	for _, t := range f.s.templates.registry().all() {
+		f.registered[t.fullName()], hashes[t.hash] = true, true
+		f.known = append(f.known, t)
+	}
+	for _, t := range f.s.store.reader().all() {
+		if !hashes[t.hash] {
+			f.known = append(f.known, t)
+		}
+	}
+}
+
+// hit returns a hit of a task.
+func (t *task) hit(path, value string) findHit {
+	return findHit{
+		Path: path, Value: value, TaskUUID: new(t.id), Status: new(t.state.String()), CreatedAt: zonedTime(t.created),
+		Namespace: t.tpl.namespace, Name: t.tpl.name, Version: t.tpl.version,
+	}
+}
+
+// each calls f for each of some tasks as they were listed.
+func (f *finding) each(listed []listedTask, add func(t *task) error) error {
+	for i := range listed {
+		t, _, err := f.s.store.reader().listed(&listed[i], f.by)
+		if err == nil {
+			err = add(t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list returns hits of the newest tasks that a filter selects. The value is one of their contexts if it is "".
+func (f *finding) list(by taskFilter, path, value string) (hits []findHit, err error) {
+	l := f.s.store.list(&taskQuery{taskFilter: by, limit: f.limit + 1})
+	return hits, f.each(l.tasks, func(t *task) error {
+		hits = append(hits, t.hit(path, cmp.Or(value, t.by.searched(path))))
+		return nil
+	})
+}
+
+func (f *finding) tasks() (hits []findHit, err error) {
+	ids := make([]uuid, len(f.own))
+	for i, id := range f.own {
+		ids[i] = id.task
+	}
+	return hits, f.each(f.stored.listedByID(ids), func(t *task) error {
+		hits = append(hits, t.hit("task_uuid", t.id.String()))
+		return nil
+	})
+}
+
+// following calls add with each id found that follows that of its task.
+func (f *finding) following(add func(t *task, plus int) error) error {
+	for _, found := range f.others {
+		err := f.each(f.stored.listedByID([]uuid{found.task}), func(t *task) error { return add(t, found.plus) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *finding) steps() (hits []findHit, err error) {
+	err = f.following(func(t *task, plus int) error {
+		if plus > len(t.tpl.steps) {
+			return nil
+		}
+		id := t.id.plus(plus)
+		if t.tpl.dynamic {
+			whole, err := f.s.store.viewWithin(t.id, f.by)
+			if err != nil {
+				return err
+			}
+			if _, ok := whole.stepIndex(id); !ok {
+				return nil
+			}
+		}
+		h := t.hit("step_uuid", id.String())
+		h.StepUUID, h.StepName = new(id), new(t.tpl.steps[plus-1].name)
+		hits = append(hits, h)
+		return nil
+	})
+	for _, t := range f.known {
+		for i := range t.steps {
+			name := t.steps[i].name
+			if err != nil || len(hits) > f.limit {
+				return hits, err
+			}
+			if f.matches(name) {
+				hits, err = f.addTemplate(hits, t, name)
+			}
+		}
+	}
+	return hits, err
+}
+
+func (f *finding) templateNames() (hits []findHit, err error) {
+	for _, t := range f.known {
+		if err != nil || len(hits) > f.limit {
+			break
+		}
+		short := t.namespace + "/" + t.name + "@" + t.version
+		if f.matches(short) || f.matches(t.fullName()) || f.matches(t.name) || f.matches(t.namespace) {
+			hits, err = f.addTemplate(hits, t, short)
+		}
+	}
+	return hits, err
+}
+
+// matches reports whether a name has the text, or is the text if that is short.
+func (f *finding) matches(name string) bool {
+	if len(f.text) < shortestNamePart {
+		return strings.EqualFold(name, f.text)
+	}
+	return strings.Contains(strings.ToLower(name), f.lower)
+}
+
+// addTemplate appends a hit of a template, or of a step of it, with its newest task. The caller learns of a template
+// without tasks only if it may read templates.
+func (f *finding) addTemplate(hits []findHit, t *template, value string) ([]findHit, error) {
+	place := t.fullName() + "\x00" + value
+	if f.shown[place] {
+		return hits, nil
+	}
+	f.shown[place] = true
+	l := f.s.store.list(&taskQuery{taskFilter: taskFilter{namespace: t.namespace, name: t.name, version: t.version}, limit: 1})
+	if l.total == 0 && !(f.registered[t.fullName()] && (f.may(permTemplatesRead) || f.may(permSystemHandlersRead))) {
+		return hits, nil
+	}
+	h := findHit{Namespace: t.namespace, Name: t.name, Version: t.version}
+	err := f.each(l.tasks, func(t *task) error {
+		h = t.hit("", "")
+		return nil
+	})
+	h.Path, h.Value, h.Tasks = "name", value, new(l.total)
+	return append(hits, h), err
+}
+
+func (f *finding) deadLetters() (hits []findHit, err error) {
+	if f.digits == "" {
+		return nil, nil
+	}
+	for _, r := range f.stored.lettersWithIDPart(f.digits, f.limit+1) {
+		err = cmp.Or(err, f.each(f.stored.listedByID([]uuid{r.task}), func(t *task) error {
+			hits = append(hits, t.hit("dlq_entry_uuid", r.id.String()))
+			return nil
+		}))
+	}
+	return hits, err
+}
+
+// searchPaths returns the paths that templates search, sorted.
+func (f *finding) searchPaths() []string {
+	paths := map[string]bool{}
+	for _, t := range f.known {
+		for _, p := range t.search {
+			paths[p] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(paths))
+}
+
+func (f *finding) contexts() (hits []findHit, err error) {
+	var wanted []contextValue
+	path, text, _ := strings.Cut(f.text, "=")
+	for _, p := range f.searchPaths() {
+		if wanted = append(wanted, contextValue{p, f.text}); p == path {
+			wanted = append(wanted, contextValue{p, text})
+		}
+	}
+	for _, v := range f.stored.withValue(wanted) {
+		of, err := f.list(taskFilter{values: []contextValue{v}}, v.path, "")
+		if err != nil {
+			return nil, err
+		}
+		hits = append(hits, of...)
+	}
+	slices.SortStableFunc(hits, func(a, b findHit) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+	values, _ := f.stored.unindexed()
+	f.leaveUnindexed("context", values, "value is", "values are")
+	return hits, nil
+}
+
+func (f *finding) correlations() (hits []findHit, err error) {
+	if id, ok := parseUUID(f.text); ok {
+		parents, err := f.list(taskFilter{parent: id}, "parent_correlation_id", id.String())
+		if err != nil {
+			return nil, err
+		}
+		hits, err = f.list(taskFilter{correlation: id}, "correlation_id", id.String())
+		return append(hits, parents...), err
+	}
+	return hits, f.following(func(t *task, plus int) error {
+		if plus == len(t.tpl.steps)+1 && t.by.correlation.isZero() {
+			hits = append(hits, t.hit("correlation_id", t.correlation().String()))
+		}
+		return nil
+	})
+}
+
+func (f *finding) traces() ([]findHit, error) {
+	if len(f.digits) != 32 {
+		return nil, nil
+	}
+	return f.list(taskFilter{trace: f.digits}, "trace_id", f.digits)
+}
+
+// keys finds the tasks of an idempotency_key, and those of the caller's own requests with an Idempotency-Key.
+func (f *finding) keys() (hits []findHit, err error) {
+	names, identities := map[templateName]bool{}, []identityKey(nil)
+	for _, t := range f.known {
+		if !names[t.names()] {
+			names[t.names()] = true
+			identities = append(identities, identityOf(t, f.text, nil))
+		}
+	}
+	identified, requested := f.stored.byKeys(identities, f.requests)
+	add := func(path string) func(t *task) error {
+		return func(t *task) error {
+			hits = append(hits, t.hit(path, f.text))
+			return nil
+		}
+	}
+	err = f.each(f.stored.listedByID(identified), add("idempotency_key"))
+	return hits, cmp.Or(err, f.each(f.stored.listedByID(requested), add("Idempotency-Key")))
+}
+
+func (f *finding) tags() ([]findHit, error) {
+	return f.list(taskFilter{tags: []string{f.text}}, "tags", f.text)
+}
+
+func (f *finding) errors() (hits []findHit, err error) {
+	if len(f.text) < shortestNamePart {
+		f.leaveOut("error", "needs a text of 3 characters or more")
+		return nil, nil
+	}
+	for _, l := range f.stored.withError(f.lower, f.limit+1) {
+		o := &errorSeeker{text: f.lower}
+		t, err := f.s.store.reader().replayLog(l, o, f.by)
+		if err != nil {
+			return nil, err
+		}
+		if o.step != nil {
+			h := t.hit("error", o.headline)
+			h.StepUUID, h.StepName = new(t.stepID(*o.step)), new(t.def(*o.step).name)
+			hits = append(hits, h)
+		}
+	}
+	_, errors := f.stored.unindexed()
+	f.leaveUnindexed("error", errors, "task has errors that are", "tasks have errors that are")
+	return hits, nil
+}
+
+// errorSeeker looks for the newest attempt of a task whose error has a text, while the task is replayed.
+type errorSeeker struct {
+	unobserved
+	text     string // in lower case
+	step     *int   // which step that was; nil for none
+	headline string
+}
+
+func (o *errorSeeker) startRecord(_ *task, r *record) {
+	if r.end == nil || r.end.success || r.kind == recLate || !strings.Contains(errorTextOf(r.end.err), o.text) {
+		return
+	}
+	f, _ := r.end.fault()
+	o.step, o.headline = new(r.step), f.errorType+": "+clipText(headline(f.text()), maxShownError)
+}
+
+// searchable returns an error unless some template searches a path of contexts.
+func (s *service) searchable(path string) error {
+	f := finding{s: s, registered: map[string]bool{}}
+	f.collectTemplates()
+	paths := f.searchPaths()
+	if slices.Contains(paths, path) {
+		return nil
+	}
+	const most = 10
+	known := "no template has any"
+	if len(paths) > 0 {
+		known = "there is " + anyOf(paths[:min(len(paths), most)])
+	}
+	return failf(badRequest, "context.%s: no template has this path in search; %s", clipText(path, 60), known)
+}

@@ -279,10 +279,8 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 // Names. A task is called by its UUID, by an unambiguous beginning or end of it, or latest; a step by
 // its name or UUID; a template by its namespace, name and version.
 
-const (
-	shortestTaskName = 6
-	searchedTasks    = 10_000
-)
+// searchedTasks is how many tasks of a service that cannot find them are looked at.
+const searchedTasks = 10_000
 
 // taskID returns the UUID of the task that is called so.
 func (c *client) taskID(ctx context.Context, name string) (string, error) {
@@ -300,34 +298,25 @@ func (c *client) taskID(ctx context.Context, name string) (string, error) {
 		return tasks[0].text("task_uuid"), nil
 	}
 	part := strings.ToLower(name)
-	if len(part) < shortestTaskName || strings.Trim(part, "0123456789abcdef-") != "" {
+	if len(part) < shortestIDPart || strings.Trim(part, "0123456789abcdef-") != "" {
 		return "", usagef("%q is no task: want a UUID, at least %d characters of its beginning or end, or latest",
-			name, shortestTaskName)
+			name, shortestIDPart)
 	}
 	return c.searchTask(ctx, part)
 }
 
-// searchTask looks for a part of a UUID among the newest tasks.
+// searchTask looks for the task whose UUID has a part.
 func (c *client) searchTask(ctx context.Context, part string) (string, error) {
-	tasks, total, err := c.tasks(ctx, url.Values{}, searchedTasks)
-	if err != nil {
-		return "", err
-	}
-	var found []string
-	for _, t := range tasks {
-		if id := t.text("task_uuid"); strings.HasPrefix(id, part) || strings.HasSuffix(id, part) {
-			found = append(found, id)
-		}
-	}
+	found, unseen, err := c.tasksCalled(ctx, part)
 	switch {
+	case err != nil:
+		return "", err
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
 		return "", usagef("%q is ambiguous: %d tasks, among them %s and %s", part, len(found), found[0], found[1])
-	case total > len(tasks):
-		return "", exitf(exitNotFound, "no task begins or ends with %q among the newest %d of %d", part, len(tasks), total)
 	}
-	return "", exitf(exitNotFound, "no task begins or ends with %q", part)
+	return "", exitf(exitNotFound, "no task begins or ends with %q%s", part, unseen)
 }
 
 // taskPath returns the path of the task that is called so, and its UUID.

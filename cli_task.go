@@ -219,6 +219,7 @@ func listTasks(o *options) runner {
 		{"correlation-id", "only with this correlation `UUID`"},
 		{"parent-correlation-id", "only with this parent correlation `UUID`"},
 		{"group", "only with a step that fails in this `GROUP` of stepwell failures"},
+		{"context", "only with this value of a context that templates search, as `PATH=VALUE`; repeat it for several"},
 		{"created-after", "only created after this `TIME`, like 2026-01-31T12:00:00Z"},
 		{"created-before", "only created before this `TIME`"},
 		{"updated-after", "only last changed after this `TIME`"}, {"updated-before", "only last changed before this `TIME`"},
@@ -258,6 +259,9 @@ func (o *options) filters(query url.Values, flags [][2]string) {
 				query.Set("failure_group", text)
 			case "tag":
 				query.Add(key, text)
+			case "context":
+				path, value, _ := strings.Cut(text, "=")
+				query.Set("context."+path, value)
 			default:
 				query.Set(key, text)
 			}

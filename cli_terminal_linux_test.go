@@ -176,7 +176,7 @@ type hostileRun struct {
 // operands are values for the operands of commands.
 func (h *hostileRun) operands(c *command) []string {
 	values := map[string]string{
-		"TASK": h.task, "TASK|ENTRY": h.task, "STEP": h.step, "TEMPLATE": "demo/failing", "FILE|TEMPLATE": hostileFile,
+		"TASK": h.task, "TASK|ENTRY": h.task, "TEXT": "declined", "STEP": h.step, "TEMPLATE": "demo/failing", "FILE|TEMPLATE": hostileFile,
 		"FILE": pick(c.name == "store import" || c.name == "fixture state put", "state.json", hostileFile), "JSON": `{"match":{"step":"s"},"count":{"exactly":0}}`, "ID": "stub-1", "NAME": "box", "SHELL": "bash",
 	}
 	var words []string

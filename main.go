@@ -24,6 +24,7 @@
 //	cli_watch.go      watching a task, as a picture or lines
 //	cli_dlq.go        dlq
 //	cli_bulk.go       bulk flags, acting on many
+//	cli_find.go       find
 //	cli_template.go   template
 //	cli_analytics.go  analytics: performance, bottlenecks; failures
 //	cli_health.go     health, healthcheck
@@ -182,6 +183,7 @@ func commands() command {
 		taskCommands(),
 		stepCommands(),
 		dlqCommands(),
+		findCommand(),
 		templateCommands(),
 		failuresCommand(),
 		analyticsCommands(),

@@ -1,0 +1,83 @@
+package main
+
+// The command find.
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+func findCommand() command {
+	return command{
+		name: "find", operands: "TEXT", help: "find tasks, steps and templates by anything that names them",
+		more: "TEXT is an id or at least 6 characters of its beginning or end, a correlation, trace or idempotency key, a tag, a " +
+			"part of the name of a template or step or of an error, or a value of a context that a template searches, with or " +
+			"without its path.",
+		examples: []string{"find order_id=ORD-1", `find "connection refused" -o name`},
+		define:   findAnything,
+	}
+}
+
+var findColumns = []column{
+	of("KIND", "kind"),
+	{head: "MATCH", show: func(_ *table, d document) string { return d.text("path") + "=" + d.text("value") }},
+	{head: "TASK", show: func(_ *table, d document) string { return cmp.Or(d.text("task_uuid"), "-") }},
+	{head: "TEMPLATE", show: templateColumn.show}, stateOfColumn("STATUS", "status"), of("STEP", "step_name"),
+	ageOf("AGE", "created_at"), of("TASKS", "tasks").whenWide(),
+}
+
+func findAnything(o *options) runner {
+	o.withClient().withOutput()
+	limit := o.Int("limit", standardFound, "list `N` hits of a kind at most")
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		d, err := c.get(ctx, "/v1/find", url.Values{"q": operands, "limit": {strconv.Itoa(*limit)}})
+		if hasStatus(err, 404, 405) {
+			return exitf(exitFailed, "%s cannot find things; stepwell task list has filters", c.base)
+		}
+		if err != nil {
+			return err
+		}
+		out := listOutput(d.at("hits").list(), "", "nothing has this text", findColumns)
+		out.name = func(hit document) string { return cmp.Or(hit.text("task_uuid"), qualifiedName(hit)) }
+		if err := o.print(out); err != nil {
+			return err
+		}
+		for _, kind := range d.at("more").list() {
+			fmt.Fprintf(o.p.stderr, "there is more of kind %s: give --limit\n", kind.text(""))
+		}
+		for _, gap := range d.at("left_out").list() {
+			fmt.Fprintf(o.p.stderr, "not searched: %s: %s\n", gap.text("kind"), gap.text("reason"))
+		}
+		return nil
+	})
+}
+
+// tasksCalled returns the tasks whose UUIDs begin or end with a part, and which tasks it has not looked at, for a
+// message.
+func (c *client) tasksCalled(ctx context.Context, part string) (found []string, unseen string, err error) {
+	d, err := c.get(ctx, "/v1/find", url.Values{"q": {part}, "limit": {strconv.Itoa(maxFound)}})
+	if err == nil {
+		for _, h := range d.at("hits").list() {
+			if h.text("kind") == "task" {
+				found = append(found, h.text("task_uuid"))
+			}
+		}
+	}
+	if !hasStatus(err, 404, 405) {
+		return found, "", err
+	}
+	tasks, total, err := c.tasks(ctx, url.Values{}, searchedTasks)
+	for _, t := range tasks {
+		if id := t.text("task_uuid"); strings.HasPrefix(id, part) || strings.HasSuffix(id, part) {
+			found = append(found, id)
+		}
+	}
+	if total > len(tasks) {
+		unseen = fmt.Sprintf(" among the newest %d of %d", len(tasks), total)
+	}
+	return found, unseen, err
+}

@@ -22,6 +22,14 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 	if !securityOf(r.Context()).may(q.needs) {
 		return nil, a.surface.auth.deny(q.needs)
 	}
+	for _, v := range q.filter.tasks.values {
+		if !mayReadContexts(r.Context()) {
+			return nil, a.surface.auth.deny(permTasksContextRead)
+		}
+		if err := a.surface.svc.searchable(v.path); err != nil {
+			return nil, err
+		}
+	}
 	q.one.who = taskActor{subject: subjectOf(r.Context()), reason: q.one.reason}
 	q.one.by = cmp.Or(q.one.by, q.one.who.subject, "api")
 	q.close.by, q.one.request = &q.one.by, w.requestID

@@ -30,6 +30,7 @@ var taskSelection = [][2]string{
 	{"namespace", "only of tasks of this `NAMESPACE`"}, {"name", "only of tasks of templates of this `NAME`"},
 	{"tag", "only of tasks with this `TAG`; repeat it for several"},
 	{"group", "only of this failure `GROUP`, as stepwell failures names it"},
+	{"since", "only of tasks created in this last `DURATION`, such as 90m or 24h"},
 	{"created-after", "only of tasks created after this `TIME`, like 2026-01-31T12:00:00Z"},
 	{"created-before", "only of tasks created before this `TIME`"},
 }
@@ -61,8 +62,12 @@ func (b *bulkFlags) chosen(operands []string, needed int) (bool, error) {
 // act does an action on all that match. Without --yes it only shows how many do. body has what the action
 // needs besides the filter.
 func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[string]any) error {
+	selection, err := c.timed(ctx, b.filter)
+	if err != nil {
+		return err
+	}
 	filter := map[string]any{}
-	for name, values := range b.filter {
+	for name, values := range selection {
 		if filter[name] = values; !slices.Contains(bulkLists, name) {
 			filter[name] = strings.Join(values, ",")
 		}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // client asks the orchestration role of a running service.
@@ -174,12 +176,29 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
+	c.noteTime(resp.Header)
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 		return nil, c.refused(resp, readDocument(text))
 	}
 	return resp, nil
+}
+
+// dateSlack is how much a Date may differ from the time here with equal clocks: it has whole seconds, and has traveled.
+const dateSlack = 2 * time.Second
+
+// noteTime notes the time of a service by the Date of its response (RFC 9110, 6.6.1).
+func (c *client) noteTime(h http.Header) {
+	date, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return
+	}
+	ahead := date.Sub(c.p.now().time())
+	if ahead.Abs() < dateSlack {
+		ahead = 0
+	}
+	c.p.ahead.Store(ahead.Microseconds())
 }
 
 // failed returns the error for a request without an answer.
@@ -253,6 +272,9 @@ func (c *client) lacks(ctx context.Context, err error, task string) bool {
 // tasks returns the first items of a list of tasks, at most limit.
 func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks []document, total int, err error) {
 	const perPage = 100
+	if query, err = c.timed(ctx, query); err != nil {
+		return nil, 0, err
+	}
 	query.Set("per_page", strconv.Itoa(min(limit, perPage)))
 	query.Set("context", "false") // a service that does not know it sends more
 	query.Set("cursor", "")       // one that does not know it pages by number
@@ -274,6 +296,25 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 		query.Set("page", strconv.Itoa(page))
 	}
 	return tasks[:min(len(tasks), limit)], total, nil
+}
+
+// timed returns a filter with an instant in place of since, by the time of the service.
+func (c *client) timed(ctx context.Context, filter url.Values) (url.Values, error) {
+	since := filter.Get("since")
+	if since == "" {
+		return filter, nil
+	}
+	if filter.Has("created_after") {
+		return nil, usagef("--since and --created-after exclude each other")
+	}
+	if _, err := c.get(ctx, "/health", nil); err != nil { // its Date is the time
+		return nil, err
+	}
+	d, err := time.ParseDuration(since)
+	filter = maps.Clone(filter)
+	filter.Del("since")
+	filter.Set("created_after", c.p.serviceNow().time().Add(-d).Format(time.RFC3339Nano))
+	return filter, err
 }
 
 // Names. A task is called by its UUID, by an unambiguous beginning or end of it, or latest; a step by

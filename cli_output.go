@@ -402,13 +402,16 @@ func (t *table) fields(item document, columns []column) {
 	}
 }
 
-// age returns how long ago the time at a path is.
+// serviceNow returns the time of the service that was asked last.
+func (p *process) serviceNow() instant { return p.now() + instant(p.ahead.Load()) }
+
+// age returns how long ago the time at a path is, for the service.
 func (p *process) age(d document, path string) string {
 	at, ok := d.when(path)
 	if !ok {
 		return ""
 	}
-	return shortDuration(p.now().time().Sub(at))
+	return shortDuration(max(0, p.serviceNow().time().Sub(at)))
 }
 
 // shortDuration writes a duration with at most two units, as in 3m12s.

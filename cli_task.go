@@ -220,6 +220,7 @@ func listTasks(o *options) runner {
 		{"parent-correlation-id", "only with this parent correlation `UUID`"},
 		{"group", "only with a step that fails in this `GROUP` of stepwell failures"},
 		{"context", "only with this value of a context that templates search, as `PATH=VALUE`; repeat it for several"},
+		{"since", "only created in this last `DURATION`, such as 90m or 24h"},
 		{"created-after", "only created after this `TIME`, like 2026-01-31T12:00:00Z"},
 		{"created-before", "only created before this `TIME`"},
 		{"updated-after", "only last changed after this `TIME`"}, {"updated-before", "only last changed before this `TIME`"},
@@ -233,8 +234,15 @@ func listTasks(o *options) runner {
 			return o.misuse("--limit must be 1 or more")
 		}
 		show := func() (output, error) {
-			tasks, _, err := c.tasks(ctx, query, *limit)
-			return listOutput(tasks, "task_uuid", "no task", taskColumns), err
+			tasks, total, err := c.tasks(ctx, query, *limit)
+			out := listOutput(tasks, "task_uuid", "no task", taskColumns)
+			rows := out.table
+			out.table = func(t *table) {
+				if rows(t); total > len(tasks) && !t.headless {
+					t.line(fmt.Sprintf("%d of %d", len(tasks), total))
+				}
+			}
+			return out, err
 		}
 		if *watch {
 			return c.watchList(ctx, o, show)
@@ -259,6 +267,11 @@ func (o *options) filters(query url.Values, flags [][2]string) {
 				query.Set("failure_group", text)
 			case "tag":
 				query.Add(key, text)
+			case "since":
+				if d, err := time.ParseDuration(text); err != nil || d <= 0 {
+					return errors.New("want a duration like 90m or 24h")
+				}
+				query.Set(key, text)
 			case "context":
 				path, value, _ := strings.Cut(text, "=")
 				query.Set("context."+path, value)

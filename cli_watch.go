@@ -501,10 +501,10 @@ func (t *table) steps(task document, s *shape) {
 // waits says what a step waits for.
 func (t *table) waits(step document) string {
 	if at, ok := step.when("next_retry_at"); ok && step.text("current_state") == "waiting_for_retry" {
-		return "retry in " + shortDuration(max(0, at.Sub(t.p.now().time())).Round(time.Second))
+		return "retry in " + shortDuration(max(0, at.Sub(t.p.serviceNow().time())).Round(time.Second))
 	}
 	if at, ok := step.when("last_attempted_at"); ok && step.text("current_state") == "in_progress" {
-		return "for " + shortDuration(t.p.now().time().Sub(at))
+		return "for " + shortDuration(t.p.serviceNow().time().Sub(at))
 	}
 	if n, m := step.text("completed_parents"), step.text("total_parents"); n != m && step.text("current_state") == "pending" {
 		return n + " of " + m + " parents done"

@@ -47,6 +47,7 @@ import (
 	"runtime/metrics"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 func main() {
@@ -171,6 +172,7 @@ type process struct {
 	getenv         func(string) string
 	environ        []string
 	now            func() instant
+	ahead          atomic.Int64 // how much later it is for the service that was asked last, in microseconds
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }

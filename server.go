@@ -181,6 +181,7 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if s.extension != nil {
 		rec.watch = s.extension.watch(s, r)
+		w.Header()["Date"] = []string{s.svc.clock.now().time().UTC().Format(http.TimeFormat)}
 	}
 	w.Header()["X-Request-Id"] = []string{rec.requestID}
 	s.svc.load.open.Add(1)

@@ -89,6 +89,12 @@ type clock interface {
 	scheduleHousekeeping(when instant, f func()) *timer
 }
 
+// freezableClock is a clock that can stand still.
+type freezableClock interface {
+	clock
+	frozen() bool // time passes only when somebody moves it
+}
+
 // timer is a function to be called at a time.
 type timer struct {
 	when instant

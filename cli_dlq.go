@@ -93,7 +93,16 @@ func showDLQ(o *options) runner {
 		if entries == nil { // a service that answers the newest entry alone
 			entries = []document{d}
 		}
-		return o.print(listOutput(entries, "dlq_entry_uuid", "", dlqColumns))
+		out := listOutput(entries, "dlq_entry_uuid", "", dlqColumns)
+		rows := out.table
+		out.table = func(t *table) {
+			rows(t)
+			if why, err := c.get(ctx, "/v1/tasks/"+entries[0].text("task_uuid")+"/explain", nil); err == nil && !t.headless {
+				t.line("")
+				t.explanation(why)
+			}
+		}
+		return o.print(out)
 	})
 }
 

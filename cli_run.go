@@ -298,16 +298,11 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 	if failed == nil {
 		return nil
 	}
-	why, err := c.get(ctx, path+"/explain", nil)
-	if err != nil {
-		return failed
-	}
-	code, message := exitCode(failed), why.text("message")
-	if code == exitTimedOut {
-		message = "the task has not ended in time: " + message
-	}
-	return exitf(code, "%s", message)
+	return exitf(exitCode(failed), "%s", runRemedies.Replace(failed.Error()))
 }
+
+// runRemedies say what helps where there is no service to act on.
+var runRemedies = strings.NewReplacer(", then reset it", ", then run it again", ", or let an actor claim it", "", ", or at once by retry_now", "")
 
 // runResult is the JSON that run prints.
 type runResult struct {

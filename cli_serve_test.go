@@ -150,7 +150,7 @@ func TestRun(t *testing.T) {
 		{[]string{"run", "broken.json"}, 1, "", "broken.json:1:1: "},
 		{[]string{"run", "missing.json"}, 1, "", "missing.json: "},
 		{[]string{"run", "demo/dimond"}, 3, "", "run: no template demo/dimond here; did you mean demo.diamond@1.0.0?"},
-		{[]string{"run", "demo/slow", "--timeout", "1ns"}, 5, "", "run: the task has not ended in time: 0 of 5 steps"},
+		{[]string{"run", "demo/slow", "--timeout", "1ns"}, 5, "", "run: the task has not ended in time: step \"fetch\" "},
 	} {
 		got := runCLI(map[string]string{"LANG": "C.UTF-8"}, `{"b":2}`, tt.args...)
 		if got.code != tt.code || !strings.Contains(got.stdout, tt.stdout) || !strings.Contains(got.stderr, tt.stderr) {

@@ -34,11 +34,20 @@ var endStates = map[string]bool{
 }
 
 // endError returns the error for the state in which a task ended, or nil.
-func endError(t document) error {
+func (c *client) endError(ctx context.Context, t document) error {
 	if good, ended := endStates[t.text("status")]; ended && !good {
-		return exitf(exitWorkflow, "the task is %s; stepwell task explain %s says why", t.text("status"), t.text("task_uuid"))
+		return exitf(exitWorkflow, "the task is %s%s", t.text("status"), c.why(ctx, t.text("task_uuid")))
 	}
 	return nil
+}
+
+// why returns the sentence that explains a task, as the end of another one.
+func (c *client) why(ctx context.Context, id string) string {
+	e, err := c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id+"/explain", nil)
+	if err != nil {
+		return "; stepwell task explain " + id + " says why"
+	}
+	return ": " + e.text("message")
 }
 
 // awaitEnd follows a task until it ends, and returns it with the error for how it ended. It calls each,
@@ -59,7 +68,7 @@ func (c *client) awaitEnd(ctx context.Context, id string, each func(t document))
 			each(t)
 		}
 		if _, ended := endStates[t.text("status")]; ended {
-			return t, endError(t)
+			return t, c.endError(ctx, t)
 		}
 		select {
 		case <-changed:
@@ -76,7 +85,7 @@ func (c *client) watchError(ctx context.Context, id string, err error) error {
 	case errInterrupted:
 		return errInterrupted
 	case errWatchEnded:
-		return exitf(exitTimedOut, "the task has not ended in time; stepwell task explain %s says why", id)
+		return exitf(exitTimedOut, "the task has not ended in time%s", c.why(ctx, id))
 	}
 	return err
 }
@@ -268,7 +277,7 @@ func (c *client) watchLines(
 		return c.awaitEnd(ctx, id, c.p.lineWriter(w, s))
 	}
 	if err == ended {
-		return t, endError(t)
+		return t, c.endError(ctx, t)
 	}
 	t, _ = c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id, nil)
 	return t, c.watchError(ctx, id, err)

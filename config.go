@@ -147,8 +147,9 @@ type fixtureConfig struct {
 // logConfig says what to log on standard error.
 type logConfig struct {
 	Level, Format string
-	Requests      bool // log each request
-	Quiet         bool // no start-up banner; set by a flag alone
+	Errors        string // message or type
+	Requests      bool   // log each request
+	Quiet         bool   // no start-up banner; set by a flag alone
 }
 
 // defaultKeptEvents is how many moves are held where nothing else was said.

@@ -196,6 +196,8 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 		help:    "least severe level to log: debug, info, warn or error"},
 	{path: "log.format", def: "auto", words: []string{"auto", "text", "json"},
 		help: "log format: text, json, or auto (text on a terminal, json otherwise)"},
+	{path: "log.errors", def: "message", words: []string{"message", "type"},
+		help: "what the log says of errors of steps: their message and type, or their type alone"},
 	{path: "log.requests", def: false,
 		help: "log each request: method, path without query, status, duration, id and subject"},
 }, authConfigKeys()...))

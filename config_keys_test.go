@@ -160,7 +160,7 @@ func TestConfigDefaults(t *testing.T) {
 		"events.keep": "100000", "staleness.interval_seconds": "300",
 		"staleness.waiting_for_dependencies_minutes": "60",
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",
-		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`, "log.requests": "false",
+		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`, "log.errors": `"message"`, "log.requests": "false",
 		"web.trusted_proxies": "[]", "web.allowed_hosts": "[]", "web.allowed_origins": "[]",
 		"fixture.enabled": "false", "fixture.allow_remote": "false", "fixture.send_events": "false", "fixture.allow_data": "false",
 		"fixture.allow_targets": "[]", "fixture.deterministic_ids": `""`, "fixture.port_range": `""`, "fixture.public_host": `""`,

@@ -132,7 +132,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	e := &engine{
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log,
 		causes: &causeLog{
-			log: log, backlog: make(chan func(), causeBacklog),
+			log: log, messages: cfg.Log.Errors != "type", backlog: make(chan func(), causeBacklog),
 			outside: map[outsideKey]bool{}, strays: map[string]bool{},
 		},
 		schemas: schemaGuard{mode: cfg.Templates.EnforceInputSchema, log: log},
@@ -448,7 +448,7 @@ func (e *engine) targetLocked(t *task, i int) target {
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	e.stats.taskMoved(t, to)
 	if to == taskBlockedByFailures {
-		e.causes.blocked(t)
+		e.logStoppedLocked("a task is blocked", t, 0)
 	}
 	if to == taskError {
 		e.outside.withdrawLocked(t)
@@ -467,14 +467,14 @@ func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 // stepMoved, under the store's lock, queues a step that became ready, sets the
 // timer of one that waits for a retry, and cuts off a handler whose step went on
 // without it.
-func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
+func (e *engine) stepMoved(t *task, i int, from, to stepState, at instant) {
 	e.stats.stepMoved(from, to)
 	switch to {
 	case stepEnqueued:
 		e.enqueueLocked(t, i)
 	case stepWaitingForRetry:
 		e.retries.arm(t, i, t.steps[i].retryAt)
-		e.causes.retryScheduled(t, i)
+		e.causes.retryScheduled(t, i, at)
 	}
 	switch from {
 	case stepWaitingForRetry:

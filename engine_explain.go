@@ -1,9 +1,10 @@
 package main
 
-// Why a task makes no progress: for each of its unfinished steps the one cause, and
-// what would end it. The log names the causes in the same words.
+// Why a task makes no progress: for each of its unfinished steps the one cause, since when, and what helps most
+// likely, and one sentence about the task. All who tell of a task use it, the log too.
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -29,26 +30,10 @@ const (
 	causeStarting     stepCause = "starting"             // it is about to start
 )
 
-// causesCounted are the causes in the order in which a message counts them, and what
-// follows 1 and larger numbers of steps with one.
-var causesCounted = []struct {
-	cause     stepCause
-	one, many string
-}{
-	{causeFailed, "failed for good", "failed for good"},
-	{causeRunning, "runs", "run"},
-	{causeClaimed, "is claimed", "are claimed"},
-	{causeCutOff, "was cut off", "were cut off"},
-	{causeRetry, "waits for a retry", "wait for a retry"},
-	{causeCancelled, "needs a cancelled step", "need a cancelled step"},
-	{causeParentFailed, "needs a failed step", "need a failed step"},
-	{causeDependencies, "waits for other steps", "wait for other steps"},
-	{causeUndecided, "waits for a decision", "wait for a decision"},
-	{causeTaskStopped, "is held by the task", "are held by the task"},
-	{causeOutside, "waits for an outside actor", "wait for an outside actor"},
-	{causeBatch, "waits for other batches", "wait for other batches"},
-	{causeSlot, "waits for a slot", "wait for a slot"},
-	{causeStarting, "is about to start", "are about to start"},
+// causesByNeed are the causes, the one that needs somebody most first.
+var causesByNeed = []stepCause{
+	causeFailed, causeCancelled, causeOutside, causeRetry, causeClaimed, causeCutOff, causeSlot, causeRunning, causeStarting, causeBatch,
+	causeTaskStopped, causeParentFailed, causeUndecided, causeDependencies,
 }
 
 // stepExplanation explains one unfinished step. Members that the cause does not need
@@ -58,7 +43,8 @@ type stepExplanation struct {
 	Name         string    `json:"name"`
 	CurrentState string    `json:"current_state"`
 	Cause        stepCause `json:"cause"`
-	Message      string    `json:"message"`
+	Message      string    `json:"message"`   // what follows the name of the step, and ends with the remedy
+	Remedy       string    `json:"remedy"`    // what helps most likely; "" if nothing has to be done
 	WaitsFor     []string  `json:"waits_for"` // names of the task's steps
 	Actions      []string  `json:"actions"`   // of an operator: each is possible now, and helps the task on
 	Since        zonedTime `json:"since"`     // when the attempt started
@@ -73,10 +59,12 @@ type taskExplanation struct {
 	TaskUUID uuid              `json:"task_uuid"`
 	Status   string            `json:"status"`
 	State    string            `json:"state,omitempty"` // at the mount point, whose statuses are coarser
-	Message  string            `json:"message"`
-	Steps    []stepExplanation `json:"steps"` // the unfinished ones
+	Message  string            `json:"message"`         // its first sentence tells of the step that needs somebody most
+	Remedy   string            `json:"remedy"`          // with which that sentence ends, after "; "
+	Steps    []stepExplanation `json:"steps"`           // the unfinished ones
 
 	state taskState
+	lead  *stepExplanation // the step that needs somebody most; nil if all are finished
 }
 
 // explainer explains one task: a copy of it, and the engine's part in it at the
@@ -91,6 +79,9 @@ type explainer struct {
 	failed    []string // steps in error
 	dropped   []string // cancelled steps that others need
 	errors    bool     // with the messages of errors
+	now       instant
+	frozen    bool      // the clock stands still
+	stale     staleMark // of a task in error
 }
 
 // explain says why a task makes no progress, with or without the messages of errors. It
@@ -99,24 +90,13 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	if err := e.store.askForTask(id, times{by, 2}); err != nil {
 		return nil, err
 	}
-	x := &explainer{handlers: e.handlers, running: map[int]bool{}, pool: e.queues.pool, errors: withErrors}
+	var x *explainer
 	var kept slot
 	var err error
 	e.store.locked(func() {
-		if kept, err = e.store.table().copyOf(id); err != nil {
-			return
+		if kept, err = e.store.table().copyOf(id); err == nil {
+			x = e.explainerLocked(id, withErrors)
 		}
-		q := &e.queues
-		x.exhausted = map[*slotPool]bool{&q.local: q.local.free <= 0, &q.web: q.web.free <= 0}
-		live := e.store.liveLocked(id)
-		if live != nil && live.counts[stepInProgress] > 0 {
-			for i := range live.steps {
-				if k := e.work.running[runKey{id, i}]; k != nil && !k.gone {
-					x.running[i] = true
-				}
-			}
-		}
-		x.batches = e.gates.held(live)
 	})
 	if err != nil {
 		return nil, err
@@ -124,8 +104,48 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	if x.t, err = e.store.reader().taskIn(kept); err != nil {
 		return nil, err
 	}
-	x.findStoppers()
+	if x.t.state == taskError {
+		log, err := e.store.logOf(id)
+		if err == nil {
+			_, err = e.store.reader().replayLog(log, &staleObserver{mark: &x.stale}, by)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	return x.task(), nil
+}
+
+// explainerLocked returns an explainer of a task, which the caller adds.
+func (e *engine) explainerLocked(id uuid, withErrors bool) *explainer {
+	q, live := &e.queues, e.store.liveLocked(id)
+	x := &explainer{
+		handlers: e.handlers, running: map[int]bool{}, pool: q.pool, batches: e.gates.held(live), errors: withErrors, now: e.clock.now(),
+		exhausted: map[*slotPool]bool{&q.local: q.local.free <= 0, &q.web: q.web.free <= 0},
+	}
+	if c, ok := e.clock.(freezableClock); ok {
+		x.frozen = c.frozen()
+	}
+	if live != nil && live.counts[stepInProgress] > 0 {
+		for i := range live.steps {
+			if k := e.work.running[runKey{id, i}]; k != nil && !k.gone {
+				x.running[i] = true
+			}
+		}
+	}
+	return x
+}
+
+// staleObserver notes why the task last ended as stale.
+type staleObserver struct {
+	unobserved
+	mark *staleMark
+}
+
+func (o *staleObserver) startRecord(_ *task, r *record) {
+	if r.kind == recStale {
+		*o.mark = *r.stale
+	}
 }
 
 // findStoppers collects the steps that hold a blocked task up.
@@ -141,39 +161,60 @@ func (x *explainer) findStoppers() {
 }
 
 func (x *explainer) task() *taskExplanation {
+	x.findStoppers()
 	v := &taskExplanation{TaskUUID: x.t.id, Status: x.t.state.String(), state: x.t.state, Steps: []stepExplanation{}}
 	for i := range x.t.steps {
 		if !x.t.steps[i].state.finished() {
 			v.Steps = append(v.Steps, x.step(i))
 		}
 	}
-	v.Message = x.taskMessage(v.Steps)
+	v.lead = x.lead(v.Steps)
+	switch t := x.t; {
+	case t.state.final():
+		v.Message = fmt.Sprintf("the task is %s: nothing is left to do", t.state)
+	case t.state == taskError:
+		v.Message, v.Remedy = x.ended(v.Steps)
+	case v.lead == nil:
+		v.Message = "every step of the task is finished, and it ends at any moment"
+	default:
+		v.Message, v.Remedy = v.lead.said(), v.lead.Remedy
+	}
+	if v.Remedy != "" {
+		v.Message += "; " + v.Remedy
+	}
 	return v
 }
 
-// taskMessage returns one sentence about the whole task, with its unfinished steps.
-func (x *explainer) taskMessage(unfinished []stepExplanation) string {
-	switch t := x.t; {
-	case t.state.final():
-		return fmt.Sprintf("the task is %s: nothing is left to do", t.state)
-	case t.state == taskError:
-		return "the task ended in error; an action on one of its steps that leaves none in error gets it going again"
-	case t.state == taskBlockedByFailures:
-		return "the task is blocked until an operator acts: " + x.stoppedBy()
-	}
-	counts := map[stepCause]int{}
-	for i := range unfinished {
-		counts[unfinished[i].Cause]++
-	}
-	words := []string{}
-	for _, c := range causesCounted {
-		if n := counts[c.cause]; n > 0 {
-			words = append(words, counted(n, c.one, c.many))
+// said tells of the step, without what helps.
+func (e *stepExplanation) said() string {
+	return fmt.Sprintf("step %q %s", e.Name, strings.TrimSuffix(e.Message, "; "+e.Remedy))
+}
+
+// lead returns the step that needs somebody most, or nil if there is none.
+func (x *explainer) lead(unfinished []stepExplanation) *stepExplanation {
+	for _, c := range causesByNeed {
+		for i := range unfinished {
+			if unfinished[i].Cause == c {
+				return &unfinished[i]
+			}
 		}
 	}
-	all, finished := len(x.t.steps), len(x.t.steps)-len(unfinished)
-	return fmt.Sprintf("%d of %s %s finished; of the others %s", finished, counted(all, "step", "steps"),
-		pick(all == 1 || finished == 1, "is", "are"), strings.Join(words, ", "))
+	return nil
+}
+
+// ended tells of a task in error, which is where staleness takes it.
+func (x *explainer) ended(unfinished []stepExplanation) (what, remedy string) {
+	what = fmt.Sprintf("the task ended as stale %s", agoFor(x.t.since, x.now))
+	if x.stale.limit > 0 {
+		what += ", beyond its limit of " + roughly(time.Duration(x.stale.limit)*time.Minute)
+	}
+	for i := range unfinished {
+		if e := &unfinished[i]; len(e.Actions) > 0 {
+			return what + ": " + e.said(), fmt.Sprintf("mend what held it up, then act on the step (%s) to get the task going again",
+				strings.Join(e.Actions, ", "))
+		}
+	}
+	return what, "mend what held it up, then create it anew"
 }
 
 // stoppedBy names the steps that block the task, and says why.
@@ -214,7 +255,7 @@ func (x *explainer) step(i int) stepExplanation {
 	}
 	switch s.state {
 	case stepInError:
-		x.inError(&e, s)
+		x.inError(&e, i)
 	case stepInProgress:
 		x.inProgress(&e, i)
 	case stepWaitingForRetry:
@@ -225,12 +266,18 @@ func (x *explainer) step(i int) stepExplanation {
 		x.enqueued(&e, i)
 	}
 	if c := s.checkpoint; c != nil {
-		e.Message += fmt.Sprintf("; it goes on from checkpoint %d of %s", c.number, c.at.zoned())
+		e.Message += fmt.Sprintf(", and goes on from checkpoint %d of %s", c.number, agoFor(c.at, x.now))
+	}
+	if x.frozen && e.DueAt != 0 {
+		e.Remedy = fmt.Sprintf("the clock is frozen: nothing comes due until it is advanced by %s", roughly(instant(e.DueAt).sub(x.now)))
+	}
+	if e.Remedy != "" {
+		e.Message += "; " + e.Remedy
 	}
 	return e
 }
 
-// because sets the cause and its sentence.
+// because sets the cause and what follows the name of the step.
 func (e *stepExplanation) because(c stepCause, format string, args ...any) {
 	e.Cause, e.Message = c, fmt.Sprintf(format, args...)
 }
@@ -250,65 +297,92 @@ func (x *explainer) mayUnlessBlocked(e *stepExplanation, actions ...stepAction) 
 	}
 }
 
-func (x *explainer) inError(e *stepExplanation, s *step) {
+func (x *explainer) inError(e *stepExplanation, i int) {
+	s := &x.t.steps[i]
 	e.Attempt = s.attempts
-	e.because(causeFailed, "attempt %d of %d failed for good%s, so an operator must reset, resolve, complete or cancel it",
-		e.Attempt, e.MaxAttempts, x.failure(s))
+	e.because(causeFailed, "failed for good %s, on attempt %d of %d%s%s", agoFor(cmp.Or(s.failed, s.updated), x.now), e.Attempt,
+		e.MaxAttempts, x.alsoFailed(i), x.failure(s))
+	f, _ := s.last.fault()
+	e.Remedy = cmp.Or(remedies[f.errorType], "mend what failed, then reset it")
 	e.may(actionReset, actionResolve, actionComplete, actionCancel)
 }
 
-// maxShownError is how many bytes of an error's message an explanation shows.
+// alsoFailed tells how many parts of a batch failed, for one of them, or returns "".
+func (x *explainer) alsoFailed(i int) string {
+	if x.t.def(i).kind != stepBatchWorker {
+		return ""
+	}
+	all, failed := 0, 0
+	for k := range x.t.steps {
+		if x.t.declared(k) == x.t.declared(i) {
+			all++
+			failed += boolCount(x.t.steps[k].state == stepInError)
+		}
+	}
+	return fmt.Sprintf(", as did %s of the %d parts of its batch", pick(failed == 1, "no other", fmt.Sprint(failed-1, " more")), all)
+}
+
+// remedies are what helps after an error of a type.
+var remedies = map[string]string{
+	workerLostType:      "find out why its worker gives no sign, then reset it",
+	schemaMismatchType:  "mend its handler so that the result fits result_schema, then reset it",
+	invalidOutcomeType:  "mend its handler so that it decides what the template allows, then reset it",
+	invalidResultType:   "mend its handler so that the reply is a result, then reset it",
+	resultTooLargeType:  "make the result smaller or worker.max_result_bytes larger, then reset it",
+	programUnusableType: "mend the program of its handler, then reset it",
+	invalidHandlerType:  "map its callable in [worker.handlers], then reset it",
+}
+
+// maxShownError is how many bytes of an error's headline an explanation shows.
 const maxShownError = 1000
 
 // failure returns why the latest attempt of a step failed, as the end of a sentence.
 func (x *explainer) failure(s *step) string {
 	f, failed := s.last.fault()
-	message, _ := jsonString(f.message)
 	switch {
 	case !failed:
 		return ""
 	case !x.errors:
 		return " (" + f.errorType + ")"
 	}
-	return ": " + clipText(cleanText([]byte(message)), maxShownError) + " (" + f.errorType + ")"
+	return ": " + clipText(headline(f.text()), maxShownError) + " (" + f.errorType + ")"
 }
 
 func (x *explainer) inProgress(e *stepExplanation, i int) {
 	s := &x.t.steps[i]
 	e.Attempt, e.Since = s.attempts, zonedTime(s.attempted)
 	if s.lease != nil {
-		e.claimed(s.lease)
+		x.claimed(e, s)
 		return
 	}
 	if !x.running[i] {
-		e.because(causeCutOff, "attempt %d of %d was cut off with the process that ran it, and is to be delivered again",
+		e.because(causeCutOff, "was cut off on attempt %d of %d with the process that ran it, and is delivered again by itself",
 			e.Attempt, e.MaxAttempts)
 		return
 	}
 	e.DueAt = zonedTime(s.attempted.add(time.Duration(x.t.def(i).timeoutSeconds) * time.Second))
-	e.because(causeRunning, "attempt %d of %d runs since %s in %s, and times out at %s", e.Attempt, e.MaxAttempts,
-		s.attempted.zoned(), e.Callable, instant(e.DueAt).zoned())
+	e.because(causeRunning, "has run for %s in %s, on attempt %d of %d, which times out %s", roughly(x.now.sub(s.attempted)), e.Callable,
+		e.Attempt, e.MaxAttempts, inFor(instant(e.DueAt), x.now))
 }
 
 // claimed explains a step that an outside actor has claimed.
-func (e *stepExplanation) claimed(l *lease) {
-	e.DueAt = zonedTime(l.until)
-	e.because(causeClaimed, "attempt %d of %d was claimed by %s, whose lease ends at %s", e.Attempt, e.MaxAttempts,
-		l.worker, l.until.zoned())
+func (x *explainer) claimed(e *stepExplanation, s *step) {
+	e.DueAt = zonedTime(s.lease.until)
+	e.because(causeClaimed, "was claimed %s by %s, on attempt %d of %d", agoFor(s.attempted, x.now), s.lease.worker, e.Attempt, e.MaxAttempts)
+	e.Remedy = fmt.Sprintf("it counts as lost %s unless the actor answers or extends its lease", inFor(s.lease.until, x.now))
 	e.may(actionComplete, actionFail, actionResolve, actionCancel)
 }
 
 func (x *explainer) retry(e *stepExplanation, s *step) {
 	e.DueAt = zonedTime(s.retryAt)
-	after := ""
+	e.because(causeRetry, "failed %s, on attempt %d of %d%s", agoFor(s.failed, x.now), s.attempts, e.MaxAttempts, x.failure(s))
 	if x.stopped() {
-		after = fmt.Sprintf(", but does not start while the task is %s", x.t.state)
+		e.Message += fmt.Sprintf(", and is not retried while the task is %s", x.t.state)
 		x.mayUnlessBlocked(e, actionRetryNow, actionResolve, actionComplete, actionCancel)
-	} else {
-		e.may(actionRetryNow)
+		return
 	}
-	e.because(causeRetry, "attempt %d of %d is due at %s, because attempt %d failed%s%s", e.Attempt, e.MaxAttempts,
-		s.retryAt.zoned(), s.attempts, x.failure(s), after)
+	e.Remedy = fmt.Sprintf("it is retried %s, or at once by retry_now", inFor(s.retryAt, x.now))
+	e.may(actionRetryNow)
 }
 
 // stopped reports whether no step of the task may start.
@@ -330,13 +404,13 @@ func (x *explainer) pending(e *stepExplanation, i int) {
 
 // needs explains a step with parents that are not done.
 func (x *explainer) needs(e *stepExplanation, i int) {
-	cause, first := causeDependencies, ""
+	cause, first, cancelled := causeDependencies, "", instant(0)
 	for _, p := range x.t.parents(i) {
 		switch s := x.t.steps[p].state; {
 		case x.t.satisfies(p):
 			continue
 		case s == stepCancelled && cause != causeCancelled:
-			cause, first = causeCancelled, x.t.def(p).name
+			cause, first, cancelled = causeCancelled, x.t.def(p).name, x.t.steps[p].completed
 		case s == stepInError && cause == causeDependencies:
 			cause, first = causeParentFailed, x.t.def(p).name
 		}
@@ -344,12 +418,13 @@ func (x *explainer) needs(e *stepExplanation, i int) {
 	}
 	switch cause {
 	case causeCancelled:
-		e.because(cause, "step %q, which it needs, was cancelled: an operator must resolve, complete or cancel it", first)
+		e.because(cause, "needs step %q, which was cancelled %s", first, agoFor(cancelled, x.now))
+		e.Remedy = "resolve, complete or cancel it"
 		e.may(actionResolve, actionComplete, actionCancel)
 	case causeParentFailed:
-		e.because(cause, "step %q, which it needs, failed for good: an operator must act on that one", first)
+		e.because(cause, "needs step %q, which failed for good", first)
 	default:
-		e.because(cause, "it waits for %s", quotedNames(e.WaitsFor))
+		e.because(cause, "waits for %s", quotedNames(e.WaitsFor))
 	}
 }
 
@@ -363,11 +438,10 @@ func (x *explainer) undecided(e *stepExplanation, i int) {
 		}
 	}
 	if failed != "" {
-		e.because(causeParentFailed,
-			"step %q, which decides what it needs, failed for good: an operator must act on that one", failed)
+		e.because(causeParentFailed, "needs a decision by step %q, which failed for good", failed)
 		return
 	}
-	e.because(causeUndecided, "it waits for what %s may create", quotedNames(e.WaitsFor))
+	e.because(causeUndecided, "waits for what %s may create", quotedNames(e.WaitsFor))
 }
 
 // held explains a step that is ready while its task is stopped.
@@ -378,7 +452,7 @@ func (x *explainer) held(e *stepExplanation) {
 	if len(e.WaitsFor) > 0 {
 		why = ", because " + x.stoppedBy()
 	}
-	e.because(causeTaskStopped, "it is ready, but no step of a task in %s starts before an operator acts%s", x.t.state, why)
+	e.because(causeTaskStopped, "is ready, but does not start while the task is %s%s", x.t.state, why)
 }
 
 func (x *explainer) enqueued(e *stepExplanation, i int) {
@@ -389,14 +463,57 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 		x.held(e)
 		x.mayUnlessBlocked(e, actionFail)
 	case x.batches[i] > 0:
-		e.because(causeBatch, "it waits for other batches: %d of %d at once", x.batches[i], x.t.def(i).batch.parallelism)
+		e.because(causeBatch, "waits for other parts of its batch: %d of %d at once", x.batches[i], x.t.def(i).batch.parallelism)
 	case kind == outsideActor:
-		e.because(causeOutside, "nothing here handles callable %q: an outside actor must claim, complete or fail it", e.Callable)
+		x.unhandled(e, &x.t.steps[i])
 		e.may(actionComplete, actionFail, actionResolve, actionCancel)
 	case x.exhausted[pool]:
-		e.because(causeSlot, "it waits for a slot: all %d for %s are taken", pool.size, pool.what)
+		e.because(causeSlot, "waits for a slot: all %d for %s are taken", pool.size, pool.what)
 	default:
-		e.because(causeStarting, "it is ready and starts at any moment")
+		e.because(causeStarting, "is ready and starts at any moment")
 	}
 	e.Attempt = x.t.steps[i].nextAttempt()
+}
+
+// unhandled explains a step that waits for an outside actor, perhaps after one that was lost.
+func (x *explainer) unhandled(e *stepExplanation, s *step) {
+	after := x.failure(s)
+	if after != "" {
+		after = fmt.Sprintf(", after attempt %d of %d failed%s", s.attempts, e.MaxAttempts, after)
+	}
+	waited := x.now.sub(s.updated)
+	e.because(causeOutside, "has waited for an outside actor for %s, because nothing here handles callable %q%s",
+		pick(waited < time.Minute, "less than 1 min", roughly(waited)), e.Callable, after)
+	e.Remedy = fmt.Sprintf("map it with --handler %s=URL or in [worker.handlers], or let an actor claim it", e.Callable)
+}
+
+// Times, for people.
+
+// roughly writes a duration in the largest unit that fits twice.
+func roughly(d time.Duration) string {
+	for _, u := range []struct {
+		length time.Duration
+		name   string
+	}{{24 * time.Hour, "days"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		if d >= 2*u.length {
+			return fmt.Sprintf("%d %s", d/u.length, u.name)
+		}
+	}
+	return pick(d < time.Second, "less than 1 s", "1 s")
+}
+
+// agoFor tells how long ago an instant was, to the minute.
+func agoFor(at, now instant) string {
+	if now.sub(at) < time.Minute {
+		return "just now"
+	}
+	return roughly(now.sub(at)) + " ago"
+}
+
+// inFor tells when something is due.
+func inFor(at, now instant) string {
+	if at <= now {
+		return "now"
+	}
+	return "in " + roughly(at.sub(now))
 }

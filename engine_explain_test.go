@@ -57,51 +57,51 @@ func explainCases() []explainCase {
 	return []explainCase{
 		{"finished", []stepSpec{one("builtin:noop", "", ""), after}, nil, "", "the task is complete"},
 		{"running", []stepSpec{sleep}, nil,
-			"c running attempt 1 of 3 runs since 2026-01-01T00:00:00.000000Z in builtin:sleep, and times out at 2026-01-01T00:01:30.000000Z",
-			"0 of 1 step is finished; of the others 1 runs"},
+			"c running has run for less than 1 s in builtin:sleep, on attempt 1 of 3, which times out in 90 s",
+			`step "c" has run`},
 		{"retry", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), after}, nil,
-			"a retry_scheduled attempt 2 of 5 is due at 2026-01-01T00:00:05.000000Z, because attempt 1 failed: the step fails on purpose (builtin_fail);b dependencies waits for step \"a\"", "1 waits for a retry, 1 waits for other"},
+			"a retry_scheduled failed just now, on attempt 1 of 5: the step fails on purpose (builtin_fail)|b dependencies waits for step \"a\"", `step "a" failed just now`},
 		{"failed", []stepSpec{one("builtin:fail", `{"retryable":false,"error_type":"Broken","message":"no paper"}`, ""), after, outside}, nil,
-			"a failed attempt 1 of 3 failed for good: no paper (Broken), so an operator must reset;b dependency_failed step \"a\", which it needs, failed;" +
-				"d task_stopped blocked_by_failures starts before an operator acts, because step \"a\" failed", "until an operator acts: step \"a\" failed for good"},
+			"a failed failed for good just now, on attempt 1 of 3: no paper (Broken); mend what failed, then reset it|b dependency_failed needs step \"a\", which failed|" +
+				"d task_stopped does not start while the task is blocked_by_failures, because step \"a\" failed", `step "a" failed for good just now`},
 		{"cancelled", []stepSpec{one("Outside", "", ""), after, outside}, func(t *testing.T, s *service, v *task) {
 			mustAct(t, s, v, 0, stepRequest{action: actionCancel})
-		}, "b dependency_cancelled step \"a\", which it needs, was cancelled;d task_stopped because step \"a\", which others need, was",
-			"step \"a\", which others need, was cancelled"},
-		{"outside", []stepSpec{outside}, nil, "d outside_actor nothing here handles callable \"Outside\"", "1 waits for an outside actor"},
+		}, "b dependency_cancelled needs step \"a\", which was cancelled just now; resolve|d task_stopped because step \"a\", which others need, was",
+			`step "b" needs step "a", which was cancelled just now; resolve, complete or cancel it`},
+		{"outside", []stepSpec{outside}, nil, "d outside_actor nothing here handles callable \"Outside\"; map it with --handler", `step "d" has waited for an outside actor`},
 		{"claimed", []stepSpec{outside}, func(t *testing.T, s *service, v *task) { mustClaim(t, s) },
-			"d claimed attempt 1 of 3 was claimed by w, whose lease ends at 2026-01-01T00:01:00.000000Z", "1 is claimed"},
+			"d claimed was claimed just now by w, on attempt 1 of 3; the clock is frozen: nothing comes due until it is advanced by 60 s", `step "d" was claimed`},
 		{"claim given back", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
 			s.engine.outside.unclaim(mustClaim(t, s))
-		}, "d outside_actor an outside actor must claim", "1 waits for an outside actor"},
+		}, "d outside_actor or let an actor claim it", `step "d" has waited`},
 		{"undecided", open, nil,
-			"d outside_actor nothing here;z decision waits for what step \"d\" may create", "1 waits for a decision"},
+			"d outside_actor nothing here|z decision waits for what step \"d\" may create", ""},
 		{"undecided in a decision", []stepSpec{a, decision, inner, leaf, end}, nil,
-			"d outside_actor nothing here;z decision waits for what step \"d\" may create", ""},
+			"d outside_actor nothing here|z decision waits for what step \"d\" may create", ""},
 		{"undecided by two", []stepSpec{a, decision, other, {name: "b", callable: "Outside", after: []string{"d", "e"}}, end}, nil,
-			"d outside_actor nothing here;e outside_actor nothing here;z decision what steps \"d\", \"e\" may create", ""},
+			"d outside_actor nothing here|e outside_actor nothing here|z decision what steps \"d\", \"e\" may create", ""},
 		{"decided", open, func(t *testing.T, s *service, v *task) {
 			mustAct(t, s, v, 1, stepRequest{action: actionComplete, result: []byte(createSteps("b"))})
-		}, "z dependencies waits for step \"b\";b outside_actor nothing here", ""},
+		}, "z dependencies waits for step \"b\"|b outside_actor nothing here", ""},
 		{"decision in error", open, func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 1, failAction) },
-			"d failed attempt 1;z dependency_failed step \"d\", which decides what it needs, failed", "step \"d\" failed for good"},
+			"d failed on attempt 1|z dependency_failed needs a decision by step \"d\", which failed", "step \"d\" failed for good"},
 		{"decision cancelled", open, func(t *testing.T, s *service, v *task) {
 			mustAct(t, s, v, 1, stepRequest{action: actionCancel})
 		}, "z outside_actor nothing here", ""},
 		{"branch cancelled", open, func(t *testing.T, s *service, v *task) {
 			v = mustAct(t, s, v, 1, stepRequest{action: actionComplete, result: []byte(createSteps("b"))})
 			mustAct(t, s, v, 3, stepRequest{action: actionCancel})
-		}, "z dependency_cancelled step \"b\", which it needs, was cancelled", "step \"b\", which others need, was cancelled"},
+		}, "z dependency_cancelled needs step \"b\", which was cancelled", `step "z" needs step "b", which was cancelled`},
 		{"undecided batch", []stepSpec{a, {name: "d", kind: stepBatchable, callable: "Outside"},
 			{name: "b", kind: stepBatchWorker, callable: "Outside", after: []string{"d"}}, end}, nil,
-			"d outside_actor nothing here;z decision waits for what step \"d\" may create", ""},
-		{"slot", []stepSpec{sleep, one("builtin:noop", "", "")}, nil, "c running attempt;a slot all 1 for builtins and programs are taken", ""},
+			"d outside_actor nothing here|z decision waits for what step \"d\" may create", ""},
+		{"slot", []stepSpec{sleep, one("builtin:noop", "", "")}, nil, "c running on attempt 1|a slot all 1 for builtins and programs are taken", ""},
 		{"retry of a blocked task", []stepSpec{one("builtin:fail", `{"retryable":true}`, good),
 			{name: "x", callable: "builtin:fail", config: `{"retryable":false}`}}, nil,
-			"a retry_scheduled does not start while the task is blocked_by_failures;x failed for good", ""},
+			"a retry_scheduled is not retried while the task is blocked_by_failures|x failed for good", ""},
 		{"task in error", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), outside}, func(t *testing.T, s *service, v *task) {
 			goStale(t, s, v.id)
-		}, "a retry_scheduled does not start while the task is error;d task_stopped no step of a task in error starts", "gets it going again"},
+		}, "a retry_scheduled is not retried while the task is error|d task_stopped does not start while the task is error", "to get the task going again"},
 		{"cancelled task", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
 			must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
 		}, "", "the task is cancelled"},
@@ -109,8 +109,8 @@ func explainCases() []explainCase {
 			s.store.mu.Lock()
 			defer s.store.mu.Unlock()
 			s.engine.releaseLocked(s.engine.work.running[runKey{v.id, 0}]) // as when the engine gives up
-		}, "c cut_off attempt 1 of 3 was cut off", "1 was cut off"},
-		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting at any moment", "1 is about to start"},
+		}, "c cut_off was cut off on attempt 1 of 3", ""},
+		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting at any moment", ""},
 	}
 }
 
@@ -126,7 +126,7 @@ func TestExplainCauses(t *testing.T) {
 			}
 			var want []string
 			if tt.want != "" {
-				want = strings.Split(tt.want, ";")
+				want = strings.FieldsFunc(tt.want, func(r rune) bool { return r == '|' })
 			}
 			if len(x.Steps) != len(want) {
 				t.Fatalf("got %+v; want %q", x.Steps, want)
@@ -216,8 +216,8 @@ func TestExplainHidesErrors(t *testing.T) {
 	id := mustCreate(t, s.world.service(), "x").id.String()
 	settle(s.world.service())
 	for key, want := range map[string][]string{
-		"the-key-of-one-who-may":     {", because attempt 1 failed: no paper (builtin_fail)", " failed for good: no paper (builtin_fail), so"},
-		"the-key-of-one-who-may-not": {", because attempt 1 failed (builtin_fail)", " failed for good (builtin_fail), so"},
+		"the-key-of-one-who-may":     {"failed just now, on attempt 1 of 3: no paper (builtin_fail)", "failed for good just now, on attempt 1 of 1: no paper (builtin_fail);"},
+		"the-key-of-one-who-may-not": {"failed just now, on attempt 1 of 3 (builtin_fail)", "failed for good just now, on attempt 1 of 1 (builtin_fail);"},
 	} {
 		for _, path := range []string{"/v1/tasks/", "/stepwell/tasks/"} {
 			a := s.as(key, "GET", path+id+"/explain").want(200)
@@ -357,8 +357,8 @@ func TestCausesAreLoggedOnce(t *testing.T) {
 	for _, want := range []string{
 		"INFO a step waits for an outside actor, and so will others like it task_uuid=",
 		"callable=Them::Do",
-		`INFO a task is blocked task_uuid=`, `cause=step "a" failed for good`,
-		"DEBUG a step waits for its retry task_uuid=", "cause=attempt 2 of 3 is due at 2026-01-01T00:00:01.000000Z",
+		`WARN a task is blocked task_uuid=`, `step=a attempt=1 error_type=builtin_fail error=the step fails on purpose cause=step "a" failed for good`,
+		"DEBUG a step waits for its retry task_uuid=", "it is retried in 1 s, or at once by retry_now",
 		"WARN every slot is taken, ready steps wait slots=builtins and programs of=1 waiting=1",
 		"INFO slots are free again slots=builtins and programs of=1",
 	} {
@@ -404,7 +404,7 @@ func TestStrayMembersAreLoggedOnce(t *testing.T) {
 			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)
 		}
 	}
-	if n := strings.Count(log.String(), "WARN"); n != 2 {
+	if n := strings.Count(log.String(), "WARN a reply"); n != 2 {
 		t.Errorf("got %d warnings; want 2 in\n%s", n, &log)
 	}
 }

@@ -24,11 +24,12 @@ type outsideKey struct {
 
 // causeLog logs causes.
 type causeLog struct {
-	log     *slog.Logger
-	backlog chan func() // write a line each; nil is the last
-	once    sync.Once
-	scarce  sync.Once // of descriptors
-	writing sync.WaitGroup
+	log      *slog.Logger
+	messages bool        // of errors are logged
+	backlog  chan func() // write a line each; nil is the last
+	once     sync.Once
+	scarce   sync.Once // of descriptors
+	writing  sync.WaitGroup
 
 	outside map[outsideKey]bool // guarded by the store's lock, as below
 	strays  map[string]bool     // callables
@@ -66,11 +67,11 @@ func (l *causeLog) outOfDescriptors(why string) {
 }
 
 // retryScheduled logs that a step waits for its retry.
-func (l *causeLog) retryScheduled(t *task, i int) {
+func (l *causeLog) retryScheduled(t *task, i int, at instant) {
 	if !l.enabled(slog.LevelDebug) {
 		return
 	}
-	e := (&explainer{t: t}).step(i)
+	e := (&explainer{t: t, errors: l.messages, now: at}).step(i)
 	l.print(slog.LevelDebug, "a step waits for its retry", "task_uuid", t.id, "template", t.tpl.fullName(),
 		"step", e.Name, "cause", e.Message)
 }
@@ -100,16 +101,6 @@ func (l *causeLog) strayMember(t *task, i int, o outcome) {
 		"task_uuid", t.id, "step", t.def(i).name)
 }
 
-// blocked logs that a task is blocked.
-func (l *causeLog) blocked(t *task) {
-	if !l.enabled(slog.LevelInfo) {
-		return
-	}
-	x := explainer{t: t}
-	x.findStoppers()
-	l.print(slog.LevelInfo, "a task is blocked", "task_uuid", t.id, "template", t.tpl.fullName(), "cause", x.stoppedBy())
-}
-
 // slots logs when steps begin to wait for slots of a kind, and when none waits any
 // more.
 func (l *causeLog) slots(p *slotPool, now func() instant) {
@@ -128,4 +119,27 @@ func (l *causeLog) slots(p *slotPool, now func() instant) {
 	} else {
 		l.print(slog.LevelInfo, "slots are free again", "slots", p.what, "of", p.size)
 	}
+}
+
+// logStoppedLocked logs that a task is blocked, or ended as stale beyond a limit in minutes.
+func (e *engine) logStoppedLocked(message string, t *task, limit int) {
+	l := e.causes
+	if !l.enabled(slog.LevelWarn) {
+		return
+	}
+	x := e.explainerLocked(t.id, l.messages)
+	x.t, x.stale.limit = t, limit
+	why := x.task()
+	args := []any{"task_uuid", t.id, "template", t.tpl.fullName()}
+	if why.lead != nil {
+		args = append(args, "step", why.lead.Name, "attempt", why.lead.Attempt)
+		i, _ := t.stepIndex(why.lead.StepUUID)
+		if f, failed := t.steps[i].last.fault(); failed {
+			args = append(args, "error_type", f.errorType)
+			if l.messages {
+				args = append(args, "error", f.text())
+			}
+		}
+	}
+	l.print(slog.LevelWarn, message, append(args, "cause", why.Message)...)
 }

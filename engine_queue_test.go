@@ -116,7 +116,7 @@ func TestParallelism(t *testing.T) {
 	a.s = newTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("grows", steps...)}})
 	offered("")
 	x := must(a.s.engine.explain(a.id, nil, true))(t)
-	if got := x.Steps[2]; got.Name != "w_005" || got.Cause != causeBatch || got.Message != "it waits for other batches: 2 of 2 at once" {
+	if got := x.Steps[2]; got.Name != "w_005" || got.Cause != causeBatch || got.Message != "waits for other parts of its batch: 2 of 2 at once" {
 		t.Errorf("got %s, %s: %s", got.Name, got.Cause, got.Message)
 	}
 	noError(t, a.act("w_002", failAction))

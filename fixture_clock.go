@@ -30,6 +30,9 @@ func newVirtualClock(start instant) *virtualClock { return &virtualClock{at: sta
 
 func (c *virtualClock) now() instant { return c.state().now }
 
+// frozen reports whether time passes only when a request moves it.
+func (c *virtualClock) frozen() bool { return c.state().mode == clockFrozen }
+
 func (c *virtualClock) nowLocked() instant {
 	if c.mode != clockReal {
 		return c.at

@@ -178,6 +178,7 @@ func (w *stalenessWatch) expireLocked(t *task, a aging, run *stalenessRun) error
 		return c.append(t, &record{kind: recStale, step: -1, stale: mark})
 	})
 	if err == nil {
+		w.engine.logStoppedLocked("a task ended as stale", t, a.broken)
 		run.moved++
 		run.entries += len(t.dead) - had
 	}

@@ -72,10 +72,8 @@ func TestExampleSuiteFails(t *testing.T) {
 func TestOwnHandlers(t *testing.T) {
 	t.Parallel()
 	wire.Long(t)
-	const want = "the task is blocked_by_failures, not complete: the task is blocked until an operator acts: step \"weigh\" " +
-		"failed for good; weigh: attempt 1 of 3 failed for good: 127.0.0.1:PORT replied 400 Bad Request: " +
-		"the parcel is empty (http_400), so an operator must reset, resolve, complete or cancel it; label: step \"weigh\", which it needs, failed for good: " +
-		"an operator must act on that one"
+	const want = "the task is blocked_by_failures, not complete: step \"weigh\" failed for good just now, on attempt 1 of 3: " +
+		"127.0.0.1:PORT replied 400 Bad Request: the parcel is empty (http_400); mend what failed, then reset it"
 	guide := string(readFile(t, testingGuide))
 	anyPort := regexp.MustCompile(`127.0.0.1:\d+ replied`)
 	told := func(text string) int {
@@ -167,8 +165,7 @@ func TestSuiteInModule(t *testing.T) {
 	template := filepath.Join(app, "order.json")
 	edited := strings.Replace(string(readFile(t, template)), `"max_attempts": 4`, `"max_attempts": 1`, 1)
 	writeFile(t, template, []byte(edited))
-	want := "the task is blocked_by_failures, not waiting_for_retry: the task is blocked until an operator acts: " +
-		`step "charge" failed for good; charge: attempt 1 of 1 failed for good: declined (`
+	want := `the task is blocked_by_failures, not waiting_for_retry: step "charge" failed for good just now, on attempt 1 of 1: declined (`
 	said, err := suite(t, app, "go test .")
 	if err == nil || strings.Count(said, want) != 1 || strings.Count(said, "_test.go:") != 1 {
 		t.Errorf("%v\n%s\nwant the edited template to fail a test, with %s", err, said, want)

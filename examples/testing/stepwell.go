@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"io"
 	"io/fs"
 	"log"
@@ -158,12 +157,7 @@ func (s *Sandbox) Status(task, want string) {
 // why says in one line why a task is stuck.
 func (s *Sandbox) why(task string) string {
 	s.t.Helper()
-	why := s.Call("GET", "/v1/tasks/"+task+"/explain", "").(map[string]any)
-	said := why["message"].(string)
-	for _, step := range why["steps"].([]any) {
-		said += fmt.Sprintf("; %s: %s", step.(map[string]any)["name"], step.(map[string]any)["message"])
-	}
-	return said
+	return s.Call("GET", "/v1/tasks/"+task+"/explain", "").(map[string]any)["message"].(string)
 }
 
 // Calls waits until nothing runs, and checks how often a step's handler or stub was called, in this sandbox. The

@@ -88,8 +88,7 @@ class Sandbox {
 
   // why says in one line why a task is stuck.
   async why(task) {
-    const why = await request("GET", `${this.url}/v1/tasks/${task}/explain`);
-    return [why.message, ...why.steps.map((s) => `${s.name}: ${s.message}`)].join("; ");
+    return (await request("GET", `${this.url}/v1/tasks/${task}/explain`)).message;
   }
 
   // calls waits until nothing runs, and checks how often a step's handler or stub was called.

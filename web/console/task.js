@@ -281,15 +281,13 @@ class TaskPage {
   showWhy() {
     const { task } = this.model, helpful = this.why.steps.filter((e) => e.actions.length && this.model.steps.has(e.step_uuid));
     const listed = causes(helpful).slice(0, 3), more = helpful.length - listed.length;
-    const active = this.why.steps.filter((e) => e.cause !== "dependencies" && e.cause !== "decision"), only = listed.length ? listed : active;
-    const lead = only.length === 1 && task.status !== "blocked_by_failures" ? `step "${only[0].name}": ${only[0].message}` : this.why.message;
     const stale = this.why.status !== task.status; // the answer that fits is on its way
     const key = JSON.stringify([this.why, task.status, listed.map((e) => e.message)]);
     if (stale || key === this.whyShown) return;
     this.whyShown = key;
     const calm = !listed.length, like = calm || look(task.status).tone === "bad" ? task.status : "enqueued";
     this.cause.className = `explain card ${look(like).tone}${calm ? " calm" : ""}`;
-    this.cause.replaceChildren(h("p.lead", sign(like), h("span", sentence(lead))),
+    this.cause.replaceChildren(h("p.lead", sign(like), h("span", sentence(this.why.message))),
       ...listed.map((e) => this.helpFor(e, listed.length > 1 || task.status === "blocked_by_failures")),
       more > 0 ? h("p.soft", `${plural(more, "more step")} can be acted on: choose ${more > 1 ? "one" : "it"} in the graph or the list.`) : "");
   }
@@ -391,13 +389,7 @@ const redacted = (text, permission) => h("p.soft.redacted", text + " Showing it 
 
 const sign = (name) => h("svg", { viewBox: "0 0 16 16", width: 20, height: 20, class: "sign", "aria-hidden": "true" }, h("path", { d: look(name).sign }));
 
-// sentence makes a message of the service a sentence in which times stay current.
-function sentence(text, capital = true) {
-  const parts = text.split(/((?:at |since )?\d{4}-\d\d-\d\dT[\d:.]+Z)/).map((part, i) =>
-    (i % 2 ? ago(part.split(" ").at(-1), part.startsWith("since")) : part));
-  if (capital) parts[0] = parts[0].charAt(0).toUpperCase() + parts[0].slice(1);
-  return [...parts, "."];
-}
+const sentence = (text, capital = true) => (capital ? text.charAt(0).toUpperCase() + text.slice(1) : text) + ".";
 
 function ghostCard(ghost) {
   return h("section.card.step-card", h("h2", ghost.name), h("p", ghost.skipped

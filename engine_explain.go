@@ -266,7 +266,7 @@ func (x *explainer) step(i int) stepExplanation {
 		x.enqueued(&e, i)
 	}
 	if c := s.checkpoint; c != nil {
-		e.Message += fmt.Sprintf(", and goes on from checkpoint %d of %s", c.number, agoFor(c.at, x.now))
+		e.Message += fmt.Sprintf(", and goes on from checkpoint %d, made %s", c.number, agoFor(c.at, x.now))
 	}
 	if x.frozen && e.DueAt != 0 {
 		e.Remedy = fmt.Sprintf("the clock is frozen: nothing comes due until it is advanced by %s", roughly(instant(e.DueAt).sub(x.now)))

@@ -76,8 +76,10 @@ type bulkParser struct {
 	q bulkRequest
 }
 
-// maxBulkIDs bounds how many tasks a filter may name.
-const maxBulkIDs = 1000
+const (
+	maxBulkIDs    = 1000 // tasks that a filter may name
+	maxBulkFilter = 100  // members of a filter
+)
 
 // parseBulkRequest reads the body of a bulk action. The error names every invalid field.
 func parseBulkRequest(body []byte) (*bulkRequest, error) {
@@ -147,6 +149,10 @@ var bulkLists = []string{"status", "tag", "step_status", "task_uuid"}
 func (p *bulkParser) filter() {
 	values := url.Values{}
 	eachMember(p.member("filter"), func(name string, raw []byte) bool {
+		if len(values) > maxBulkFilter {
+			p.complain("filter", "has more than %d members", maxBulkFilter)
+			return false
+		}
 		read := func(at string, raw []byte) {
 			text, _ := jsonString(raw)
 			if strings.TrimSpace(strings.ReplaceAll(text, ",", "")) == "" { // which a list takes for no filter
@@ -160,7 +166,7 @@ func (p *bulkParser) filter() {
 		}
 		eachElement(raw, func(element []byte) bool {
 			read(fmt.Sprintf("filter.%s[%d]", name, len(values[name])), element)
-			return true
+			return len(values[name]) <= maxBulkIDs // more are refused anyway
 		})
 		if len(values[name]) == 0 {
 			p.complain("filter."+name, "must be an array of one string or more")

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -24,6 +26,11 @@ func stepCommands() command {
 		{
 			name: "audit", operands: "TASK STEP", help: "list the attempts at a step and what operators did, the newest first",
 			examples: []string{"step audit latest charge", "step audit latest charge -o json"}, define: auditStep,
+		},
+		{
+			name: "inbox", help: "list the steps that wait for people or other outside actors, with what they are about",
+			more:     "With console.people, only steps with these callables are listed, unless --all or --callable is given.",
+			examples: []string{"step inbox", "step inbox --callable 'people.*' -o wide"}, define: showInbox,
 		},
 		stepActionCommand("complete", "complete a step with a result, which its dependents can read"),
 		stepActionCommand("fail", "fail a step, as an outside actor does whose work failed"),
@@ -156,6 +163,41 @@ var stepColumns = []column{
 	{head: "RESULT", show: func(_ *table, d document) string { return outcomeText(d, 60) }},
 	of("UUID", "step_uuid").whenWide(), ageOf("AGE", "created_at").whenWide(),
 	of("NEXT RETRY", "next_retry_at").whenWide(),
+}
+
+var inboxColumns = []column{
+	of("TASK", "task_uuid"), of("STEP", "name"), of("CALLABLE", "callable"),
+	{head: "WAITS", show: func(t *table, d document) string {
+		return cmp.Or(t.p.age(d, "waiting_since"), t.p.age(d, "updated_at"))
+	}},
+	{head: "ABOUT", show: func(_ *table, d document) string {
+		var parts []string
+		d.at("about").eachMember(func(path string, value document) { parts = append(parts, path+"="+value.text("")) })
+		return clipText(strings.Join(parts, ", "), 60)
+	}},
+	{head: "ANSWER", show: func(_ *table, d document) string {
+		return clipText(pick(d.text("result_schema") == "", "any", d.json("result_schema")), 80)
+	}},
+	of("PRIORITY", "priority").whenWide(), of("UUID", "step_uuid").whenWide(),
+}
+
+func showInbox(o *options) runner {
+	o.withClient().withOutput()
+	query := url.Values{"state": {"enqueued"}}
+	o.filters(query, [][2]string{{"callable", "only of this `CALLABLE`; a final * matches any suffix"}, {"namespace", "only of tasks of this `NAMESPACE`"}})
+	all := o.Bool("all", false, "those that are not for people, too")
+	limit := o.Int("limit", 50, "list `N` steps at most")
+	return o.asks(func(ctx context.Context, c *client, _ []string) error {
+		query.Set("limit", strconv.Itoa(*limit))
+		if !*all && !query.Has("callable") {
+			query.Set("for_person", "true")
+		}
+		d, err := c.get(ctx, "/v1/steps", query)
+		if err != nil {
+			return err
+		}
+		return o.print(listOutput(d.list(), "step_uuid", "nothing waits for a person", inboxColumns))
+	})
 }
 
 // outcomeText writes the result or the error of a step, clipped.

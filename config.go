@@ -27,7 +27,7 @@ type Config struct {
 	Store         storeConfig
 	Events        eventsConfig
 	Requests      requestsConfig
-	Console       struct{ Enabled bool }
+	Console       consoleConfig
 	Staleness     stalenessConfig
 	Fixture       fixtureConfig
 	Log           logConfig
@@ -142,6 +142,12 @@ type fixtureConfig struct {
 	PublicHost         string   // in the URLs of sandboxes; "" for the listen address
 	VirtualCredentials bool     // compare the times in tokens with the virtual clock
 	DeterministicIDs   string   // seed of ids and random numbers, with steps in lockstep; "" for neither
+}
+
+// consoleConfig is for the console and its users.
+type consoleConfig struct {
+	Enabled bool
+	People  []string // callables of the steps that wait for people; a * at the end stands for any suffix
 }
 
 // logConfig says what to log on standard error.

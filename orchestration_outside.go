@@ -374,13 +374,14 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
 		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
-	callable, namespace := redactName(q.text("callable")), q.text("namespace")
+	callable, namespace, people := redactName(q.text("callable")), q.text("namespace"), q.flag("for_person")
 	if err := q.doneHolding(w, limit, 512); err != nil {
 		return nil, err
 	}
 	matches := func(key claimKey) bool {
-		return (callable == "" || fitsPattern(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
+		return (callable == "" || fitsPattern(callable, key.callable)) && (namespace == "" || namespace == key.namespace) &&
+			(!people || a.surface.svc.outside.people.has(key.callable))
 	}
-	v := a.surface.svc.outside.steps(*state == stepInProgress, matches, offset, limit)
+	v := a.surface.svc.outside.steps(*state == stepInProgress, mayReadContexts(r.Context()), matches, offset, limit)
 	return v, a.surface.svc.store.waitAll(r.Context())
 }

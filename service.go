@@ -174,7 +174,7 @@ func (s *service) assemble(files *atomic.Pointer[registry]) {
 	s.templates.followLocked() // nobody else has it yet
 	s.tasks = &creator{s.cfg, s.log, s.ids, s.store, s.engine, s.templates, &s.draining}
 	s.operator = &operator{s.cfg, s.store, s.engine}
-	s.outside = &outsideActors{s.clock, s.store, s.engine, s.workerID, &s.draining}
+	s.outside = &outsideActors{s.clock, s.store, s.engine, s.workerID, s.cfg.Console.People, &s.draining}
 	s.dlq = &deadLetters{s.clock, s.store, s.engine}
 	s.staleness = &stalenessWatch{
 		cfg: &s.cfg.Staleness, log: s.log, clock: s.clock, store: s.store, engine: s.engine, draining: &s.draining,

@@ -18,6 +18,7 @@ type outsideActors struct {
 	store    *store
 	engine   *engine
 	workerID string
+	people   peoplePatterns
 	draining *atomic.Bool
 }
 
@@ -56,12 +57,23 @@ func (a *outsideActors) exchange(ctx context.Context, answers []*stepAnswer, q *
 	return a.claim(ctx, q)
 }
 
+// peoplePatterns are callables, perhaps with a * at their end, of steps that are for people. None stand for all.
+type peoplePatterns []string
+
+func (p peoplePatterns) has(callable string) bool {
+	return len(p) == 0 || slices.ContainsFunc(p, func(pattern string) bool { return fitsPattern(pattern, callable) })
+}
+
 // outsideStepView is a step for an outside actor.
 type outsideStepView struct {
 	stepView
 	tpl            *template
 	callable       string
 	priority       int
+	waitingSince   instant // for an actor, or for its answer
+	schema         []byte  // that a result must fit; nil for none
+	forPerson      bool
+	about          []byte  // what the template searches of the context, a JSON object; nil if it may not be shown
 	heldBy         string  // the actor that has it
 	leaseExpiresAt instant // 0 for none
 }
@@ -73,6 +85,10 @@ func (v outsideStepView) writeJSON(o *jsonWriter) {
 	o.text("task_name", v.tpl.name)
 	o.text("callable", v.callable)
 	o.number("priority", v.priority)
+	o.zoned("waiting_since", v.waitingSince)
+	o.flag("for_person", v.forPerson)
+	o.raw("about", v.about)
+	o.raw("result_schema", v.schema)
 	if v.heldBy != "" {
 		o.text("worker_id", v.heldBy)
 	}
@@ -83,8 +99,8 @@ func (v outsideStepView) writeJSON(o *jsonWriter) {
 }
 
 // steps lists the claimed steps or the claimable ones, in the order in which steps are claimed: by
-// priority, then by the age of their tasks.
-func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
+// priority, then by the age of their tasks, with or without what their contexts tell.
+func (a *outsideActors) steps(claimed, contexts bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
 	views := []outsideStepView{}
 	now := a.clock.now()
 	a.store.locked(func() {
@@ -97,7 +113,11 @@ func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset,
 		for _, k := range keys[min(offset, len(keys)):] {
 			if t := a.store.liveLocked(k.task); t != nil {
 				held := a.engine.leases.byID[t.stepID(k.step)]
-				views = append(views, newOutsideStepView(t, k.step, held, now, a.workerID))
+				v := newOutsideStepView(t, k.step, held, now, a.workerID)
+				if v.forPerson = a.people.has(t.def(k.step).callable); contexts {
+					v.about = t.by.search
+				}
+				views = append(views, v)
 			}
 		}
 	})
@@ -109,6 +129,10 @@ func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset,
 func newOutsideStepView(t *task, i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
 		stepView: newStepView(t, i, now, worker), tpl: t.tpl, callable: t.def(i).shown, priority: t.by.priority,
+		waitingSince: t.steps[i].updated,
+	}
+	if s := t.def(i).result; s != nil {
+		v.schema = s.text
 	}
 	if held != nil {
 		v.heldBy, v.leaseExpiresAt = t.steps[i].lease.worker, held.until

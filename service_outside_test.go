@@ -339,3 +339,33 @@ func TestOutcomesOutliveTheClaim(t *testing.T) {
 		t.Errorf("got %s; want the same outcome taken", a.body)
 	}
 }
+
+// TestStepsForPeople lists what waits for people, with what it is about for callers who may read contexts.
+func TestStepsForPeople(t *testing.T) {
+	spec := strings.Replace(testTemplate("x", stepSpec{name: "ask", callable: "people.ask"}, stepSpec{name: "weigh", callable: "scales.weigh"}),
+		`"steps":[{`, `"search":["order_id"],"steps":[{"result_schema":{"required":["approved"]},`, 1)
+	s := newFixtureServer(t, serviceTest{extra: []string{spec}, config: func(c *Config) {
+		c.Console.People = []string{"people.*"}
+		a := &c.Orchestration.Web.Auth
+		a.Enabled, a.APIKeysEnabled, a.JWTPublicKey = true, true, publicPEM(t, authKeys().rsa)
+		a.APIKeys = []apiKeyConfig{
+			{Key: "the-key-of-one-who-may", Permissions: []string{"tasks:create", "tasks:context_read", "steps:read"}, Description: "anna"},
+			{Key: "the-key-of-one-who-may-not", Permissions: []string{"steps:read"}, Description: "bert"},
+		}
+	}})
+	mustCreate(t, s.world.service(), "x", `"context":{"order_id":"ORD-1"}`)
+	settle(s.world.service())
+	for key, about := range map[string]string{"the-key-of-one-who-may": "map[order_id:ORD-1]", "the-key-of-one-who-may-not": "<nil>"} {
+		people := s.as(key, "GET", "/v1/steps?for_person=true").want(200)
+		for member, want := range map[string]string{
+			"#": "1", "0.name": "ask", "0.for_person": "true", "0.about": about, "0.result_schema": "map[required:[approved]]",
+		} {
+			if got := people.text(member); got != want {
+				t.Errorf("%s: %s: got %s; want %s", key, member, got, want)
+			}
+		}
+		if all := s.as(key, "GET", "/v1/steps").want(200); all.text("#") != "2" || all.text("1.for_person") != "false" || all.text("1.result_schema") != "<nil>" {
+			t.Errorf("%s: all: got %s", key, all.body)
+		}
+	}
+}

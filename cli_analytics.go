@@ -86,16 +86,21 @@ func failuresCommand() command {
 // shownFailure is how many bytes of a failure a table shows.
 const shownFailure = 60
 
-var failureColumns = []column{
-	of("STUCK", "stuck_tasks"), of("RETRYING", "retrying_tasks"), taskNameColumn, of("STEP", "step_name"),
-	{head: "FAILURE", show: func(t *table, d document) string {
-		text := d.text("error_type")
-		if message := d.text("message"); message != "" {
+// failureColumn returns a column of the type and the message of the error at a path.
+func failureColumn(path string) column {
+	return column{head: "FAILURE", show: func(t *table, d document) string {
+		e := d.at(path)
+		text := e.text("error_type")
+		if message := e.text("message"); message != "" {
 			text += ": " + message
 		}
 		return pick(t.wide, text, clipText(text, shownFailure))
-	}},
-	ageOf("FIRST", "first_failure_at"), ageOf("LAST", "last_failure_at"), of("GROUP", "group"), of("TASK", "sample_task_uuid"),
+	}}
+}
+
+var failureColumns = []column{
+	of("STUCK", "stuck_tasks"), of("RETRYING", "retrying_tasks"), taskNameColumn, of("STEP", "step_name"),
+	failureColumn(""), ageOf("FIRST", "first_failure_at"), ageOf("LAST", "last_failure_at"), of("GROUP", "group"), of("TASK", "sample_task_uuid"),
 }
 
 func showFailures(o *options) runner {

@@ -68,7 +68,7 @@ func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[
 	}
 	filter := map[string]any{}
 	for name, values := range selection {
-		if filter[name] = values; !slices.Contains(bulkLists, name) {
+		if filter[name] = values; !isBulkList(action, name) {
 			filter[name] = strings.Join(values, ",")
 		}
 	}

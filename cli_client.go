@@ -128,16 +128,23 @@ func (c *client) ask(
 
 // do sends a request and reads the answer. The error has the exit code for what went wrong.
 func (c *client) do(ctx context.Context, q call) (document, error) {
+	d, _, err := c.doCounting(ctx, q)
+	return d, err
+}
+
+// doCounting is do, and returns how many elements a list has on all pages, if the answer says so.
+func (c *client) doCounting(ctx context.Context, q call) (d document, total int, err error) {
 	resp, err := c.send(ctx, q)
 	if err != nil {
-		return document{}, err
+		return d, 0, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return document{}, c.failed(ctx, err)
+		return d, 0, c.failed(ctx, err)
 	}
-	return readDocument(body), nil
+	total, _ = strconv.Atoi(resp.Header.Get("X-Total-Count"))
+	return readDocument(body), total, nil
 }
 
 // send sends a request, and returns the answer if its status is below 300. The caller closes its body.

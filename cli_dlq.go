@@ -6,35 +6,54 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 )
 
 var dlqColumns = []column{
 	of("TASK", "task_uuid"), of("REASON", "dlq_reason"), of("STATUS", "resolution_status"),
-	stateOfColumn("STATE", "original_state"), ageOf("AGE", "dlq_timestamp"), of("BY", "resolved_by"),
-	of("NOTES", "resolution_notes"), of("ENTRY", "dlq_entry_uuid").whenWide(),
+	stateOfColumn("NOW", "current_state"), ageOf("AGE", "dlq_timestamp"), of("STEP", "error.step_name"), failureColumn("error"),
+	of("BY", "resolved_by"), of("NOTES", "resolution_notes"), stateOfColumn("WAS", "original_state").whenWide(),
+	of("ENTRY", "dlq_entry_uuid").whenWide(),
 }
 
+// letterSelection are the flags that select entries.
+var letterSelection = [][2]string{
+	{"over", "only entries whose task has completed or was cancelled since"},
+	{"dlq-reason", "only entries with this `REASON`"}, {"namespace", "only of tasks of this `NAMESPACE`"},
+	{"name", "only of tasks of templates of this `NAME`"}, {"step", "only of tasks that this `STEP` of their template stopped"},
+	{"group", "only of tasks that fail in this `GROUP` of stepwell failures"},
+	{"since", "only entries of this last `DURATION`, such as 90m or 24h"},
+	{"created-after", "only entries after this `TIME`, like 2026-01-31T12:00:00Z"},
+	{"created-before", "only entries before this `TIME`"},
+}
+
+// leftOver says which entries the lists leave out.
+const leftOver = "Entries whose tasks have completed or were cancelled since are left out, unless --all or --over is given."
+
 func dlqCommands() command {
-	limit := [2]string{"limit", "list `N` entries at most"}
+	limit, offset := [2]string{"limit", "list `N` entries at most"}, [2]string{"offset", "skip the first `N` entries"}
+	selection := append(letterSelection, limit, offset)
 	return command{name: "dlq", help: "look into the dead letter queue: tasks that need a person", commands: []command{
 		{
 			name: "list", help: "list the entries, the newest first",
-			examples: []string{"dlq list", "dlq list --resolution-status Pending --limit 5"},
-			define: lists(listing{path: "/v1/dlq", name: "dlq_entry_uuid", none: "the dead letter queue is empty",
-				columns: dlqColumns}, [2]string{"resolution-status", "only entries with this `STATUS`"},
-				[2]string{"group", "only of tasks that fail in this `GROUP` of stepwell failures"}, limit),
+			more:     leftOver[:len(leftOver)-1] + ", or --resolution-status.",
+			examples: []string{"dlq list --since 24h", "dlq list --resolution-status ManuallyResolved --limit 5"},
+			define: listLetters(listing{path: "/v1/dlq", name: "dlq_entry_uuid", none: "the dead letter queue is empty",
+				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "only entries with this `STATUS`"})...),
 		},
 		{
 			name: "queue", help: "list what to look into first",
+			more:     leftOver,
 			examples: []string{"dlq queue", "dlq queue --limit 5 -o json"},
-			define: lists(listing{path: "/v1/dlq/investigation-queue", name: "dlq_entry_uuid", none: "nothing to look into",
+			define: listLetters(listing{path: "/v1/dlq/investigation-queue", name: "dlq_entry_uuid", none: "nothing to look into",
 				columns: []column{
 					of("TASK", "task_uuid"),
 					taskNameColumn,
 					of("REASON", "dlq_reason"), stateOfColumn("STATE", "current_state"), minutesOf("WAITS", "minutes_in_dlq"),
+					of("STEP", "error.step_name"), failureColumn("error"),
 					{head: "PRIORITY", show: func(_ *table, d document) string { return fmt.Sprintf("%.0f", d.number("priority_score")) }},
 					of("ENTRY", "dlq_entry_uuid").whenWide(),
-				}}, limit),
+				}}, selection...),
 		},
 		{
 			name: "show", operands: "TASK", help: "show the entries of a task",
@@ -53,7 +72,7 @@ func dlqCommands() command {
 			name: "close", help: "close the pending entries that flags select",
 			more: "Without --yes, it shows how many match.",
 			examples: []string{
-				`dlq close --group 3f9a0c5e71d2b846 --notes "the bank answers again" --yes`, "dlq close --dlq-reason StalenessTimeout",
+				`dlq close --group 3f9a0c5e71d2b846 --notes "the bank answers again" --yes`, "dlq close --over --yes",
 			},
 			define: closeDLQ,
 		},
@@ -77,9 +96,36 @@ func dlqCommands() command {
 					stateOfColumn("STATE", "current_state"), minutesOf("IN STATE", "time_in_state_minutes"),
 					minutesOf("LIMIT", "staleness_threshold_minutes"), minutesOf("AGE", "task_age_minutes").whenWide(),
 					stateOfColumn("HEALTH", "health_status"),
-				}}, limit),
+				}}, [2]string{"namespace", "only of this `NAMESPACE`"}, [2]string{"name", "only of templates of this `NAME`"}, limit, offset),
 		},
 	}}
+}
+
+// listLetters is lists for the entries that flags select.
+func listLetters(l listing, flags ...[2]string) func(o *options) runner {
+	return func(o *options) runner {
+		o.withClient().withOutput()
+		query := url.Values{}
+		o.filters(query, flags)
+		all := o.Bool("all", false, "list the entries whose tasks have completed or were cancelled since, too")
+		return o.asks(func(ctx context.Context, c *client, _ []string) error {
+			none := l.none
+			if !*all && !query.Has("over") && !query.Has("resolution_status") {
+				query.Set("over", "false")
+				none = "no entries; --all lists those whose tasks have completed or were cancelled, too"
+			}
+			query, err := c.timed(ctx, query)
+			if err != nil {
+				return err
+			}
+			d, total, err := c.doCounting(ctx, call{method: "GET", path: l.path, query: query})
+			if err != nil {
+				return err
+			}
+			entries := d.list()
+			return o.print(listOutput(entries, l.name, none, l.columns).outOf(len(entries), total))
+		})
+	}
 }
 
 func showDLQ(o *options) runner {
@@ -148,8 +194,7 @@ func closeDLQ(o *options) runner {
 	notes := o.String("notes", "closed by the command line", "the `TEXT` of a note")
 	status := o.String("status", "ManuallyResolved", "the `STATUS`: ManuallyResolved, PermanentlyFailed or Cancelled")
 	by := o.String("by", "", "`WHO` closes them; by default $USER")
-	bulk := o.withBulk("entry", "entries", [2]string{"group", "only of tasks with a step in this failure `GROUP`"},
-		[2]string{"dlq-reason", "only entries with this `REASON`"})
+	bulk := o.withBulk("entry", "entries", letterSelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if _, err := bulk.chosen(operands, 1); err != nil {
 			return err

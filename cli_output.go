@@ -68,6 +68,17 @@ func (o *options) print(out output) error {
 // qualifiedName returns the namespace and the name of a template, as commands take them.
 func qualifiedName(d document) string { return d.text("namespace") + "/" + d.text("name") }
 
+// outOf adds to a table that so many of all were listed, unless that is all.
+func (out output) outOf(listed, all int) output {
+	rows := out.table
+	out.table = func(t *table) {
+		if rows(t); listed > 0 && all > listed && !t.headless {
+			t.line(fmt.Sprintf("%d of %d", listed, all))
+		}
+	}
+	return out
+}
+
 // member returns what -o name prints: a member of the items, or the name of a template.
 func member(path string) func(document) string {
 	if path == "template" {

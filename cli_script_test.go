@@ -24,6 +24,7 @@ var updateCommands = flag.Bool("update-cli", false, "rewrite the outputs in test
 //
 //	# …                  a comment
 //	service: fixture     a service in fixture mode, with fixed ids and a frozen clock, is asked
+//	subscriber: NAME     the service sends the domain events of the template t/order to this subscriber
 //	env: NAME=VALUE      a variable of the environment
 //	mask: REGEXP         what differs from run to run, shown as …
 //	@ NAME               a file, whose lines follow
@@ -89,7 +90,17 @@ func newCLIScript(t *testing.T, text string) *cliScript {
 	s := &cliScript{t: t, env: map[string]string{"LANG": "C.UTF-8", "USER": "jo", "GOGC": "100"}}
 	places := []string{}
 	if strings.Contains("\n"+text, "\nservice: fixture\n") {
-		w := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Fixture.DeterministicIDs = "cli" }})
+		o, subscribers := serviceTest{}, regexp.MustCompile(`(?m)^subscriber: (.*)$`).FindAllStringSubmatch(text, -1)
+		if subscribers != nil {
+			o.extra = []string{publishing("order", "builtin:echo", "{}", published("order.paid", ""), published("order.billed", ""))}
+		}
+		o.config = func(c *Config) {
+			c.Fixture.DeterministicIDs = "cli"
+			for _, m := range subscribers {
+				subscribed([]string{m[1], "http://127.0.0.1:1/", "*"})(c)
+			}
+		}
+		w := newFixtureServer(t, o)
 		s.env["STEPWELL_URL"] = w.url
 		places = append(places, w.url, "URL")
 	}
@@ -123,7 +134,7 @@ func (s *cliScript) play(text string) string {
 		case "$":
 			input := takeLines(&lines, "<")
 			out.WriteString(marked("<", input) + s.run(rest, input))
-		case "|", "!", "?", "<", "", "#", "service:":
+		case "|", "!", "?", "<", "", "#", "service:", "subscriber:":
 		default:
 			s.t.Fatalf("%q begins with no mark", line)
 		}

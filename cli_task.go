@@ -235,14 +235,7 @@ func listTasks(o *options) runner {
 		}
 		show := func() (output, error) {
 			tasks, total, err := c.tasks(ctx, query, *limit)
-			out := listOutput(tasks, "task_uuid", "no task", taskColumns)
-			rows := out.table
-			out.table = func(t *table) {
-				if rows(t); total > len(tasks) && !t.headless {
-					t.line(fmt.Sprintf("%d of %d", len(tasks), total))
-				}
-			}
-			return out, err
+			return listOutput(tasks, "task_uuid", "no task", taskColumns).outOf(len(tasks), total), err
 		}
 		if *watch {
 			return c.watchList(ctx, o, show)
@@ -259,7 +252,11 @@ func listTasks(o *options) runner {
 func (o *options) filters(query url.Values, flags [][2]string) {
 	for _, f := range flags {
 		key := strings.ReplaceAll(strings.TrimPrefix(f[0], "template-"), "-", "_")
-		o.Func(f[0], f[1], func(text string) error {
+		define := o.Func
+		if key == "over" {
+			define = o.BoolFunc
+		}
+		define(f[0], f[1], func(text string) error {
 			switch key {
 			case "text":
 				query.Set("q", text)
@@ -310,6 +307,7 @@ func showTask(o *options) runner {
 			head(tb)
 			tb.line("")
 			tb.steps(t, c.shape(ctx, t))
+			tb.undelivered(t)
 		}
 		return o.print(out)
 	})
@@ -347,6 +345,7 @@ func (t *table) explanation(e document) {
 				e.text("task_uuid"), s.text("name"))))
 		}
 	}
+	t.undelivered(e)
 }
 
 func printContext(o *options) runner {

@@ -167,22 +167,24 @@ func misleading(out string, able bool) string {
 // hostileRun has a service, a terminal and files in an empty directory, for the commands of a test.
 type hostileRun struct {
 	t    *testing.T
-	task string // that is blocked by a failed step
+	task string // that is blocked by a failed step, after its events were given up
 	step string
-	env  map[string]string
-	term *wire.Terminal
+
+	delivery string // that was given up
+	env      map[string]string
+	term     *wire.Terminal
 }
 
 // operands are values for the operands of commands.
 func (h *hostileRun) operands(c *command) []string {
 	values := map[string]string{
-		"TASK": h.task, "TASK|ENTRY": h.task, "TEXT": "declined", "STEP": h.step, "TEMPLATE": "demo/failing", "FILE|TEMPLATE": hostileFile,
+		"TASK": h.task, "TASK|ENTRY": h.task, "TEXT": "declined", "STEP": h.step, "DELIVERY": h.delivery, "TEMPLATE": "demo/failing", "FILE|TEMPLATE": hostileFile,
 		"FILE": pick(c.name == "store import" || c.name == "fixture state put", "state.json", hostileFile), "JSON": `{"match":{"step":"s"},"count":{"exactly":0}}`, "ID": "stub-1", "NAME": "box", "SHELL": "bash",
 	}
 	var words []string
 	for word := range strings.FieldsSeq(c.operands) {
 		if _, bulk := bulkVerbs[strings.TrimPrefix(c.name, "step ")]; strings.HasPrefix(word, "[") && !bulk &&
-			c.name != "task events" && c.name != "task cancel" {
+			c.name != "task events" && c.name != "task cancel" && c.name != "events resend" {
 			continue
 		}
 		value, ok := values[strings.Trim(word, "[]…")]
@@ -205,7 +207,8 @@ var hostileFlags = map[string][][]string{
 	"task watch":  {{"--timeout", "200ms"}},
 	"task events": {{}, {"--follow"}},
 	"dlq update":  {{"--status", "ManuallyResolved"}, {"--status", hostileWord}},
-	"dlq close":   {{"--group", hostileWord, "--yes"}},
+	"dlq list":    {{}, {"--all", "--step", hostileWord}},
+	"dlq close":   {{"--group", hostileWord, "--yes"}, {"--over", "--yes"}},
 	"health":      {{}},
 	"healthcheck": {{"--url", "URL"}},
 	"bench": {{"--template", "demo/failing", "--duration", "20ms", "--timeout", "300ms", "--clients", "1"},
@@ -229,10 +232,20 @@ var harmless = []string{"openapi", "completion", "version", "auth show-permissio
 
 // newHostileRun makes a world, of which a mode spoils the answers.
 func newHostileRun(t *testing.T, m hostileMode, term *wire.Terminal, kind string) *hostileRun {
-	w := newFixtureServer(t, serviceTest{})
+	failing := `{"namespace":"demo","name":"failing","version":"2.0.0","identity_strategy":"always_unique","steps":[
+		{"name":"reserve","handler":{"callable":"builtin:noop"}},
+		{"name":"charge","handler":{"callable":"builtin:fail","initialization":{"message":"the card was declined"}},"dependencies":["reserve"],
+		 "retry":{"max_attempts":1},"publishes_events":[` + published("lost", `,"condition":"failure"`) + `]},
+		{"name":"deliver","handler":{"callable":"builtin:noop"},"dependencies":["charge"]}]}`
+	w := newFixtureServer(t, serviceTest{config: subscribed([]string{"shop", "http://127.0.0.1:1/", "*"}), extra: []string{failing}})
+	w.do("POST", "/_stepwell/stubs", `{"match":{"kind":"delivery"},"outcomes":[{"error":{"message":"we are closed","retryable":false}}]}`).want(201)
 	h := &hostileRun{t: t, term: term, task: w.create(`{"namespace":"demo","name":"failing","tags":["urgent"],"reason":"why"}`)}
 	w.await(w.create(`{"namespace":"demo","name":"batch"}`), "complete")
 	w.await(h.task, "blocked_by_failures")
+	eventually(t, "the event is given up", func() bool {
+		return fmt.Sprint(w.do("GET", "/v1/events/deliveries?status=dead", "").get("total_count")) == "1"
+	})
+	h.delivery = w.do("GET", "/v1/events/deliveries", "").text("deliveries.0.id")
 	h.step = w.do("GET", "/v1/tasks/"+h.task+"/workflow_steps", "").text("0.step_uuid")
 	w.do("POST", "/_stepwell/stubs", `{"match":{"step":"s"},"outcomes":[{"result":1}]}`).want(201)
 	w.do("POST", "/_stepwell/sandboxes", `{"name":"box"}`).want(201)

@@ -63,6 +63,8 @@ type taskExplanation struct {
 	Remedy   string            `json:"remedy"`          // with which that sentence ends, after "; "
 	Steps    []stepExplanation `json:"steps"`           // the unfinished ones
 
+	Undelivered []undeliveredEvent `json:"undelivered_events,omitempty"`
+
 	state taskState
 	lead  *stepExplanation // the step that needs somebody most; nil if all are finished
 }
@@ -113,7 +115,9 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 			return nil, err
 		}
 	}
-	return x.task(), nil
+	v := x.task()
+	v.Undelivered = e.store.subscribers().undelivered(x.t)
+	return v, nil
 }
 
 // explainerLocked returns an explainer of a task, which the caller adds.

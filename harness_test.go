@@ -207,7 +207,9 @@ func checkInvariants(t testing.TB, s *service) {
 		}
 		compareListed(t, s.store, sl, again)
 		checkIndexed(t, s.store, uint32(i), again)
-		dead = appendDLQRows(dead, again.id, again.letterHeaders())
+		for n := range again.dead {
+			dead = append(dead, again.letterRow(n))
+		}
 		failed = append(failed, plainFailures(again, uint32(i))...)
 		states[again.state]++
 		for st, n := range again.counts {
@@ -230,6 +232,29 @@ func checkInvariants(t testing.TB, s *service) {
 	checkRetention(t, s.store)
 	checkFound(t, s.store)
 	checkRequestIndex(t, s.store)
+	checkMissed(t, s.store.subscribers())
+}
+
+// checkMissed compares the events that were given up by task with those by subscriber.
+func checkMissed(t testing.TB, l *domainLog) {
+	t.Helper()
+	want := 0
+	for _, sub := range l.subscriptions {
+		want += len(sub.dead)
+		for _, x := range sub.dead {
+			if !slices.Contains(l.missed[x.task], missedEvent{sub, x.seq, x.n}) {
+				t.Errorf("the index has no event %d-%d-%s of task %s", x.seq, x.n, sub.name, x.task)
+			}
+		}
+	}
+	for task, all := range l.missed {
+		if want -= len(all); len(all) == 0 {
+			t.Errorf("the index has no event of task %s, but an entry", task)
+		}
+	}
+	if want != 0 {
+		t.Errorf("the index has %d events too few", want)
+	}
 }
 
 // compareListed compares a task as lists show it, perhaps from the head of its line alone, with
@@ -566,12 +591,16 @@ func checkDLQIndex(t testing.TB, got *dlqIndex, rows []dlqRow) {
 		t.Errorf("the index counts %v, %v; want %v, %v", got.counts, got.resolving, want.counts, want.resolving)
 	}
 	for st := range want.byStatus {
-		f := dlqFilter{status: new(dlqStatus(st))}
-		if !slices.Equal(got.page(f, nil, 0, 1e6), want.page(f, nil, 0, 1e6)) {
-			t.Errorf("the index lists other entries in %s than the tasks have", dlqStatus(st))
+		for _, over := range []bool{false, true} {
+			f := dlqFilter{status: new(dlqStatus(st)), over: &over}
+			listed, _ := got.page(f, nil, 0, 1e6)
+			if all, _ := want.page(f, nil, 0, 1e6); !slices.Equal(listed, all) {
+				t.Errorf("the index lists other entries in %s, over %t, than the tasks have", dlqStatus(st), over)
+			}
 		}
 	}
-	if !slices.Equal(got.queue(nil, 0, 1e6), want.queue(nil, 0, 1e6)) {
+	queued, _ := got.queue(dlqFilter{}, nil, 0, 0, 1e6)
+	if all, _ := want.queue(dlqFilter{}, nil, 0, 0, 1e6); !slices.Equal(queued, all) {
 		t.Errorf("the index has other pending entries than the tasks")
 	}
 }

@@ -23,6 +23,7 @@
 //	cli_step.go       step
 //	cli_watch.go      watching a task, as a picture or lines
 //	cli_dlq.go        dlq
+//	cli_events.go     events: deliveries to subscribers
 //	cli_bulk.go       bulk flags, acting on many
 //	cli_find.go       find
 //	cli_template.go   template
@@ -185,6 +186,7 @@ func commands() command {
 		taskCommands(),
 		stepCommands(),
 		dlqCommands(),
+		eventsCommands(),
 		findCommand(),
 		templateCommands(),
 		failuresCommand(),

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -74,13 +75,15 @@ func (a *orchestrationAPI) getTask(w *responseWriter, r *http.Request) (any, err
 	q := queryOf(r)
 	right := q.contextRight(r)
 	t, err := a.surface.awaited(w, r, q, "task_uuid")
-	return a.surface.taskAnswer(w, r, t, err, func(now instant) any { return taskView{t, now, right} })
+	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
+		return taskView{t, now, right, a.surface.undelivered(r, t)}
+	})
 }
 
 func (a *orchestrationAPI) cancelTask(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.cancelIn(r, "task_uuid")
 	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
-		return taskView{t, now, (&query{}).contextRight(r)}
+		return taskView{t, now, (&query{}).contextRight(r), a.surface.undelivered(r, t)}
 	})
 }
 
@@ -110,8 +113,11 @@ func (a *orchestrationAPI) explainTask(w *responseWriter, r *http.Request) (any,
 func (a *orchestrationAPI) listSteps(w *responseWriter, r *http.Request) (any, error) {
 	t, err := a.surface.taskIn(w, r, "task_uuid")
 	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
+		undelivered := a.surface.undelivered(r, t)
 		return jsonList{len(t.steps), func(o *jsonWriter, i int) {
-			newStepView(t, i, now, a.surface.svc.workerID).writeJSON(o)
+			v := newStepView(t, i, now, a.surface.svc.workerID)
+			v.undelivered = undelivered
+			v.writeJSON(o)
 		}}
 	})
 }
@@ -126,6 +132,7 @@ func (a *orchestrationAPI) getStep(w *responseWriter, r *http.Request) (any, err
 func (a *orchestrationAPI) stepAnswer(w *responseWriter, r *http.Request, t *task, i int, err error) (any, error) {
 	return a.surface.taskAnswer(w, r, t, err, func(now instant) any {
 		v := newStepView(t, i, now, a.surface.svc.workerID)
+		v.undelivered = a.surface.undelivered(r, t)
 		if !mayReadResults(r.Context()) {
 			v.redactResults()
 		}
@@ -345,24 +352,43 @@ func (a *orchestrationAPI) config(_ *responseWriter, _ *http.Request) (any, erro
 // maxDLQLimit is the largest number of entries or tasks in one answer.
 const maxDLQLimit = 1000
 
-// letterFilter reads the filter of dead letters.
+// maxSkipped is for how many skipped elements of a list that is sorted memory is asked.
+const maxSkipped = 1 << 20
+
+// letterFilter reads the filter of dead letters, but for their status.
 func (q *query) letterFilter() dlqFilter {
 	return dlqFilter{
-		queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]),
-		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
-		q.failureGroup(),
+		reason:  queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
+		failure: q.failureGroup(), over: queryWord(q, "over", parseFlag, []string{"true", "false"}),
+		namespace: q.text("namespace"), name: q.text("name"), step: q.text("step"), made: q.period("created"),
 	}
+}
+
+func parseFlag(word string) (is, ok bool) { return word == "true", word == "true" || word == "false" }
+
+// listPage reads which part of a list a request asks for, and asks for the memory of an answer with so many bytes
+// for each element.
+func (q *query) listPage(w *responseWriter, standard, each int) (skip, limit int, err error) {
+	limit, skip = q.number("limit", standard, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
+	return skip, limit, q.doneHolding(w, limit, each)
+}
+
+// pageAnswer answers with a part of a list, of which the header says how many elements it has in all.
+func (a *orchestrationAPI) pageAnswer(w *responseWriter, r *http.Request, part any, total int) (any, error) {
+	w.Header()["X-Total-Count"] = []string{strconv.Itoa(total)}
+	return part, a.surface.svc.store.waitAll(r.Context())
 }
 
 func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := q.letterFilter()
-	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
-	if err := q.doneHolding(w, limit, 256); err != nil {
+	f.status = queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:])
+	skip, limit, err := q.listPage(w, 50, 256)
+	if err != nil {
 		return nil, err
 	}
-	v := a.surface.svc.dlq.entries(f, offset, limit, mayReadResults(r.Context()))
-	return v, a.surface.svc.store.waitAll(r.Context())
+	v, total := a.surface.svc.dlq.entries(f, skip, limit, mayReadResults(r.Context()))
+	return a.pageAnswer(w, r, v, total)
 }
 
 func (a *orchestrationAPI) getTaskDLQ(w *responseWriter, r *http.Request) (any, error) {
@@ -377,23 +403,24 @@ func (a *orchestrationAPI) getTaskDLQ(w *responseWriter, r *http.Request) (any, 
 
 func (a *orchestrationAPI) dlqQueue(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
-	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if err := q.doneHolding(w, limit, 512); err != nil {
+	f := q.letterFilter()
+	skip, limit, err := q.listPage(w, 100, 512)
+	if err = cmp.Or(err, w.holdEach(min(skip, maxSkipped), 128)); err != nil {
 		return nil, err
 	}
-	v := a.surface.svc.dlq.queue(reason, limit)
-	return v, a.surface.svc.store.waitAll(r.Context())
+	v, total := a.surface.svc.dlq.queue(f, skip, limit, mayReadResults(r.Context()))
+	return a.pageAnswer(w, r, v, total)
 }
 
 func (a *orchestrationAPI) staleness(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if err := q.doneHolding(w, limit, 512); err != nil {
+	f := taskFilter{namespace: q.text("namespace"), name: q.text("name")}
+	skip, limit, err := q.listPage(w, 100, 512)
+	if err = cmp.Or(err, w.holdEach(min(skip, maxSkipped), 128)); err != nil {
 		return nil, err
 	}
-	v := a.surface.svc.staleness.report(limit)
-	return v, a.surface.svc.store.waitAll(r.Context())
+	v, total := a.surface.svc.staleness.report(&f, skip, limit)
+	return a.pageAnswer(w, r, v, total)
 }
 
 func (a *orchestrationAPI) dlqStats(_ *responseWriter, _ *http.Request) (any, error) {

@@ -142,8 +142,10 @@ func (p *bulkParser) options() {
 	}
 }
 
-// bulkLists are the members of filters that are arrays, but for the status of a delivery.
-var bulkLists = []string{"status", "tag", "step_status", "task_uuid"}
+// isBulkList reports whether a member of the filter of an action is an array.
+func isBulkList(action, name string) bool {
+	return name == "status" && action != bulkResend || slices.Contains([]string{"tag", "step_status", "task_uuid"}, name)
+}
 
 // filter reads the filter: an object with the names of the lists' query parameters.
 func (p *bulkParser) filter() {
@@ -155,12 +157,15 @@ func (p *bulkParser) filter() {
 		}
 		read := func(at string, raw []byte) {
 			text, _ := jsonString(raw)
+			if kind := jsonKind(raw); name == "over" && (kind == 't' || kind == 'f') {
+				text = string(raw)
+			}
 			if strings.TrimSpace(strings.ReplaceAll(text, ",", "")) == "" { // which a list takes for no filter
 				p.complain(at, "must be a string that is not blank")
 			}
 			values.Add(name, text)
 		}
-		if !slices.Contains(bulkLists, name) || name == "status" && p.q.name == bulkResend {
+		if !isBulkList(p.q.name, name) {
 			read("filter."+name, raw)
 			return true
 		}
@@ -185,7 +190,7 @@ func (p *bulkParser) filter() {
 	switch p.q.name {
 	case bulkClose:
 		f.letters = q.letterFilter()
-		f.letters.status = cmp.Or(f.letters.status, new(dlqPending))
+		f.letters.status = cmp.Or(queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]), new(dlqPending))
 	case bulkResend:
 		f.deliveries = q.deliveryFilter()
 		f.deliveries.status = cmp.Or(f.deliveries.status, deliveryDead)

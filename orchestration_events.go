@@ -247,13 +247,13 @@ func (q *query) deliveryFilter() deliveryFilter {
 func (a *orchestrationAPI) listDeliveries(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := q.deliveryFilter()
-	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
-	if err := q.doneHolding(w, limit, 512); err != nil {
+	skip, limit, err := q.listPage(w, 50, 512)
+	if err != nil {
 		return nil, err
 	}
-	v := deliveryListView{Deliveries: []eventDeliveryView{}}
+	v := deliveryListView{Deliveries: []eventDeliveryView{}, Subscribers: []subscriberView{}}
 	if a.surface.svc.publisher != nil {
-		v = a.surface.svc.publisher.list(f, offset, limit)
+		v = a.surface.svc.publisher.list(f, skip, limit)
 	}
 	return v, a.surface.svc.store.waitAll(r.Context())
 }

@@ -108,3 +108,6 @@ func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(perm
 // mayReadResults reports whether the caller may see the results of steps and what handlers
 // say about failures.
 func mayReadResults(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
+
+// mayReadDeliveries reports whether the caller may see why events were not delivered.
+func mayReadDeliveries(ctx context.Context) bool { return securityOf(ctx).may(permDLQRead) }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -29,6 +30,10 @@ func (s *surface) taskTag(t *task, hidden string, now instant) string {
 	if t.counts[stepWaitingForRetry] > 0 {
 		hidden += "." + strconv.Itoa(t.readySteps(now))
 	}
+	if all := s.svc.store.subscribers().undelivered(t); all != nil {
+		text, _ := json.Marshal(all)
+		hidden += "." + stableID(string(text)).String()
+	}
 	return s.versionTag(t.lastSeq, hidden)
 }
 
@@ -45,6 +50,9 @@ func hiddenFrom(ctx context.Context) (hidden string) {
 	}
 	if !mayReadResults(ctx) {
 		hidden += "r"
+	}
+	if !mayReadDeliveries(ctx) {
+		hidden += "d"
 	}
 	return hidden
 }

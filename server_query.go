@@ -211,8 +211,29 @@ func (s *surface) shown(r *http.Request, id uuid, err error) error {
 // errors for callers who may read steps.
 func (s *surface) explanation(w *responseWriter, r *http.Request, name string) (*taskExplanation, error) {
 	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
-		return s.svc.engine.explain(id, by, mayReadResults(r.Context()))
+		v, err := s.svc.engine.explain(id, by, mayReadResults(r.Context()))
+		if err == nil {
+			redactProblems(r, v.Undelivered)
+		}
+		return v, err
 	})
+}
+
+// undelivered returns the events of a task that subscribers did not get.
+func (s *surface) undelivered(r *http.Request, t *task) []undeliveredEvent {
+	all := s.svc.store.subscribers().undelivered(t)
+	redactProblems(r, all)
+	return all
+}
+
+// redactProblems removes why events were not delivered, unless the caller may see it.
+func redactProblems(r *http.Request, all []undeliveredEvent) {
+	if mayReadDeliveries(r.Context()) {
+		return
+	}
+	for i := range all {
+		all[i].Problem = nil
+	}
 }
 
 // stepPath returns the ids of a step and its task in the path.

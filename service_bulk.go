@@ -345,7 +345,7 @@ func (b *bulkRun) checkResult(ctx context.Context, page []matchingTask) {
 func (b *bulkRun) letters(ctx context.Context) error {
 	var rows []dlqRow
 	for {
-		page, _ := b.s.store.letters().page(b.filter.letters, len(rows), bulkPage)
+		page, _, _ := b.s.store.letters().page(b.filter.letters, len(rows), bulkPage)
 		if rows = append(rows, page...); len(page) < bulkPage {
 			break
 		}

@@ -125,6 +125,14 @@ func TestBulkCloses(t *testing.T) {
 	if last := lines[len(lines)-1]; last.number("done") != 5 {
 		t.Errorf("cancel: got %s", last.raw)
 	}
+	lines = s.bulk(`{"action":"close","reason":"all are over","filter":{"over":true,"namespace":"t","name":"fails","step":"boom"}}`)
+	if last := lines[len(lines)-1]; last.number("done") != 3 {
+		t.Errorf("close what is over: got %s", last.raw)
+	}
+	lines = s.bulk(`{"action":"close","reason":"r","filter":{"over":false,"resolution_status":"ManuallyResolved"}}`)
+	if last := lines[len(lines)-1]; last.number("done")+last.number("refused") != 0 {
+		t.Errorf("close what is not over: got %s", last.raw)
+	}
 	lines = s.bulk(`{"action":"cancel","reason":"r","filter":{"name":"fails"}}`)
 	if last := lines[len(lines)-1]; last.number("refused") != 5 || last.text("refusals.0.code") != "BAD_REQUEST" {
 		t.Errorf("cancel again: got %s", last.raw)

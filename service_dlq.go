@@ -19,6 +19,9 @@ type dlqEntryView struct {
 	OriginalState       string            `json:"original_state"`
 	DLQReason           string            `json:"dlq_reason"`
 	DLQTimestamp        naiveTime         `json:"dlq_timestamp"`
+	CurrentState        string            `json:"current_state"` // of the task, now
+	Over                bool              `json:"over"`          // the task has completed or was cancelled since
+	Error               *letterErrorView  `json:"error"`         // of the step that stopped the task; null if none failed
 	ResolutionStatus    string            `json:"resolution_status"`
 	ResolutionTimestamp naiveTime         `json:"resolution_timestamp"`
 	ResolutionNotes     *string           `json:"resolution_notes"`
@@ -27,6 +30,13 @@ type dlqEntryView struct {
 	Metadata            json.RawMessage   `json:"metadata"` // an object, or null until one was given
 	CreatedAt           naiveTime         `json:"created_at"`
 	UpdatedAt           naiveTime         `json:"updated_at"`
+}
+
+// letterErrorView is why the step that stopped a task failed then.
+type letterErrorView struct {
+	StepUUID uuid   `json:"step_uuid"`
+	StepName string `json:"step_name"`
+	*stepFaultView
 }
 
 // dlqTaskView is a task's newest entry, and all entries.
@@ -170,7 +180,7 @@ func (d *deadLetters) entry(l taskLog, n int, messages bool, by holder) (v dlqEn
 		return v, err
 	}
 	o.note(t)
-	return t.dead[n].view(t.id, o.snapshot), nil
+	return t.dead[n].view(t, o.snapshot), nil
 }
 
 // list returns entries, which it makes when they are written.
@@ -186,14 +196,20 @@ func (d *deadLetters) list(n int, messages bool, entry func(i int) (taskLog, int
 	}}
 }
 
-func (d *deadLetter) view(id uuid, snapshot *taskSnapshotView) dlqEntryView {
-	return dlqEntryView{
-		DLQEntryUUID: dlqEntryID(id, d.at, d.seq), TaskUUID: id, OriginalState: d.state.String(),
+func (d *deadLetter) view(t *task, snapshot *taskSnapshotView) dlqEntryView {
+	v := dlqEntryView{
+		DLQEntryUUID: dlqEntryID(t.id, d.at, d.seq), TaskUUID: t.id, OriginalState: d.state.String(),
 		DLQReason: d.reason.String(), DLQTimestamp: naiveTime(d.at),
+		CurrentState: t.state.String(), Over: t.state.final(),
 		ResolutionStatus: d.status.String(), ResolutionTimestamp: naiveTime(d.resolved),
 		ResolutionNotes: d.notes, ResolvedBy: d.by, TaskSnapshot: snapshot, Metadata: d.metadata,
 		CreatedAt: naiveTime(d.at), UpdatedAt: naiveTime(d.updated),
 	}
+	if d.step >= 0 {
+		s := &snapshot.Steps[d.step]
+		v.Error = &letterErrorView{s.StepUUID, s.Name, s.Error}
+	}
+	return v
 }
 
 // deadLetters shows and updates the entries of the dead letter queue.
@@ -204,10 +220,10 @@ type deadLetters struct {
 }
 
 // entries returns one page of the matching entries, newest first, with or without the
-// messages of handlers.
-func (d *deadLetters) entries(f dlqFilter, skip, limit int, messages bool) jsonList {
-	rows, logs := d.store.letters().page(f, skip, limit)
-	return d.list(len(rows), messages, func(i int) (taskLog, int) { return logs[i], int(rows[i].n) })
+// messages of handlers, and how many match.
+func (d *deadLetters) entries(f dlqFilter, skip, limit int, messages bool) (jsonList, int) {
+	rows, logs, total := d.store.letters().page(f, skip, limit)
+	return d.list(len(rows), messages, func(i int) (taskLog, int) { return logs[i], int(rows[i].n) }), total
 }
 
 // ofTask returns all entries of a task, newest first, as entries does. It is an error if
@@ -242,18 +258,25 @@ type dlqQueueView struct {
 	CurrentState       string    `json:"current_state"`
 	TimeInStateMinutes int64     `json:"time_in_state_minutes"`
 	PriorityScore      float64   `json:"priority_score"`
+
+	Over  bool             `json:"over"` // like error as in the entry
+	Error *letterErrorView `json:"error"`
 }
 
-// queue returns the pending entries with the highest priority, highest first. If
-// only is not nil, it returns those with that reason.
-func (d *deadLetters) queue(only *dlqReason, limit int) []dlqQueueView {
+// queue returns one page of the matching pending entries, highest priority first, as entries does.
+func (d *deadLetters) queue(f dlqFilter, skip, limit int, messages bool) (jsonList, int) {
 	now := d.clock.now()
-	queue := d.store.letters().queue(only, now, limit)
-	views := make([]dlqQueueView, len(queue))
-	for i := range queue {
-		views[i] = queue[i].view(now)
-	}
-	return views
+	queue, total := d.store.letters().queue(f, now, skip, limit)
+	return jsonList{len(queue), func(o *jsonWriter, i int) {
+		e, err := d.entry(queue[i].log, int(queue[i].n), messages, o)
+		if err != nil {
+			o.fail(err)
+			return
+		}
+		v := queue[i].view(now)
+		v.Error = e.Error
+		o.value(&v)
+	}}, total
 }
 
 func (q *queuedLetter) view(now instant) dlqQueueView {
@@ -262,7 +285,7 @@ func (q *queuedLetter) view(now instant) dlqQueueView {
 		DLQTimestamp: naiveTime(q.at), MinutesInDLQ: q.waited(now).Minutes(),
 		NamespaceName: q.tpl.namespace, TaskName: q.tpl.name,
 		CurrentState: q.state.String(), TimeInStateMinutes: wholeMinutes(now.sub(q.since)),
-		PriorityScore: q.priority(now),
+		PriorityScore: q.priority(now), Over: q.over,
 	}
 }
 
@@ -271,6 +294,7 @@ type dlqStatsView struct {
 	DLQReason                string    `json:"dlq_reason"`
 	TotalEntries             int       `json:"total_entries"`
 	Pending                  int       `json:"pending"`
+	PendingOver              int       `json:"pending_over"` // of these, whose task is over
 	ManuallyResolved         int       `json:"manually_resolved"`
 	PermanentFailures        int       `json:"permanent_failures"`
 	Cancelled                int       `json:"cancelled"`
@@ -285,7 +309,7 @@ func (d *deadLetters) stats() []dlqStatsView {
 	for i, f := range figures {
 		views[i] = dlqStatsView{
 			DLQReason: f.reason.String(), TotalEntries: f.total,
-			Pending: f.counts[dlqPending], ManuallyResolved: f.counts[dlqManuallyResolved],
+			Pending: f.counts[dlqPending], PendingOver: f.over, ManuallyResolved: f.counts[dlqManuallyResolved],
 			PermanentFailures: f.counts[dlqPermanentlyFailed], Cancelled: f.counts[dlqCancelled],
 			OldestEntry: naiveTime(f.oldest), NewestEntry: naiveTime(f.newest),
 		}

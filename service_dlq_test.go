@@ -198,7 +198,7 @@ func TestDLQShapes(t *testing.T) {
 	s, clock := dlqServer(t)
 	task := s.failed("pair")
 	clock.advance(90 * time.Second)
-	const entry = "dlq_entry_uuid task_uuid original_state dlq_reason dlq_timestamp resolution_status " +
+	const entry = "dlq_entry_uuid task_uuid original_state dlq_reason dlq_timestamp current_state over error resolution_status " +
 		"resolution_timestamp resolution_notes resolved_by task_snapshot metadata created_at updated_at"
 	a := s.do("GET", "/v1/dlq", "").want(200)
 	checkShape(t, "[DlqEntry]", a.body)
@@ -209,7 +209,7 @@ func TestDLQShapes(t *testing.T) {
 	a = s.do("GET", "/v1/dlq/investigation-queue", "").want(200)
 	checkShape(t, "[DlqInvestigationQueueEntry]", a.body)
 	a.wantKeys("0", "dlq_entry_uuid task_uuid original_state dlq_reason dlq_timestamp minutes_in_dlq "+
-		"namespace_name task_name current_state time_in_state_minutes priority_score")
+		"namespace_name task_name current_state time_in_state_minutes priority_score over error")
 	a.wantText("0.minutes_in_dlq", "1.5", "0.priority_score", "501.5", "0.time_in_state_minutes", "1",
 		"0.dlq_timestamp", "2026-01-01T00:00:00.000000", "0.namespace_name", "t", "0.task_name", "pair",
 		"0.current_state", "blocked_by_failures", "0.original_state", "blocked_by_failures")
@@ -234,7 +234,7 @@ func TestDLQStats(t *testing.T) {
 		clock.advance(time.Minute)
 	}
 	a := s.do("GET", "/v1/dlq/stats", "").want(200)
-	a.wantKeys("0", "dlq_reason total_entries pending manually_resolved permanent_failures cancelled "+
+	a.wantKeys("0", "dlq_reason total_entries pending pending_over manually_resolved permanent_failures cancelled "+
 		"oldest_entry newest_entry avg_resolution_time_minutes")
 	a.wantText("0.pending", "4", "0.avg_resolution_time_minutes", "0")
 	for i, status := range []string{"ManuallyResolved", "PermanentlyFailed", "Cancelled"} {
@@ -374,7 +374,7 @@ func TestSummary(t *testing.T) {
 
 // TestQueueAfterClockWentBack views an entry whose time is in the future.
 func TestQueueAfterClockWentBack(t *testing.T) {
-	q := &queuedLetter{dlqRow: dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}}, tpl: &template{}}
+	q := &queuedLetter{dlqRow: dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}, tpl: &template{}}}
 	now := testStart.add(-time.Hour)
 	if got := q.priority(now); got != 500 {
 		t.Errorf("got priority %v; want 500", got)
@@ -395,7 +395,7 @@ func TestQueueOrder(t *testing.T) {
 	mustAct(t, s, mustCreate(t, s, "one"), 0, failAction) // 400 minutes ahead of slow
 	check := func(want string) {
 		t.Helper()
-		queue := s.dlq.queue(nil, 1000)
+		queue := queueOf(t, s, 0, 1000)
 		var got []string
 		for _, q := range queue {
 			got = append(got, fmt.Sprint(q.DLQReason, " ", q.PriorityScore))
@@ -404,8 +404,10 @@ func TestQueueOrder(t *testing.T) {
 			t.Errorf("got %s; want %s", strings.Join(got, ", "), want)
 		}
 		for limit := range len(queue) + 1 {
-			if first := s.dlq.queue(nil, limit); !slices.Equal(first, queue[:limit]) {
-				t.Errorf("got %+v; want the first %d", first, limit)
+			for skip := range limit {
+				if part := queueOf(t, s, skip, limit-skip); !reflect.DeepEqual(part, queue[skip:limit]) {
+					t.Errorf("got %+v; want %d from the place %d on", part, limit-skip, skip)
+				}
 			}
 		}
 	}
@@ -764,4 +766,52 @@ func TestDLQUpdates(t *testing.T) {
 	s.do("PATCH", path, `{"resolution_notes":7,"resolved_by":""}`).want(422).
 		wantText("error.details.0.field", "resolution_notes", "error.details.1.field", "resolved_by")
 	s.do("POST", path, `{}`).want(405)
+}
+
+// TestLettersThatAreOver restarts a service whose tasks ended after their dead letters, and checks what the entries say
+// then: the steps that stopped the tasks are in no header, so they come from the logs.
+func TestLettersThatAreOver(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: append(staleTemplates(), dlqTemplates...),
+		config: func(c *Config) { c.Events.Keep = 1 }} // so that a start needs no log for the events
+	s := openTestService(t, o)
+	over, stuck := mustCreate(t, s, "one"), mustCreate(t, s, "one")
+	for _, v := range []*task{over, stuck} {
+		mustAct(t, s, v, 0, failAction)
+	}
+	must(s.operator.cancelTask(t.Context(), over.id, taskActor{}))(t)
+	stale := mustCreate(t, s, "slow") // stale after 30 minutes, while no step fails
+	o.clock.(*virtualClock).advance(40 * time.Minute)
+	step, group := over.def(0).name, must(s.store.viewWithin(stuck.id, nil))(t).failedStep(0).cause().group()
+	for range 3 {
+		for _, tc := range []struct {
+			f    dlqFilter
+			want []uuid
+		}{
+			{dlqFilter{}, []uuid{stale.id, stuck.id, over.id}}, {dlqFilter{over: new(true)}, []uuid{over.id}},
+			{dlqFilter{over: new(false)}, []uuid{stale.id, stuck.id}}, {dlqFilter{step: step}, []uuid{stuck.id, over.id}},
+			{dlqFilter{step: step, over: new(true)}, []uuid{over.id}}, {dlqFilter{step: "x"}, nil},
+			{dlqFilter{name: "slow"}, []uuid{stale.id}}, {dlqFilter{namespace: "x"}, nil},
+			{dlqFilter{made: period{after: testStart}}, []uuid{stale.id}}, {dlqFilter{made: period{before: testStart + 1}}, []uuid{stuck.id, over.id}},
+			{dlqFilter{failure: group}, []uuid{stuck.id}},
+		} {
+			rows, _, total := s.store.letters().page(tc.f, 0, 10)
+			got := []uuid(nil)
+			for _, r := range rows {
+				got = append(got, r.task)
+			}
+			if !slices.Equal(got, tc.want) || total != len(got) {
+				t.Errorf("%+v: got %v of %d; want %v", tc.f, got, total, tc.want)
+			}
+		}
+		part, total := s.dlq.entries(dlqFilter{}, 1, 2, false)
+		if text := string(jsonOf(part)); total != 3 || strings.Count(text, `"step_name":"`+step+`","message":"","message_redacted":true,`) != 2 {
+			t.Errorf("got %s of %d", text, total)
+		}
+		if v := must(s.dlq.ofTask(stale.id, true, nil))(t); v.Error != nil || v.Over {
+			t.Errorf("got the error %+v, over %t; want none of a task in which no step fails", v.Error, v.Over)
+		}
+		noError(t, s.store.snapshot())
+		s = reopenTestService(t, s, o)
+	}
+	closeTestService(t, s)
 }

@@ -277,12 +277,7 @@ func (s *subscriber) headers(id string, at instant, body []byte) map[string]stri
 	}
 }
 
-// deliveryID returns the id of one event's delivery to one subscriber.
-func deliveryID(subscriber string, seq uint64, n int) string {
-	return fmt.Sprintf("%d-%d-%s", seq, n, subscriber)
-}
-
-// parseDeliveryID reads such an id.
+// parseDeliveryID reads an id that deliveryID made.
 func parseDeliveryID(id string) (subscriber string, seq uint64, n int, ok bool) {
 	parts := strings.SplitN(id, "-", 3)
 	if len(parts) < 3 {
@@ -297,8 +292,19 @@ func parseDeliveryID(id string) (subscriber string, seq uint64, n int, ok bool) 
 
 // deliveryListView is the answer of GET /v1/events/deliveries.
 type deliveryListView struct {
-	Deliveries []eventDeliveryView `json:"deliveries"` // the newest event first
-	TotalCount int                 `json:"total_count"`
+	Deliveries  []eventDeliveryView `json:"deliveries"` // the newest event first
+	TotalCount  int                 `json:"total_count"`
+	Subscribers []subscriberView    `json:"subscribers"`
+}
+
+// subscriberView counts the deliveries to one subscriber, without regard to the status that a list is limited to.
+type subscriberView struct {
+	Name            string             `json:"name"`
+	Pending         int                `json:"pending"`
+	Delivered       int                `json:"delivered"`
+	Dead            int                `json:"dead"`
+	OldestPendingAt zonedTime          `json:"oldest_pending_at"`
+	NewestProblem   *eventDeliveryView `json:"newest_problem"` // the delivery that fails now, else the newest that was given up
 }
 
 // eventDeliveryView is the view of one event's delivery to one subscriber.
@@ -317,14 +323,32 @@ type eventDeliveryView struct {
 
 // list returns some of the deliveries that a filter selects.
 func (p *publisher) list(f deliveryFilter, offset, limit int) deliveryListView {
-	v := deliveryListView{Deliveries: []eventDeliveryView{}}
+	v := deliveryListView{Deliveries: []eventDeliveryView{}, Subscribers: []subscriberView{}}
 	p.store.locked(func() {
+		for _, s := range p.subscribers {
+			if f.subscriber == "" || f.subscriber == s.Name {
+				v.Subscribers = append(v.Subscribers, p.countLocked(s))
+			}
+		}
 		rows, total := p.store.subscribers().deliveriesLocked(f, offset, limit)
 		v.TotalCount = total
 		for i := range rows {
 			v.Deliveries = append(v.Deliveries, p.viewLocked(&rows[i]))
 		}
 	})
+	return v
+}
+
+func (p *publisher) countLocked(s *subscriber) subscriberView {
+	c := p.store.subscribers().countsLocked(s.Name)
+	v := subscriberView{Name: s.Name, Pending: c.pending, Delivered: c.delivered, Dead: c.dead, OldestPendingAt: zonedTime(c.oldest)}
+	worst := c.lastDead
+	if c.next != nil && s.problem != "" {
+		worst = c.next
+	}
+	if worst != nil {
+		v.NewestProblem = new(p.viewLocked(worst))
+	}
 	return v
 }
 

@@ -292,3 +292,86 @@ func TestOvertakenEvents(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 }
+
+// TestUndeliveredEvents checks that a task, its step and its explanation say which events subscribers did not get,
+// also after restarts, until they get them, and how many deliveries each subscriber has.
+func TestUndeliveredEvents(t *testing.T) {
+	closed, open := newReceiver(t), newReceiver(t)
+	closed.answer(410)
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), config: subscribed([]string{"shop", closed.url, "*"}, []string{"audit", open.url, "*"}),
+		extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""), published("billed", ""))}}
+	s := openTestService(t, o)
+	first, second := mustCreate(t, s, "pay"), mustCreate(t, s, "pay")
+	var dead []eventDeliveryView
+	for range 3 {
+		eventually(t, "the deliveries are settled", func() bool {
+			dead = s.publisher.list(deliveryFilter{subscriber: "shop", status: deliveryDead}, 0, 9).Deliveries
+			return len(dead) == 4 && s.publisher.list(deliveryFilter{"audit", deliveryDelivered}, 0, 9).TotalCount == 4
+		})
+		server := (&testServer{t: t, svc: s}).with(newOrchestrationAPI(s, nil))
+		for path, at := range map[string]string{"": "", "/workflow_steps": "0.", "/explain": ""} {
+			a := server.do("GET", "/v1/tasks/"+first.id.String()+path, "").want(200)
+			a.wantText(at+"undelivered_events.0.type", "paid", at+"undelivered_events.1.type", "billed",
+				at+"undelivered_events.0.delivery", dead[3].ID, at+"undelivered_events.0.subscriber", "shop",
+				at+"undelivered_events.0.problem", "it replied 410", at+"undelivered_events.0.attempts", "1",
+				at+"undelivered_events.0.step_name", "pay", at+"undelivered_events.0.step_uuid", first.stepID(0).String())
+			if strings.Count(string(a.body), `"delivery":`) != 2 {
+				t.Errorf("%s: got %s; want two events", path, a.body)
+			}
+		}
+		v := s.publisher.list(deliveryFilter{status: deliveryPending}, 0, 9).Subscribers
+		if len(v) != 2 || v[0].Dead != 4 || v[0].Delivered+v[0].Pending+v[1].Dead+v[1].Pending != 0 || v[1].Delivered != 4 ||
+			v[0].NewestProblem == nil || v[0].NewestProblem.ID != dead[0].ID || *v[0].NewestProblem.Problem != "it replied 410" || v[1].NewestProblem != nil {
+			t.Errorf("got %s; want 4 dead and 4 delivered ones, and why", jsonOf(v))
+		}
+		s = reopenTestService(t, s, o)
+	}
+	api := newOrchestrationAPI(s, nil)
+	seen := func(permissions ...permission) (problems int, tag string) {
+		sc := &securityContext{}
+		for _, p := range permissions {
+			sc.permissions |= 1 << p
+		}
+		r := httptest.NewRequest("GET", "/", nil)
+		r = r.WithContext(withSecurity(r.Context(), sc))
+		for _, u := range api.surface.undelivered(r, first) {
+			problems += boolCount(u.Problem != nil)
+		}
+		return problems, api.surface.taskTag(first, hiddenFrom(r.Context()), testStart)
+	}
+	reader, readerTag := seen(permTasksRead, permDLQRead)
+	other, otherTag := seen(permTasksRead)
+	if reader != 2 || other != 0 || readerTag == otherTag {
+		t.Errorf("got %d problems of 2 with dlq:read and %d without it, tags %s and %s", reader, other, readerTag, otherTag)
+	}
+	closed.answer(200)
+	must(s.publisher.resend(t.Context(), dead[3].ID))(t)
+	if left, tag := seen(permTasksRead, permDLQRead); left != 1 || tag == readerTag {
+		t.Errorf("got %d events and the tag %s after one of two was delivered; before it was %s", left, tag, readerTag)
+	}
+	if got := len(s.store.subscribers().undelivered(second)); got != 2 {
+		t.Errorf("got %d events of the other task; want 2", got)
+	}
+	closeTestService(t, s)
+}
+
+// TestPendingEventsAreCounted checks the figures of a subscriber that fails for now.
+func TestPendingEventsAreCounted(t *testing.T) {
+	r := newReceiver(t)
+	r.answer(503)
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
+		config: subscribed([]string{"shop", r.url, "*"})})
+	mustCreate(t, s, "pay")
+	clock.advance(100 * time.Millisecond)
+	mustCreate(t, s, "pay")
+	var v subscriberView
+	eventually(t, "the first attempt fails", func() bool {
+		v = s.publisher.list(deliveryFilter{}, 0, 1).Subscribers[0]
+		return v.NewestProblem != nil
+	})
+	if v.Pending != 2 || v.Dead != 0 || v.OldestPendingAt != zonedTime(testStart) || v.NewestProblem.Attempts != 1 ||
+		*v.NewestProblem.Problem != "it replied 503" || v.NewestProblem.Status != deliveryPending {
+		t.Errorf("got %s; want two pending ones", jsonOf(v))
+	}
+}

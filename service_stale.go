@@ -201,13 +201,17 @@ type stalenessView struct {
 	inState time.Duration
 }
 
-// report returns at most limit unfinished tasks: stale ones first, then those
-// that have been longest in their state.
-func (w *stalenessWatch) report(limit int) []stalenessView {
+// report returns a part of the unfinished tasks of the templates that a filter selects by namespace and
+// name, and how many there are: stale ones first, then those that have been longest in their state.
+func (w *stalenessWatch) report(f *taskFilter, skip, limit int) (part []stalenessView, total int) {
 	defer w.store.holdPositions()()
 	views := []stalenessView{}
 	now := w.clock.now()
 	view := func(t *task) error {
+		if !(postingsKey{tpl: t.tpl}).matches(f) {
+			return nil
+		}
+		total++
 		a := w.cfg.aging(t, now)
 		views = append(views, stalenessView{
 			TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
@@ -219,11 +223,12 @@ func (w *stalenessWatch) report(limit int) []stalenessView {
 	}
 	for from, more := uint32(0), true; more; {
 		w.store.locked(func() { from, more, _ = w.store.table().eachWatched(from, view) })
-		if len(views) > 2*limit+stalenessBatch {
-			views = firstStale(views, limit)
+		if len(views) > 2*(skip+limit)+stalenessBatch {
+			views = firstStale(views, skip+limit)
 		}
 	}
-	return firstStale(views, limit)
+	views = firstStale(views, skip+limit)
+	return views[min(skip, len(views)):], total
 }
 
 func firstStale(views []stalenessView, limit int) []stalenessView {

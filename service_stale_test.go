@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -107,14 +108,21 @@ func TestManyStaleTasks(t *testing.T) {
 	}
 	clock.advance(35 * time.Minute)
 	stale := (2*stalenessBatch + 10 + 2) / 3
-	if got := len(s.staleness.report(10_000)); got != stale {
-		t.Errorf("got %d unfinished tasks; want %d", got, stale)
+	all, total := s.staleness.report(&taskFilter{}, 0, 10_000)
+	if len(all) != stale || total != stale {
+		t.Errorf("got %d unfinished tasks of %d; want %d", len(all), total, stale)
+	}
+	if got, total := s.staleness.report(&taskFilter{name: "plain"}, 3, 9); !slices.Equal(got, all[3:12]) || total != stale {
+		t.Errorf("got %+v of %d; want those from the place 3 on", got, total)
+	}
+	if got, total := s.staleness.report(&taskFilter{name: "bare"}, 0, 9); len(got) != 0 || total != 0 {
+		t.Errorf("got %d tasks of %d of a template without any; want none", len(got), total)
 	}
 	if got := s.staleness.found.Load(); got != int64(stale) {
 		t.Errorf("the latest run found %d stale tasks; want %d, for which the action is none", got, stale)
 	}
-	if got := len(s.staleness.report(7)); got != 7 {
-		t.Errorf("got %d; want the limit of 7", got)
+	if got, _ := s.staleness.report(&taskFilter{}, 0, 7); !slices.Equal(got, all[:7]) {
+		t.Errorf("got %+v; want the first 7", got)
 	}
 	f := s.dlq.stats()
 	if len(f) != 1 || f[0].TotalEntries != 2*stalenessBatch+10-stale {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
@@ -64,8 +65,20 @@ func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 // dlqText returns everything that the queue shows.
 func dlqText(t *testing.T, s *service) string {
 	t.Helper()
-	queue := s.dlq.queue(nil, 1000)
-	return string(jsonOf([]any{s.dlq.entries(dlqFilter{}, 0, 1000, true), queue, s.dlq.stats()}))
+	entries, _ := s.dlq.entries(dlqFilter{}, 0, 1000, true)
+	queue, _ := s.dlq.queue(dlqFilter{}, 0, 1000, true)
+	return string(jsonOf([]any{entries, queue, s.dlq.stats()}))
+}
+
+// queueOf returns a part of the investigation queue as it is answered.
+func queueOf(t *testing.T, s *service, skip, limit int) (queue []struct {
+	DLQReason     string  `json:"dlq_reason"`
+	PriorityScore float64 `json:"priority_score"`
+}) {
+	t.Helper()
+	part, _ := s.dlq.queue(dlqFilter{}, skip, limit, true)
+	noError(t, json.Unmarshal(jsonOf(part), &queue))
+	return queue
 }
 
 // TestSubscribersAfterARestore restores state documents, of a service and of its files, and repairs the files:

@@ -6,14 +6,16 @@ package main
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
 // taskView is a task at an instant, as the roles' surfaces show it.
 type taskView struct {
-	task    *task
-	now     instant
-	context contextRight
+	task        *task
+	now         instant
+	context     contextRight
+	undelivered []undeliveredEvent
 }
 
 // contextRight reports whether a view of a task includes its context.
@@ -32,7 +34,16 @@ func (v taskView) writeJSON(o *jsonWriter) {
 	v.writeTask(o, t.readySteps(v.now))
 	o.name("steps")
 	o.list(len(t.steps), func(i int) { v.writeStep(o, i) })
+	writeUndelivered(o, v.undelivered)
 	o.b = append(o.b, '}')
+}
+
+// writeUndelivered writes a member with the events that subscribers did not get, if there are any.
+func writeUndelivered(o *jsonWriter, all []undeliveredEvent) {
+	if len(all) > 0 {
+		o.name("undelivered_events")
+		o.value(all)
+	}
 }
 
 // writeTask writes the task up to its steps.
@@ -268,8 +279,9 @@ type stepView struct {
 	step                       step // a copy
 	satisfied, eligible, ready bool
 	parents                    int
-	worker                     string // that made the latest attempt, unless its outcome names one
-	redacted                   bool   // the results were removed
+	worker                     string             // that made the latest attempt, unless its outcome names one
+	undelivered                []undeliveredEvent // of the whole task
+	redacted                   bool               // the results were removed
 }
 
 // newStepView returns the view of a step. Its cost does not depend on the size of the results nor
@@ -321,6 +333,9 @@ func (v *stepView) write(o *jsonWriter) {
 	o.zoned("last_attempted_at", s.attempted)
 	if s.checkpoint != nil {
 		o.raw(checkpointMember, s.checkpoint.appendJSON(nil))
+	}
+	if v.undelivered != nil {
+		writeUndelivered(o, slices.DeleteFunc(slices.Clone(v.undelivered), func(u undeliveredEvent) bool { return u.StepUUID != v.id }))
 	}
 }
 

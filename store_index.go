@@ -28,6 +28,10 @@ type taskFilter struct {
 // period is the time after one instant and before another; zero for no limit.
 type period struct{ after, before instant }
 
+func (p period) has(at instant) bool {
+	return (p.after == 0 || at > p.after) && (p.before == 0 || at < p.before)
+}
+
 // taskIndex is guarded by the store's mutex.
 type taskIndex struct {
 	tasks       indexedTasks

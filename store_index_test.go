@@ -347,10 +347,6 @@ func (t *plainTask) correlation() uuid {
 	return t.by.correlation
 }
 
-func (p period) has(at instant) bool {
-	return (p.after == 0 || at > p.after) && (p.before == 0 || at < p.before)
-}
-
 func (t *plainTask) matches(f *taskFilter) bool {
 	text := strings.Contains(strings.ToLower(t.tpl.namespace), f.text) || strings.Contains(strings.ToLower(t.tpl.name), f.text)
 	return (postingsKey{t.tpl, t.by.initiator, t.by.source}).matches(f) && text &&

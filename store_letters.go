@@ -16,6 +16,9 @@ type dlqRow struct {
 	id   uuid
 	task uuid
 	n    uint32 // index among the task's entries
+	step int32  // the step of the template that stopped the task; -1 for none
+	tpl  *template
+	over bool // the task has completed or was cancelled since
 }
 
 // dlqIndex is guarded by the store's mutex. Rows are numbered in the order in
@@ -26,7 +29,7 @@ type dlqIndex struct {
 	all       bitset
 	byReason  [dlqReasons]bitset
 	byStatus  [dlqStatuses]bitset
-	pending   [dlqReasons]bitset
+	byOver    [2]bitset // the rows that are not over, and those that are
 	counts    [dlqReasons][dlqStatuses]int
 	resolving [dlqReasons]time.Duration // total time that entries took to leave Pending
 	holes     int                       // rows of dropped tasks; their id is zero
@@ -39,12 +42,13 @@ func (h *letterHeader) took() time.Duration { return max(h.resolved.sub(h.at), 0
 
 func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]uint32{}} }
 
-// appendDLQRows appends the rows of one task's entries.
-func appendDLQRows(rows []dlqRow, id uuid, letters []letterHeader) []dlqRow {
-	for n, h := range letters {
-		rows = append(rows, dlqRow{h, dlqEntryID(id, h.at, h.seq), id, uint32(n)})
+// letterRow returns the row of one of a task's entries.
+func (t *task) letterRow(n int) dlqRow {
+	d, step := &t.dead[n], -1
+	if d.step >= 0 {
+		step = t.declared(d.step)
 	}
-	return rows
+	return dlqRow{d.letterHeader, dlqEntryID(t.id, d.at, d.seq), t.id, uint32(n), int32(step), t.tpl, t.state.final()}
 }
 
 // maxDLQHoles is how many rows without an entry there may be beyond as many
@@ -67,16 +71,15 @@ func (x *dlqIndex) inOrder() *dlqIndex {
 // update brings the index up to date with the entries of a changed task.
 func (x *dlqIndex) update(t *task) {
 	for n := range t.dead {
-		h := t.dead[n].letterHeader
-		id := dlqEntryID(t.id, h.at, h.seq)
-		i, ok := x.byID[id]
+		r := t.letterRow(n)
+		i, ok := x.byID[r.id]
 		if !ok {
-			x.insert(dlqRow{h, id, t.id, uint32(n)})
+			x.insert(r)
 			continue
 		}
-		if x.rows[i].letterHeader != h {
+		if x.rows[i] != r {
 			x.unmark(i)
-			x.rows[i].letterHeader = h
+			x.rows[i] = r
 			x.mark(i)
 		}
 	}
@@ -111,13 +114,11 @@ func (x *dlqIndex) insert(r dlqRow) {
 	x.mark(i)
 }
 
-// mark counts a row under its status.
+// mark counts a row under what may change of it.
 func (x *dlqIndex) mark(i uint32) {
 	r := &x.rows[i]
 	x.byStatus[r.status].set(i)
-	if r.status == dlqPending {
-		x.pending[r.reason].set(i)
-	}
+	x.byOver[boolCount(r.over)].set(i)
 	x.count(r, 1)
 }
 
@@ -125,7 +126,7 @@ func (x *dlqIndex) mark(i uint32) {
 func (x *dlqIndex) unmark(i uint32) {
 	r := &x.rows[i]
 	x.byStatus[r.status].clear(i)
-	x.pending[r.reason].clear(i)
+	x.byOver[boolCount(r.over)].clear(i)
 	x.count(r, -1)
 }
 
@@ -144,15 +145,25 @@ func (x *dlqIndex) find(id uuid) (dlqRow, bool) {
 	return x.rows[i], true
 }
 
-// dlqFilter selects entries; nil members and 0 select all.
+// dlqFilter selects entries; nil, empty and zero members select all.
 type dlqFilter struct {
-	status  *dlqStatus
-	reason  *dlqReason
-	failure failureGroup // with a step of the entry's task in it now
+	status          *dlqStatus
+	reason          *dlqReason
+	failure         failureGroup // with a step of the entry's task in it now
+	over            *bool
+	namespace, name string // of the template
+	step            string // of the template, that stopped the task
+	made            period
 }
 
-// page returns one page of the matching entries, newest first. If some is not nil, only its rows match.
-func (x *dlqIndex) page(f dlqFilter, some *bitset, skip, limit int) []dlqRow {
+// selects reports whether the filter selects a row by what has no index.
+func (f *dlqFilter) selects(r *dlqRow) bool {
+	return (f.namespace == "" || f.namespace == r.tpl.namespace) && (f.name == "" || f.name == r.tpl.name) &&
+		(f.step == "" || r.step >= 0 && f.step == r.tpl.steps[r.step].name) && f.made.has(r.at)
+}
+
+// matching returns the rows of the matching entries, until the next call. If some is not nil, only its rows match.
+func (x *dlqIndex) matching(f *dlqFilter, some *bitset) *bitset {
 	sets := []positionSet{&x.all}
 	if some != nil {
 		sets = append(sets, some)
@@ -163,12 +174,31 @@ func (x *dlqIndex) page(f dlqFilter, some *bitset, skip, limit int) []dlqRow {
 	if f.reason != nil {
 		sets = append(sets, &x.byReason[*f.reason])
 	}
-	var page []dlqRow
-	x.meet.of(sets...).descend(skip, func(i uint32) bool {
+	if f.over != nil {
+		sets = append(sets, &x.byOver[boolCount(*f.over)])
+	}
+	found := x.meet.of(sets...)
+	if f.namespace+f.name+f.step == "" && f.made == (period{}) {
+		return found
+	}
+	selected := new(bitset)
+	found.descend(0, func(i uint32) bool {
+		if f.selects(&x.rows[i]) {
+			selected.set(i)
+		}
+		return true
+	})
+	return selected
+}
+
+// page returns one page of the matching entries, newest first, and how many match.
+func (x *dlqIndex) page(f dlqFilter, some *bitset, skip, limit int) (page []dlqRow, total int) {
+	found := x.matching(&f, some)
+	found.descend(skip, func(i uint32) bool {
 		page = append(page, x.rows[i])
 		return len(page) < limit
 	})
-	return page
+	return page, found.count()
 }
 
 // waited returns how old the entry is at the instant now; never negative.
@@ -186,31 +216,35 @@ func (r *dlqRow) priority(now instant) float64 {
 	return dlqWeights[r.reason] + r.waited(now).Minutes()
 }
 
-// queue returns the pending entries with the highest priority, highest first;
-// of one reason only, unless that is nil. Within a reason those are the oldest,
-// so it looks at no more than limit of each.
-func (x *dlqIndex) queue(only *dlqReason, now instant, limit int) []dlqRow {
-	var rows []dlqRow
-	for reason := range x.pending {
-		if only != nil && *only != dlqReason(reason) {
+// queue returns one page of the matching pending entries, highest priority first, and how
+// many match. Within a reason those are the oldest, so it sorts no more than the page and
+// those before it of each.
+func (x *dlqIndex) queue(f dlqFilter, some *bitset, now instant, skip, limit int) (rows []dlqRow, total int) {
+	only := f.reason
+	f.status = new(dlqPending)
+	for reason := range dlqReasons {
+		if only != nil && *only != reason {
 			continue
 		}
-		set := &x.pending[reason]
+		f.reason = &reason
+		set := x.matching(&f, some)
+		total += set.count()
 		i, ok := set.next(0)
-		for n := 0; ok && n < limit; n++ {
+		for n := 0; ok && n < skip+limit; n++ {
 			rows = append(rows, x.rows[i])
 			i, ok = set.next(i + 1)
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b dlqRow) int { return cmp.Compare(b.priority(now), a.priority(now)) })
-	return rows[:min(limit, len(rows))]
+	rows = rows[min(skip, len(rows)):]
+	return rows[:min(limit, len(rows))], total
 }
 
 // dlqFigures is the statistics of one reason.
 type dlqFigures struct {
 	reason         dlqReason
 	counts         [dlqStatuses]int
-	total          int
+	total, over    int // entries, and those pending whose task is over
 	oldest, newest instant
 	resolving      time.Duration // in sum, of entries that are not pending
 }
@@ -227,6 +261,7 @@ func (x *dlqIndex) figures() []dlqFigures {
 		f := dlqFigures{
 			reason: dlqReason(reason), counts: x.counts[reason], total: set.count(),
 			oldest: x.rows[oldest].at, resolving: x.resolving[reason],
+			over: x.meet.of(set, &x.byStatus[dlqPending], &x.byOver[1]).count(),
 		}
 		set.descend(0, func(i uint32) bool {
 			f.newest = x.rows[i].at
@@ -244,29 +279,36 @@ type storedLetters struct {
 	index *dlqIndex
 }
 
-// page returns one page of the letters that match, newest first, and for each
-// the log of its task.
-func (d *storedLetters) page(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog) {
+// page returns one page of the letters that match, newest first, for each the log of its task,
+// and how many match.
+func (d *storedLetters) page(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog, total int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	page = d.index.page(f, d.failing(f.failure), skip, limit)
+	page, total = d.index.page(f, d.failing(f.failure), skip, limit)
 	logs = make([]taskLog, len(page))
 	for i, r := range page {
 		pos, _ := d.tasks.find(r.task)
 		logs[i] = d.tasks.logAt(pos)
 	}
-	return page, logs
+	return page, logs, total
 }
 
-// failing returns the rows of the letters of tasks with a step in a failure group; nil for none. It looks at all rows.
+// failing returns the rows of the letters of tasks with a step in a failure group; nil for every group.
 func (d *storedLetters) failing(g failureGroup) *bitset {
 	if g == 0 {
 		return nil
 	}
 	rows, tasks := new(bitset), d.tasks.index.failures.tasksOf(g)
-	for i := range d.index.rows {
-		if pos, ok := d.tasks.find(d.index.rows[i].task); ok && tasks.has(pos) {
-			rows.set(uint32(i))
+	for pos, ok := tasks.next(0); ok; pos, ok = tasks.next(pos + 1) {
+		var letters []letterHeader
+		sl := &d.tasks.slots[pos]
+		if sl.live != nil {
+			letters = sl.live.letterHeaders()
+		} else if h, err := readTaskHead(sl.line.text()); err == nil {
+			letters = h.dead
+		}
+		for _, l := range letters {
+			rows.set(d.index.byID[dlqEntryID(sl.id, l.at, l.seq)])
 		}
 	}
 	return rows
@@ -275,27 +317,27 @@ func (d *storedLetters) failing(g failureGroup) *bitset {
 // queuedLetter is a letter of the investigation queue and its task as it is now.
 type queuedLetter struct {
 	dlqRow
-	tpl   *template
+	log   taskLog
 	state taskState
 	since instant // when the task came into the state
 }
 
-// queue returns the pending letters with the highest priority, highest
-// first; of one reason alone unless that is nil.
-func (d *storedLetters) queue(only *dlqReason, now instant, limit int) []queuedLetter {
+// queue returns one page of the pending letters that match, highest priority first, and how
+// many match.
+func (d *storedLetters) queue(f dlqFilter, now instant, skip, limit int) ([]queuedLetter, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rows := d.index.queue(only, now, limit)
+	rows, total := d.index.queue(f, d.failing(f.failure), now, skip, limit)
 	queue := make([]queuedLetter, len(rows))
 	for i, r := range rows {
 		pos, _ := d.tasks.find(r.task)
 		sl, x := &d.tasks.slots[pos], d.tasks.index
-		queue[i] = queuedLetter{r, sl.in.key.tpl, x.stateAt(pos), x.completed.at(pos)}
+		queue[i] = queuedLetter{r, d.tasks.logAt(pos), x.stateAt(pos), x.completed.at(pos)}
 		if sl.live != nil {
 			queue[i].since = sl.live.since
 		}
 	}
-	return queue
+	return queue, total
 }
 
 // figures returns the statistics of the dead letter queue.

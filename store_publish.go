@@ -7,6 +7,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"slices"
 	"sort"
 	"strconv"
@@ -124,7 +125,8 @@ type domainLog struct {
 	gone    uint64        // the last sequence of which any event is missing
 	dropped uint64        // the last sequence of any dropped task that may have published
 
-	subscriptions []*subscription // by name
+	subscriptions []*subscription        // by name
+	missed        map[uuid][]missedEvent // what they gave up, by task
 
 	published [deliveryModes]uint64 // since the start
 	withheld  uint64                // since the start, because of their schema
@@ -353,15 +355,79 @@ func (l *domainLog) apply(d *subscriberMark) {
 		i, known := s.find(x.seq, x.n)
 		if known {
 			s.dead = slices.Delete(s.dead, i, i+1)
+			l.forgetMissed(s, x)
 		}
 		if l.mark(s, x, x == d.dead); x == d.dead {
 			s.dead = slices.Insert(s.dead, i, *x)
+			l.noteMissed(s, x)
 		}
 		if len(s.dead) > maxDeadNotices {
 			l.mark(s, &s.dead[0], false)
+			l.forgetMissed(s, &s.dead[0])
 			s.dead = s.dead[1:]
 		}
 	}
+}
+
+// missedEvent is an event of a task that a subscriber gave up.
+type missedEvent struct {
+	sub *subscription
+	seq uint64
+	n   int
+}
+
+func (l *domainLog) noteMissed(s *subscription, x *deadNotice) {
+	if l.missed == nil {
+		l.missed = map[uuid][]missedEvent{}
+	}
+	l.missed[x.task] = append(l.missed[x.task], missedEvent{s, x.seq, x.n})
+}
+
+func (l *domainLog) forgetMissed(s *subscription, x *deadNotice) {
+	left := slices.DeleteFunc(l.missed[x.task], func(m missedEvent) bool { return m == missedEvent{s, x.seq, x.n} })
+	if l.missed[x.task] = left; len(left) == 0 {
+		delete(l.missed, x.task)
+	}
+}
+
+// undeliveredEvent is an event that a subscriber did not get, for the views of its task and step.
+type undeliveredEvent struct {
+	Delivery   string    `json:"delivery"`
+	Subscriber string    `json:"subscriber"`
+	Type       string    `json:"type"`
+	StepUUID   uuid      `json:"step_uuid"`
+	StepName   string    `json:"step_name"`
+	Attempts   int       `json:"attempts"`
+	Problem    *string   `json:"problem"` // of the latest attempt; null for callers who may not know it
+	GivenUpAt  zonedTime `json:"given_up_at"`
+}
+
+// undelivered returns the events of a task that were given up, by subscriber and in their order, without those
+// that are being sent again.
+func (l *domainLog) undelivered(t *task) (all []undeliveredEvent) {
+	if !t.tpl.publishes {
+		return nil
+	}
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	for _, m := range l.missed[t.id] {
+		number, held := l.number(m.seq, m.n)
+		x, step := m.sub.deadNotice(m.seq, m.n), t.stepOfRecord(m.seq)
+		if m.sub.wants == nil || held && number >= m.sub.next || step < 0 {
+			continue
+		}
+		all = append(all, undeliveredEvent{deliveryID(m.sub.name, m.seq, m.n), m.sub.name, x.event, t.stepID(step),
+			t.def(step).name, x.attempts, &x.problem, zonedTime(x.at)})
+	}
+	slices.SortStableFunc(all, func(a, b undeliveredEvent) int {
+		return cmp.Or(cmp.Compare(a.Subscriber, b.Subscriber), cmp.Compare(a.GivenUpAt, b.GivenUpAt))
+	})
+	return all
+}
+
+// deliveryID returns the id of one event's delivery to one subscriber.
+func deliveryID(subscriber string, seq uint64, n int) string {
+	return fmt.Sprintf("%d-%d-%s", seq, n, subscriber)
 }
 
 // find returns the place of the notice of an event, and whether there is one.
@@ -563,6 +629,9 @@ func (l *restorer) subscriberLine(line []byte) error {
 		c.fail("dead", "not in the order of the events")
 	}
 	l.s.events.domain.subscriptions = append(l.s.events.domain.subscriptions, s)
+	for i := range s.dead {
+		l.s.events.domain.noteMissed(s, &s.dead[i])
+	}
 	return c.err
 }
 
@@ -611,6 +680,27 @@ func (l *domainLog) deliveriesLocked(f deliveryFilter, offset, limit int) (rows 
 		first.take()
 	}
 	return rows, total
+}
+
+// deliveryCounts counts the deliveries to one subscriber.
+type deliveryCounts struct {
+	pending, delivered, dead int
+	oldest                   instant      // of the pending events; 0 for none
+	next, lastDead           *deliveryRow // the first of those pending, and the newest event given up; nil for none
+}
+
+func (l *domainLog) countsLocked(name string) (c deliveryCounts) {
+	sub := l.subscription(name)
+	w := l.walk(sub, deliveryPending)
+	c.pending, c.delivered, c.dead = w.total, l.walk(sub, deliveryDelivered).total, l.walk(sub, deliveryDead).total
+	if c.pending > 0 {
+		r, _ := l.row(sub, sub.listed[w.pending].number)
+		c.next, c.oldest = &r, r.notice.at
+	}
+	if rows, _ := l.deliveriesLocked(deliveryFilter{name, deliveryDead}, 0, 1); len(rows) > 0 {
+		c.lastDead = &rows[0]
+	}
+	return c
 }
 
 // deliveryWalk goes through the deliveries to one subscriber, the newest event first: those of
@@ -759,7 +849,7 @@ func (l *domainLog) deliveryOf(name string, seq uint64, n int) (*deliveryRow, *d
 		}
 	})
 	if row.status == "" {
-		return nil, nil, failf(notFound, "there is no delivery %d-%d-%s", seq, n, name)
+		return nil, nil, failf(notFound, "there is no delivery %s", deliveryID(name, seq, n))
 	}
 	if e != nil {
 		return &row, e, nil

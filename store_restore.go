@@ -231,9 +231,6 @@ func (l *restorer) task(t *storedTask) error {
 	for s, n := range h.counts {
 		l.s.tasks.index.steps[s] += n
 	}
-	for _, row := range appendDLQRows(nil, h.id, h.dead) {
-		l.s.dead.index.insert(row)
-	}
 	l.s.retain.note(&l.s.tasks.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
 	live, err := l.replayed(h, tpl)
 	if err != nil {
@@ -242,6 +239,7 @@ func (l *restorer) task(t *storedTask) error {
 	if live != nil {
 		live.pos = pos
 		l.s.tasks.index.failures.insertTask(live)
+		l.s.dead.index.update(live)
 	}
 	if !h.state.ended() {
 		live.indexed, live.weight = live.state, live.weigh()
@@ -292,7 +290,7 @@ func (l *restorer) repeats(seq uint64, line []byte) bool {
 }
 
 // replayed returns the task of a line, or nil if nobody needs it: the task is
-// over without a failing step, the figures count all of it, and the event log holds nothing of it. It
+// over without a failing step or a dead letter, the figures count all of it, and the event log holds nothing of it. It
 // also counts the records that the figures do not count yet, those later than
 // the snapshot's sequence; those are skipped in the journal.
 func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
@@ -304,7 +302,7 @@ func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	if recent {
 		obs = &lineReplay{figures: obs, keeper: &l.events, maker: &l.s.events.maker}
 	}
-	if h.state.ended() && !uncounted && !recent && !(h.state == taskError && mayFail(&h.counts)) {
+	if h.state.ended() && !uncounted && !recent && h.dead == nil && !(h.state == taskError && mayFail(&h.counts)) {
 		return nil, nil
 	}
 	h.log = bytes.Clone(h.log) // the task or the event log keeps parts of it

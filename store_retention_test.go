@@ -354,7 +354,7 @@ func (w *retentionWorld) act() {
 	case n < 16:
 		w.s.operator.cancelTask(w.t.Context(), some(), taskActor{})
 	case n < 18:
-		if rows := w.s.store.dead.index.page(dlqFilter{}, nil, 0, 5); len(rows) > 0 {
+		if rows, _ := w.s.store.dead.index.page(dlqFilter{}, nil, 0, 5); len(rows) > 0 {
 			q := &investigation{status: []dlqStatus{dlqPending, dlqCancelled}[w.r.IntN(2)]}
 			w.s.dlq.update(w.t.Context(), rows[w.r.IntN(len(rows))].id, q, nil)
 		}

@@ -80,6 +80,7 @@ type letterHeader struct {
 // deadLetter is one entry of a task in the dead letter queue.
 type deadLetter struct {
 	letterHeader
+	step     int // the one that stopped the task, as the log says; -1 for none
 	updated  instant
 	notes    *string // nil until given, like by and metadata
 	by       *string
@@ -115,7 +116,24 @@ func (a *applier) addDeadLetter(reason dlqReason) {
 		return
 	}
 	h := letterHeader{seq: a.r.seq, at: a.r.at, reason: reason, state: t.state, status: dlqPending}
-	t.dead = append(t.dead, deadLetter{letterHeader: h, updated: a.r.at})
+	t.dead = append(t.dead, deadLetter{letterHeader: h, step: a.stopper(), updated: a.r.at})
+}
+
+// stopper returns the step that stopped the task: that of the record if it is in error, else the last to fail of
+// those in error, or else of those that are tried again; -1 if no step fails.
+func (a *applier) stopper() int {
+	steps, last := a.t.steps, -1
+	if i := a.r.step; i >= 0 && steps[i].state == stepInError {
+		return i
+	}
+	for i := range steps {
+		s := &steps[i]
+		if s.failing() && (last < 0 || cmp.Or(boolCount(s.state == stepInError)-boolCount(steps[last].state == stepInError),
+			cmp.Compare(s.failed, steps[last].failed)) > 0) {
+			last = i
+		}
+	}
+	return last
 }
 
 // investigate updates an entry.

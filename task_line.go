@@ -92,6 +92,21 @@ func (t *task) appendTaskLine(b []byte) []byte {
 	return append(b, ']', '}')
 }
 
+// stepOfRecord returns the step that one of the task's records is about; -1 if it is about none.
+func (t *task) stepOfRecord(seq uint64) int {
+	head := strconv.AppendUint([]byte(`{"seq":`), seq, 10)
+	for from := 0; from < len(t.log); {
+		end := skipJSONValue(t.log, from)
+		if rest, ok := bytes.CutPrefix(t.log[from:end], head); ok && rest[0] == ',' {
+			if r, err := decodeRecord(t.log[from:end]); err == nil {
+				return r.step
+			}
+		}
+		from = end + 1
+	}
+	return -1
+}
+
 // lineID returns the id of the task in a line.
 func lineID(line []byte) (uuid, bool) {
 	if len(line) < len(taskHead)+36 {

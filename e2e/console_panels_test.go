@@ -208,6 +208,16 @@ func TestConsoleLetters(t *testing.T) {
 	p.wait(`[...document.querySelectorAll(".chip b")].map((e) => e.textContent).join() === "0,1,0,0"`)
 	p.clickAt(`document.querySelectorAll(".chip")[1]`)
 	p.waitText("paid in cash")
+	over := s.api().create(`{"namespace":"demo","name":"failing"}`)
+	s.api().await(over, "blocked_by_failures")
+	s.api().do("DELETE", "/v1/tasks/"+over, "").want(200)
+	p.clickText("Close 1 that are over …")
+	p.fill("dialog:last-of-type input", "ordered twice")
+	p.inspect("dlq-over")
+	p.clickAt(`document.querySelector("dialog:last-of-type button[type=submit]")`)
+	p.waitText("Closed: 1.")
+	p.wait(`[...document.querySelectorAll(".chip b")].map((e) => e.textContent).join() === "0,2,0,0"`)
+	p.waitText("ordered twice")
 }
 
 // TestConsoleStaleTasks lists the tasks that have been too long in their state and those that nearly have, and acts

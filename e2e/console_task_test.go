@@ -4,9 +4,14 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"stepwell/e2e/wire"
@@ -371,4 +376,31 @@ func TestConsoleTaskOnPhone(t *testing.T) {
 	if text := wire.Text(p.eval("document.body.innerText")); !strings.Contains(text, "approve") {
 		t.Errorf("got %s", text)
 	}
+}
+
+// TestConsoleSendsEventsAgain sees on the page of a task that a subscriber did not get an event, and sends it again.
+func TestConsoleSendsEventsAgain(t *testing.T) {
+	t.Parallel()
+	p, dir := newPage(t), t.TempDir()
+	var code atomic.Int32
+	code.Store(410)
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(code.Load())) }))
+	t.Cleanup(shop.Close)
+	config, templates := filepath.Join(dir, "stepwell.toml"), filepath.Join(dir, "templates")
+	if err := os.Mkdir(templates, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	wire.WriteFile(t, config, fmt.Appendf(nil, "[[events.subscribers]]\nname = 'shop'\nurl = '%s'\nevents = ['*']\nsecret = '%s'\n", shop.URL, signingSecret))
+	wire.WriteFile(t, filepath.Join(templates, "pay.json"), []byte(`{"namespace":"t","name":"pay","version":"1.0.0","steps":[
+		{"name":"charge","handler":{"callable":"builtin:noop"},"publishes_events":[{"name":"charged","description":"","schema":{}}]}]}`))
+	s := serve(t, "--memory", "--config", config, "--templates", templates)
+	id := s.api().create(`{"namespace":"t","name":"pay"}`)
+	p.openTask(s, id)
+	p.waitState("Complete")
+	p.waitText("Event charged of charge did not reach shop: it replied 410")
+	p.screenshots("task-undelivered")
+	code.Store(204)
+	p.clickText("Send again")
+	p.waitText("The event is delivered.")
+	p.wait(`!document.querySelector(".explain").textContent.includes("did not reach")`)
 }

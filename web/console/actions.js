@@ -51,7 +51,7 @@ function errorInputs() {
   return { fields: [field("Error message", message), field("Error type", type, "Optional."), field("Afterwards", final)], body, words };
 }
 
-// actOn opens the form for an action on a step. It resolves to the changed step, or undefined.
+// actOn opens the form for an action, and resolves to the changed step or undefined.
 function actOn(name, task, step, children) {
   const a = actions[name], extra = a.inputs?.() ?? { fields: [], body: () => ({}), words: () => [] };
   const reason = h("input", { required: true, placeholder: "Why? It is kept in the audit of the step" });
@@ -76,21 +76,20 @@ function actOn(name, task, step, children) {
   });
 }
 
-// stepButtons makes the buttons for the actions that are possible on a step. The first one is prominent.
+// stepButtons makes the buttons for actions on a step, the first one prominent.
 export function stepButtons(names, task, step, children) {
   const order = Object.keys(actions).filter((name) => names.includes(name));
   return allowedAll("steps:resolve", order.map((name, i) => [actions[name].label, () => actOn(name, task, step, children),
     (i === 0 ? "primary" : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
 }
 
-// causes returns the steps of an explanation that a person can act on, without those that only wait for them.
+// causes returns the steps to act on, without those that only wait for them.
 export function causes(steps) {
   const helpful = steps.filter((s) => s.actions.length), failed = helpful.filter((s) => s.cause === "failed");
   const roots = failed.length ? failed : helpful.filter((s) => !s.cause.startsWith("dependency_") && s.cause !== "task_stopped");
   return roots.length ? roots : helpful;
 }
 
-// cancelTask opens the form that cancels a task.
 export function cancelTask(task, unfinished) {
   const reason = h("input", { required: true, maxlength: 500, placeholder: "Why? It is kept with the task" });
   const path = () => `/v1/tasks/${task.task_uuid}` + api.query({ reason: reason.value });

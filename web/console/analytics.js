@@ -1,4 +1,4 @@
-// Analytics: throughput, durations and errors over a window of time, and what holds things up.
+// Analytics: throughput, durations, errors and bottlenecks of a period.
 
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";

@@ -99,7 +99,7 @@ export function parseJSON(text) {
 
 // Requests.
 
-// request sends a request and returns the decoded answer, null for none. It throws an ApiError.
+// request returns the decoded answer, null for none, or throws an ApiError.
 export async function request(method, path, body, { signal, headers } = {}) {
   const sent = { ...credentialHeader(), ...headers };
   if (body !== undefined) sent["Content-Type"] = "application/json";
@@ -115,10 +115,11 @@ export async function request(method, path, body, { signal, headers } = {}) {
     throw new ApiError(0, { message: "The service does not answer. Is it running?" });
   }
   if (!response.ok) throw refusal(response, text);
+  if (response.headers.get("Content-Type") === "application/x-ndjson") text = text.trim().split("\n").pop();
   return text ? parseJSON(text) : null;
 }
 
-// refusal makes an ApiError of an answer, and notes a permission that it says is missing.
+// refusal makes an ApiError, and notes the permission that is missing.
 function refusal(response, text) {
   let error = {};
   try {
@@ -150,7 +151,6 @@ export function query(members) {
 
 let clock = { offset: 0, mode: "real", now: 0 };
 
-// now returns the service's time in milliseconds.
 export const now = () => (clock.mode === "real" ? Date.now() + clock.offset : clock.now);
 
 // setClock takes over an answer of /_stepwell/clock.
@@ -168,7 +168,7 @@ function noteTime(text) {
   tell("clock", { now: text, mode: clock.mode });
 }
 
-// readClock reads the clock of fixture mode, if there is one that the caller may read.
+// readClock reads the clock of fixture mode, if the caller may.
 export async function readClock() {
   if (!service.fixture) return;
   try {

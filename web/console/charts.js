@@ -1,4 +1,4 @@
-// Charts in SVG: stacked bars or lines over time. The figures are always in a table, too.
+// Charts in SVG: stacked bars or lines over time.
 
 import { h } from "./ui.js";
 

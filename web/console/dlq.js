@@ -1,8 +1,8 @@
-// Dead letters, the tasks that need a person, and stale tasks: who looks into them, and what helps.
+// Dead letters and stale tasks, and what helps.
 
 import { actor, cancelTask, causes, stepButtons } from "./actions.js";
 import * as api from "./api.js";
-import { ago, allowed, button, dialog, empty, field, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
+import { ago, allowed, button, confirmForm, dialog, empty, field, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
 
 const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good", Cancelled: "Cancelled" };
 
@@ -21,17 +21,18 @@ class Letters {
     Object.assign(this, { root, remember, signal, status: statuses[query.get("status")] ? query.get("status") : "Pending" });
     this.queue = h("div.view");
     this.stale = h("section.view");
+    this.over = h("span");
     this.chips = h("div.chips", { role: "group", "aria-label": "Investigation" });
   }
 
   async open() {
     await this.load();
-    this.root.replaceChildren(h("div.row", h("h1", "Dead letters"), this.chips),
+    this.root.replaceChildren(h("div.row", h("h1", "Dead letters"), this.chips, this.over),
       h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and note what came of it."), this.queue, this.stale);
     this.follow();
   }
 
-  // follow reads again when a task has become or is no longer blocked, and when events may have been missed.
+  // follow reads again when a task was blocked or is no longer, or events were missed.
   follow() {
     const soon = () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.reload(); }, 400); };
     const stop = api.events({}, (e) => {
@@ -50,12 +51,12 @@ class Letters {
 
   async load() {
     const read = (path) => api.get("/v1/dlq" + path, { signal: this.signal }), status = this.status;
-    const list = status === "Pending" ? "/investigation-queue?limit=100" : "?limit=100&resolution_status=" + status;
+    const list = status === "Pending" ? "/investigation-queue?limit=100&over=false" : "?limit=100&resolution_status=" + status;
     const [entries, stale, stats] = await Promise.all([read(list), read("/staleness?limit=100"), read("/stats").catch(() => null)]);
     if (this.signal.aborted || status !== this.status) return;
     this.showChips(stats);
     const late = stale.filter((t) => t.health_status !== "healthy");
-    this.late = new Set(late.map((t) => t.task_uuid));
+    this.late = new Set([...late, ...entries].map((t) => t.task_uuid));
     this.showQueue(entries, late.length);
     this.showStale(late, stale.length);
   }
@@ -63,7 +64,23 @@ class Letters {
   showChips(stats) {
     const members = { Pending: "pending", ManuallyResolved: "manually_resolved", PermanentlyFailed: "permanent_failures", Cancelled: "cancelled" };
     this.chips.replaceChildren(...Object.entries(statuses).map(([status, label]) => button([label, stats &&
-      h("b", number(stats.reduce((n, s) => n + s[members[status]], 0)))], () => this.choose(status), "chip", { "aria-pressed": String(status === this.status) })));
+      h("b", number(stats.reduce((n, s) => n + s[members[status]] - (status === "Pending" && s.pending_over), 0)))], () => this.choose(status), "chip", { "aria-pressed": String(status === this.status) })));
+    const over = stats?.reduce((n, s) => n + s.pending_over, 0);
+    this.over.replaceChildren(over ? h("span", allowed("dlq:update", `Close ${number(over)} that are over …`, () => this.close(over), "quiet small")) : "");
+  }
+
+  async close(over) {
+    const note = h("input", { required: true, value: "The task is over" });
+    const body = () => ({ action: "close", filter: { over: true }, reason: note.value, by: actor });
+    await confirmForm({ heading: "Close what is over", about: `${plural(over, "entry", "entries")}: the tasks have completed or were cancelled since.`,
+      action: "Close", fields: [field("Notes", note)],
+      commands: () => [["curl", api.curl("POST", "/v1/actions", body())], ["Command line", api.cli("dlq", "close", "--over", "--notes", note.value, "--yes")]],
+      submit: async () => {
+        const { done, refusals, error } = await api.post("/v1/actions", body());
+        const why = error || refusals[0];
+        toast(`Closed: ${number(done)}.` + (why ? ` Not closed: ${why.message}` : ""), why ? "bad" : "good");
+      } });
+    this.reload();
   }
 
   async choose(status) {
@@ -89,11 +106,11 @@ class Letters {
   }
 
   pendingRow(e) {
-    return [task(e, e.namespace_name), words(e.dlq_reason), h("strong", number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
+    return [task(e, e.namespace_name), reason(e), h("strong", number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
   }
 
   endedRow(e) {
-    return [task({ ...e, task_name: e.task_snapshot.task_name }, e.task_snapshot.namespace), words(e.dlq_reason), e.resolution_notes || "–", e.resolved_by || "–", ago(e.resolution_timestamp), this.opener(e)];
+    return [task({ ...e, task_name: e.task_snapshot.task_name }, e.task_snapshot.namespace), reason(e), e.resolution_notes || "–", e.resolved_by || "–", ago(e.resolution_timestamp), this.opener(e)];
   }
 
   showStale(late, unfinished) {
@@ -110,9 +127,11 @@ class Letters {
 
 const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, `${namespace}/${e.task_name}`), " ", h("span.soft.mono", shortId(e.task_uuid)));
 
+const reason = ({ error: e, dlq_reason }) => (e ? `${e.step_name}: ${(e.message || e.error_type).split("\n")[0]}` : words(dlq_reason));
+
 const minutes = (n) => (n < 120 ? `${n} min` : n < 2880 ? `${Math.floor(n / 60)} h` : `${Math.floor(n / 1440)} d`);
 
-// open opens a dialog with the elements that make(again) resolves to. again() is for after a change: it makes them anew.
+// open opens a dialog with what make(again) resolves to; again() makes that anew after a change.
 async function open(heading, changed, make) {
   const body = h("div.view", loading()), box = dialog(heading, body);
   box.classList.add("wide");
@@ -127,7 +146,7 @@ async function open(heading, changed, make) {
   await show();
 }
 
-// investigate opens a dialog about an entry: what failed, what helps, and what was found out.
+// investigate opens a dialog about an entry: what failed and what helps.
 const investigate = (id, entryId, changed) => open("Investigate", changed, async (again) => {
   const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
   return sections(found.entries.find((e) => e.dlq_entry_uuid === entryId) || found, why, summary, again, changed);

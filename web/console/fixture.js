@@ -18,7 +18,7 @@ export async function show(root, { query, signal, remember }) {
       query.get("tab") || "Stubs", (name) => remember(api.query({ tab: name === "Stubs" ? "" : name, from }))));
 }
 
-// origin returns the origin of an address on this host, such as that of the service of a sandbox.
+// origin returns the origin of an address on this host.
 function origin(text) {
   const url = URL.canParse(text || "") && new URL(text);
   return url && url.protocol.startsWith("http") && url.hostname === location.hostname ? url.origin : "";

@@ -1,9 +1,8 @@
 // The graph of steps. fold and layout are pure: they turn nodes and edges into groups and places.
-// Graph draws the result as SVG and keeps only what is in view in the document, so that thousands of
-// steps move smoothly.
+// Graph draws them as SVG, only what is in view, so that thousands of steps move smoothly.
 //
 // A node is {id, name, tone, sign, word, detail, note, ghost, group, groupName}: tone names the colour,
-// sign (the data of a path in a square of 16) and word say the same without colour, ghost marks a step that does not exist, and nodes of one
+// sign (a path in a square of 16) and word say the same, a ghost does not exist, and nodes of a
 // group fold into one. An edge is [from, to], two ids.
 
 import { button, h, visible } from "./ui.js";
@@ -20,7 +19,6 @@ export const TONES = ["bad", "wait", "run", "idle", "good", "off"];
 
 // Layout.
 
-// adjacency returns the parents and the children of each node as indexes.
 function adjacency(nodes, edges) {
   const index = new Map(nodes.map((n, i) => [n.id, i]));
   const parents = nodes.map(() => []), children = nodes.map(() => []);
@@ -33,7 +31,7 @@ function adjacency(nodes, edges) {
   return { parents, children };
 }
 
-// layersOf returns the layer of each node: the length of the longest path that leads to it.
+// layersOf returns the layer of each node: the longest path that leads to it.
 function layersOf({ parents, children }) {
   const layer = parents.map(() => 0), waits = parents.map(p => p.length), queue = [];
   waits.forEach((n, i) => n || queue.push(i));
@@ -46,7 +44,7 @@ function layersOf({ parents, children }) {
   return layer;
 }
 
-// withBends adds a point to each layer that an edge crosses, unless there would be too many.
+// withBends adds a point to each layer that an edge crosses, up to a limit.
 function withBends(layer, children) {
   const n = layer.length, up = layer.map(() => []), down = layer.map(() => []), edges = [];
   const level = layer.slice();
@@ -80,7 +78,7 @@ function rowsOf(level) {
 
 const mean = (list, value) => list.reduce((sum, i) => sum + value[i], 0) / list.length;
 
-// order sorts each layer by the mean place of its neighbours, from both sides in turn.
+// order sorts layers by the mean place of neighbours, from both sides in turn.
 function order(rows, up, down) {
   const place = up.map(() => 0);
   const number = row => row.forEach((v, i) => { place[v] = i - (row.length - 1) / 2; });
@@ -96,7 +94,7 @@ function order(rows, up, down) {
   }
 }
 
-// settle moves the points of a layer as near to where they want to be as their order and size allow.
+// settle moves the points of a layer near to where they want to be, in their order.
 function settle(row, y, want, tall) {
   const offset = [0], blocks = [];
   for (let i = 1; i < row.length; i++) offset.push(offset[i - 1] + (tall(row[i - 1]) + tall(row[i])) / 2 + GAP_Y);
@@ -169,7 +167,7 @@ export function layout(nodes, edges) {
   return { nodes: placed, edges: drawn, frames: frames.filter(Boolean), width: at.width, height: bottom + HEIGHT / 2 - top };
 }
 
-// edgePoints returns each edge as points. Edges of a block end at its frame, and equal ones are one.
+// edgePoints returns edges as points, those of a block up to its frame and equal ones once.
 function edgePoints(nodes, { level, edges }, { x, y, widths }, frames, top) {
   const seen = new Set(), drawn = [], n = nodes.length;
   for (const path of edges) {
@@ -191,7 +189,7 @@ function edgePoints(nodes, { level, edges }, { x, y, widths }, frames, top) {
 
 // Folding.
 
-// contract replaces nodes by the groups that home names, and drops edges that become equal.
+// contract replaces nodes by the groups in home, and drops equal edges.
 function contract(nodes, edges, home) {
   const groups = new Map(), seen = new Set(), kept = [];
   for (const node of nodes) {
@@ -229,7 +227,7 @@ function segments(nodes, edges) {
   return home;
 }
 
-// fold returns what to draw: batches as one node each, and layers as groups if there are more than limit nodes.
+// fold makes batches one node each, and layers groups if there are more than limit nodes.
 export function fold(nodes, edges, { open = new Set(), limit = 1500, few = 6 } = {}) {
   const size = new Map();
   for (const n of nodes) if (n.group) size.set(n.group, (size.get(n.group) ?? 0) + 1);
@@ -270,7 +268,7 @@ function moved(d, dx, dy) {
   });
 }
 
-// tally counts the members of a group by the word of their state, those first that need a person most.
+// tally counts the members of a group by their state, the most urgent first.
 function tally(members) {
   const counts = new Map();
   for (const { word, tone, sign } of members) {
@@ -364,7 +362,6 @@ export class Graph {
     this.touched = this.zooming = true;
   }
 
-  // unfold opens a group in place; without an id, all of them.
   unfold(id) {
     const at = this.places.get(id), member = this.nodes.get(id)?.members?.[0].id;
     for (const g of id ? [id] : this.shown.groups) this.open.add(g);
@@ -383,7 +380,6 @@ export class Graph {
     this.arrange();
   }
 
-  // destroy stops watching the size of the element.
   destroy() { this.watch.disconnect(); }
 
   // What is where.
@@ -411,7 +407,7 @@ export class Graph {
     else this.start();
   }
 
-  // start fits the graph, or shows it from its first unfinished step if it would become too small to read.
+  // start fits the graph, or begins at its first unfinished step if it would be too small.
   start() {
     const { width, height } = this.size();
     if (!width || !this.shape.width) return;
@@ -444,7 +440,7 @@ export class Graph {
     this.cards.replaceChildren();
   }
 
-  // fillEdges joins neighbouring edges into paths of a hundred, each with the box that it covers.
+  // fillEdges joins edges into paths of a hundred, each with its box.
   fillEdges() {
     this.strands = [];
     const ghost = e => this.nodes.get(e.to).ghost || this.nodes.get(e.from).ghost;
@@ -469,8 +465,7 @@ export class Graph {
     });
   }
 
-  // paint moves the drawing, which costs the browser no drawing, and puts into the document what has
-  // come near the view. While the scale changes, the drawing is only stretched; afterwards it is sharp.
+  // paint moves the drawing and adds what has come near the view. While the scale changes, it only stretches.
   paint() {
     const { x, y, k } = this.view;
     if (k !== this.scale) {
@@ -530,7 +525,7 @@ export class Graph {
     this.stale = false;
   }
 
-  // card draws one node. It has no transform: thousands of those would slow each frame down.
+  // card draws one node, without a transform: thousands of those are slow.
   card(id) {
     const n = this.nodes.get(id), { x, y, index } = this.places.get(id);
     const face = (name, by) => h("rect", { class: name, x: x + by, y: y + by, width: WIDTH, height: HEIGHT, rx: 9 });
@@ -543,7 +538,6 @@ export class Graph {
     n.members ? this.bar(n, x, y) : n.note && text("note", WIDTH - 9, 16, n.note));
   }
 
-  // bar draws the shares of the states of a group.
   bar(n, left, y) {
     let x = left + 40;
     return n.counts.map(c => {

@@ -28,7 +28,6 @@ let leaving = new AbortController(); // aborts what belongs to the page that is 
 let shown = ""; // the address of the page that is shown
 let pageKeys = {}; // keys of the page: {key: [what it does, function]}
 
-// find returns the route and parameters of a path.
 function find(path) {
   const parts = path.split("/");
   for (const [pattern, module, title] of routes) {
@@ -86,7 +85,7 @@ async function show(focus) {
 const nowhere = (view) => view.replaceChildren(h("h1.hidden", "No such page"), empty("No such page",
   "The console has no page at this address.", link("/tasks", "Go to the tasks", { class: "button primary" })));
 
-// load reads the module of a page. A file that cannot be read is no error of the script.
+// load reads the module of a page.
 async function load(name) {
   try {
     return await import("./" + name);
@@ -103,7 +102,7 @@ function remember(query) {
   shown = location.pathname + location.search;
 }
 
-// focusHeading moves the focus to the new page, so that screen readers read on from there.
+// focusHeading moves the focus to the new page, for screen readers.
 function focusHeading(view) {
   const heading = view.querySelector("h1") || byId("page");
   heading.tabIndex = -1;
@@ -198,7 +197,6 @@ function showStream({ detail }) {
   byId("live").classList.toggle("lost", detail === "lost");
 }
 
-// showClock says in fixture mode that time is virtual.
 function showClock({ detail }) {
   const at = when(detail.now);
   const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at], real: ["Fixture mode: tests can move time.", ""],

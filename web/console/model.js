@@ -1,4 +1,4 @@
-// The steps of a task as its page shows them: what the service answered, kept up to date by events.
+// The steps of a task as its page shows them, kept up to date by events.
 // Nothing here touches the page.
 
 import * as api from "./api.js";
@@ -9,7 +9,7 @@ const over = new Set(["complete", "cancelled", "resolved_manually"]);
 // finished reports whether a step in this state is over, however it ended.
 export const finished = (state) => over.has(state);
 
-// exact returns the milliseconds of a time in an answer, with its microseconds as a fraction.
+// exact returns the milliseconds of a time, with its microseconds as a fraction.
 export function exact(text) {
   const fraction = /\.(\d+)/.exec(text)?.[1] ?? "";
   return Date.parse(text.slice(0, 19) + "Z") + Number("0." + (fraction || "0")) * 1000;
@@ -69,7 +69,7 @@ export class TaskModel {
     return step;
   }
 
-  // move takes a step to another state and notes how long it was in the one before.
+  // move takes a step to another state and notes the time in the one before.
   move(step, t, at) {
     const open = step.spans.at(-1);
     if (open && open.to === undefined) Object.assign(open, { to: at, end: t.to_state });
@@ -82,7 +82,6 @@ export class TaskModel {
     step.due = undefined;
   }
 
-  // explain takes over why steps are not finished.
   explain(answer) {
     for (const step of this.steps.values()) step.because = undefined;
     for (const e of answer.steps) {
@@ -99,7 +98,7 @@ export class TaskModel {
     return undefined;
   }
 
-  // ghosts returns the steps of the template that do not exist: those that cannot any more are skipped.
+  // ghosts returns the declared steps that do not exist; skipped ones never will.
   ghosts() {
     const skipped = new Map(), ended = over.has(this.task.status) || this.task.status === "error";
     const gone = (name) => {
@@ -152,7 +151,6 @@ export class TaskModel {
     return "";
   }
 
-  // countdown says when the retry of a step is due.
   countdown({ due }) {
     const left = due - api.now();
     return left > 0 ? "in " + duration(Math.ceil(left / 1000 - 0.05) * 1000) : due ? "due" : "";
@@ -184,7 +182,6 @@ export class TaskModel {
 // KINDS holds the short names of the kinds of steps that are not plain.
 export const KINDS = { decision: "decision", batchable: "splits", batch_worker: "batch", deferred_convergence: "joins" };
 
-// ghostNode describes a step of the template that does not exist.
 function ghostNode(d) {
   return { id: "ghost " + d.name, name: d.name, ...look(d.skipped ? "cancelled" : "pending"), tone: "off", ghost: true,
     word: d.skipped ? "Not taken" : "Not decided yet", detail: "", note: KINDS[d.step_type] };

@@ -25,7 +25,7 @@ export class SchemaForm {
     this.element = h("div.form", this.members.map((m) => m.part.element));
   }
 
-  // value returns the object, with what the schema does not name; undefined for nothing that is needed.
+  // value returns the object, also what the schema does not name; undefined for nothing.
   value() {
     const out = { ...this.rest };
     for (const { name, part } of this.members) {
@@ -43,7 +43,7 @@ export class SchemaForm {
     return bad.length === 0;
   }
 
-  // wrong shows a problem at the input that a path leads to, and reports whether there is one.
+  // wrong shows a problem at the input of a path, if there is one.
   wrong([name, ...path], text) {
     return this.members.find((m) => m.name === name)?.part.wrong(path, text) ?? false;
   }
@@ -128,7 +128,7 @@ function problemOf(s, required, text, read) {
   return matches(s.pattern, v) ? "" : `This must match ${s.pattern}.`;
 }
 
-// matches reports whether a text fits a pattern. One that this browser cannot read is left to the service.
+// matches reports whether a text fits a pattern; unreadable ones are left to the service.
 function matches(pattern, v) {
   if (!pattern || typeof v !== "string") return true;
   try {

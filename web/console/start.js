@@ -1,4 +1,4 @@
-// The page that starts a task: a form made from the template's input schema, or a JSON editor.
+// The page that starts a task: a form by the input schema, or a JSON editor.
 
 import * as api from "./api.js";
 import { SchemaForm, formable, pathOf } from "./schema.js";
@@ -19,7 +19,7 @@ export async function show(root, { params, query, go, signal, title }) {
       new StartForm(template, again, go).element)));
 }
 
-// StartForm asks for the context and the other members of a request to create a task.
+// StartForm asks for what a request to create a task has.
 class StartForm {
   constructor(template, again, go) {
     Object.assign(this, { template, go });

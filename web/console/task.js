@@ -6,7 +6,7 @@ import { cancelTask, causes, stepButtons } from "./actions.js";
 import { Graph } from "./graph.js";
 import { TaskModel, exact, finished, span } from "./model.js";
 import { Timeline } from "./timeline.js";
-import { ago, allowed, button, copyButton, ended, h, jsonTree, link, look, number, plural, problem, say, state, tabs, templatePath, when } from "./ui.js";
+import { ago, allowed, button, copyButton, ended, h, jsonTree, link, look, number, plural, problem, say, state, tabs, templatePath, toast, when } from "./ui.js";
 
 const CHUNK = 200; // rows of a list that are shown at a time
 const WIDE = 1000; // of a graph that takes the whole width, so that it can be read
@@ -289,6 +289,7 @@ class TaskPage {
     this.cause.className = `explain card ${look(like).tone}${calm ? " calm" : ""}`;
     this.cause.replaceChildren(h("p.lead", sign(like), h("span", sentence(this.why.message))),
       ...listed.map((e) => this.helpFor(e, listed.length > 1 || task.status === "blocked_by_failures")),
+      ...(this.why.undelivered_events ?? []).map((u) => this.undelivered(u)),
       more > 0 ? h("p.soft", `${plural(more, "more step")} can be acted on: choose ${more > 1 ? "one" : "it"} in the graph or the list.`) : "");
   }
 
@@ -296,6 +297,20 @@ class TaskPage {
     const step = this.model.steps.get(e.step_uuid);
     return h("div.help-row", named && h("p", button(e.name, () => this.choose(step.id, true), "as-link"), ": ", sentence(e.message, false)),
       h("div.row", stepButtons(e.actions, this.model.task, step, this.model.children(step))));
+  }
+
+  undelivered(u) {
+    const send = async () => {
+      try {
+        const { problem: why } = await api.post(`/v1/events/deliveries/${encodeURIComponent(u.delivery)}/resend`);
+        toast(why ? `Not delivered: ${why}` : "The event is delivered.", why ? "bad" : "good");
+        this.refresh();
+      } catch (e) {
+        this.cause.append(problem(e));
+      }
+    };
+    return h("div.help-row", h("p", `Event ${u.type} of ${u.step_name} did not reach ${u.subscriber}` + (u.problem ? `: ${u.problem}` : "")),
+      h("div.row", allowed("dlq:update", "Send again", send, "quiet small")));
   }
 
   // One step.
@@ -334,7 +349,6 @@ class TaskPage {
     this.showResult(step, result);
   }
 
-  // showResult reads the result and the audit of a step.
   async showResult(step, place) {
     const path = `${this.path}/workflow_steps/${step.id}`, old = this.result?.id === step.id && this.result;
     if (old) place.replaceChildren(...old.parts);
@@ -361,7 +375,6 @@ class TaskPage {
       pair("Correlation", id(task.correlation_id)), pair("Parent", id(task.parent_correlation_id))));
   }
 
-  // data shows the context of the task and the results of its last steps.
   data() {
     const { task } = this.model, results = h("div");
     this.results = async () => {
@@ -397,7 +410,6 @@ function ghostCard(ghost) {
   h("dl.pairs", pair("Handler", h("code", ghost.handler)), pair("After", ghost.dependencies.join(", "))));
 }
 
-// outcome shows the result or the error of a step.
 function outcome(view, none = "") {
   const r = view.results;
   if (view.results_redacted) return [redacted("The result is hidden from you.", "steps:read")];

@@ -233,7 +233,7 @@ class TaskList {
       button("Clear the filter", () => this.go("/tasks"), "primary"));
   }
 
-  // drawChips shows how many tasks are in each group of states, and which groups the filter has.
+  // drawChips shows the tasks in each group of states, and the filter.
   drawChips(counts) {
     const chosen = (this.query.get("status") || "").split(",").filter(Boolean);
     groups.forEach(([label, tone, states], i) => {
@@ -273,7 +273,7 @@ class TaskList {
     return element;
   }
 
-  // drawRow writes what changes in a row. Its link stays the same element, so that no click is lost.
+  // drawRow writes what changes in a row. Its link stays, so that no click is lost.
   drawRow({ task: t, cells }) {
     cells.state.replaceChildren(state(t.status));
     cells.steps.replaceChildren(...progress(t));
@@ -325,7 +325,7 @@ class TaskList {
     }, wait);
   }
 
-  // refresh brings the rows up to date: those on the first page, and changed ones further on.
+  // refresh updates the first page, and changed rows further on.
   async refresh() {
     const turn = this.turn, dirty = this.dirty, states = new Map([...this.rows].map(([id, r]) => [id, r.state]));
     this.dirty = new Set();

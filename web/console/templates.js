@@ -1,4 +1,4 @@
-// Templates: the list with how they fare, and one template with its graph, definition and versions.
+// Templates: the list with how they fare, and the page of one.
 
 import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
@@ -12,13 +12,12 @@ export async function show(root, context) {
   await (context.params.name ? showOne : showAll)(root, context);
 }
 
-// figuresOf reads how templates fared. Without permission for it, it returns the error.
+// figuresOf reads how templates fared, or returns the error.
 const figuresOf = (query, signal) => api.get("/v1/analytics/history" + api.query(query), { signal }).catch((error) => {
   if (signal.aborted) throw error;
   return { error, hours: [], templates: [] };
 });
 
-// byVersion compares versions, the newest first.
 const byVersion = (a, b) => b.version.localeCompare(a.version, "en", { numeric: true });
 
 async function showAll(root, { signal, query, remember }) {
@@ -77,7 +76,6 @@ async function showOne(root, { params, signal, title }) {
   drawGraph(picture, template, signal);
 }
 
-// drawGraph shows the steps and their dependencies.
 function drawGraph(picture, template, signal) {
   const row = (name) => document.getElementById("step-" + name);
   const graph = new Graph(picture, { label: "Graph of the steps. Arrow keys follow the edges.", onSelect: (id) => {

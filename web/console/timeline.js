@@ -8,8 +8,7 @@ import { span } from "./model.js";
 const ROW = 26, HEAD = 26, NAMES = 190, MOST = 420; // heights, the width of names, the greatest height in view
 const MOST_ZOOM = 200;
 
-// Timeline shows the steps of a model in an element. onSelect(id) is called for a click on a row. It zooms in
-// around a time; the names and the axis stay in view.
+// Timeline shows the steps of a model in an element. onSelect(id) is called for a click on a row.
 export class Timeline {
   constructor(root, model, onSelect) {
     Object.assign(this, { model, onSelect, scale: 1 });
@@ -36,7 +35,6 @@ export class Timeline {
 
   destroy() { this.watch.disconnect(); }
 
-  // select marks the row of a step and brings it into view.
   select(id, reveal = true) {
     this.chosen = this.pointed = id;
     const i = this.steps?.findIndex((s) => s.id === id) ?? -1, top = HEAD + i * ROW;
@@ -45,7 +43,7 @@ export class Timeline {
     this.draw();
   }
 
-  // zoom scales the axis by a factor around a place in view, by default the middle; 0 shows everything.
+  // zoom scales the axis around a place, by default the middle; 0 shows everything.
   zoom(factor, at = (this.names + this.pane.clientWidth) / 2) {
     const before = this.scale, inside = this.pane.scrollLeft + at - this.names;
     this.scale = Math.min(Math.max(before * factor, 1), MOST_ZOOM);
@@ -73,7 +71,6 @@ export class Timeline {
     if (next) this.onSelect(next.id);
   }
 
-  // ends returns the ends of the axis in milliseconds.
   ends() {
     const { task, steps } = this.model, from = this.model.created;
     let to = from;
@@ -85,7 +82,6 @@ export class Timeline {
     return { from, to: Math.max(to, from + 0.1) };
   }
 
-  // draw shows the rows in view at the present time.
   draw() {
     if (!this.pane.isConnected || !this.pane.clientWidth) return;
     this.steps = [...this.model.steps.values()];

@@ -69,19 +69,17 @@ export function look(name) {
   return { tone, sign: shapes[shape], word };
 }
 
-// state makes the badge of a state: colour, sign and word.
 export function state(name) {
   const { tone, sign, word } = look(name);
   return h("span", { class: "state " + tone, title: name },
     h("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, h("path", { d: sign })), word);
 }
 
-// ended reports whether a task in this state is over.
 export const ended = (name) => ["complete", "error", "cancelled", "resolved_manually"].includes(name);
 
 // Times.
 
-// instant returns the milliseconds of a time in an answer. Times without a zone are in UTC.
+// instant returns the milliseconds of a time, in UTC if it has no zone.
 export const instant = (text) => Date.parse(/Z|[+-]\d\d:\d\d$/.test(text) ? text : text + "Z");
 
 // duration returns a length of time, such as "340 ms", "2.5 s", "3 min 20 s" or "2 d 4 h".
@@ -126,13 +124,12 @@ function refreshTimes() {
 setInterval(() => { if (!document.hidden) refreshTimes(); }, 1000);
 api.signals.addEventListener("clock", refreshTimes);
 
-// number returns a count with separators of thousands.
 export const number = (n) => n.toLocaleString("en");
 
 // plural returns a count with its noun: plural(1, "task") is "1 task".
 export const plural = (n, noun, nouns = noun + "s") => `${number(n)} ${n === 1 ? noun : nouns}`;
 
-// shortId returns enough of a UUID to recognize it: its end, since ids made at one time begin alike.
+// shortId returns the end of a UUID, since ids made at one time begin alike.
 export const shortId = (id) => id.slice(-8);
 
 // Controls.
@@ -147,7 +144,7 @@ export function allowed(permission, label, onclick, kind = "quiet", props = {}) 
   return allowedAll(permission, [[label, onclick, kind, props]]);
 }
 
-// allowedAll returns buttons that need the same permission, and says once that it is missing.
+// allowedAll returns buttons for one permission, and says once that it is missing.
 export function allowedAll(permission, list) {
   if (api.can(permission)) return list.map((b) => button(...b));
   const id = uid("why");
@@ -365,7 +362,7 @@ export function signIn(error) {
       h("button", { type: "submit", class: "primary" }, "Use it")));
 }
 
-// jsonTree makes a folding tree of a JSON value, with buttons to copy it and to see it raw.
+// jsonTree makes a folding tree of JSON, with buttons to copy it and see it raw.
 export function jsonTree(value, { open = 2, label = "JSON" } = {}) {
   const text = () => JSON.stringify(value, null, 2);
   const tree = h("div.tree", treeNode(value, open));

@@ -1,0 +1,99 @@
+package main
+
+// The command events: the deliveries of domain events to subscribers.
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+)
+
+// deliverySelection are the flags that select deliveries.
+var deliverySelection = [][2]string{
+	{"subscriber", "only to the subscriber with this `NAME`"},
+	{"status", "only deliveries with this `STATUS`: pending, delivered or dead"},
+}
+
+func eventsCommands() command {
+	page := [][2]string{{"limit", "list `N` deliveries at most (default 50)"}, {"offset", "skip the newest `N` deliveries"}}
+	return command{name: "events", help: "see which domain events subscribers did not get, and send them again", commands: []command{
+		{
+			name: "subscribers", help: "count the deliveries to each subscriber, and show what fails",
+			more:     "OLDEST is how long the oldest pending event waits; PROBLEM is why the newest delivery failed.",
+			examples: []string{"events subscribers", "events subscribers --subscriber billing -o json"},
+			define: lists(listing{path: "/v1/events/deliveries", member: "subscribers", name: "name", none: "there is no subscriber",
+				columns: []column{
+					of("SUBSCRIBER", "name"), of("PENDING", "pending"), of("DELIVERED", "delivered"), of("DEAD", "dead"),
+					ageOf("OLDEST", "oldest_pending_at"), of("EVENT", "newest_problem.type"), of("PROBLEM", "newest_problem.problem"),
+					of("TASK", "newest_problem.task_uuid").whenWide(), of("DELIVERY", "newest_problem.id").whenWide(),
+				}}, deliverySelection[0]),
+		},
+		{
+			name: "deliveries", help: "list the deliveries of events, the newest event first",
+			examples: []string{"events deliveries --status dead", "events deliveries --subscriber billing --limit 5 -o name"},
+			define:   listDeliveries(page),
+		},
+		{
+			name: "resend", operands: "[DELIVERY…]", help: "send events to subscribers once more",
+			more: "Without DELIVERY, flags select many deliveries, dead ones unless --status says otherwise; --yes sends them.",
+			examples: []string{
+				"events resend 12-1-billing", `events resend --subscriber billing --reason "billing is back" --yes`,
+			},
+			define: resendEvents,
+		},
+	}}
+}
+
+var deliveryColumns = []column{
+	of("DELIVERY", "id"), of("EVENT", "type"), of("STATUS", "status"), of("TASK", "task_uuid"), ageOf("AGE", "timestamp"),
+	of("ATTEMPTS", "attempts"), of("PROBLEM", "problem"), ageOf("NEXT", "next_attempt_at").whenWide(), of("ID", "event_id").whenWide(),
+}
+
+func listDeliveries(page [][2]string) func(o *options) runner {
+	return func(o *options) runner {
+		return o.shows("/v1/events/deliveries", append(page, deliverySelection...), func(d document) output {
+			deliveries := d.at("deliveries").list()
+			return listOutput(deliveries, "id", "no delivery", deliveryColumns).outOf(len(deliveries), int(d.number("total_count")))
+		})
+	}
+}
+
+func resendEvents(o *options) runner {
+	o.withClient().withOutput()
+	reason := o.String("reason", "", "the `TEXT` why")
+	bulk := o.withBulk("delivery", "deliveries", deliverySelection...)
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		if many, err := bulk.chosen(operands, 1); err != nil {
+			return err
+		} else if many {
+			return bulk.act(ctx, c, bulkResend, map[string]any{"reason": cmp.Or(*reason, "by the command line")})
+		}
+		sent, failed := []document{}, 0
+		for _, id := range operands {
+			d, err := c.do(ctx, call{method: "POST", path: "/v1/events/deliveries/" + url.PathEscape(id) + "/resend"})
+			if err != nil {
+				return err
+			}
+			sent = append(sent, d)
+			failed += boolCount(d.text("problem") != "")
+		}
+		if err := o.print(listOutput(sent, "id", "", deliveryColumns)); err != nil || failed == 0 {
+			return err
+		}
+		return fmt.Errorf("%s not delivered", counted(failed, "event was", "events were"))
+	})
+}
+
+// undelivered adds which events of a task subscribers did not get, and what sends them again.
+func (t *table) undelivered(d document) {
+	for _, u := range d.at("undelivered_events").list() {
+		problem := ""
+		if p := u.text("problem"); p != "" {
+			problem = ": " + p
+		}
+		t.line(fmt.Sprintf("%s event %s of %s did not reach %s after %s%s", t.sign("failed"), u.text("type"), u.text("step_name"),
+			u.text("subscriber"), counted(int(u.number("attempts")), "attempt", "attempts"), problem))
+		t.line("  " + t.paint(faint, "stepwell events resend "+u.text("delivery")))
+	}
+}

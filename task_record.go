@@ -737,7 +737,7 @@ func (c *memberCoder) leave(in *memberCoder) {
 	if in.second {
 		in.refuseRest()
 	}
-	c.inner = c.inner || in.left()
+	c.inner = c.inner || in.inner || in.left()
 	c.err = cmp.Or(c.err, in.err)
 }
 

@@ -20,6 +20,7 @@ type analytics struct {
 
 	// Of the record that is being applied:
 	counting bool
+	creating bool      // only that steps exist is counted: those that are copied do not run
 	before   taskState // the task's state before the record
 	unknown  bool      // the duration of the attempt is unknown: one action starts and ends it
 	plan     *countPlan
@@ -48,7 +49,7 @@ func (a *analytics) startRecord(t *task, r *record) {
 	if !a.counting {
 		return
 	}
-	a.before, a.hour = t.state, hourOf(r.at)
+	a.before, a.hour, a.creating = t.state, hourOf(r.at), r.kind == recCreated
 	a.unknown = r.kind == recOperator && r.step < len(t.steps) && t.steps[r.step].state == stepEnqueued
 	a.task[0], a.stepAt = nil, -1
 	if a.plan == nil || a.plan.tpl != t.tpl {
@@ -117,7 +118,7 @@ func (a *analytics) taskMoved(t *task, from, to taskState, at instant) {
 }
 
 func (a *analytics) stepMoved(t *task, i int, from, to stepState, at instant) {
-	if !a.counting || from == to {
+	if !a.counting || from == to || a.creating && from != noStepState {
 		return
 	}
 	switch to {

@@ -347,10 +347,13 @@ func (c *client) taskID(ctx context.Context, name string) (string, error) {
 	}
 	part := strings.ToLower(name)
 	if len(part) < shortestIDPart || strings.Trim(part, "0123456789abcdef-") != "" {
-		return "", usagef("%q is no task: want a UUID, at least %d characters of its beginning or end, or latest",
-			name, shortestIDPart)
+		return "", notTask(name)
 	}
 	return c.searchTask(ctx, part)
+}
+
+func notTask(name string) error {
+	return usagef("%q is no task: want a UUID, at least %d characters of its beginning or end, or latest", name, shortestIDPart)
 }
 
 // searchTask looks for the task whose UUID has a part.

@@ -4,24 +4,26 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
 )
 
-// openPiped opens a service in fixture mode, and returns a client of it. end closes both.
-func openPiped(p *process, parts serviceOptions) (c *client, end func(), err error) {
+// openPiped opens a service in fixture mode, and returns a client of it. end closes all.
+func openPiped(p *process, parts serviceOptions) (c *client, w *world, end func(), err error) {
 	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
 	g := &gates{shared: newSurfaceCache(), connections: newConnections(parts.quotas, parts.log)}
-	w, err := openWorld("", parts, g)
+	w, err = openWorld("", parts, g)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	server := newHTTPServer(l, &g.orchestration, g.connections, parts.log)
 	go server.serve()
@@ -33,7 +35,7 @@ func openPiped(p *process, parts serviceOptions) (c *client, end func(), err err
 		w.finish(ctx)
 		w.close()
 	}
-	return &client{p, "http://localhost", web}, end, nil
+	return &client{p, "http://localhost", web}, w, end, nil
 }
 
 // pipeListener accepts the connections that dial makes, in the same process.
@@ -75,12 +77,13 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 func runCommand() command {
 	return command{
-		name: "run", operands: "FILE|TEMPLATE", help: "run one workflow in this process, without a server, and print its result",
-		more: "TEMPLATE is NAMESPACE/NAME of the templates that serve would load here. The exit code is 4 if the workflow " +
-			"failed or is blocked, and 5 if it has not ended in time.",
+		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
+		more: "TEMPLATE is NAMESPACE/NAME of the templates that serve would load here. With --from, FILE is a state document, " +
+			"as stepwell store export writes it, and its task TASK is repeated from a step on; TASK can be left out if it is the " +
+			"only one. The exit code is 4 if the workflow failed or is blocked, and 5 if it has not ended in time.",
 		examples: []string{
-			"run demo/diamond",
 			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
+			"run state.json 5666cd0c --from charge --handler charge=http://127.0.0.1:9000/charge",
 		},
 		define: runWorkflow,
 	}
@@ -88,7 +91,7 @@ func runCommand() command {
 
 // runArgs are the flags of run.
 type runArgs struct {
-	context  string
+	againArgs
 	scripted []scriptedStep
 	fast     bool
 	timeout  time.Duration
@@ -111,12 +114,16 @@ func runWorkflow(o *options) runner {
 	o.Func("stub", "give a step an outcome instead of its handler: `STEP=JSON`, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
 		func(text string) error { return o.p.addScripted(a, text) })
 	handlerFlag(o, &a.config)
+	o.againFlags(&a.againArgs)
 	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
 	o.DurationVar(&a.timeout, "timeout", 0, "give up `DURATION` after the task was created, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
 		ctx, stop := interruptible(ctx, 0)
 		defer stop()
-		return o.named(runIn(ctx, o, a, operands[0]))
+		if a.from == "" && (a.latest || len(operands) > 1) {
+			return o.misuse("TASK and --latest need --from STEP")
+		}
+		return o.named(runIn(ctx, o, a, operands))
 	}
 }
 
@@ -135,30 +142,25 @@ func (p *process) addScripted(a *runArgs, text string) error {
 }
 
 // runIn runs a template in a service that nothing else uses.
-func runIn(ctx context.Context, o *options, a *runArgs, name string) error {
-	parts, t, err := o.p.runParts(a, name)
+func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error {
+	parts, err := o.p.runParts(a, operands[0])
 	if err != nil {
 		return err
 	}
 	defer parts.auth.close()
-	if err := a.check(parts.handlers, t); err != nil {
-		return err
-	}
-	c, end, err := openPiped(o.p, parts)
+	c, w, end, err := openPiped(o.p, parts)
 	if err != nil {
 		return err
 	}
 	defer end()
+	create, err := a.creation(c, w.service(), operands)
+	if err != nil {
+		return err
+	}
 	if err := a.prepare(ctx, c); err != nil {
 		return err
 	}
-	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": "stepwell run"}
-	if a.context != "" {
-		if body["context"], err = o.p.jsonArgument("--context", a.context); err != nil {
-			return err
-		}
-	}
-	created, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body})
+	created, err := create(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,9 +176,100 @@ func runIn(ctx context.Context, o *options, a *runArgs, name string) error {
 	return c.printRun(context.WithoutCancel(ctx), o, ended, err)
 }
 
-// runParts loads what a service needs, and the template to run. The configuration is that of serve in this
+// creation returns what creates the task in a service, if all of it can run there.
+func (a *runArgs) creation(c *client, s *service, operands []string) (func(context.Context) (document, error), error) {
+	if a.from != "" {
+		return a.repetition(c, s, operands)
+	}
+	t, err := a.template(s.templates.registry(), operands[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := a.check(s.handlers, t, func(int) bool { return false }); err != nil {
+		return nil, err
+	}
+	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": "stepwell run"}
+	if a.context != "" {
+		body["context"], err = c.p.jsonArgument("--context", a.context)
+	}
+	return func(ctx context.Context) (document, error) {
+		return c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body})
+	}, err
+}
+
+// repetition is creation for a task of a state document. Nothing else of the document is in the service,
+// in which it would go on.
+func (a *runArgs) repetition(c *client, s *service, operands []string) (func(context.Context) (document, error), error) {
+	q, err := a.request(c.p, operands)
+	if err != nil {
+		return nil, err
+	}
+	x, err := q.again.plan(s.tasks)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.check(s.handlers, x.draft.tpl, x.settled); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (document, error) {
+		done, err := s.tasks.submit(ctx, &submission{taskRequest: q})
+		if err != nil {
+			return document{}, err
+		}
+		return c.get(ctx, "/v1/tasks/"+done.task.id.String(), nil)
+	}, nil
+}
+
+// request reads the state document, and returns the request to repeat its task.
+func (a *runArgs) request(p *process, operands []string) (*taskRequest, error) {
+	f, err := os.Open(operands[0])
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	again := &againRequest{}
+	if again.store, err = storeOf(&stateSource{document: f}, slog.New(slog.DiscardHandler)); err != nil {
+		return nil, fmt.Errorf("%s: %w", operands[0], err)
+	}
+	if again.task, err = taskCalled(again.store, operands[0], slices.Concat(operands[1:], []string{""})[0]); err != nil {
+		return nil, err
+	}
+	body, err := a.body(p)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	q, err := parseAgain(text, again)
+	q.initiator = "stepwell run"
+	return q, err
+}
+
+// taskCalled returns the task of a state document that is called so; "" for the only one.
+func taskCalled(s *store, file, name string) (uuid, error) {
+	part := strings.ReplaceAll(strings.ToLower(name), "-", "")
+	if name == "latest" {
+		part = ""
+	} else if name != "" && (len(part) < shortestIDPart || len(part) > 32 || strings.Trim(part, "0123456789abcdef") != "") {
+		return uuid{}, notTask(name)
+	}
+	found, _ := newFinder(s).withIDPart(part, 2)
+	switch n, _ := s.size(); {
+	case len(found) == 0:
+		return uuid{}, exitf(exitNotFound, "%s has no task %s", file, name)
+	case len(found) > 1 && name == "":
+		return uuid{}, usagef("%s has %d tasks: name one by its UUID, a part of it, or latest", file, n)
+	case len(found) > 1 && part != "":
+		return uuid{}, usagef("%q is ambiguous: tasks %s and %s", name, found[0].task, found[1].task)
+	}
+	return found[0].task, nil
+}
+
+// runParts loads what a service needs. The configuration is that of serve in this
 // directory, but nothing is stored and nobody has to authenticate.
-func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, t *template, err error) {
+func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, err error) {
 	args := a.config
 	args.flags = maps.Clone(args.flags)
 	if args.flags == nil {
@@ -186,21 +279,17 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, t *te
 		"role": "all", "fixture.enabled": "true", "fixture.allow_remote": "true", "store.memory": "true", "mount.path": "",
 		"orchestration.web.auth.enabled": "false", "worker.web.auth.enabled": "false",
 	})
-	if isTemplateFile(name) {
+	if a.from == "" && isTemplateFile(name) {
 		args.flags["templates.dirs"] = name
 	}
 	cfg, origin, err := p.loadConfig(args, p.environ)
 	if err != nil {
-		return parts, nil, err
+		return parts, err
 	}
 	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	clock := newRealClock()
 	v := &serving{cfg: cfg, log: log, clock: clock}
-	if parts, err = v.parts(origin, p.getenv); err != nil {
-		return parts, nil, err
-	}
-	t, err = a.template(parts.files.Load(), name)
-	return parts, t, err
+	return v.parts(origin, p.getenv)
 }
 
 // template returns the template that is called so, or that a file has.
@@ -224,8 +313,8 @@ func (a *runArgs) template(r *registry, name string) (*template, error) {
 }
 
 // check returns an error for an outcome of a step that the template does not have, and for steps that nothing
-// would run.
-func (a *runArgs) check(h *handlerSet, t *template) error {
+// would run, unless they are settled.
+func (a *runArgs) check(h *handlerSet, t *template, settled func(d int) bool) error {
 	given := map[string]bool{}
 	for _, s := range a.scripted {
 		given[s.step] = true
@@ -234,7 +323,7 @@ func (a *runArgs) check(h *handlerSet, t *template) error {
 	for i := range t.steps {
 		s := &t.steps[i]
 		names = append(names, s.name)
-		if !given[s.name] && h.resolve(s.callable).kind == outsideActor {
+		if !given[s.name] && !settled(i) && h.resolve(s.callable).kind == outsideActor {
 			idle = append(idle, fmt.Sprintf("%s (callable %s)", s.name, s.shown))
 		}
 	}

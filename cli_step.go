@@ -259,7 +259,12 @@ var auditColumns = []column{
 	{head: "RESULT", show: func(_ *table, d document) string {
 		return clipText(cmp.Or(d.text("result.error.message"), d.json("result.result")), 60)
 	}},
-	of("BY", "acted_by"), of("REASON", "action_reason"),
+	of("BY", "acted_by"), {head: "REASON", show: func(_ *table, d document) string {
+		if from := d.text("copied_from.task_uuid"); from != "" {
+			return "copied from task " + from
+		}
+		return d.text("action_reason")
+	}},
 	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),
 }
 

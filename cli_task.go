@@ -26,6 +26,16 @@ func taskCommands() command {
 			define: createTask,
 		},
 		{
+			name: "again", operands: "TASK", help: "repeat a task from a step on, with the results of what went before",
+			more: "A new task begins with the results of all steps that are done and do not follow from STEP. STEP and " +
+				"everything else run anew. STEP may be an instance of a batch, or the batch worker for all of them.",
+			examples: []string{
+				"task again latest --from charge --wait",
+				`task again 5666cd0c --from charge --latest --context '{"amount":5}'`,
+			},
+			define: repeatTask,
+		},
+		{
 			name: "list", help: "list tasks, the newest first",
 			examples: []string{
 				"task list --status error,blocked_by_failures --sort -updated_at", "task list --namespace demo --limit 5 -o name",
@@ -78,20 +88,7 @@ const defaultWatch = 10 * time.Minute
 func createTask(o *options) runner {
 	o.withClient().withOutput()
 	text := o.String("context", "", "the context: `JSON`, @FILE, or - for standard input")
-	var wait time.Duration // 0 for no wait
-	o.BoolFunc("wait", "wait for the end, for at most a `DURATION` given as --wait=30s; 10m otherwise", func(text string) error {
-		switch d, err := time.ParseDuration(text); {
-		case text == "true":
-			wait = defaultWatch
-		case text == "false":
-			wait = 0
-		case err != nil || d <= 0:
-			return errors.New("want a duration like 30s")
-		default:
-			wait = d
-		}
-		return nil
-	})
+	created := o.withWait()
 	key := o.String("key", "", "the Idempotency-Key `KEY`: a repeat with it creates no second task")
 	priority := o.Int("priority", 0, "the priority `N`, -100 to 100")
 	var tags []string
@@ -126,14 +123,86 @@ func createTask(o *options) runner {
 				return err
 			}
 		}
-		created, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body, key: *key})
+		t, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body, key: *key})
 		if err != nil {
 			return err
 		}
-		if wait == 0 {
-			return o.print(taskOutput(created))
+		return created(ctx, c, t)
+	})
+}
+
+// withWait defines --wait, and returns what prints a new task, at its end if it is to wait for that.
+func (o *options) withWait() func(ctx context.Context, c *client, t document) error {
+	var wait time.Duration // 0 for no wait
+	o.BoolFunc("wait", "wait for the end, for at most a `DURATION` given as --wait=30s; 10m otherwise", func(text string) error {
+		switch d, err := time.ParseDuration(text); {
+		case text == "true":
+			wait = defaultWatch
+		case text == "false":
+			wait = 0
+		case err != nil || d <= 0:
+			return errors.New("want a duration like 30s")
+		default:
+			wait = d
 		}
-		return c.waitFor(ctx, o, created.text("task_uuid"), wait)
+		return nil
+	})
+	return func(ctx context.Context, c *client, t document) error {
+		if wait == 0 {
+			return o.print(taskOutput(t))
+		}
+		return c.waitFor(ctx, o, t.text("task_uuid"), wait)
+	}
+}
+
+// againArgs are the flags of a repetition.
+type againArgs struct {
+	from, context string
+	latest        bool
+}
+
+func (o *options) againFlags(a *againArgs) {
+	o.StringVar(&a.from, "from", "", "the `STEP` from which on the task runs anew")
+	o.BoolVar(&a.latest, "latest", false, "by the newest version of the template, not by that of the task")
+}
+
+// body returns the request for a repetition.
+func (a *againArgs) body(p *process) (body map[string]any, err error) {
+	body = map[string]any{"from": a.from, "latest": a.latest}
+	if a.context != "" {
+		body["context"], err = p.jsonArgument("--context", a.context)
+	}
+	return body, err
+}
+
+func repeatTask(o *options) runner {
+	o.withClient().withOutput()
+	a := &againArgs{}
+	o.againFlags(a)
+	o.StringVar(&a.context, "context", "", "a context in place of the task's: `JSON`, @FILE, or - for standard input")
+	reason := o.String("reason", "", "the `TEXT` why")
+	key := o.String("key", "", "the Idempotency-Key `KEY`: a repeat with it creates no second task")
+	created := o.withWait()
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		if a.from == "" {
+			return o.misuse("missing --from STEP")
+		}
+		body, err := a.body(o.p)
+		if err != nil {
+			return err
+		}
+		if *reason != "" {
+			body["reason"] = *reason
+		}
+		path, _, err := c.taskPath(ctx, operands[0])
+		if err != nil {
+			return err
+		}
+		t, err := c.do(ctx, call{method: "POST", path: path + "/again", body: body, key: *key})
+		if err != nil {
+			return err
+		}
+		return created(ctx, c, t)
 	})
 }
 
@@ -158,7 +227,7 @@ func taskOutput(t document) output {
 			{head: "steps", show: func(_ *table, d document) string { return progress(d) }},
 			{head: "age", show: func(tb *table, d document) string { return tb.p.age(d, "created_at") }},
 			{head: "took", show: func(_ *table, d document) string { return took(d, "created_at", "completed_at") }},
-			of("reason", "reason"), of("initiator", "initiator"), listColumn("tags", "tags"),
+			of("reason", "reason"), of("again of", "again_of.task_uuid"), of("initiator", "initiator"), listColumn("tags", "tags"),
 			of("priority", "priority").whenWide(), of("source", "source_system").whenWide(),
 			of("correlation", "correlation_id").whenWide(), of("health", "health_status").whenWide(),
 			of("context", "context").whenWide(),

@@ -33,7 +33,7 @@ func (a *mountAPI) createTask(w *responseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.surface.submit(w, r, mountTaskRoute, body, func(t *task) any {
+	return a.surface.submit(w, r, creationRoute{mountTaskRoute, parseTaskRequest}, body, func(t *task) any {
 		return mountTaskView{task: t, rights: mountRights{contextShown, true}}
 	})
 }

@@ -59,9 +59,35 @@ func (a *orchestrationAPI) createTask(w *responseWriter, r *http.Request) (any, 
 	if err != nil {
 		return nil, err
 	}
-	return a.surface.submit(w, r, taskRoute, body, func(t *task) any {
-		return taskView{task: t, now: a.surface.svc.clock.now()}
-	})
+	return a.surface.submit(w, r, creationRoute{taskRoute, parseTaskRequest}, body, a.created)
+}
+
+// created returns the view of a task for its creator, who sees all of it.
+func (a *orchestrationAPI) created(t *task) any {
+	return taskView{task: t, now: a.surface.svc.clock.now()}
+}
+
+// repeatTask creates a task that repeats another from a step on. It has the context and the results of that, which
+// the caller must be allowed to read.
+func (a *orchestrationAPI) repeatTask(w *responseWriter, r *http.Request) (any, error) {
+	id, err := pathID(r, "task_uuid")
+	if err != nil {
+		return nil, err
+	}
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	parse := func(body []byte) (*taskRequest, error) {
+		q, err := parseAgain(body, &againRequest{task: id, by: w})
+		for _, p := range []permission{permTasksContextRead, permStepsRead} {
+			if err == nil && !securityOf(r.Context()).may(p) {
+				err = a.surface.auth.deny(p)
+			}
+		}
+		return q, err
+	}
+	return a.surface.submit(w, r, creationRoute{taskRoute + "/" + id.String() + "/again", parse}, body, a.created)
 }
 
 func (a *orchestrationAPI) listTasks(w *responseWriter, r *http.Request) (any, error) {

@@ -26,6 +26,7 @@ import "strings"
 func (a *orchestrationAPI) routes() []route {
 	return append([]route{
 		{"POST /v1/tasks", needs(permTasksCreate), a.createTask},
+		{"POST /v1/tasks/{task_uuid}/again", needs(permTasksCreate), a.repeatTask},
 		{"GET /v1/tasks", needs(permTasksList), a.listTasks},
 		{"GET /v1/tasks/{task_uuid}", needs(permTasksRead), a.getTask},
 		{"DELETE /v1/tasks/{task_uuid}", needs(permTasksCancel), a.cancelTask},

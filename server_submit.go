@@ -104,7 +104,7 @@ func (s *surface) validFor(r *http.Request) time.Duration {
 // if the caller waits for an end that has not come, else 201. An Idempotency-Key
 // holds for one route.
 func (s *surface) submit(
-	w *responseWriter, r *http.Request, route string, body []byte, view func(t *task) any,
+	w *responseWriter, r *http.Request, route creationRoute, body []byte, view func(t *task) any,
 ) (any, error) {
 	b, err := readSubmission(r, route, body)
 	if err != nil {
@@ -144,23 +144,23 @@ func asciiText(s string) string {
 }
 
 // readSubmission reads a request to create a task.
-func readSubmission(r *http.Request, route string, body []byte) (b *submission, err error) {
+func readSubmission(r *http.Request, route creationRoute, body []byte) (b *submission, err error) {
 	query := queryOf(r)
 	b = &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
 	b.limit, b.waits = query.wait("wait")
 	if err := query.done(); err != nil {
 		return nil, err
 	}
-	request, err := requestMarkOf(r, route, body)
+	mark, err := requestMarkOf(r, route.name, body)
 	if err != nil {
 		return nil, err
 	}
-	if b.taskRequest, err = parseTaskRequest(body); err != nil {
+	q, err := route.parse(body)
+	if err != nil {
 		return nil, err
 	}
-	b.request = request
-	b.traceparent, b.tracestate = traceContext(r.Header)
-	b.subject = subjectOf(r.Context())
+	q.traceparent, q.tracestate = traceContext(r.Header)
+	q.request, q.subject, b.taskRequest = mark, subjectOf(r.Context()), q
 	return b, nil
 }
 
@@ -179,7 +179,13 @@ func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, e
 	return m, nil
 }
 
-// The routes that create tasks, as an Idempotency-Key holds for one of them.
+// creationRoute is a route that creates tasks: its name, for which an Idempotency-Key holds, and what reads the body.
+type creationRoute struct {
+	name  string
+	parse func(body []byte) (*taskRequest, error)
+}
+
+// The names of such routes.
 const (
 	taskRoute      = "/v1/tasks"
 	mountTaskRoute = "mount /tasks"

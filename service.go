@@ -10,6 +10,7 @@ package main
 //	service_health.go   health checks
 //	service_load.go     load that is refused: quotas, the share of memory
 //	service_create.go   creating tasks, repeated submissions
+//	service_again.go    repeating a task from a step
 //	service_template.go the catalog of templates: finding, adding, validating them
 //	service_act.go      actions of operators, adjustments
 //	service_bulk.go     bulk actions: one on all that a filter selects

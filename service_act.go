@@ -435,12 +435,12 @@ func (s *step) leastAttempts() int {
 // returns it once that is durable.
 func (o *operator) cancelTask(ctx context.Context, id uuid, who taskActor) (*task, error) {
 	return o.changeTask(ctx, id, who.seen, func(_ *change, t *task) (*record, error) {
-		return t.cancellation(who)
+		return cancellationOf(t, who)
 	})
 }
 
-// cancellation returns the record that cancels a task, or why it cannot be cancelled.
-func (t *task) cancellation(who taskActor) (*record, error) {
+// cancellationOf returns the record that cancels a task, or why it cannot be cancelled.
+func cancellationOf(t *task, who taskActor) (*record, error) {
 	if _, ok := t.state.next(taskCancel); !ok {
 		return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", t.id, t.state)
 	}

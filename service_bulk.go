@@ -279,7 +279,7 @@ func (b *bulkRun) taskLocked(c *change, id uuid) error {
 		return nil
 	}
 	if b.action == noAction {
-		r, err := t.cancellation(b.one.who)
+		r, err := cancellationOf(t, b.one.who)
 		return b.append(c, t, bulkItem{TaskUUID: id}, r, err)
 	}
 	for i := range t.steps {

@@ -29,6 +29,7 @@ type taskRequest struct {
 	creation                               // as the caller gave it; what was not given is zero
 	subject                  string        // the authenticated caller, or ""
 	misfits                  inputProblems // of the context, if they are only warned of
+	again                    *againRequest // the task that is to be repeated from a step; else nil
 }
 
 // parseTaskRequest reads a payload, an object that passed checkJSON. The error
@@ -193,10 +194,10 @@ func duplicateOf(id uuid, mayRead bool) error {
 
 // submission is a creation as its caller asks for it.
 type submission struct {
-	*taskRequest
-	mayRead bool          // the caller may learn the id of a task that it duplicates
-	waits   bool          // answer at the task's end
-	limit   time.Duration // or after this much real time
+	taskRequest *taskRequest
+	mayRead     bool          // the caller may learn the id of a task that it duplicates
+	waits       bool          // answer at the task's end
+	limit       time.Duration // or after this much real time
 }
 
 // submitted is the result of a submission.
@@ -214,7 +215,7 @@ func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error)
 	if s.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: new tasks are refused")
 	}
-	earlier, flight, err := s.store.requestKeys().begin(b.request)
+	earlier, flight, err := s.store.requestKeys().begin(b.taskRequest.request)
 	if err != nil {
 		return nil, s.store.refuse(ctx, err)
 	}
@@ -241,13 +242,26 @@ func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitte
 	return &submitted{task: t, replayed: true, end: end}, nil
 }
 
+// prepare returns what a new task is made of.
+func (s *creator) prepare(ctx context.Context, q *taskRequest) (*template, *creation, error) {
+	if q.again != nil {
+		tpl, by, err := s.repeat(ctx, q)
+		if err != nil {
+			err = s.store.refuse(ctx, err)
+		}
+		return tpl, by, err
+	}
+	tpl, err := s.templateFor(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	by, err := s.creation(ctx, q, tpl)
+	return tpl, by, err
+}
+
 // submitNew creates the task and runs its first steps.
 func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, error) {
-	tpl, err := s.templateFor(b.taskRequest)
-	if err != nil {
-		return nil, err
-	}
-	by, err := s.creation(ctx, b.taskRequest, tpl)
+	tpl, by, err := s.prepare(ctx, b.taskRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -258,6 +272,7 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 			return err
 		}
 		id := s.ids.block(tpl.ids(), uuid{}, tpl.fullName()) // a refused creation leaves no gap
+		by.origin.number(s.ids, id, tpl)
 		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		if err == nil && b.waits {
 			n = c.awaitEnd(t)
@@ -270,7 +285,7 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 	s.engine.pump(inlineBudget)
 	done, err := s.answerNew(ctx, t, seq, n, b.limit)
 	if err == nil {
-		done.misfits = b.misfits
+		done.misfits = b.taskRequest.misfits
 	}
 	return done, err
 }

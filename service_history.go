@@ -103,6 +103,13 @@ type auditView struct {
 	Inputs           json.RawMessage `json:"inputs,omitempty"`
 	Checkpoint       json.RawMessage `json:"checkpoint,omitempty"`
 	WithheldEvents   json.RawMessage `json:"withheld_events,omitempty"` // events not published, and why
+	CopiedFrom       *copiedView     `json:"copied_from,omitempty"`     // of a step that did not run in this task
+}
+
+// copiedView names the step that was copied.
+type copiedView struct {
+	TaskUUID uuid `json:"task_uuid"`
+	StepUUID uuid `json:"step_uuid"`
 }
 
 // auditObserver collects the audit of one step while its task is replayed: an entry
@@ -112,21 +119,22 @@ type auditObserver struct {
 	step    int
 	worker  string
 	entries []auditView
-	open    bool // the newest entry has no transition yet
+	created *record // while it is applied
+	open    bool    // the newest entry has no transition yet
 }
 
 func (o *auditObserver) startRecord(t *task, r *record) {
-	o.open = false
+	o.open, o.created = false, nil
+	if r.kind == recCreated {
+		o.created = r
+		return
+	}
 	if r.step != o.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted && r.kind != recCheckpoint {
 		return
 	}
-	v := auditView{
-		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
-		WorkflowStepUUID: t.stepID(o.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
-		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(o.step).name,
-		Action: r.action.String(), ActedBy: r.by, Subject: r.subject, ActionReason: r.reason,
-		RetryLimit: r.maxAttempts, RequestID: r.request,
-	}
+	v := o.entry(t, r)
+	v.Action, v.ActedBy, v.Subject, v.ActionReason = r.action.String(), r.by, r.subject, r.reason
+	v.RetryLimit, v.RequestID = r.maxAttempts, r.request
 	if r.end != nil {
 		v.Success = r.end.success
 		v.Result = &outcomeView{r.end, v.WorkflowStepUUID, r.at, o.worker}
@@ -153,6 +161,30 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 	o.entries = append(o.entries, v)
 }
 
+// entry returns an entry for a record.
+func (o *auditObserver) entry(t *task, r *record) auditView {
+	return auditView{
+		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
+		WorkflowStepUUID: t.stepID(o.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
+		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(o.step).name,
+	}
+}
+
+// copied adds the entry of a step that the creation of the task copied.
+func (o *auditObserver) copied(t *task) {
+	c := t.by.origin.copyOf(o.step)
+	if c == nil {
+		return // a placeholder, which follows from another copy
+	}
+	v := o.entry(t, o.created)
+	v.Action, v.CopiedFrom = "copied", &copiedView{t.by.origin.task, c.of}
+	v.AuditUUID, v.TransitionUUID = stableID("copy", v.WorkflowStepUUID.String()), stableID("copied", v.WorkflowStepUUID.String())
+	if !c.resolved {
+		v.Result = &outcomeView{&c.end, v.WorkflowStepUUID, o.created.at, o.worker}
+	}
+	o.entries, o.open = append(o.entries, v), true
+}
+
 // yielded makes an entry that of a checkpoint, in the place of those of earlier ones, which the
 // task need not keep.
 func (o *auditObserver) yielded(v *auditView, r *record) {
@@ -165,7 +197,10 @@ func (o *auditObserver) yielded(v *auditView, r *record) {
 
 // stepMoved takes the record's first move that does not start an attempt: the end
 // of an attempt, or the effect of an operator's action.
-func (o *auditObserver) stepMoved(_ *task, i int, from, to stepState, _ instant) {
+func (o *auditObserver) stepMoved(t *task, i int, from, to stepState, _ instant) {
+	if o.created != nil && i == o.step && to.satisfies() {
+		o.copied(t)
+	}
 	if !o.open || i != o.step || to == stepInProgress {
 		return
 	}

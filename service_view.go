@@ -68,6 +68,13 @@ func (v taskView) writeTask(o *jsonWriter, ready int) {
 	o.id("correlation_id", t.correlation())
 	o.id("parent_correlation_id", t.by.parentCorrelation)
 	o.textOrNull("trace_id", t.by.traceID())
+	if x := t.by.origin; x != nil {
+		o.name("again_of")
+		o.b = append(o.b, '{')
+		o.id("task_uuid", x.task)
+		o.text("from", x.from)
+		o.b = append(o.b, '}')
+	}
 	o.number("total_steps", stepTotal(&t.counts))
 	o.number("pending_steps", t.counts[stepPending])
 	o.number("in_progress_steps", t.counts[stepInProgress])

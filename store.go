@@ -221,12 +221,18 @@ func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found"
 // that is new to the store.
 func (c *change) create(r *record, tpl *template) (*task, error) {
 	s := c.s
-	if known := s.templates.find(tpl.hash); known != nil {
-		tpl = known // tasks of one definition share one value
-	} else {
-		if err := s.journal.reserveFor(len(tpl.json)); err != nil {
+	known, more := s.templates.find(tpl.hash), r.created.origin.size()
+	if known == nil {
+		more += len(tpl.json)
+	}
+	if more > 0 {
+		if err := s.journal.reserveFor(more); err != nil {
 			return nil, err
 		}
+	}
+	if known != nil {
+		tpl = known // tasks of one definition share one value
+	} else {
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
 		s.templates.keep(tpl)
 	}
@@ -277,7 +283,7 @@ func (s *store) apply(t *task, r *record) error {
 	if err := t.apply(r, s); err != nil {
 		return err
 	}
-	if !r.ids.isZero() {
+	if !r.ids.isZero() || t.plan != nil && r.kind == recCreated {
 		s.tasks.noteID(t.plan.lastID())
 	}
 	if s.retain.held == 0 { // nobody is to read the log up to an earlier record

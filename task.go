@@ -13,6 +13,7 @@ package main
 //	task_plan.go    the plan: which steps exist, and their growth
 //	task_failure.go failure groups: which steps are failing, and the cause that names a group
 //	task_branch.go  branching: what decisions and batches name
+//	task_again.go   a repetition from a step: its origin, and the copies with which it begins
 
 import (
 	"cmp"
@@ -184,6 +185,10 @@ func (a *applier) create() {
 	a.obs.taskMoved(t, noTaskState, taskPending, a.r.at)
 	for i := range t.steps {
 		a.obs.stepMoved(t, i, noStepState, stepPending, a.r.at)
+	}
+	a.copySteps()
+	a.ready = a.ready[:0]
+	for i := range t.steps { // some became ready before they were copied
 		a.becameReady(i)
 	}
 	a.moveTask(taskStart)

@@ -116,6 +116,7 @@ type creation struct {
 	traceparent       string  // the W3C trace context of the request, as it was sent
 	tracestate        string
 	request           requestMark // of the Idempotency-Key header
+	origin            *origin     // of a task that repeats another from a step; else nil
 }
 
 // traceID returns the id of the trace in which the task was created, or "".
@@ -294,6 +295,7 @@ func (by *creation) members(c *memberCoder) {
 	c.text("traceparent", &by.traceparent)
 	c.text("tracestate", &by.tracestate)
 	c.hex("request", by.request != requestMark{}, by.request.key[:], by.request.body[:])
+	object(c, "again", &by.origin, origin{}, (*origin).members)
 }
 
 func (e *ending) members(c *memberCoder) {
@@ -388,6 +390,9 @@ func (r *record) complete() error {
 		}
 		if r.created.context == nil {
 			r.created.context = []byte("{}")
+		}
+		if r.created.origin != nil {
+			return r.created.origin.problem()
 		}
 	case r.kind == recStale && r.stale == nil:
 		return fmt.Errorf("stale record without its limit")

@@ -136,6 +136,35 @@ func TestConsoleActions(t *testing.T) {
 	p.waitNode("deliver", "Complete")
 }
 
+// TestConsoleRepeatsTask repeats a task from the step that failed, with another context, and by the command that
+// the form shows.
+func TestConsoleRepeatsTask(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	a := s.api()
+	id := a.create(`{"namespace":"demo","name":"failing"}`)
+	p.openTask(s, id)
+	p.waitState("Blocked")
+	p.click(`.node[aria-label^="charge:"]`)
+	p.clickText("Again from here …")
+	p.fill("dialog textarea", `{"n": 1`)
+	p.clickText("Create the task")
+	p.waitText("The context is not valid JSON.")
+	p.fill("dialog textarea", `{"n": 1}`)
+	p.clickText("The same as a command")
+	p.waitText("stepwell task again " + id + " --from charge --context '{\"n\": 1}'")
+	p.clickText("Create the task")
+	p.waitText("Again from step charge of task " + id)
+	p.waitNode("reserve", "Complete")
+	p.waitNode("charge", "Failed")
+	p.click(`.node[aria-label^="reserve:"]`)
+	p.waitText("from task " + id)
+	if list := a.do("GET", "/v1/tasks?per_page=1", "").want(200); list.text("tasks.0.again_of.from") != "charge" || list.text("tasks.0.context.n") != "1" {
+		t.Errorf("got %s; want the repetition with its context", list.body)
+	}
+}
+
 // TestConsoleCancelsTask cancels a task, which asks first.
 func TestConsoleCancelsTask(t *testing.T) {
 	t.Parallel()

@@ -83,6 +83,24 @@ export function stepButtons(names, task, step, children) {
     (i === 0 ? "primary" : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
 }
 
+// againFrom opens the form that repeats a task from a step on. It resolves to the new task.
+export function againFrom(task, step) {
+  const context = h("textarea", { spellcheck: "false" }), value = () => readJSON(context, "null");
+  const which = select([["", "As it was then"], ["--latest", "The newest version"]], "");
+  const path = `/v1/tasks/${task.task_uuid}/again`, body = () => ({ from: step.name, context: value(), latest: !!which.value });
+  return confirmForm({
+    heading: `Again from ${step.name}`, action: "Create the task",
+    about: "A new task begins with the results of the steps that do not follow from this one. The others run anew.",
+    fields: [field("Template", which), field("Context", context, "Empty for that of this task.")],
+    commands: () => [["curl", api.curl("POST", path, body())], ["Command line", api.cli("task", "again", task.task_uuid, "--from", step.name,
+      ...[which.value, context.value && "--context", context.value].filter(Boolean))]],
+    submit: () => {
+      if (value() === undefined) throw new api.ApiError(422, { message: "The context is not valid JSON." });
+      return api.post(path, body());
+    },
+  });
+}
+
 // causes returns the steps to act on, without those that only wait for them.
 export function causes(steps) {
   const helpful = steps.filter((s) => s.actions.length), failed = helpful.filter((s) => s.cause === "failed");

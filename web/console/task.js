@@ -2,7 +2,7 @@
 // and data. Events keep it current.
 
 import * as api from "./api.js";
-import { cancelTask, causes, stepButtons } from "./actions.js";
+import { againFrom, cancelTask, causes, stepButtons } from "./actions.js";
 import { Graph } from "./graph.js";
 import { TaskModel, exact, finished, span } from "./model.js";
 import { Timeline } from "./timeline.js";
@@ -17,8 +17,8 @@ export async function show(root, context) {
 }
 
 class TaskPage {
-  constructor(root, { params, query, signal, title, keys, remember }) {
-    Object.assign(this, { root, signal, title, remember, queue: [], id: params.task_uuid, path: "/v1/tasks/" + params.task_uuid });
+  constructor(root, { params, query, go, signal, title, keys, remember }) {
+    Object.assign(this, { root, go, signal, title, remember, queue: [], id: params.task_uuid, path: "/v1/tasks/" + params.task_uuid });
     this.phone = matchMedia("(max-width: 46rem)");
     this.phone.addEventListener("change", () => this.graph && this.build(), { signal });
     this.wanted = { step: query.get("step"), tab: query.get("tab") };
@@ -344,9 +344,14 @@ class TaskPage {
       e?.actions.length > 0 && h("div.row", stepButtons(e.actions, this.model.task, step, this.model.children(step))),
       h("dl.pairs", pair("Attempts", `${step.attempts} of ${step.max}`), pair("Ran", span(this.model.took(step))),
         pair("Handler", h("code", step.declared?.handler ?? "")), kindPair(step), list("After", this.model.parents(step)), list("Before", this.model.children(step))),
-      result);
+      h("div", allowed("tasks:create", "Again from here …", () => this.repeat(step), "quiet small")), result);
     this.aside.replaceChildren(card, this.facts());
     this.showResult(step, result);
+  }
+
+  async repeat(step) {
+    const made = await againFrom(this.model.task, step);
+    if (made) this.go("/tasks/" + made.task_uuid);
   }
 
   async showResult(step, place) {
@@ -370,7 +375,7 @@ class TaskPage {
       copyButton(() => value, "as-copy"));
     return h("section.card", { "aria-label": "About the task" }, h("h2", "Task"), h("dl.pairs",
       pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)), pair("Ended", task.completed_at && when(task.completed_at)), pair("Cancelled", this.model.history.find((t) => t.reason)?.reason),
-      pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason), pair("Priority", task.priority || ""),
+      pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason), pair("Again of", task.again_of && link("/tasks/" + task.again_of.task_uuid, task.again_of.task_uuid)), pair("Priority", task.priority || ""),
       pair("Tags", task.tags.length > 0 && h("span.chips", task.tags.map((t) => h("span.tag", t)))),
       pair("Correlation", id(task.correlation_id)), pair("Parent", id(task.parent_correlation_id))));
   }
@@ -421,13 +426,13 @@ function outcome(view, none = "") {
 }
 
 const AUDITED = { enqueued_for_orchestration: "Attempt succeeded", enqueued_as_error_for_orchestration: "Attempt failed" };
-const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed", resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled" };
+const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed", resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled", copied: "Copied" };
 
 // auditList shows the attempts at a step and what people did, the newest first.
 function auditList(audit) {
   if (!audit.length) return "";
   const line = (a) => {
-    const about = [a.acted_by && `by ${a.acted_by}: ${a.action_reason}`, a.subject && "as " + a.subject, a.result?.error?.error_type,
+    const about = [a.copied_from && "from task " + a.copied_from.task_uuid, a.acted_by && `by ${a.acted_by}: ${a.action_reason}`, a.subject && "as " + a.subject, a.result?.error?.error_type,
       !a.action && a.result?.metadata.worker_id].filter(Boolean);
     return h("li", h("b", { class: a.success || a.action ? "good" : "bad" }, DONE[a.action] ?? AUDITED[a.to_state] ?? look(a.to_state).word),
       " ", ago(a.recorded_at), h("span.soft", about.map((t) => " · " + t)));

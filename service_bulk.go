@@ -98,11 +98,11 @@ type bulkError struct {
 }
 
 const (
-	bulkBatch   = 25                   // tasks, entries or deliveries that share a change and a sync
+	bulkBatch   = 5                    // tasks, entries or deliveries that share a change and a sync
 	bulkPage    = 1000                 // entries or deliveries that are looked up at once
 	bulkSamples = 10                   // that the last line shows
 	bulkBytes   = 1 << 20              // of the results that a change may add, at most
-	bulkRest    = 2 * time.Millisecond // between two batches, at least: as long as the batch took
+	bulkRest    = 2 * time.Millisecond // between two batches, at least: three times as long as the batch took
 	bulkRecord  = 4 << 10              // about what the record of an action has besides its result
 )
 
@@ -189,7 +189,7 @@ func (b *bulkRun) batchSize() int {
 // rest keeps the pace after n items, by real time.
 func (b *bulkRun) rest(ctx context.Context, n int, began time.Time) error {
 	took := time.Since(began)
-	pause := max(bulkRest, took) // so that others have half of the time
+	pause := max(bulkRest, 3*took) // so that others have three quarters of the time
 	if b.pace > 0 {
 		pause = max(pause, time.Duration(n)*time.Second/time.Duration(b.pace)-took)
 	}

@@ -5,7 +5,6 @@ package main
 // that reads the same records in any order counts the same figures.
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -223,11 +222,15 @@ type counters struct {
 
 	checkpoints [2]uint64 // taken, and refused because the step had made the most
 
-	templates map[templateName]*templateMoves
+	templates map[templateName]*templateCounts
+	listed    *registry // whose templates are all in templates
 }
 
-// templateMoves counts the transitions of the tasks of a template, whatever its version.
-type templateMoves [taskStates]uint64
+// templateCounts counts the tasks of a template, whatever its version.
+type templateCounts struct {
+	moves   [taskStates]uint64 // into each state
+	blocked int                // how many were blocked when noteTemplates was called last
+}
 
 // maxCountedTemplates is how many templates are counted apart. The others are counted together,
 // as otherTemplates.
@@ -240,30 +243,50 @@ var countedMoves = terminalStates | setOf(taskPending)
 
 func (c *counters) taskMoved(t *task, to taskState) {
 	c.taskMoves[to]++
-	if !countedMoves.has(to) {
-		return
+	if countedMoves.has(to) {
+		c.ofTemplate(t.tpl.names()).moves[to]++
 	}
-	name := t.tpl.names()
-	moves := c.templates[name]
-	if moves == nil {
-		if c.templates == nil {
-			c.templates = map[templateName]*templateMoves{}
-		}
-		if len(c.templates) >= maxCountedTemplates {
-			name = otherTemplates
-		}
-		moves = cmp.Or(c.templates[name], new(templateMoves))
-		c.templates[name] = moves
+}
+
+// ofTemplate returns the counts of a template, which from then on are among those reported.
+func (c *counters) ofTemplate(name templateName) *templateCounts {
+	if n := c.templates[name]; n != nil {
+		return n
 	}
-	moves[to]++
+	if c.templates == nil {
+		c.templates = map[templateName]*templateCounts{}
+	}
+	if len(c.templates) >= maxCountedTemplates && name != otherTemplates {
+		return c.ofTemplate(otherTemplates)
+	}
+	n := new(templateCounts)
+	c.templates[name] = n
+	return n
+}
+
+// noteTemplates lists every registered template and notes how many tasks of each template are blocked. A template is
+// listed before its first task because to Prometheus, a counter whose first value is 1 has not increased.
+func (c *counters) noteTemplates(registered *registry, blocked map[templateName]int) {
+	if c.listed != registered {
+		c.listed = registered
+		for _, tpl := range registered.all() {
+			c.ofTemplate(tpl.names())
+		}
+	}
+	for _, n := range c.templates {
+		n.blocked = 0
+	}
+	for name, n := range blocked { // also of templates that are gone
+		c.ofTemplate(name).blocked += n
+	}
 }
 
 // copied returns a copy for a reader without the lock.
 func (c *counters) copied() counters {
 	n := *c
-	n.templates = make(map[templateName]*templateMoves, len(c.templates))
-	for name, moves := range c.templates {
-		n.templates[name] = new(*moves)
+	n.templates = make(map[templateName]*templateCounts, len(c.templates))
+	for name, counts := range c.templates {
+		n.templates[name] = new(*counts)
 	}
 	return n
 }

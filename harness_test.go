@@ -185,6 +185,7 @@ func checkInvariants(t testing.TB, s *service) {
 	recount := newAnalytics()
 	var dead []dlqRow
 	var failed []plainFailure
+	blocked := map[templateName]int{}
 	for i := range s.store.tasks.slots {
 		sl := s.store.tasks.slots[i]
 		if sl.vacant() {
@@ -212,6 +213,9 @@ func checkInvariants(t testing.TB, s *service) {
 		}
 		failed = append(failed, plainFailures(again, uint32(i))...)
 		states[again.state]++
+		if again.state == taskBlockedByFailures {
+			blocked[again.tpl.names()]++
+		}
 		for st, n := range again.counts {
 			steps[st] += n
 		}
@@ -226,6 +230,9 @@ func checkInvariants(t testing.TB, s *service) {
 	}
 	if got, want := figuresText(s.store.analytics), figuresText(recount); got != want && s.store.retain.dropped == 0 {
 		t.Errorf("the figures are\n%s\nwant what the tasks' logs give:\n%s", got, want)
+	}
+	if got := s.store.tasks.blockedTasks(); !maps.Equal(got, blocked) {
+		t.Errorf("the index counts as blocked %v; want %v", got, blocked)
 	}
 	checkDLQIndex(t, s.store.dead.index, dead)
 	checkFailures(t, s.store, failed)

@@ -207,6 +207,14 @@ func TestInternalErrorsStayInside(t *testing.T) {
 			panic("the secret cause")
 		}},
 	})
+	counted := func(want string) {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if !strings.Contains(w.Body.String(), "\nstepwell_internal_errors_total{role=\"orchestration\"} "+want+"\n") {
+			t.Errorf("the metrics do not count %s internal errors", want)
+		}
+	}
+	counted("0")
 	for _, path := range []string{"/fails", "/panics"} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("GET", path, nil)
@@ -222,6 +230,7 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	if used := svc.quotas.decoded.used.Load(); used != 0 {
 		t.Errorf("got %d bytes of the budget still in use; want none", used)
 	}
+	counted("2")
 }
 
 // TestEveryFailureHasAWord checks that the table of failures is complete: only the

@@ -313,8 +313,10 @@ type workFigures struct {
 }
 
 func (s *service) workFigures() (f workFigures) {
+	registered := s.templates.registry()
 	s.store.locked(func() {
 		e, w := s.engine, &s.engine.outside
+		e.stats.noteTemplates(registered, s.store.table().blockedTasks())
 		f = workFigures{s.store.loadLocked(), e.stats.copied(), e.queues.queued(), len(e.work.running),
 			w.claims, e.leases.expired, len(w.waiting.steps), len(e.leases.held.items), len(w.claimers),
 			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}}
@@ -360,12 +362,16 @@ func (f *workFigures) writeTemplates(m *metricsText) {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	})
 	for _, name := range names {
-		for state, n := range f.templates[name] {
+		for state, n := range f.templates[name].moves {
 			if countedMoves.has(taskState(state)) {
 				m.sample("stepwell_template_tasks_total", float64(n),
 					"namespace", name.namespace, "template", name.name, "to", taskState(state).String())
 			}
 		}
+	}
+	m.family("stepwell_tasks_blocked", "gauge", "Tasks blocked by failures now, by template like stepwell_template_tasks_total.")
+	for _, name := range names {
+		m.sample("stepwell_tasks_blocked", float64(f.templates[name].blocked), "namespace", name.namespace, "template", name.name)
 	}
 }
 
@@ -473,10 +479,16 @@ func (h *httpStats) write(m roleMetrics) {
 	keys := slices.SortedFunc(maps.Keys(h.requests), func(a, b requestKey) int {
 		return cmp.Or(cmp.Compare(a.route, b.route), cmp.Compare(a.status, b.status))
 	})
+	internal := uint64(0)
 	m.family("stepwell_http_requests_total", "counter", "Requests answered, by route and status.")
 	for _, k := range keys {
+		if k.status == http.StatusInternalServerError {
+			internal += h.requests[k]
+		}
 		m.sample("stepwell_http_requests_total", float64(h.requests[k]), "route", k.route, "status", strconv.Itoa(k.status))
 	}
+	m.family("stepwell_internal_errors_total", "counter", "Requests answered with an internal error (status 500).")
+	m.sample("stepwell_internal_errors_total", float64(internal))
 	m.family("stepwell_http_request_duration_seconds", "histogram", "Time to answer, by route.")
 	for _, route := range slices.Sorted(maps.Keys(h.times)) {
 		m.histogram("stepwell_http_request_duration_seconds", h.times[route], nil, "role", m.role, "route", route)

@@ -261,15 +261,117 @@ func TestScrapingBothRoles(t *testing.T) {
 	}
 }
 
-// TestTemplateCountersAreBounded creates tasks of more templates than are counted apart.
+// templateSeries returns the values of the series by template, each as "template to", or "template blocked".
+func templateSeries(text string) map[string]float64 {
+	values := map[string]float64{}
+	for _, sample := range readMetrics(text).samples {
+		switch sample.name {
+		case "stepwell_template_tasks_total":
+			values[sample.labels[1][1]+" "+sample.labels[2][1]] = sample.value
+		case "stepwell_tasks_blocked":
+			values[sample.labels[1][1]+" blocked"] = sample.value
+		}
+	}
+	return values
+}
+
+// wantSeries fails the test unless series by template have these values. What names a template alone means that all
+// of its series are 0.
+func wantSeries(t *testing.T, when string, s *testServer, want map[string]float64) {
+	t.Helper()
+	got := templateSeries(string(s.do("GET", "/metrics", "").want(200).body))
+	for series, value := range want {
+		names := []string{series}
+		if !strings.Contains(series, " ") {
+			names = strings.Fields(strings.ReplaceAll("@blocked @pending @complete @error @cancelled @resolved_manually "+
+				"@blocked_by_failures", "@", series+"@"))
+		}
+		for _, name := range names {
+			name = strings.Replace(name, "@", " ", 1)
+			if v, ok := got[name]; !ok || v != value {
+				t.Errorf("%s: got %v, %v as %s; want %v", when, v, ok, name, value)
+			}
+		}
+	}
+}
+
+// failingTemplate is a template whose tasks are blocked at once.
+func failingTemplate(name string) string {
+	return testTemplate(name, stepSpec{name: "a", callable: "builtin:fail", retry: `{"max_attempts":1}`})
+}
+
+// TestSeriesByTemplate checks that the series of each template exist before its first task, that blocked tasks are
+// counted, and what becomes of both in fixture mode.
+func TestSeriesByTemplate(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{failingTemplate("fail"), failingTemplate("other")}})
+	wantSeries(t, "at the start", s.testServer, map[string]float64{"fail": 0, "other": 0, "diamond": 0})
+	s.do("POST", "/_stepwell/templates", failingTemplate("added")).want(201)
+	wantSeries(t, "added", s.testServer, map[string]float64{"fail": 0, "other": 0, "added": 0})
+	var first string
+	for range 3 {
+		first = s.create(`{"namespace":"t","name":"fail"}`)
+	}
+	s.create(`{"namespace":"t","name":"added"}`)
+	created := map[string]float64{"fail blocked": 3, "fail blocked_by_failures": 3, "fail pending": 3,
+		"added blocked": 1, "other": 0}
+	wantSeries(t, "blocked", s.testServer, created)
+	s.do("DELETE", "/v1/tasks/"+first, "").want(200)
+	wantSeries(t, "cancelled", s.testServer, map[string]float64{"fail blocked": 2, "fail cancelled": 1, "fail blocked_by_failures": 3})
+	document := s.state()
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	wantSeries(t, "reset", s.testServer, map[string]float64{"fail": 0, "other": 0})
+	if got := templateSeries(string(s.do("GET", "/metrics", "").body)); got["added blocked"] != 0 {
+		t.Errorf("after a reset: got %v", got)
+	}
+	s.putState(document).want(204)
+	wantSeries(t, "restored", s.testServer, map[string]float64{"fail blocked": 2, "added blocked": 1, "other": 0,
+		"fail blocked_by_failures": 0, "fail cancelled": 0})
+}
+
+// TestBlockedTasksAfterRestart checks the gauge of blocked tasks when finished tasks were dropped, after restarts
+// that read the journal and a snapshot, and when the template is gone.
+func TestBlockedTasksAfterRestart(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), extra: []string{failingTemplate("fail"), testTemplate("ok", stepSpec{name: "a", callable: "noop"})},
+		config: func(c *Config) { c.Store.RetainFinishedCount = 1 }}
+	want := map[string]float64{"fail blocked": 2, "ok blocked": 0}
+	for _, when := range []string{"journal", "snapshot", "gone"} {
+		s := openTestService(t, o)
+		server := (&testServer{t: t, svc: s}).with(newOrchestrationAPI(s, nil))
+		switch when {
+		case "journal":
+			for _, name := range []string{"fail", "ok", "ok", "fail", "ok", "ok"} {
+				mustCreate(t, s, name)
+			}
+			wantSeries(t, "before a restart", server, want)
+		case "snapshot":
+			wantSeries(t, when, server, want)
+			noError(t, s.store.snapshot())
+		case "gone":
+			wantSeries(t, when, server, map[string]float64{"fail blocked": 2})
+		}
+		closeTestService(t, s)
+		if when == "snapshot" {
+			o.extra = nil
+		}
+	}
+}
+
+// TestTemplateCountersAreBounded creates tasks of more templates than are counted apart, whose series are there before.
 func TestTemplateCountersAreBounded(t *testing.T) {
 	var extra []string
 	for n := range maxCountedTemplates + 30 {
 		extra = append(extra, testTemplate(fmt.Sprint("t", n), stepSpec{name: "a", callable: "noop"}))
 	}
 	s := newTestServer(t, serviceTest{extra: extra})
+	before := templateSeries(string(s.do("GET", "/metrics", "").body))
 	for n := range maxCountedTemplates + 30 {
 		mustCreate(t, s.svc, fmt.Sprint("t", n))
+	}
+	wantSeries(t, "more templates than series", s, map[string]float64{"* blocked": 0})
+	after := templateSeries(string(s.do("GET", "/metrics", "").body))
+	if len(before) != 7*(maxCountedTemplates+1) || !slices.Equal(slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after))) {
+		t.Errorf("got %d series before the first task, %d after; want 7 each for %d templates", len(before), len(after),
+			maxCountedTemplates+1)
 	}
 	names, total := map[string]bool{}, 0.0
 	for _, sample := range readMetrics(string(s.do("GET", "/metrics", "").body)).samples {
@@ -451,9 +553,11 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
 		"mode": deliveryModeNames[:], "task": {"kept", "dropped"}, "of": {"context", "result"}, "role": {"orchestration", "worker"},
-		"namespace": {"t"}, "template": {"diamond", "fails", "manual"},
 		"limit": {"connections", "header_bytes", "body_bytes", "decoded_bytes", "waiting_requests", "event_streams", "reply_bytes", "stored_bytes", "find_bytes"},
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
+	}
+	for _, tpl := range s.svc.templates.registry().all() {
+		allowed["namespace"], allowed["template"] = append(allowed["namespace"], tpl.namespace), append(allowed["template"], tpl.name)
 	}
 	number := regexp.MustCompile(`^([1-5][0-9][0-9]|[0-9.e+-]+|\+Inf)$`)
 	for _, sample := range r.samples {

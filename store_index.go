@@ -52,7 +52,8 @@ type taskIndex struct {
 	newest      instant    // when the newest task was created
 	priorities  map[int]*bitset
 	failures    failureIndex
-	meets       [2]bitMeet // room for what a list selects, and for a part of it
+	blocked     map[templateName]int // number of blocked tasks, of templates that have any
+	meets       [2]bitMeet           // room for what a list selects, and for a part of it
 	search      timeSearch
 }
 
@@ -83,7 +84,7 @@ func newTaskIndex(tasks indexedTasks) *taskIndex {
 		tasks: tasks, labels: newLabelIndex(), found: newFindIndex(),
 		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
 		byInitiator: positionIndex{}, bySource: positionIndex{}, postings: map[postingsKey]*postings{},
-		priorities: map[int]*bitset{}, failures: newFailureIndex(),
+		priorities: map[int]*bitset{}, failures: newFailureIndex(), blocked: map[templateName]int{},
 	}
 }
 
@@ -260,7 +261,17 @@ func (x *taskIndex) move(pos uint32, from, to taskState, p *postings) {
 	p.states[to]++
 	x.states[from].clear(pos)
 	x.states[to].set(pos)
+	if from == taskBlockedByFailures || to == taskBlockedByFailures {
+		name := p.key.tpl.names()
+		x.blocked[name] += boolCount(to == taskBlockedByFailures) - boolCount(from == taskBlockedByFailures)
+		if x.blocked[name] == 0 {
+			delete(x.blocked, name)
+		}
+	}
 }
+
+// blockedTasks returns the number of blocked tasks by template, which the store's lock guards.
+func (x *slotTable) blockedTasks() map[templateName]int { return x.index.blocked }
 
 // in returns the tasks in some states.
 func (x *taskIndex) in(states stateSet) bitParts {

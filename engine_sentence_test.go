@@ -149,3 +149,40 @@ func runs(t *testing.T, spec, want string) {
 		t.Errorf("run: got %q; want %q", r.stderr, want)
 	}
 }
+
+// TestStoppedTasksAreLogged checks the warnings about tasks that are blocked and that end as stale, with and without the
+// messages of errors.
+func TestStoppedTasksAreLogged(t *testing.T) {
+	for errors, want := range map[string][]string{
+		"message": {
+			`WARN a task is blocked`, `template=t.bad@1.0.0 step=a attempt=1 error_type=Broken error=no paper cause=step "a" failed for good just now, on attempt 1 of 3: no paper (Broken); mend what failed, then reset it`,
+			`WARN a task ended as stale`, `step=a attempt=1 cause=the task ended as stale just now, beyond its limit of 5 min: step "a" is ready`,
+		},
+		"type": {
+			`error_type=Broken cause=step "a" failed for good just now, on attempt 1 of 3 (Broken); mend what failed, then reset it`,
+			`WARN a task ended as stale`,
+		},
+	} {
+		var log bytes.Buffer
+		clock := newVirtualClock(testStart)
+		waits := strings.Replace(testTemplate("waits", stepSpec{name: "a", callable: "Outside"}), `"steps"`, `"lifecycle":{"max_steps_in_process_minutes":5},"steps"`, 1)
+		s := openTestService(t, serviceTest{clock: clock, log: &log, config: func(c *Config) { c.Log.Errors = errors }, extra: []string{
+			waits, testTemplate("bad", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":false,"error_type":"Broken","message":"no paper"}`}),
+		}})
+		for _, name := range []string{"waits", "bad"} {
+			mustCreate(t, s, name)
+			settle(s)
+		}
+		clock.advance(10 * time.Minute)
+		settle(s)
+		closeTestService(t, s)
+		for _, w := range want {
+			if !strings.Contains(log.String(), w) {
+				t.Errorf("%s: got %s; want %s", errors, &log, w)
+			}
+		}
+		if shown := strings.Contains(log.String(), "no paper"); shown != (errors == "message") {
+			t.Errorf("log.errors = %q: the message is in the log: %v", errors, shown)
+		}
+	}
+}

@@ -408,9 +408,26 @@ func (t *table) listOf(items []document, columns []column, before func(i int) st
 func (t *table) fields(item document, columns []column) {
 	for _, c := range columns {
 		if text := c.show(t, item); text != "" && (t.wide || !c.wide) {
-			t.row(t.paint(faint, c.head), text)
+			t.lines(t.paint(faint, c.head), text)
 		}
 	}
+}
+
+// lines adds a row whose text may have several lines.
+func (t *table) lines(head, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		t.row(head, line)
+		head = ""
+	}
+}
+
+// printableLines is printable for a text whose lines stay apart.
+func printableLines(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = printable(strings.TrimSuffix(line, "\r"))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // serviceNow returns the time of the service that was asked last.

@@ -378,7 +378,7 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 	}
 	out := output{r, member("status"), func(tb *table) {
 		for _, line := range lines {
-			tb.row(tb.paint(bold, printable(line[0])), printable(line[1]))
+			tb.lines(tb.paint(bold, printable(line[0])), printableLines(line[1]))
 		}
 	}}
 	if err := o.print(out); err != nil {

@@ -200,9 +200,12 @@ func showInbox(o *options) runner {
 	})
 }
 
+// errorLine returns the line of an error's message that says what happened.
+func errorLine(d document, path string) string { return printable(headline(d.exact(path))) }
+
 // outcomeText writes the result or the error of a step, clipped.
 func outcomeText(step document, limit int) string {
-	if message := step.text("results.error.message"); message != "" {
+	if message := errorLine(step, "results.error.message"); message != "" {
 		if state := step.text("current_state"); state != "error" && state != "waiting_for_retry" {
 			message = "last error: " + message
 		}
@@ -224,7 +227,9 @@ func stepOutput(s document) output {
 		t.fields(s, []column{
 			of("step", "name"), of("uuid", "step_uuid"), stateOfColumn("state", "current_state"),
 			attemptsColumn("attempts"), tookColumn("took"),
-			of("next retry", "next_retry_at"), of("last error", "results.error.message"),
+			of("next retry", "next_retry_at"), {head: "last error", show: func(_ *table, d document) string {
+				return printableLines(d.exact("results.error.message"))
+			}},
 			of("error type", "results.error.error_type"),
 			{head: "result", show: func(_ *table, d document) string {
 				if d.text("results.error.message") != "" {
@@ -257,7 +262,7 @@ var auditColumns = []column{
 		return shortDuration(time.Duration(ms) * time.Millisecond)
 	}},
 	{head: "RESULT", show: func(_ *table, d document) string {
-		return clipText(cmp.Or(d.text("result.error.message"), d.json("result.result")), 60)
+		return clipText(cmp.Or(errorLine(d, "result.error.message"), d.json("result.result")), 60)
 	}},
 	of("BY", "acted_by"), {head: "REASON", show: func(_ *table, d document) string {
 		if from := d.text("copied_from.task_uuid"); from != "" {

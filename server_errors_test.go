@@ -157,6 +157,9 @@ func everyGET(t *testing.T, s *testServer, rows []route, values map[string]strin
 			}
 			return value
 		})
+		if strings.HasSuffix(real, "/v1/find") {
+			real += "?q=leaky"
+		}
 		unknown := pathParameter.ReplaceAllString(path, "00000000-0000-7000-8000-000000000000")
 		for _, target := range []string{real, real + "?include_cache_stats=true&namespace=t", unknown} {
 			a := s.do("GET", target, "")

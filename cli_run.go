@@ -387,7 +387,11 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 	if failed == nil {
 		return nil
 	}
-	return exitf(exitCode(failed), "%s", runRemedies.Replace(failed.Error()))
+	message := failed.Error()
+	if errors.Is(failed, errInterrupted) {
+		message += c.why(ctx, t.text("task_uuid"))
+	}
+	return exitf(exitCode(failed), "%s", runRemedies.Replace(message))
 }
 
 // runRemedies say what helps where there is no service to act on.

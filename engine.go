@@ -132,7 +132,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	e := &engine{
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log,
 		causes: &causeLog{
-			log: log, messages: cfg.Log.Errors != "type", backlog: make(chan func(), causeBacklog),
+			log: log, messages: cfg.Log.Errors != "type", stopped: pick(cfg.Fixture.Enabled, slog.LevelInfo, slog.LevelWarn), backlog: make(chan func(), causeBacklog),
 			outside: map[outsideKey]bool{}, strays: map[string]bool{},
 		},
 		schemas: schemaGuard{mode: cfg.Templates.EnforceInputSchema, log: log},

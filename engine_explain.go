@@ -272,13 +272,22 @@ func (x *explainer) step(i int) stepExplanation {
 	if c := s.checkpoint; c != nil {
 		e.Message += fmt.Sprintf(", and goes on from checkpoint %d, made %s", c.number, agoFor(c.at, x.now))
 	}
-	if x.frozen && e.DueAt != 0 {
-		e.Remedy = fmt.Sprintf("the clock is frozen: nothing comes due until it is advanced by %s", roughly(instant(e.DueAt).sub(x.now)))
-	}
+	x.freeze(&e)
 	if e.Remedy != "" {
 		e.Message += "; " + e.Remedy
 	}
 	return e
+}
+
+// freeze tells of a frozen clock, if that is what holds a step up. Handlers outside have real time.
+func (x *explainer) freeze(e *stepExplanation) {
+	switch {
+	case !x.frozen || e.DueAt == 0 || e.Cause == causeRunning && !strings.HasPrefix(e.Callable, "builtin:"):
+	case e.Cause == causeRunning:
+		e.Remedy = "the clock is frozen: nothing comes due until it is advanced"
+	default:
+		e.Remedy = "the clock is frozen: nothing comes due until it is advanced by " + roughly(instant(e.DueAt).sub(x.now))
+	}
 }
 
 // because sets the cause and what follows the name of the step.

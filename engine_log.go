@@ -26,6 +26,7 @@ type outsideKey struct {
 type causeLog struct {
 	log      *slog.Logger
 	messages bool        // of errors are logged
+	stopped  slog.Level  // of lines about tasks that are blocked or ended as stale
 	backlog  chan func() // write a line each; nil is the last
 	once     sync.Once
 	scarce   sync.Once // of descriptors
@@ -124,7 +125,7 @@ func (l *causeLog) slots(p *slotPool, now func() instant) {
 // logStoppedLocked logs that a task is blocked, or ended as stale beyond a limit in minutes.
 func (e *engine) logStoppedLocked(message string, t *task, limit int) {
 	l := e.causes
-	if !l.enabled(slog.LevelWarn) {
+	if !l.enabled(l.stopped) {
 		return
 	}
 	x := e.explainerLocked(t.id, l.messages)
@@ -141,5 +142,5 @@ func (e *engine) logStoppedLocked(message string, t *task, limit int) {
 			}
 		}
 	}
-	l.print(slog.LevelWarn, message, append(args, "cause", why.Message)...)
+	l.print(l.stopped, message, append(args, "cause", why.Message)...)
 }

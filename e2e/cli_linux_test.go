@@ -38,7 +38,7 @@ func TestTerminal(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("got exit code %d after Ctrl-C; want 130", code)
 	}
-	eventually(t, "the reason", func() bool { return strings.HasSuffix(term.Written(), "wait for other steps\r\n") })
+	eventually(t, "the reason", func() bool { return strings.Contains(term.Written(), "which times out in") })
 	text := term.Written()
 	if !strings.Contains(text, "\x1b[34m▶\x1b[0m") || !regexp.MustCompile(`\x1b\[J\x1b\[\d+A\r\x1b\[K`).MatchString(text) {
 		t.Errorf("got %q; want colours, and a picture over the former", text)

@@ -53,8 +53,8 @@ type lineStream struct {
 }
 
 func newLineStream(w *responseWriter) *lineStream {
-	setBodyHeaders(w.Header(), "application/x-ndjson")
-	w.Header()["X-Accel-Buffering"] = []string{"no"} // for proxies
+	setBodyHeaders(w.Header(), "text/plain; charset=utf-8") // which generated clients can read; JSON lines have no registered type
+	w.Header()["X-Accel-Buffering"] = []string{"no"}        // for proxies
 	return &lineStream{w, http.NewResponseController(w)}
 }
 

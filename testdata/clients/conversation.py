@@ -81,6 +81,7 @@ def main():
 
     task = create_task.sync(client=client, body=models.TaskRequest(name="failing", namespace="demo"), wait="30s")
     values = {
+        "q": "approve",
         "task_uuid": task.task_uuid, "id": task.task_uuid, "task_id": task.task_uuid,
         "page": "tasks", "namespace": "demo", "name": "diamond", "version": "latest",
     }

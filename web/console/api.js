@@ -115,7 +115,7 @@ export async function request(method, path, body, { signal, headers } = {}) {
     throw new ApiError(0, { message: "The service does not answer. Is it running?" });
   }
   if (!response.ok) throw refusal(response, text);
-  if (response.headers.get("Content-Type") === "application/x-ndjson") text = text.trim().split("\n").pop();
+  if (response.headers.get("Content-Type") ?.startsWith("text/plain")) text = text.trim().split("\n").pop();
   return text ? parseJSON(text) : null;
 }
 

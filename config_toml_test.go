@@ -85,7 +85,7 @@ func TestTOMLDepth(t *testing.T) {
 			if len(problems) != 1 || !strings.HasSuffix(problems[0].String(), ": invalid TOML: deeper than 64 levels") {
 				t.Errorf("%s: got %v; want the depth refused", name, problems)
 			}
-			if most := uint64(1 << 20); took > most {
+			if most := uint64(4 << 20); took > most { // with garbage, and what the race detector adds
 				t.Errorf("%s: got %d bytes allocated; want at most %d", name, took, most)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 // TestRequestAllocations sends hostile bodies to every route that takes one, and counts what is allocated for them. What
 // the largest bodies take is measured by TestRequestBudgets of the whole program.
 func TestRequestAllocations(t *testing.T) {
-	const size, most = 64 << 10, 48 << 20 // bytes
+	const size, most = 64 << 10, 96 << 20 // bytes
 	s := newFixtureServer(t, serviceTest{log: io.Discard, templates: apiTemplates, config: func(c *Config) {
 		c.Templates.EnforceInputSchema = "reject"
 	}})

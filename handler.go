@@ -222,7 +222,11 @@ func (h *handlerSet) adoptOrphans() {
 // limitReplies sets how much memory replies under way have together, in bytes, but room for one. It returns the
 // quota.
 func (h *handlerSet) limitReplies(most int64) *quota {
-	h.replies.most = max(most, h.replies.largest)
+	h.replies.mu.Lock()
+	defer h.replies.mu.Unlock()
+	if most = max(most, h.replies.largest); h.replies.most != most { // other services may read it
+		h.replies.most = most
+	}
 	return &h.replies.quota
 }
 

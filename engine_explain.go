@@ -82,8 +82,10 @@ type explainer struct {
 	dropped   []string // cancelled steps that others need
 	errors    bool     // with the messages of errors
 	now       instant
-	frozen    bool      // the clock stands still
-	stale     staleMark // of a task in error
+	frozen    bool               // the clock stands still
+	stale     staleMark          // of a task in error
+	brief     bool               // of a task with a failed step, only the first of these is explained
+	parts     map[int]batchParts // by the declared batch worker
 }
 
 // explain says why a task makes no progress, with or without the messages of errors. It
@@ -154,8 +156,14 @@ func (o *staleObserver) startRecord(_ *task, r *record) {
 
 // findStoppers collects the steps that hold a blocked task up.
 func (x *explainer) findStoppers() {
+	x.parts = map[int]batchParts{}
 	for i := range x.t.steps {
-		switch s := &x.t.steps[i]; {
+		s := &x.t.steps[i]
+		if x.t.def(i).kind == stepBatchWorker {
+			n := x.parts[x.t.declared(i)]
+			x.parts[x.t.declared(i)] = batchParts{n.all + 1, n.failed + boolCount(s.state == stepInError)}
+		}
+		switch {
 		case s.state == stepInError:
 			x.failed = append(x.failed, x.t.def(i).name)
 		case s.state == stepCancelled && s.openKids > 0:
@@ -167,9 +175,14 @@ func (x *explainer) findStoppers() {
 func (x *explainer) task() *taskExplanation {
 	x.findStoppers()
 	v := &taskExplanation{TaskUUID: x.t.id, Status: x.t.state.String(), state: x.t.state, Steps: []stepExplanation{}}
+	brief := x.brief && len(x.failed) > 0
 	for i := range x.t.steps {
-		if !x.t.steps[i].state.finished() {
-			v.Steps = append(v.Steps, x.step(i))
+		s := &x.t.steps[i]
+		if s.state.finished() || brief && s.state != stepInError {
+			continue
+		}
+		if v.Steps = append(v.Steps, x.step(i)); brief {
+			break
 		}
 	}
 	v.lead = x.lead(v.Steps)
@@ -320,19 +333,16 @@ func (x *explainer) inError(e *stepExplanation, i int) {
 	e.may(actionReset, actionResolve, actionComplete, actionCancel)
 }
 
+// batchParts counts the instances of a batch worker.
+type batchParts struct{ all, failed int }
+
 // alsoFailed tells how many parts of a batch failed, for one of them, or returns "".
 func (x *explainer) alsoFailed(i int) string {
 	if x.t.def(i).kind != stepBatchWorker {
 		return ""
 	}
-	all, failed := 0, 0
-	for k := range x.t.steps {
-		if x.t.declared(k) == x.t.declared(i) {
-			all++
-			failed += boolCount(x.t.steps[k].state == stepInError)
-		}
-	}
-	return fmt.Sprintf(", as did %s of the %d parts of its batch", pick(failed == 1, "no other", fmt.Sprint(failed-1, " more")), all)
+	n := x.parts[x.t.declared(i)]
+	return fmt.Sprintf(", as did %s of the %d parts of its batch", pick(n.failed == 1, "no other", fmt.Sprint(n.failed-1, " more")), n.all)
 }
 
 // remedies are what helps after an error of a type.

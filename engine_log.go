@@ -129,7 +129,7 @@ func (e *engine) logStoppedLocked(message string, t *task, limit int) {
 		return
 	}
 	x := e.explainerLocked(t.id, l.messages)
-	x.t, x.stale.limit = t, limit
+	x.t, x.stale.limit, x.brief = t, limit, t.state == taskBlockedByFailures // under the lock
 	why := x.task()
 	args := []any{"task_uuid", t.id, "template", t.tpl.fullName()}
 	if why.lead != nil {

@@ -22,11 +22,11 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 	if !securityOf(r.Context()).may(q.needs) {
 		return nil, a.surface.auth.deny(q.needs)
 	}
-	for _, v := range q.filter.tasks.values {
+	if values := q.filter.tasks.values; len(values) > 0 {
 		if !mayReadContexts(r.Context()) {
 			return nil, a.surface.auth.deny(permTasksContextRead)
 		}
-		if err := a.surface.svc.searchable(v.path); err != nil {
+		if err := a.surface.svc.searchable(values); err != nil {
 			return nil, err
 		}
 	}
@@ -107,21 +107,17 @@ func parseBulkRequest(body []byte) (*bulkRequest, error) {
 // options reads everything but the action, the reason and the filter.
 func (p *bulkParser) options() {
 	q := &p.q
-	for _, name := range []string{"by", "dry_run", "as_of", "per_second"} {
-		raw := p.member(name)
-		if raw == nil {
-			continue
-		}
-		switch name {
-		case "by":
-			q.one.by = p.text(name, raw, 1, maxNameLength)
-		case "dry_run":
-			q.dryRun = p.flag(name, raw)
-		case "as_of":
-			q.asOf = uint64(p.count(name, raw, 0, 1<<53-1))
-		case "per_second":
-			q.pace = p.count(name, raw, 1, 1_000_000)
-		}
+	if raw := p.member("by"); raw != nil {
+		q.one.by = p.text("by", raw, 1, maxNameLength)
+	}
+	if raw := p.member("dry_run"); raw != nil {
+		q.dryRun = p.flag("dry_run", raw)
+	}
+	if raw := p.member("as_of"); raw != nil {
+		q.asOf = uint64(p.count("as_of", raw, 0, 1<<53-1))
+	}
+	if raw := p.member("per_second"); raw != nil {
+		q.pace = p.count("per_second", raw, 1, 1_000_000)
 	}
 	if p.member("completion_data") != nil || q.action == actionComplete {
 		p.completion(&q.one)

@@ -31,11 +31,11 @@ func (s *surface) page(
 ) (p taskPage, err error) {
 	l := q.listing()
 	l.states = q.states(states, words)
-	for _, v := range l.values {
+	if len(l.values) > 0 {
 		if !mayReadContexts(r.Context()) {
 			return p, s.auth.deny(permTasksContextRead)
 		}
-		q.err = cmp.Or(q.err, s.svc.searchable(v.path))
+		q.err = cmp.Or(q.err, s.svc.searchable(l.values))
 	}
 	if err := q.doneHolding(w, l.perPage, 512); err != nil {
 		return p, err

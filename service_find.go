@@ -404,12 +404,13 @@ func (o *errorSeeker) startRecord(_ *task, r *record) {
 	o.step, o.headline = new(r.step), f.errorType+": "+clipText(headline(f.text()), maxShownError)
 }
 
-// searchable returns an error unless some template searches a path of contexts.
-func (s *service) searchable(path string) error {
+// searchable returns an error unless templates search the paths of all values of contexts.
+func (s *service) searchable(values []contextValue) error {
 	f := finding{s: s, registered: map[string]bool{}}
 	f.collectTemplates()
 	paths := f.searchPaths()
-	if slices.Contains(paths, path) {
+	i := slices.IndexFunc(values, func(v contextValue) bool { return !slices.Contains(paths, v.path) })
+	if i < 0 {
 		return nil
 	}
 	const most = 10
@@ -417,5 +418,5 @@ func (s *service) searchable(path string) error {
 	if len(paths) > 0 {
 		known = "there is " + anyOf(paths[:min(len(paths), most)])
 	}
-	return failf(badRequest, "context.%s: no template has this path in search; %s", clipText(path, 60), known)
+	return failf(badRequest, "context.%s: no template has this path in search; %s", clipText(values[i].path, 60), known)
 }

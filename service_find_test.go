@@ -160,7 +160,7 @@ func TestFindByEarlierDefinition(t *testing.T) {
 			t.Errorf("%s: got %q; want %q", text, got, want)
 		}
 	}
-	noError(t, s.searchable("order_id"))
+	noError(t, s.searchable([]contextValue{{path: "order_id"}}))
 }
 
 // TestFindByIDs asks for ids of every kind, whole and in part.

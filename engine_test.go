@@ -57,7 +57,7 @@ func mustInstant(s string) instant {
 	return at
 }
 
-// mustCreate creates a task of a template of the namespace t.
+// mustCreate creates a task of a template of the namespace t and returns it once no builtin computes.
 func mustCreate(t *testing.T, s *service, name string, fields ...string) *task {
 	t.Helper()
 	body := fmt.Sprintf(`{"namespace":"t","name":%q`, name)
@@ -65,7 +65,11 @@ func mustCreate(t *testing.T, s *service, name string, fields ...string) *task {
 		body += "," + f
 	}
 	q := must(parseTaskRequest([]byte(body + "}")))(t)
-	return must(s.createTask(t.Context(), q, true))(t)
+	v := must(s.createTask(t.Context(), q, true))(t)
+	for computing(s) { // the scheduler may have taken a builtin before the creation could run it
+		runtime.Gosched()
+	}
+	return must(s.store.view(v.id))(t)
 }
 
 // settle waits until no step can start and no builtin is computing.

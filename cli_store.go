@@ -1,6 +1,6 @@
 package main
 
-// The command store: check, compact, export, import, repair.
+// The command store: check, compact, export, import, reopen, repair.
 
 import (
 	"cmp"
@@ -15,11 +15,13 @@ import (
 )
 
 func storeCommands() command {
-	return command{name: "store", help: "check, compact, export, import or repair the files of a data directory", commands: []command{
+	return command{name: "store", help: "check, compact, export, import, reopen or repair the files of a store", commands: []command{
 		{
 			name: "check", help: "report what a start would make of the files; changes nothing",
-			examples: []string{"store check", "store check --data /var/lib/stepwell"},
-			define:   onStore((*process).checkStore),
+			more: "With --live, the running service reads its files against their checksums, which takes a second for each\n" +
+				"32 MB. If they are not as it wrote them, it writes them anew from memory, and the exit code is 1.",
+			examples: []string{"store check --data /var/lib/stepwell", "store check --live"},
+			define:   checkStoreOrLive,
 		},
 		{
 			name: "compact", help: "write a snapshot and empty the journal; no service may use the directory",
@@ -38,12 +40,55 @@ func storeCommands() command {
 			define:   onStore((*process).importStore),
 		},
 		{
+			name: "reopen", help: "have a running service whose store has become read-only write it anew from memory",
+			more:     "The service tries that by itself every 30 seconds, but only this makes a data directory that was removed.",
+			examples: []string{"store reopen", "store reopen --url http://127.0.0.1:9000"},
+			define: func(o *options) runner {
+				o.withClient()
+				return o.asks(func(ctx context.Context, c *client, _ []string) error {
+					return c.askStore(ctx, "reopen", "the store takes changes; it goes on after sequence %s\n")
+				})
+			},
+		},
+		{
 			name: "repair", operands: "[NEWDIR]", help: "write what is sound of a damaged store as a new one, and say what is lost",
 			more:     "The new store is DIR.repaired without NEWDIR. The damaged one stays as it is.",
 			examples: []string{"store repair", "store repair --data /var/lib/stepwell /var/lib/stepwell-new"},
 			define:   onStore((*process).repairStore),
 		},
 	}}
+}
+
+// checkStoreOrLive checks the files of a directory, or has a service check its own.
+func checkStoreOrLive(o *options) runner {
+	o.withClient()
+	live := o.Bool("live", false, "have the running service read its own files")
+	onFiles := onStore((*process).checkStore)(o)
+	ask := o.asks(func(ctx context.Context, c *client, _ []string) error {
+		return c.askStore(ctx, "check", "the files are as they were written, up to sequence %s\n")
+	})
+	return func(ctx context.Context, operands []string) error {
+		if *live {
+			return ask(ctx, operands)
+		}
+		return onFiles(ctx, operands)
+	}
+}
+
+// askStore has a service look after its files, and prints the outcome.
+func (c *client) askStore(ctx context.Context, verb, sound string) error {
+	d, err := c.do(ctx, call{method: "POST", path: "/v1/store/" + verb})
+	if err != nil {
+		return err
+	}
+	if problem := d.text("problem"); problem != "" {
+		return exitf(exitFailed, "%s; the service writes them anew", problem)
+	}
+	if d.text("durability") == "memory" {
+		return exitf(exitFailed, "the store is in memory only: it has no files")
+	}
+	_, err = fmt.Fprintf(c.p.stdout, sound, d.text("sequence"))
+	return err
 }
 
 // onStore returns the definition of a command that works on the files of a data directory.

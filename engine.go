@@ -167,6 +167,7 @@ func (e *engine) start() error {
 // not wait for an attempt that syncs while the disk hangs.
 func (e *engine) stop(ctx context.Context) (cut []string) {
 	e.store.locked(func() { e.stopping = true })
+	e.store.keeper().giveUp()
 	e.wakeUp()
 	e.outside.wakeFeeder()
 	done := make(chan struct{})
@@ -190,7 +191,7 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 	})
 	select {
 	case <-done:
-	case <-e.store.hung():
+	case <-e.store.keeper().hung():
 	}
 	e.causes.stop()
 	e.store.locked(func() { cut = e.cutLocked(running) })

@@ -172,7 +172,7 @@ func (a *orchestrationAPI) getAudit(w *responseWriter, r *http.Request) (any, er
 		return nil, err
 	}
 	v, err := a.surface.svc.history.audit(t.id, i, w)
-	err = a.surface.shown(r, t.id, err)
+	err = a.surface.shown(w, r, t.id, err)
 	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return v })
 }
 
@@ -274,7 +274,7 @@ func (a *orchestrationAPI) failures(w *responseWriter, r *http.Request) (any, er
 		return nil, err
 	}
 	v, err := a.surface.svc.failures(&f, limit, mayReadResults(r.Context()), w)
-	return v, cmp.Or(err, a.surface.svc.store.waitAll(r.Context()))
+	return v, cmp.Or(err, a.surface.shownAll(w, r))
 }
 
 func (a *orchestrationAPI) getSummary(w *responseWriter, r *http.Request) (any, error) {
@@ -402,7 +402,7 @@ func (q *query) listPage(w *responseWriter, standard, each int) (skip, limit int
 // pageAnswer answers with a part of a list, of which the header says how many elements it has in all.
 func (a *orchestrationAPI) pageAnswer(w *responseWriter, r *http.Request, part any, total int) (any, error) {
 	w.Header()["X-Total-Count"] = []string{strconv.Itoa(total)}
-	return part, a.surface.svc.store.waitAll(r.Context())
+	return part, a.surface.shownAll(w, r)
 }
 
 func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, error) {

@@ -49,7 +49,7 @@ func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any
 		f, after, err = a.surface.svc.store.eventLog().followNow(filter)
 	}
 	if err != nil {
-		return nil, a.surface.shown(r, filter.task, err)
+		return nil, a.surface.shown(w, r, filter.task, err)
 	}
 	streams := &a.surface.svc.quotas.streams
 	if !streams.take(1) {
@@ -255,7 +255,7 @@ func (a *orchestrationAPI) listDeliveries(w *responseWriter, r *http.Request) (a
 	if a.surface.svc.publisher != nil {
 		v = a.surface.svc.publisher.list(f, skip, limit)
 	}
-	return v, a.surface.svc.store.waitAll(r.Context())
+	return v, a.surface.shownAll(w, r)
 }
 
 func (a *orchestrationAPI) resendDelivery(w *responseWriter, r *http.Request) (any, error) {

@@ -53,7 +53,7 @@ func (s *surface) page(
 	if links := p.links(path, q.values); links != "" {
 		w.Header()["Link"] = []string{links}
 	}
-	return p, p.store.wait(r.Context(), p.seq)
+	return p, s.shownUpTo(w, r, p.seq)
 }
 
 // listing reads everything but the states.
@@ -306,5 +306,5 @@ func (a *orchestrationAPI) find(w *responseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return v, a.surface.svc.store.waitAll(r.Context())
+	return v, a.surface.shownAll(w, r)
 }

@@ -168,8 +168,8 @@ const stateTimeout = 10 * time.Minute
 
 // sendState answers with the whole state at the present moment, once that is durable. The
 // store goes on meanwhile: the document is made, as its reader takes it, from what was taken
-// at first. A store that has become read-only gives all that it has, which may include the
-// changes whose outcome is unknown.
+// at first. A store that failed gives all that it has; a header says if that includes a
+// change whose outcome is unknown.
 func (s *surface) sendState(w *responseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
@@ -178,7 +178,7 @@ func (s *surface) sendState(w *responseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	cut := store.cutState(s.svc.clock.now())
-	if err := store.wait(ctx, cut.seq); err != nil && store.status().writable {
+	if err := s.shownUpTo(w, r, cut.seq); err != nil {
 		return nil, err
 	}
 	setBodyHeaders(w.Header(), jsonType)

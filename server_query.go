@@ -194,17 +194,34 @@ func heldByID[T any](
 ) (T, error) {
 	return byID(r, name, func(id uuid) (T, error) {
 		v, err := f(id, w)
-		return v, w.surface.shown(r, id, err)
+		return v, w.surface.shown(w, r, id, err)
 	})
 }
 
 // shown returns the error of a read of a task, or nil, once everything that the answer
-// tells of the task is on disk.
-func (s *surface) shown(r *http.Request, id uuid, err error) error {
+// tells of the task is on disk, see shownUpTo.
+func (s *surface) shown(w *responseWriter, r *http.Request, id uuid, err error) error {
 	if refusedForNow(err) {
 		return err
 	}
-	return cmp.Or(s.svc.store.waitTask(r.Context(), id), err)
+	return cmp.Or(s.shownUpTo(w, r, s.svc.store.lastSeqOf(id)), err)
+}
+
+// shownUpTo returns once everything up to a sequence is on disk. When the store has failed, the answer has a header
+// that says so instead.
+func (s *surface) shownUpTo(w *responseWriter, r *http.Request, seq uint64) error {
+	err := s.svc.store.wait(r.Context(), seq)
+	if err != nil && s.svc.store.unsure(seq) {
+		w.Header()["X-Stepwell-Durable"] = []string{"false"}
+		return nil
+	}
+	return err
+}
+
+// shownAll is shownUpTo for an answer that may tell of every change made so far.
+func (s *surface) shownAll(w *responseWriter, r *http.Request) error {
+	_, seq := s.svc.store.size()
+	return s.shownUpTo(w, r, seq)
 }
 
 // explanation explains the task that a parameter of the path names, with the messages of
@@ -246,7 +263,16 @@ func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, 
 
 // taskIn returns the task that a parameter of the path names.
 func (s *surface) taskIn(w *responseWriter, r *http.Request, name string) (*task, error) {
-	return heldByID(w, r, name, s.svc.store.viewWithin)
+	t, err := heldByID(w, r, name, s.svc.store.viewWithin)
+	return s.marked(t, err)
+}
+
+// marked marks a view of a task whose newest change may not be on disk.
+func (s *surface) marked(t *task, err error) (*task, error) {
+	if err == nil {
+		t.unsure = s.svc.store.unsure(t.lastSeq)
+	}
+	return t, err
 }
 
 // cancelIn cancels the task that a parameter of the path names, and returns it.
@@ -285,7 +311,7 @@ func (s *surface) stepIn(
 		return nil, 0, err
 	}
 	t, err := s.svc.store.viewWithin(taskID, w)
-	if err = s.shown(r, taskID, err); err != nil {
+	if err = s.shown(w, r, taskID, err); err != nil {
 		return nil, 0, err
 	}
 	i, ok := t.stepIndex(stepID)

@@ -71,8 +71,9 @@ func (s *surface) awaited(w *responseWriter, r *http.Request, q *query, name str
 		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
 		if err == nil {
 			setWaitEnd(w, end, limit > valid)
+			err = s.shownUpTo(w, r, t.lastSeq)
 		}
-		return t, err
+		return s.marked(t, err)
 	})
 }
 

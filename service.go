@@ -224,7 +224,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
 	if !jo.memory && !o.readOnly {
-		s.keeping.Go(func() { s.store.runSnapshots(ctx) })
+		s.keeping.Go(func() { s.store.keeper().run(ctx) })
 	}
 	return nil
 }

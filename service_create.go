@@ -302,6 +302,9 @@ func (s *creator) answerNew(
 		s.store.waiting().stop(n)
 	} else {
 		done.task, done.end, err = s.waitOut(ctx, n, limit)
+		if err == nil {
+			err = s.store.wait(ctx, done.task.lastSeq)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -314,7 +317,7 @@ func (s *creator) answerNew(
 // request's.
 
 // await returns the task once it is in one of the states, as it was just after it
-// reached it, or as it is when the wait ends without that. The task is durable.
+// reached it, or as it is when the wait ends without that. The task is durable, unless the store has failed.
 func (s *creator) await(
 	ctx context.Context, id uuid, wants stateSet, limit time.Duration,
 ) (*task, waitEnd, error) {
@@ -338,7 +341,7 @@ func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 	if err != nil {
 		return nil, "", err
 	}
-	if err := s.store.wait(ctx, t.lastSeq); err != nil {
+	if err := s.store.wait(ctx, t.lastSeq); err != nil && !s.store.unsure(t.lastSeq) {
 		return nil, "", err
 	}
 	if n.wants.has(t.state) {

@@ -22,6 +22,8 @@ package main
 //	store_relay.go      the relay that tells event streams
 //	store_publish.go    domain events, subscriptions, deliveries
 //	store_journal.go    the journal: its newest file, its status
+//	store_watch.go      a look at the files each second, and reading them all to verify them
+//	store_renew.go      the keeper: when a snapshot is due, renewing a store that failed
 //	store_commit.go     group commit: the flusher writes the records of many with one sync
 //	store_space.go      space for the journal
 //	store_lock.go       the lock of the directory, and its place
@@ -343,9 +345,11 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	s.watch.stepMoved(t, i, from, to, at)
 }
 
-// close makes everything written durable and releases the directory.
+// close makes everything written durable and releases the directory. A store that failed is written anew if that
+// works now.
 func (s *store) close() error {
 	s.locked(s.retain.giveBack)
+	s.keeper().renew(false)
 	return s.journal.close()
 }
 
@@ -363,9 +367,6 @@ func (s *store) retention() *retention      { return &s.retain }
 
 // behind returns an error while too much waits for the disk to take new work.
 func (s *store) behind() error { return s.journal.groups.behind() }
-
-// hung returns a channel that is closed while the disk hangs, or when it begins to.
-func (s *store) hung() <-chan struct{} { return s.journal.hang.begun() }
 
 // size returns the number of tasks and the sequence of the newest record.
 func (s *store) size() (tasks int, records uint64) {
@@ -433,24 +434,28 @@ func (s *store) outwait(ctx context.Context, seq uint64) error {
 	return s.journal.await(ctx, seq, true)
 }
 
+// unsure reports whether the change with a sequence may not be on disk, because the store has failed.
+func (s *store) unsure(seq uint64) bool {
+	g := &s.journal.groups
+	return g.halted.Load() && seq > g.durable()
+}
+
 // waitAll returns once every change made so far is durable.
 func (s *store) waitAll(ctx context.Context) error {
-	s.mu.Lock()
-	seq := s.seq
-	s.mu.Unlock()
+	_, seq := s.size()
 	return s.wait(ctx, seq)
 }
 
-// waitTask returns once every change of a task is durable. If there is no such task,
-// that includes the record that may have dropped it.
-func (s *store) waitTask(ctx context.Context, id uuid) error {
+// lastSeqOf returns the sequence of the newest change of a task. If there is no such task, that is the newest of
+// all, which may have dropped it.
+func (s *store) lastSeqOf(id uuid) uint64 {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	seq := s.seq
 	if pos, ok := s.tasks.find(id); ok {
 		seq = s.lastSeqLocked(pos)
 	}
-	s.mu.Unlock()
-	return s.wait(ctx, seq)
+	return seq
 }
 
 // lastSeqLocked returns the sequence of the newest record of the task at a position, or 0

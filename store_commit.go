@@ -61,6 +61,7 @@ type commitGroups struct {
 	taken      uint64       // last sequence that was taken
 	collecting *commitGroup // of the records in buf; nil if nobody waits for them
 	flying     *commitGroup // of the records taken that are not durable
+	awaiting   renewalGroup // of those who wait until a store that failed is written anew
 	lazyOn     bool         // the flusher looks at buf within lazyFlush
 	broken     error        // the write or sync that failed; nothing is written after it
 	closed     bool         // records are not accepted any more
@@ -139,7 +140,8 @@ func (c *commitGroups) skipTo(seq uint64) {
 // records still go to disk.
 func (j *journal) wait(ctx context.Context, seq uint64) error { return j.await(ctx, seq, false) }
 
-// await is wait. A patient caller also waits while the disk hangs, and may flush itself; ctx does not end that.
+// await is wait. A patient caller also waits while the disk hangs, or until a store that failed takes changes again,
+// and may flush itself; ctx does not end that.
 func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	if j.groups.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.groups.halted.Load() {
 		return nil
@@ -149,7 +151,7 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 			return fmt.Errorf("wait for the journal: %w", ctx.Err())
 		}
 	}
-	g, err := j.groups.join(seq)
+	g, err := j.groups.join(seq, patient)
 	if g == nil {
 		return err
 	}
@@ -159,6 +161,9 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	}
 	select {
 	case <-g.done:
+		if g.err != nil && patient {
+			return j.await(ctx, seq, !j.groups.givenUp())
+		}
 		return g.err
 	case <-hung:
 		f := unknownOutcome(nil)
@@ -185,12 +190,14 @@ func (j *journal) flushHere() {
 
 // join returns the group that seq goes to disk with, or nil if the answer, err,
 // is already known.
-func (c *commitGroups) join(seq uint64) (g *commitGroup, err error) {
+func (c *commitGroups) join(seq uint64, patient bool) (g *commitGroup, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.durableSeq.Load() >= seq:
 		return nil, nil
+	case c.broken != nil && patient && !c.closed && !c.awaiting.over:
+		return joinGroup(&c.awaiting.group), nil
 	case c.broken != nil:
 		return nil, unknownOutcome(c.broken)
 	case seq <= c.taken:
@@ -235,6 +242,7 @@ func (c *commitGroups) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
+	c.letGo(unknownOutcome(errors.New("the store is closed")))
 	c.halted.Store(true)
 }
 
@@ -262,7 +270,7 @@ func (j *journal) run() {
 	for {
 		select {
 		case <-place.C:
-			j.during(func() error { return j.checkPlace(true) })
+			j.during(j.look)
 		case <-j.groups.wake:
 			if j.groups.crowded.Load() {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
@@ -409,11 +417,15 @@ func (c *commitGroups) settle(last uint64) {
 	}
 }
 
-// fail ends all writing. After a failed write or sync the contents of the disk
+// fail ends all writing until the store is written anew. After a failed write or sync the contents of the disk
 // are unknown until the file is read again.
 func (j *journal) fail(err error) error {
-	j.o.log.Error("the store is read-only until a restart", "file", j.files.path(journalName), "error", err)
+	j.o.log.Error("the store is read-only until it is written anew", "file", j.files.path(journalName), "error", err)
+	if _, changed := errors.AsType[*misplaced](err); changed {
+		j.watch.faults.Add(1)
+	}
 	j.groups.fail(err)
+	offerToken(j.failed)
 	return err
 }
 

@@ -423,6 +423,7 @@ type storeDir struct {
 	id       string // of the store, in its files
 	log      *slog.Logger
 	place    *storePlace           // whose lock makes names durable
+	watch    *fileWatch            // which is told of new names
 	fail     func(err error) error // ends all writing
 	quit     chan struct{}         // closed when the journal is to be closed
 	freeing  sync.WaitGroup        // of files that were replaced
@@ -431,13 +432,14 @@ type storeDir struct {
 
 func (d *storeDir) path(name string) string { return filepath.Join(d.dir, name) }
 
-// create creates a journal with a header under its temporary name, synced.
-func (d *storeDir) create(from uint64) (diskFile, int64, error) {
+// create creates a journal with a header under its temporary name, synced. With alone, no earlier journal is
+// needed.
+func (d *storeDir) create(from uint64, alone bool) (diskFile, int64, error) {
 	f, err := d.disk.create(d.path(journalTempName))
 	if err != nil {
 		return nil, 0, err
 	}
-	size, err := d.writeHeader(f, from)
+	size, err := d.writeHeader(f, from, alone)
 	if err != nil {
 		d.drop(f, journalTempName)
 		return nil, 0, err
@@ -446,8 +448,8 @@ func (d *storeDir) create(from uint64) (diskFile, int64, error) {
 }
 
 // writeHeader writes the header of an empty journal, and returns its size.
-func (d *storeDir) writeHeader(f diskFile, from uint64) (int64, error) {
-	header := appendJournalHeader(nil, d.id, from)
+func (d *storeDir) writeHeader(f diskFile, from uint64, alone bool) (int64, error) {
+	header := appendJournalHeader(nil, d.id, from, alone)
 	_, err := f.WriteAt(header, 0)
 	if err == nil {
 		err = f.sync()
@@ -464,7 +466,8 @@ func (d *storeDir) swap(linked bool) error {
 		renames = renames[1:]
 	}
 	for _, names := range renames {
-		if err := d.disk.rename(d.path(names[0]), d.path(names[1])); err != nil {
+		err := d.watch.replacing(names[1], func() error { return d.disk.rename(d.path(names[0]), d.path(names[1])) })
+		if err != nil {
 			return d.undo(err)
 		}
 		if err := d.place.lock.syncDir(); err != nil {
@@ -490,17 +493,20 @@ func (d *storeDir) undo(cause error) error {
 // linkOld gives the journal's file the name journal.old.jsonl, which no needed file has, as its
 // second one. It reports whether the file system could.
 func (d *storeDir) linkOld() bool {
-	if err := d.disk.remove(d.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	return d.disk.link(d.path(journalName), d.path(journalOldName)) == nil && d.place.lock.syncDir() == nil
+	linked := d.watch.replacing(journalOldName, func() error {
+		if err := d.disk.remove(d.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return d.disk.link(d.path(journalName), d.path(journalOldName))
+	})
+	return linked == nil && d.place.lock.syncDir() == nil
 }
 
 // replace calls do, which takes a file's name away, and makes that durable.
 // The nameless file is then freed in the background.
 func (d *storeDir) replace(name string, do func() error) error {
 	f, openErr := d.disk.edit(d.path(name))
-	err := do()
+	err := d.watch.replacing(name, do)
 	if err == nil {
 		err = d.place.lock.syncDir()
 	}

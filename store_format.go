@@ -2,7 +2,7 @@ package main
 
 // The lines of the store's files: how they are framed, checked and read.
 //
-//	header of a journal   {"format":2,"journal":"stepwell","store":"…","from":N,"sum":"…"}
+//	header of a journal   {"format":2,"journal":"stepwell","store":"…","from":N,"alone":true,"sum":"…"}
 //	record of a journal   {"seq":N, members of the caller ,"w":W,"sum":"…"}
 //	header of a snapshot  {"format":2,"snapshot":"stepwell","store":"…","at":…,"seq":S,"count":C     ,"sum":"…"}
 //	line of a snapshot    {members of the caller,"sum":"…"}
@@ -76,10 +76,13 @@ func writeBegan(seq uint64, line []byte) uint64 {
 }
 
 // appendJournalHeader appends the first line of a journal whose first record
-// has the sequence from.
-func appendJournalHeader(dst []byte, store string, from uint64) []byte {
+// has the sequence from. With alone, it counts without those before it.
+func appendJournalHeader(dst []byte, store string, from uint64, alone bool) []byte {
 	start := len(dst)
 	dst = fmt.Appendf(dst, `{"format":%d,"journal":"stepwell","store":%q,"from":%d`, storeFormat, store, from)
+	if alone {
+		dst = append(dst, `,"alone":true`...)
+	}
 	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
@@ -143,6 +146,7 @@ type storeHeader struct {
 	Snapshot string `json:"snapshot"`
 	Store    string `json:"store"` // empty in format 1
 	From     uint64 `json:"from"`  // journal: sequence of the first record
+	Alone    bool   `json:"alone"` // journal: nothing before it is needed but the snapshot
 	Seq      uint64 `json:"seq"`   // snapshot: sequence covered
 	Count    uint64 `json:"count"` // snapshot: lines that follow
 }

@@ -72,6 +72,8 @@ type journalFile struct {
 	zeros    int64  // end of the zeros behind the records
 	last     uint64 // last sequence in the file
 	unsynced bool   // the file has bytes that are not synced
+	tail     journalTail
+	seen     journalTail // tail at the last look
 
 	// Read by anybody:
 	bytes    atomic.Int64  // end
@@ -84,13 +86,15 @@ type journalFile struct {
 // append, wait, durable, snapshotDue and status at any time.
 type journal struct {
 	o         journalOptions
-	files     storeDir     // by name
-	newest    journalFile  // which the records go to
-	groups    commitGroups // of records on their way there
-	space     journalSpace // reserved in it
-	hang      hangWatch    // knows whether the disk hangs
-	place     storePlace   // of the directory, and its lock
-	snapshots snapshotTurn // to write a snapshot
+	files     storeDir      // by name
+	newest    journalFile   // which the records go to
+	groups    commitGroups  // of records on their way there
+	space     journalSpace  // reserved in it
+	hang      hangWatch     // knows whether the disk hangs
+	place     storePlace    // of the directory, and its lock
+	snapshots snapshotTurn  // to write a snapshot
+	watch     fileWatch     // notices what others do to the files
+	failed    chan struct{} // holds a token when the journal has failed
 
 	turn     chan struct{}   // to write: holds a token during a flush or another operation of the flusher
 	asks     chan flusherAsk // work to be done between two groups
@@ -112,6 +116,9 @@ type journalStatus struct {
 	bytesWritten  uint64  // to the journal, since the start
 	records       uint64  // appended since the start
 	backlog       int64   // bytes of records that are not on disk
+	damage        uint64  // times that files were found changed or damaged, since the start
+	renewals      uint64  // times that the store was written anew, since the start
+	checked       instant // when a check of all files last found nothing; 0 before the first
 }
 
 const syncEvery = 100 * time.Millisecond // the time between syncs in mode syncInterval
@@ -152,13 +159,15 @@ func newJournal(o journalOptions) *journal {
 		hang:      hangWatch{limit: o.slow, dir: o.dir, log: o.log, hung: make(chan struct{})},
 		place:     storePlace{disk: o.fs, dir: o.dir, log: o.log},
 		snapshots: snapshotTurn{dir: o.dir, log: o.log},
+		watch:     fileWatch{suspected: make(chan struct{}, 1), noted: map[string]fileNoted{}},
+		failed:    make(chan struct{}, 1),
 		turn:      make(chan struct{}, 1),
 		asks:      make(chan flusherAsk),
 		quit:      make(chan struct{}),
 		done:      make(chan struct{}),
 	}
 	j.files = storeDir{
-		disk: o.fs, dir: o.dir, id: cmp.Or(o.id, rand.Text()), log: o.log, place: &j.place, fail: j.fail, quit: j.quit,
+		disk: o.fs, dir: o.dir, id: cmp.Or(o.id, rand.Text()), log: o.log, place: &j.place, watch: &j.watch, fail: j.fail, quit: j.quit,
 	}
 	j.groups = commitGroups{
 		memory: o.memory, sync: o.sync, most: backlogLimit, space: &j.space,
@@ -227,7 +236,7 @@ func (j *journal) openFile(r *recovery) error {
 
 // firstFile creates the first journal of a new store.
 func (j *journal) firstFile() error {
-	f, size, err := j.files.create(1)
+	f, size, err := j.files.create(1, false)
 	if err != nil {
 		return err
 	}
@@ -253,6 +262,8 @@ func (j *journal) setFirst(f diskFile, size int64) {
 
 func (f *journalFile) set(file diskFile, size int64) {
 	f.file, f.end, f.zeros = file, size, size
+	f.tail.read(file, size)
+	f.seen.note(f.tail.text, size)
 	f.bytes.Store(size)
 }
 
@@ -299,7 +310,10 @@ func (j *journal) refusal() *failure {
 	var f *failure
 	switch {
 	case broken != nil:
-		f = failf(unavailable, "the store is read-only until a restart: %s", brokenWord(broken))
+		f = failf(unavailable, "the store is read-only: %s", brokenWord(broken))
+		if broken != errReadOnly {
+			f.message += "; it tries every 30 s to write itself anew"
+		}
 		f.cause = broken
 	case closed:
 		f = failf(unavailable, "the store is closed")
@@ -337,6 +351,9 @@ func (j *journal) status() journalStatus {
 		bytesWritten:  j.newest.written.Load(),
 		records:       j.groups.records.Load(),
 		backlog:       j.groups.backlog.Load(),
+		damage:        j.watch.faults.Load(),
+		renewals:      j.watch.renewals.Load(),
+		checked:       instant(j.watch.checked.Load()),
 	}
 	if j.o.memory {
 		s.durability = "memory"
@@ -376,6 +393,7 @@ func (f *journalFile) write(buf []byte) error {
 	}
 	f.unsynced = true
 	f.end += int64(len(buf))
+	f.tail.note(buf, f.end)
 	f.writeAhead()
 	f.bytes.Store(f.end)
 	f.written.Add(uint64(len(buf)))
@@ -392,6 +410,8 @@ func (f *journalFile) writeAhead() {
 	}
 	if _, err := f.file.WriteAt(zeroText[:], f.end); err == nil {
 		f.zeros = f.end + zerosAhead
+	} else {
+		f.file.truncate(f.end)
 	}
 }
 
@@ -416,7 +436,7 @@ func (j *journal) rotate(next diskFile, linked bool) error {
 	}
 	j.space.mu.Lock()
 	defer j.space.mu.Unlock()
-	size, err := j.files.writeHeader(next, j.newest.last+1)
+	size, err := j.files.writeHeader(next, j.newest.last+1, false)
 	if err != nil {
 		return err
 	}

@@ -296,7 +296,7 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 	if err := writeSnapshot(j); err == nil {
 		t.Error("snapshot: got no error")
 	}
-	if s := j.status(); s.writable || !strings.Contains(s.reason, "read-only until a restart") {
+	if s := j.status(); s.writable || !strings.Contains(s.reason, "the store is read-only: ") {
 		t.Errorf("status: got %+v; want read-only", s)
 	}
 	if err := j.close(); err == nil {

@@ -155,7 +155,7 @@ func (p *storePlace) check(journal diskFile, all bool) error {
 		missing string
 		other   string
 	}{
-		{p.dir, p.dirID, "the data directory was removed", "the data directory was replaced by another one"},
+		{p.dir, p.dirID, directoryRemoved, "the data directory was replaced by another one"},
 		{filepath.Join(p.dir, lockName), p.lockID, "the file lock was removed from the data directory, so that another process " +
 			"could use it", "another process has used the data directory: its file lock is not this process's"},
 		{filepath.Join(p.dir, journalName), file, journalName + " was removed", journalName + " was replaced by another file"},

@@ -19,6 +19,7 @@ package main
 //	5 S' becomes S          J- J S            removes J- unread: S covers everything before J
 //	6 J- removed            J S               reads S, then J, as in row 0
 //	7 an import, see there  J' S              renames J' to J
+//	8 a renewal, see adopt  J' S (J) (J-)     renames J' to J, if J' says that it needs no other
 //
 // Step 2 gives J a second name, so that J is never missing; it renames J where the file
 // system has no second names. A copy made file by file meanwhile may have files of several
@@ -58,6 +59,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -94,6 +96,7 @@ type recovery struct {
 	loader loader
 	until  context.Context // reading fails when it ends; nil for never
 	shows  *readProgress   // nil for nobody
+	pace   int64           // bytes to read in a second; 0 for all
 
 	id            string // of the store; "" if no file has one
 	hasSnapshot   bool
@@ -104,7 +107,7 @@ type recovery struct {
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // rename journal.old.jsonl back to journal.jsonl
 	twins    bool     // both journals are one file, or copies of it: the longer one counts
-	imported bool     // rename journal.jsonl.tmp to journal.jsonl: an import ended before its last step
+	imported bool     // rename journal.jsonl.tmp to journal.jsonl: an import or a renewal ended before its last step
 	dropOld  bool     // remove journal.old.jsonl: the snapshot covers it
 	last     uint64   // sequence of the last record, or of the one before the first
 	started  bool     // a journal's header was read, so last is valid
@@ -133,6 +136,7 @@ type startReader struct {
 	io.Reader
 	until context.Context // nil for never
 	shows *readProgress   // nil for nobody
+	pace  int64           // bytes in a second; 0 for all
 }
 
 func (r startReader) Read(b []byte) (int, error) {
@@ -142,6 +146,9 @@ func (r startReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	if r.shows != nil {
 		r.shows.done.Add(int64(n))
+	}
+	if r.pace > 0 {
+		closedWithin(r.until, nil, time.Second*time.Duration(n)/time.Duration(r.pace))
 	}
 	return n, err
 }
@@ -197,27 +204,29 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	s := &journalScanner{src: startReader{f, r.until, r.shows}, left: size, zeros: name != snapshotName}
+	s := &journalScanner{src: startReader{f, r.until, r.shows, r.pace}, left: size, zeros: name != snapshotName}
 	return s, f, nil
 }
 
 // chooseJournals finds the row of the table above.
 func (r *recovery) chooseJournals() error {
-	from, hasJournal, err := r.journalFrom(journalName)
-	if err != nil {
-		return err
-	}
-	oldFrom, hasOld, err := r.journalFrom(journalOldName)
-	if err != nil && !(hasJournal && from <= r.covered+1) {
-		return err
-	}
-	if !hasJournal && !hasOld && r.hasSnapshot {
-		next, there, err := r.journalFrom(journalTempName)
-		if r.imported = err == nil && there && next == r.covered+1; r.imported {
-			r.files = []string{journalTempName}
+	from, hasJournal, newErr := r.journalFrom(journalName)
+	oldFrom, hasOld, oldErr := r.journalFrom(journalOldName)
+	if r.hasSnapshot {
+		h, there, err := r.journalHeader(journalTempName)
+		here := err == nil && there && h.From == r.covered+1
+		if r.imported = here && (h.Alone || !hasJournal && !hasOld); r.imported {
+			r.files, r.dropOld = []string{journalTempName}, hasOld
 			return nil
 		}
 	}
+	if newErr != nil {
+		return newErr
+	}
+	if oldErr != nil && !(hasJournal && from <= r.covered+1) {
+		return oldErr
+	}
+	var err error
 	if hasJournal && hasOld && oldFrom == from {
 		if r.twins, err = r.longer(journalOldName, journalName); err != nil {
 			return err
@@ -260,22 +269,28 @@ func (r *recovery) longer(name, other string) (bool, error) {
 // journalFrom returns the first sequence of a journal, and whether the journal
 // exists.
 func (r *recovery) journalFrom(name string) (from uint64, there bool, err error) {
+	h, there, err := r.journalHeader(name)
+	return h.From, there, err
+}
+
+// journalHeader returns the header of a journal, and whether the journal exists.
+func (r *recovery) journalHeader(name string) (h storeHeader, there bool, err error) {
 	s, f, err := r.scan(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil
+		return h, false, nil
 	}
 	if err != nil {
-		return 0, true, err
+		return h, true, err
 	}
 	defer f.Close()
-	h, err := readHeader(name, s)
+	h, err = readHeader(name, s)
 	if err == nil && (h.Journal == "" || h.From == 0) {
 		err = &damage{name, 1, "it is not the header of a journal"}
 	}
 	if err == nil {
 		err = r.sameStore(name, h.Store)
 	}
-	return h.From, true, err
+	return h, true, err
 }
 
 // sameStore refuses a file of another store. Files of format 1 do not tell.

@@ -25,7 +25,7 @@ import (
 func journalText(first, last uint64) string { return journalOf(testStoreID, first, last) }
 
 func journalOf(store string, first, last uint64) string {
-	b := appendJournalHeader(nil, store, first)
+	b := appendJournalHeader(nil, store, first, false)
 	for seq := first; seq <= last; seq++ {
 		b = appendRecord(b, seq, 0, testBody(seq))
 	}

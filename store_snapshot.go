@@ -5,7 +5,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -120,15 +119,6 @@ func (s *snapshotWriter) openFile() error {
 	s.file = f
 	s.out = bufio.NewWriterSize(io.NewOffsetWriter(f, snapshotHeaderSize), snapshotBuffer)
 	return nil
-}
-
-// cut fixes what the snapshot covers, everything appended so far, and returns
-// the last sequence of that. It is called under the store's lock.
-func (s *snapshotWriter) cut() uint64 {
-	s.j.groups.mu.Lock()
-	defer s.j.groups.mu.Unlock()
-	s.covered = s.j.groups.appended
-	return s.covered
 }
 
 // line writes a line, which is given without its closing brace. After an error
@@ -272,7 +262,9 @@ func (s *snapshotWriter) abort() {
 func (s *snapshotWriter) fail(doing string, err error) error {
 	err = fmt.Errorf("%s snapshot: %w", doing, err)
 	s.abort()
-	s.j.snapshots.note(err)
+	if !s.j.groups.halted.Load() {
+		s.j.snapshots.note(err)
+	}
 	return err
 }
 
@@ -304,24 +296,6 @@ func (t *snapshotTurn) note(err error) {
 // snapshotBatch is how many tasks a snapshot reads under the lock at a time.
 const snapshotBatch = 256
 
-// runSnapshots writes a snapshot whenever the journal has grown enough, until
-// ctx ends. A failed one is tried again after the journal has grown further.
-func (s *store) runSnapshots(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.full:
-		}
-		if !s.journal.snapshotDue() {
-			continue
-		}
-		if err := s.snapshot(); err != nil {
-			s.log.Warn("the snapshot could not be written; the journal goes on", "error", err)
-		}
-	}
-}
-
 // snapshot writes every task, in batches, beside the running service. A line
 // may be newer than the sequence that the snapshot covers: it has its own. The
 // figures are as of exactly that sequence.
@@ -330,20 +304,25 @@ func (s *store) snapshot() error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	covered := w.cut()
-	count, figures, events := len(s.tasks.slots), s.analytics.freeze(), s.events.linesLocked()
-	s.retain.holdLocked()
-	s.mu.Unlock()
-	defer s.retain.release()
-	if err = eachOf(events, w.line); err == nil {
-		err = s.writeSnapshot(w, count, figures, covered)
-	}
-	if err != nil {
+	if err = w.fill(s); err != nil {
 		w.abort()
 		return err
 	}
 	return w.commit()
+}
+
+// fill writes everything that a store has up to its present sequence.
+func (w *snapshotWriter) fill(s *store) error {
+	s.mu.Lock()
+	w.covered = s.seq
+	count, figures, events := len(s.tasks.slots), s.analytics.freeze(), s.events.linesLocked()
+	s.retain.holdLocked()
+	s.mu.Unlock()
+	defer s.retain.release()
+	if err := eachOf(events, w.line); err != nil {
+		return err
+	}
+	return s.writeSnapshot(w, count, figures, w.covered)
 }
 
 func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigures, covered uint64) error {

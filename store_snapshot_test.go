@@ -598,3 +598,11 @@ func TestSnapshotWithoutDescriptors(t *testing.T) {
 	noError(t, writeSnapshot(j))
 	mustClose(t, j)
 }
+
+// cut fixes what the snapshot covers, everything appended so far, and returns the last sequence of that.
+func (s *snapshotWriter) cut() uint64 {
+	s.j.groups.mu.Lock()
+	defer s.j.groups.mu.Unlock()
+	s.covered = s.j.groups.appended
+	return s.covered
+}

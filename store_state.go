@@ -583,7 +583,7 @@ func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 
 // writeFiles writes the store as a snapshot and an empty journal after it.
 func (s *store) writeFiles(j *journal) error {
-	f, _, err := j.files.create(s.seq + 1)
+	f, _, err := j.files.create(s.seq+1, false)
 	if err != nil {
 		return err
 	}

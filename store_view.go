@@ -272,7 +272,7 @@ func (t *taskTemplates) listed(l *listedTask, by holder) (found *task, ready int
 		return nil, 0, err
 	}
 	found = &task{
-		id: h.id, tpl: t.find(h.template), by: r.created, state: h.state,
+		id: h.id, lastSeq: h.lastSeq, tpl: t.find(h.template), by: r.created, state: h.state,
 		created: h.created, updated: h.updated, completed: h.completed, counts: h.counts,
 	}
 	return found, 0, nil

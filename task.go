@@ -51,6 +51,7 @@ type task struct {
 	weight  int64     // memory that it takes, for the store
 	pos     uint32    // its position in the store; valid under the lock only, see packing
 	indexed taskState // its state in the store's index
+	unsure  bool      // in a view: its newest change may not be on disk, and the store has failed
 }
 
 // step is one workflow step of a task; its definition is (*task).def.

@@ -194,8 +194,13 @@ func TestPrometheus(t *testing.T) {
 			busy.api().do("GET", "/v1/events", "").want(503)
 		}},
 		{"StepwellServerErrors", map[string]string{"instance": instances[3], "role": "worker"}, func() { broken.Store(true) }},
-		{"StepwellReadOnly", at(2), func() {
+		{"StepwellFilesDamaged", at(2), func() {
 			if err := os.Rename(filepath.Join(data, "journal.jsonl"), filepath.Join(data, "gone")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"StepwellReadOnly", at(2), func() {
+			if err := os.RemoveAll(data); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -15,7 +15,8 @@ export const service = {
 export const root = new URL("../../..", import.meta.url).pathname.replace(/\/$/, "");
 
 // signals sends "credential" when the credential changes, "stream" when the state of an event
-// stream changes (detail: the state), and "clock" when the service's time is known anew.
+// stream changes (detail: the state), "clock" when the service's time is known anew, and "store" when
+// it is known whether changes are taken.
 export const signals = new EventTarget();
 
 const tell = (name, detail) => signals.dispatchEvent(new CustomEvent(name, { detail }));
@@ -114,6 +115,7 @@ export async function request(method, path, body, { signal, headers } = {}) {
     if (e.name === "AbortError") throw e;
     throw new ApiError(0, { message: "The service does not answer. Is it running?" });
   }
+  if (response.status === 503 || response.headers.has("X-Stepwell-Durable")) readStore();
   if (!response.ok) throw refusal(response, text);
   if (response.headers.get("Content-Type") ?.startsWith("text/plain")) text = text.trim().split("\n").pop();
   return text ? parseJSON(text) : null;
@@ -177,6 +179,22 @@ export async function readClock() {
     // Without permission, the time of the browser has to do.
   }
 }
+
+// readStore finds out whether changes are taken, and sends "store" with the reason if they are not.
+export async function readStore() {
+  clearTimeout(looksAgain);
+  let check;
+  try {
+    check = (await (await fetch(root + "/health/ready", { cache: "no-store" })).json()).checks.web_database;
+  } catch {
+    return; // The requests of the page tell that the service does not answer.
+  }
+  const reason = check.status === "healthy" ? "" : check.message;
+  tell("store", reason);
+  if (reason) looksAgain = setTimeout(readStore, 5_000);
+}
+
+let looksAgain;
 
 // The event stream.
 

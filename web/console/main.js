@@ -67,6 +67,7 @@ async function show(focus) {
   const view = h("div.view", loading());
   byId("page").replaceChildren(view);
   api.readClock();
+  api.readStore();
   try {
     const module = found ? await load(found.module) : { show: nowhere };
     if (signal.aborted) return;
@@ -206,11 +207,19 @@ function showClock({ detail }) {
   if (!notice.isConnected) byId("page").before(notice);
 }
 
+function showStore({ detail }) {
+  refusing.replaceChildren(h("span", h("b", "Read-only. "), visible(detail)));
+  if (!detail) refusing.remove();
+  else if (!refusing.isConnected) byId("page").before(refusing);
+}
+
 const notice = h("div", { role: "status" });
+const refusing = h("div.notice.virtual", { role: "alert" });
 
 fillBar();
 api.signals.addEventListener("stream", showStream);
 api.signals.addEventListener("clock", showClock);
+api.signals.addEventListener("store", showStore);
 api.signals.addEventListener("credential", () => show());
 document.addEventListener("click", followLinks);
 document.addEventListener("keydown", pressed);

@@ -1,0 +1,251 @@
+package main
+
+// A store that failed becomes writable again without a restart: it writes all that memory has, a snapshot and an
+// empty journal, into new files. Memory has every acknowledged change, and those whose outcome is unknown; nothing
+// changes while the store is read-only.
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"time"
+)
+
+const (
+	renewEvery = 30 * time.Second // real time between tries to write a failed store anew
+	scrubEvery = 24 * time.Hour   // real time between checks of all files
+	scrubPace  = 32 << 20         // bytes that such a check reads in a second
+)
+
+// keeper looks after the files of a store.
+type keeper struct {
+	s *store
+	j *journal
+}
+
+func (s *store) keeper() keeper { return keeper{s, s.journal} }
+
+// run writes a snapshot when one is due, reads all files once a day, and writes a store that failed anew: at once if
+// somebody else changed the files, every 30 s if the disk failed. It ends with ctx.
+func (k keeper) run(ctx context.Context) {
+	s, j := k.s, k.j
+	renew, scrub := stoppedTimer(), time.NewTimer(scrubEvery)
+	var renewed time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.full:
+			k.snapshotDue()
+		case <-j.watch.suspected:
+			j.verify(ctx, 0)
+		case <-scrub.C:
+			j.verify(ctx, scrubPace)
+			scrub.Reset(scrubEvery)
+		case <-j.failed:
+			broken, _ := j.groups.ended()
+			if _, changed := errors.AsType[*misplaced](broken); changed && time.Since(renewed) > renewEvery {
+				renew.Reset(0)
+			} else {
+				renew.Reset(renewEvery)
+			}
+		case <-renew.C:
+			renewed = time.Now()
+			if k.renew(false) != nil {
+				renew.Reset(renewEvery)
+			}
+		}
+	}
+}
+
+// snapshotDue writes a snapshot if the journal has grown enough. A failed one is tried again after the journal has
+// grown further.
+func (k keeper) snapshotDue() {
+	if !k.j.snapshotDue() {
+		return
+	}
+	if err := k.s.snapshot(); err != nil {
+		k.s.log.Warn("the snapshot could not be written; the journal goes on", "error", err)
+	}
+}
+
+// check reads all files against their checksums, slowly, and returns what it found, or "". If that is something, the
+// store fails and is written anew.
+func (k keeper) check(ctx context.Context) (found string, err error) {
+	if k.j.o.memory {
+		return "", nil
+	}
+	problem, err := k.j.verify(ctx, scrubPace)
+	switch {
+	case problem != nil:
+		return problem.Error(), nil
+	case err != nil && k.j.refusal() != nil:
+		return "", k.j.refusal()
+	}
+	return "", err
+}
+
+// renew writes a store that failed anew, and does nothing with any other. It makes a missing directory only if
+// somebody asked for that.
+func (k keeper) renew(asked bool) error {
+	s, j := k.s, k.j
+	broken, closed := j.groups.ended()
+	switch {
+	case broken == nil:
+		return nil
+	case closed || j.o.memory:
+		return j.refusal()
+	case !j.snapshots.claim():
+		return tryLater("a snapshot is being written: try again")
+	}
+	w := &snapshotWriter{j: j, size: snapshotHeaderSize}
+	defer w.abort()
+	err := j.ask(func() error { return j.place.retake(asked) })
+	if err == nil {
+		err = untilError(w.openFile, func() error { return w.fill(s) }, w.lastLine, w.seal)
+	}
+	if err == nil {
+		err = j.ask(func() error { return j.adopt(w) })
+	}
+	if err != nil {
+		s.log.Warn("the store stays read-only: it could not be written anew", "dir", j.o.dir, "error", err)
+		f := failf(unavailable, "the store stays read-only: it could not be written anew: %s", brokenWord(err))
+		f.cause, f.retryAfter = err, retryAfterBroken
+		return f
+	}
+	w.file.Close()
+	w.end()
+	j.snapshots.note(nil)
+	j.watch.renewals.Add(1)
+	s.log.Info("the store was written anew from memory and takes changes again", "dir", j.o.dir, "sequence", w.covered)
+	return nil
+}
+
+const directoryRemoved = `the data directory was removed, which only "stepwell store reopen" makes again`
+
+// retake makes the place the store's again, if its directory or its lock was replaced by another that no process
+// holds.
+func (p *storePlace) retake(asked bool) error {
+	dir, _, err := p.disk.identify(p.dir)
+	if p.dirID == (fileID{}) {
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) && !asked {
+		return &misplaced{directoryRemoved}
+	}
+	if lock, _, lockErr := p.disk.identify(filepath.Join(p.dir, lockName)); err == nil && lockErr == nil &&
+		dir == p.dirID && lock == p.lockID {
+		return nil
+	}
+	old := p.lock
+	if err := p.take(); err != nil {
+		p.lock = old
+		return err
+	}
+	old.Close()
+	p.note()
+	return nil
+}
+
+// adopt makes a sealed snapshot, and a new journal after it, the files of the store. If somebody else changed the
+// old files, these get other names; after an error of the disk they are of no use.
+//
+// The header of the new journal says that no earlier one is needed. From the moment that the snapshot gets its
+// name, a start reads these two, see store_recover.go.
+func (j *journal) adopt(w *snapshotWriter) error {
+	next, size, err := j.files.create(w.covered+1, true)
+	if err != nil {
+		return err
+	}
+	end, err := j.allocateNext(next, size)
+	if err == nil {
+		err = untilError(
+			j.keepDamaged,
+			func() error { return j.o.fs.rename(j.files.path(snapshotTemp), j.files.path(snapshotName)) },
+			j.place.lock.syncDir,
+			func() error { return j.o.fs.rename(j.files.path(journalTempName), j.files.path(journalName)) },
+			j.place.lock.syncDir)
+	}
+	if err != nil {
+		next.Close() // the files stay: the snapshot may have its name already
+		return err
+	}
+	for _, name := range []string{journalOldName, cleanName} {
+		j.o.fs.remove(j.files.path(name)) // a start does it otherwise
+	}
+	j.newest.file.Close()
+	j.newest.set(next, size)
+	j.newest.last, j.newest.unsynced = w.covered, false
+	j.files.oldBytes.Store(0)
+	j.snapshots.bytes.Store(w.size)
+	j.watch.forget()
+	j.groups.resume(w.covered)
+	j.moveSpace(next, end) // last: from now on changes are taken
+	return nil
+}
+
+// keepDamaged gives files that somebody else changed a second name, where the file system has such. It does so
+// before their names lead to others.
+func (j *journal) keepDamaged() error {
+	broken, _ := j.groups.ended()
+	if _, changed := errors.AsType[*misplaced](broken); !changed {
+		return nil
+	}
+	mark := ".damaged-" + j.o.now().time().Format("20060102T150405Z")
+	for _, name := range []string{snapshotName, journalOldName, journalName} {
+		if j.o.fs.link(j.files.path(name), j.files.path(name+mark)) == nil {
+			j.o.log.Error("a file that was changed is kept under another name", "file", j.files.path(name+mark),
+				slog.Any("reason", broken))
+		}
+	}
+	return nil
+}
+
+// resume takes records again after those up to a sequence, which are durable.
+func (c *commitGroups) resume(last uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken, c.buf, c.lazyOn = nil, nil, false
+	c.appended, c.taken = last, last
+	c.backlog.Store(0)
+	c.durableSeq.Store(last)
+	c.halted.Store(c.closed)
+	c.publish(last)
+	c.letGo(nil)
+}
+
+// letGo answers those who wait until the store is written anew. The caller holds the lock.
+func (c *commitGroups) letGo(err error) {
+	if g := c.awaiting.group; g != nil {
+		g.err = err
+		close(g.done)
+		c.awaiting.group = nil
+	}
+}
+
+// renewalGroup is who waits until a store that failed is written anew.
+type renewalGroup struct {
+	group *commitGroup // nil if nobody waits
+	over  bool         // nobody waits any longer
+}
+
+// giveUp has nobody wait any longer until a store that failed is written anew.
+func (k keeper) giveUp() {
+	c := &k.j.groups
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.awaiting.over = true
+	c.letGo(unknownOutcome(c.broken))
+}
+
+// hung returns a channel that is closed while the disk hangs, or when it begins to.
+func (k keeper) hung() <-chan struct{} { return k.j.hang.begun() }
+
+// givenUp reports whether nobody waits any longer until a store that failed is written anew.
+func (c *commitGroups) givenUp() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.awaiting.over || c.closed
+}

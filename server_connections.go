@@ -98,6 +98,7 @@ type connection struct {
 	all   *connections
 	place *list.Element // in all.line
 	since instant       // when it began to wait for its client; 0 if it waits for a turn. Guarded by all.mu
+	kept  bool          // it waits for another request of its client; guarded by all.mu
 	left  chan struct{} // closed when it leaves the line
 
 	loopback bool // its listener has a loopback address
@@ -233,12 +234,24 @@ func (all *connections) closeFirst(fits func(*connection) bool, parts ...func() 
 		for e := first(); e != nil && e.Value != nil; e = e.Next() { // to the next mark
 			if c := e.Value.(*connection); fits(c) {
 				all.leaveLocked(c)
-				c.Close()
+				c.closeKept()
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// givesWay answers a request that is on its way while its connection is closed for others.
+const givesWay = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+// closeKept closes a connection for others. Its client may be sending the next request: that is answered.
+func (c *connection) closeKept() {
+	if c.kept {
+		c.SetWriteDeadline(realDeadline(time.Millisecond)) // nothing else was to be sent
+		io.WriteString(c.Conn, givesWay)
+	}
+	c.Close()
 }
 
 // leaveLocked drops a connection, unless that was done before.
@@ -276,7 +289,7 @@ func (all *connections) note(c net.Conn, state http.ConnState) {
 func (c *connection) waits(client bool) {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
-	c.since = realNow()
+	c.since, c.kept = realNow(), client && c.known
 	switch {
 	case !client:
 		c.all.line.MoveBefore(c.place, c.all.known)
@@ -318,7 +331,7 @@ func (c *connection) awaitTurn(turns chan struct{}) bool {
 	}
 	defer all.waiting.Add(-1)
 	all.mu.Lock()
-	c.since = 0
+	c.since, c.kept = 0, false
 	all.line.MoveToBack(c.place)
 	all.mu.Unlock()
 	select {
@@ -384,6 +397,12 @@ func (c *connection) CloseWrite() error {
 // refusal returns why its requests are refused except for public routes, or nil.
 func (c *connection) refusal() error {
 	q := &c.all.quotas.connections
+	select {
+	case <-c.left: // its client was told so
+		c.excess = true
+		return tryLater("the connection was closed for others")
+	default:
+	}
 	if c.excess = c.excess && c.all.crowded() && !c.all.closeWaiting(anyConnection) && !c.all.closeStalled(); !c.excess {
 		return nil
 	}

@@ -404,6 +404,41 @@ func TestWhoGivesWay(t *testing.T) {
 	})
 }
 
+// TestKeptConnectionGivesWay has connections that wait for the next requests of their clients give way to new ones, and sends
+// a request on each at that moment: every request is answered, with 200 or with 503.
+func TestKeptConnectionGivesWay(t *testing.T) {
+	svc := newTestService(t, serviceTest{config: func(c *Config) { c.Web.MaxConnections = 8 }})
+	l := must(listenTCP("127.0.0.1:0"))(t)
+	h := newHTTPServer(l, newOrchestrationAPI(svc, nil), newConnections(svc.quotas, svc.log), svc.log)
+	go h.serve()
+	defer h.server.Close()
+	ask := func(c net.Conn, r *bufio.Reader) int {
+		io.WriteString(c, "GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n") // an error if it was closed
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatalf("got %v; want an answer", err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode
+	}
+	statuses := map[int]int{}
+	var again []func() int
+	for range 40 {
+		c := must(net.Dial("tcp", l.Addr().String()))(t)
+		defer c.Close()
+		r := bufio.NewReader(c)
+		statuses[ask(c, r)]++
+		again = append(again, func() int { return ask(c, r) })
+	}
+	for _, a := range again {
+		statuses[a()]++
+	}
+	if statuses[503] == 0 || statuses[200] < 40 || statuses[200]+statuses[503] != 80 {
+		t.Errorf("got %v; want 200 for all the first ones, and 503 for some of the second", statuses)
+	}
+}
+
 // TestNoPlace opens one connection more than there may be while all others are busy: it waits, and is closed if no other
 // one ends.
 func TestNoPlace(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -257,4 +258,76 @@ func TestReadOnlyReads(t *testing.T) {
 		t.Errorf("a check: got %s", a.body)
 	}
 	closeTestService(t, svc)
+}
+
+// TestCrashWhileRenewing ends the process at every operation of a renewal, and the machine with or without what was not
+// synced: the next start has everything that was acknowledged. If somebody else emptied the journal, it refuses the files up
+// to the moment at which the new snapshot gets its name.
+func TestCrashWhileRenewing(t *testing.T) {
+	for _, cause := range []string{"a failed sync", "a failed sync after a snapshot", "a changed file", "an emptied journal"} {
+		refused, n := 0, 1
+		for ; renewalCrash(t, cause, n, &refused); n++ {
+		}
+		if (refused > 0) != (cause == "an emptied journal") {
+			t.Errorf("%s: %d starts refused in %d crashes", cause, refused, n)
+		}
+	}
+}
+
+// renewalCrash has the disk end at an operation of a renewal. It reports whether the renewal needed that operation.
+func renewalCrash(t *testing.T, cause string, operation int, refused *int) bool {
+	t.Helper()
+	disk := newMemDisk()
+	o := serviceTest{dir: testDir, disk: disk, log: io.Discard, templates: "testdata/templates"}
+	s := openTestService(t, o)
+	defer s.close() // an error, since the disk has ended
+	acknowledged := []uuid{mustCreate(t, s, "manual").id}
+	if strings.HasSuffix(cause, "snapshot") {
+		noError(t, s.store.snapshot())
+	}
+	acknowledged = append(acknowledged, mustCreate(t, s, "manual").id)
+	j := s.store.journal
+	switch cause {
+	case "an emptied journal":
+		noError(t, j.ask(func() error { return errors.Join(j.newest.file.truncate(0), j.newest.file.sync()) }))
+		j.ask(j.look)
+	case "a changed file":
+		j.ask(func() error { return j.fail(&misplaced{"changed"}) })
+	default:
+		disk.fail(diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1})
+		s.createTask(t.Context(), must(parseTaskRequest([]byte(`{"namespace":"t","name":"manual"}`)))(t), true)
+	}
+	if s.store.status().writable {
+		t.Fatalf("%s: the store did not fail", cause)
+	}
+	setDieAt(disk, disk.ops+operation)
+	err := s.store.keeper().renew(false)
+	if err == nil {
+		setDieAt(disk, 0)
+		acknowledged = append(acknowledged, mustCreate(t, s, "manual").id)
+	}
+	for _, kept := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+		o.disk = disk.crash(kept[0], kept[1], nil)
+		again, openErr := openService(testParts(t, o))
+		if openErr != nil {
+			if *refused++; err == nil || cause != "an emptied journal" {
+				t.Errorf("%s, operation %d, crash %v: %v", cause, operation, kept, openErr)
+			}
+			continue
+		}
+		for i, id := range acknowledged {
+			if _, err := again.store.view(id); err != nil {
+				t.Errorf("%s, operation %d, crash %v: task %d: %v", cause, operation, kept, i+1, err)
+			}
+		}
+		closeTestService(t, again)
+	}
+	return err != nil
+}
+
+// setDieAt has all operations of a disk fail from one on; 0 for none.
+func setDieAt(disk *memDisk, operation int) {
+	disk.mu.Lock()
+	defer disk.mu.Unlock()
+	disk.dieAt = operation
 }

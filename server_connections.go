@@ -247,9 +247,14 @@ const givesWay = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnecti
 
 // closeKept closes a connection for others. Its client may be sending the next request: that is answered.
 func (c *connection) closeKept() {
-	if c.kept {
-		c.SetWriteDeadline(realDeadline(time.Millisecond)) // nothing else was to be sent
-		io.WriteString(c.Conn, givesWay)
+	if s, ok := c.Conn.(syscall.Conn); ok && c.kept {
+		c.SetWriteDeadline(time.Time{})
+		if raw, err := s.SyscallConn(); err == nil {
+			raw.Write(func(fd uintptr) bool { // without waiting for a client that does not read
+				syscall.Write(int(fd), []byte(givesWay))
+				return true
+			})
+		}
 	}
 	c.Close()
 }

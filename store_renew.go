@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -33,6 +34,8 @@ func (k keeper) run(ctx context.Context) {
 	s, j := k.s, k.j
 	renew, scrub := stoppedTimer(), time.NewTimer(scrubEvery)
 	var renewed time.Time
+	var scrubs sync.WaitGroup
+	defer scrubs.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -42,7 +45,7 @@ func (k keeper) run(ctx context.Context) {
 		case <-j.watch.suspected:
 			j.verify(ctx, 0)
 		case <-scrub.C:
-			j.verify(ctx, scrubPace)
+			scrubs.Go(func() { j.verify(ctx, scrubPace) })
 			scrub.Reset(scrubEvery)
 		case <-j.failed:
 			broken, _ := j.groups.ended()
@@ -100,7 +103,7 @@ func (k keeper) renew(asked bool) error {
 	case !j.snapshots.claim():
 		return tryLater("a snapshot is being written: try again")
 	}
-	w := &snapshotWriter{j: j, size: snapshotHeaderSize}
+	w := &snapshotWriter{j: j, size: snapshotHeaderSize, renews: true}
 	defer w.abort()
 	err := j.ask(func() error { return j.place.retake(asked) })
 	if err == nil {

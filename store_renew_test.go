@@ -281,6 +281,8 @@ func renewalCrash(t *testing.T, cause string, operation int, refused *int) bool 
 	o := serviceTest{dir: testDir, disk: disk, log: io.Discard, templates: "testdata/templates"}
 	s := openTestService(t, o)
 	defer s.close() // an error, since the disk has ended
+	s.stopKeeping() // the test alone renews it
+	s.keeping.Wait()
 	acknowledged := []uuid{mustCreate(t, s, "manual").id}
 	if strings.HasSuffix(cause, "snapshot") {
 		noError(t, s.store.snapshot())

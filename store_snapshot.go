@@ -36,6 +36,7 @@ type snapshotWriter struct {
 	covered  uint64
 	count    uint64
 	sums     lineSums
+	renews   bool // the journal has failed, and this snapshot replaces it
 	ended    bool
 }
 
@@ -150,8 +151,11 @@ func (s *snapshotWriter) write(line []byte) error {
 }
 
 // syncSome syncs what was written so far, and gives up while there is still
-// space for the journal to grow.
+// space for the journal to grow, or once that has failed.
 func (s *snapshotWriter) syncSome() error {
+	if broken, _ := s.j.groups.ended(); broken != nil && !s.renews {
+		return broken
+	}
 	if err := s.out.Flush(); err != nil {
 		return err
 	}

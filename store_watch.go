@@ -150,13 +150,13 @@ func (j *journal) lookAtNames() error {
 // are not as they were written it fails the journal, and returns what it found.
 func (j *journal) verify(ctx context.Context, pace int64) (found, err error) {
 	var files *pinnedStore
-	var last uint64
+	var last, renewals uint64
 	var end int64
 	err = j.ask(func() (err error) {
 		if broken, _ := j.groups.ended(); broken != nil {
 			return broken
 		}
-		last, end = j.newest.last, j.newest.end
+		last, end, renewals = j.newest.last, j.newest.end, j.watch.renewals.Load()
 		files, err = pinStore(j.o.fs, j.o.dir)
 		return err
 	})
@@ -179,7 +179,7 @@ func (j *journal) verify(ctx context.Context, pace int64) (found, err error) {
 	}
 	found = &misplaced{fmt.Sprintf("the files are not as they were written: %v", found)}
 	return found, j.ask(func() error {
-		if broken, _ := j.groups.ended(); broken == nil {
+		if broken, _ := j.groups.ended(); broken == nil && j.watch.renewals.Load() == renewals {
 			j.fail(found)
 		}
 		return nil

@@ -435,8 +435,9 @@ func (f *memFile) allocate(off, n int64) error {
 
 func (f *memFile) truncate(size int64) error {
 	return f.disk.do("truncate", f.name, func(bool) error {
-		f.node.data = f.node.data[:size]
-		f.node.changed = min(f.node.changed, int(size))
+		f.node.changed = min(f.node.changed, int(size), len(f.node.data))
+		longer := make([]byte, max(int(size)-len(f.node.data), 0))
+		f.node.data = append(f.node.data, longer...)[:size]
 		f.node.blocks = 0
 		return nil
 	})

@@ -192,7 +192,7 @@ type journalScanner struct {
 	chunk  []byte // chunk[at:] was read but not returned
 	at     int
 	eof    bool
-	zeros  bool  // the file may end with zeros, which are no line
+	zeros  bool  // the end of the file was not read, and is that of a journal, see journalEnd
 	number int   // of the line returned last, from 1
 	start  int64 // its offset in the file
 	end    int64 // the offset after the line
@@ -206,7 +206,11 @@ func (s *journalScanner) next() (line []byte, whole bool, err error) {
 			return s.take(seen+i, 1), true, nil
 		}
 		seen = len(s.chunk) - s.at
-		if s.eof && (seen == 0 || s.zeros && len(trimZeros(s.chunk[s.at:])) == 0) {
+		if s.eof && s.zeros {
+			s.chunk, s.at, s.zeros, seen = journalEnd(s.chunk[s.at:]), 0, false, 0
+			continue
+		}
+		if s.eof && seen == 0 {
 			return nil, false, io.EOF
 		}
 		if s.eof {
@@ -216,6 +220,19 @@ func (s *journalScanner) next() (line []byte, whole bool, err error) {
 			return nil, false, err
 		}
 	}
+}
+
+// journalEnd returns what counts of the bytes behind the last newline of a journal. Zeros alone are no line. A record
+// that is whole but for its newline is a line: an interrupted write ends at any byte.
+func journalEnd(rest []byte) []byte {
+	text := trimZeros(rest)
+	if len(text) == 0 {
+		return nil
+	}
+	if _, fault := recordSeq(text); fault == "" {
+		return append(text[:len(text):len(text)], '\n')
+	}
+	return rest
 }
 
 func trimZeros(b []byte) []byte { return bytes.TrimRight(b, "\x00") }

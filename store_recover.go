@@ -34,12 +34,13 @@ package main
 // The torn end. A group of records is one write and is acknowledged after its
 // sync, so only the last group can be torn. The part that did not reach the
 // disk is missing at the end or reads as zeros, in whole sectors, because the
-// blocks ahead of the end hold nothing but zeros. Zeros alone at the end are
-// room for more records (zerosAhead). So the rest of the newest
-// journal, from its first bad line on, is cut off if it is one line without an end,
-// or has a hole of zeros and every good record after it says that it belongs to
-// the same write: "w" leads back to the first record that is missing, or before
-// it. A good record of a later write proves that the hole was synced, and so
+// blocks ahead of the end hold nothing but zeros; some file systems tear at any byte.
+// Zeros alone at the end are room for more records (zerosAhead). A last record that
+// lacks nothing but its newline counts, and the newline is written. The rest of the newest
+// journal, from its first bad line on, is cut off if it is one line without an end
+// (a newline alone in zeros is none), or has a hole of zeros and every good record after
+// it says that it belongs to the same write: "w" leads back to the first record that is
+// missing, or before it. A good record of a later write proves that the hole was synced, and so
 // acknowledged: a sector was lost. Everything else is damage, too, even in the
 // very last line: a record that was changed after it was acknowledged is
 // refused, not dropped. (In modes interval and never, "the last group" is
@@ -399,13 +400,13 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 // tornEnd reports whether an interrupted write can have left the rest of the
 // file, from this line on, which begins with the record of a sequence.
 func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (bool, error) {
+	hole := hasHole(line, s.start, whole)
+	text, _, _ := bytes.Cut(line, zeroText[:1])
+	_, fault := recordSeq(text) // which is none if the zeros begin with that of a newline
 	if !whole {
-		text := trimZeros(line)
-		_, fault := recordSeq(text)
-		isRecord := fault == "" && len(text) < len(line) // with a zero in place of its newline
-		return hasHole(line, s.start, whole) || !isRecord && !isOverwrittenNewline(text), nil
+		return hole || fault != "" && !isOverwrittenNewline(trimZeros(line)), nil
 	}
-	if !hasHole(line, s.start, whole) {
+	if !hole && (fault == "" || !endsInZeros(line)) {
 		return false, nil
 	}
 	for {
@@ -413,7 +414,7 @@ func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (bool, err
 		if err == io.EOF {
 			return true, nil
 		}
-		if err != nil {
+		if err != nil || !hole && len(trimZeros(line)) > 0 {
 			return false, err
 		}
 		if seq, fault := recordSeq(line); whole && fault == "" && writeBegan(seq, line) > lost {
@@ -421,6 +422,9 @@ func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (bool, err
 		}
 	}
 }
+
+// endsInZeros reports whether the newline behind a line stands in zeros, where it is like any other byte.
+func endsInZeros(line []byte) bool { return len(line) == 0 || line[len(line)-1] == 0 }
 
 // isOverwrittenNewline reports whether the last line of a file is a good record
 // with another byte in place of its newline.
@@ -708,8 +712,9 @@ func (r *lineReader) read(src io.Reader, rest []byte) {
 			b = &lineBlock{text: make([]byte, 0, lineBlockSize)}
 		}
 		rest = b.read(src, rest)
-		if end := bytes.LastIndexByte(b.text, '\n') + 1; b.err == io.EOF && r.zeros && len(trimZeros(b.text[end:])) == 0 {
-			b.text = b.text[:end]
+		if b.err == io.EOF && r.zeros {
+			end := bytes.LastIndexByte(b.text, '\n') + 1
+			b.text = append(b.text[:end], journalEnd(b.text[end:])...)
 		}
 		b.decoded = make(chan struct{})
 		go b.decode(r.decode)

@@ -238,43 +238,55 @@ func fileNames(files map[string]string) string {
 	return strings.Join(names, " ")
 }
 
-// TestRecoveryJournalCutAtEveryByte checks at every length that the complete
-// lines count and the rest is cut off and reported, with zeros after it or without.
+// TestRecoveryJournalCutAtEveryByte checks at every length, whose last part is one group, that the complete lines count,
+// with a last one that lacks nothing but its newline, and that the rest is cut off and reported: with zeros after it, with
+// another byte in these, with a newline there, or without.
 func TestRecoveryJournalCutAtEveryByte(t *testing.T) {
 	t.Parallel()
-	text := journalText(4, 9)
+	text := journalText(4, 6)
+	for seq := uint64(7); seq <= 9; seq++ {
+		text = string(appendRecord([]byte(text), seq, seq-7, testBody(seq)))
+	}
 	header := strings.IndexByte(text, '\n') + 1
-	for i := range 2 * (len(text) + 1) {
-		n, zeros := i/2, strings.Repeat("\x00", i%2*300)
-		files := map[string]string{snapshotName: snapshotText(3), journalName: text[:n] + zeros}
-		disk := memDiskWith(testDir, files)
-		o, logged, g := diskOptions(disk), &logText{}, &gathered{}
-		o.log = slog.New(slog.NewTextHandler(logged, nil))
-		j, err := openJournal(o, g)
-		if n < header {
-			checkRefused(t, err, "journal.jsonl, line 1: ", files, disk.files())
-			continue
+	zeros := strings.Repeat("\x00", 300)
+	counted := [...]int{0, 300, 601, 301, 302} // bytes of the tails below, but for zeros behind a newline
+	for n := range len(text) + 1 {
+		for kind, tail := range []string{"", zeros, zeros + "x" + zeros, zeros + "\n" + zeros, zeros + "\n\n"} {
+			blank := kind < 2
+			files := map[string]string{snapshotName: snapshotText(3), journalName: text[:n] + tail}
+			disk := memDiskWith(testDir, files)
+			o, logged, g := diskOptions(disk), &logText{}, &gathered{}
+			o.log = slog.New(slog.NewTextHandler(logged, nil))
+			j, err := openJournal(o, g)
+			if n < header {
+				checkRefused(t, err, "journal.jsonl, line 1: ", files, disk.files())
+				continue
+			}
+			whole := text[:strings.LastIndexByte(text[:n], '\n')+1]
+			if strings.HasPrefix(text[n:], "\n") {
+				if !blank { // a record that may have been acknowledged, and something behind it
+					checkRefused(t, err, "journal.jsonl, line ", files, disk.files())
+					continue
+				}
+				whole = text[:n+1]
+			}
+			if err != nil {
+				t.Fatalf("cut at %d, tail %d: %v", n, kind, err)
+			}
+			checkContents(t, g, uint64(2+strings.Count(whole, "\n")))
+			if got := disk.files()[journalName]; got != whole {
+				t.Errorf("cut at %d, tail %d: the file has %d bytes; want %d", n, kind, len(got), len(whole))
+			}
+			cut := n + counted[kind] - len(whole)
+			if told := strings.Contains(logged.String(), fmt.Sprint("bytes=", max(cut, 1))); told != (n > len(whole) || !blank) {
+				t.Errorf("cut at %d, tail %d: log %q; want %d bytes reported", n, kind, logged, cut)
+			}
+			last := mustStore(t, j, 2)
+			mustClose(t, j)
+			j, g = mustOpen(t, diskOptions(disk))
+			checkContents(t, g, last)
+			mustClose(t, j)
 		}
-		if zeros != "" && strings.HasPrefix(text[n:], "\n") { // a newline that became a zero
-			checkRefused(t, err, "the line is incomplete", files, disk.files())
-			continue
-		}
-		if err != nil {
-			t.Fatalf("cut at %d, %d zeros: %v", n, len(zeros), err)
-		}
-		whole := strings.LastIndexByte(text[:n], '\n') + 1
-		checkContents(t, g, uint64(2+strings.Count(text[:whole], "\n")))
-		if got := disk.files()[journalName]; got != text[:whole] {
-			t.Errorf("cut at %d: the file has %d bytes; want %d", n, len(got), whole)
-		}
-		if told := strings.Contains(logged.String(), fmt.Sprintf("bytes=%d ", n-whole+len(zeros))); told != (n > whole) {
-			t.Errorf("cut at %d, %d zeros: log %q; want the rest reported", n, len(zeros), logged)
-		}
-		last := mustStore(t, j, 2)
-		mustClose(t, j)
-		j, g = mustOpen(t, diskOptions(disk))
-		checkContents(t, g, last)
-		mustClose(t, j)
 	}
 }
 
@@ -375,8 +387,12 @@ func TestRecoveryTornGroup(t *testing.T) {
 		{"zeros that are no sector, in the last line", zero(end-100, end-50), "line 9: ", 0},
 		{"last line changed", strings.Replace(string(group), "zz\",\"sum", "zy\",\"sum", 5), "line 5: ", 0},
 		{"last newline changed", string(group[:end-1]) + "x", "line 9: the line is incomplete", 0},
-		{"last newline zero", string(group[:end-1]) + "\x00", "line 9: the line is incomplete", 0},
-		{"last newline zero, zeros after the end", string(group[:end-1]) + zeros, "line 9: the line is incomplete", 0},
+		{"last newline zero", string(group[:end-1]) + "\x00", "", end},
+		{"last newline zero, zeros after the end", string(group[:end-1]) + zeros, "", end},
+		{"last newline zero, a newline in the zeros", string(group[:end-1]) + zeros + "\n" + zeros, "line 9: ", 0},
+		{"last newline zero, a byte in the zeros", string(group[:end-1]) + zeros + "x" + zeros, "line 9: ", 0},
+		{"a newline before the zeros", stored + "\n" + zeros, "", start},
+		{"newlines in the zeros, and a record", stored + "\x00\n\n" + string(group[start:]), "line 5: ", 0},
 		{"last newline changed, zeros after the end", string(group[:end-1]) + "x" + zeros, "line 9: the line is incomplete", 0},
 		{"half a line, zeros after it", string(group[:end-100]) + zeros, "", lastLine},
 		{"last line changed, zeros after the end", strings.Replace(string(group), "zz\",\"sum", "zy\",\"sum", 5) + zeros, "line 5: ", 0},

@@ -209,7 +209,7 @@ func (v *salvage) soundRecords(name string, s *journalScanner) error {
 		}
 		if len(end) == 0 {
 			first = s.number
-			if name == journalName && (!whole || hasHole(line, s.start, whole)) {
+			if name == journalName && (!whole || endsInZeros(line) || hasHole(line, s.start, whole)) {
 				v.torn = fmt.Sprintf("%s, line %d: an unfinished write, as a crash leaves it, up to the end", name, first)
 			} else {
 				v.torn = ""

@@ -115,6 +115,7 @@ func (d *memDisk) crash(keepNames, keepData bool, shape func(kept, data []byte) 
 			data = n.data
 		}
 		c.names[name] = newMemNode(slices.Clone(data), slices.Clone(data))
+		c.names[name].inode = n.inode
 	}
 	c.kept = maps.Clone(c.names)
 	return c

@@ -98,17 +98,17 @@ func snapshotHeader(store string, at instant, covered, count uint64) []byte {
 }
 
 // lineSums is a running checksum of the lines of a snapshot.
-type lineSums struct{ sum uint32 }
+type lineSums uint32
 
 // add adds a line by its end, which has its own checksum.
 func (l *lineSums) add(tail []byte) {
-	l.sum = crc32.Update(l.sum, castagnoli, tail[len(`,"sum":"`):len(sumTail)])
+	*l = lineSums(crc32.Update(uint32(*l), castagnoli, tail[len(`,"sum":"`):len(sumTail)]))
 }
 
 // appendEnd appends the last line of a snapshot.
-func (l *lineSums) appendEnd(dst []byte, count uint64) []byte {
+func (l lineSums) appendEnd(dst []byte, count uint64) []byte {
 	start := len(dst)
-	dst = fmt.Appendf(dst, `%s%d,"lines":"%08x"`, endHead, count, l.sum)
+	dst = fmt.Appendf(dst, `%s%d,"lines":"%08x"`, endHead, count, uint32(l))
 	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 

@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -71,6 +72,7 @@ type journalFile struct {
 	end      int64  // of the records
 	zeros    int64  // end of the zeros behind the records
 	last     uint64 // last sequence in the file
+	sum      uint32 // CRC-32C of the records
 	unsynced bool   // the file has bytes that are not synced
 	tail     journalTail
 	seen     journalTail // tail at the last look
@@ -205,7 +207,8 @@ func (j *journal) recover(l loader) error {
 	j.groups.durableSeq.Store(r.last)
 	j.groups.published.Store(r.last)
 	j.files.oldBytes.Store(r.oldBytes)
-	j.snapshots.bytes.Store(r.snapshotBytes)
+	j.snapshots.bytes.Store(r.snapshot.Bytes)
+	j.snapshots.mark.Store(&r.snapshot)
 	return nil
 }
 
@@ -231,6 +234,7 @@ func (j *journal) openFile(r *recovery) error {
 		return err
 	}
 	j.setFirst(f, r.bytes)
+	j.newest.sum = r.records
 	return nil
 }
 
@@ -261,7 +265,7 @@ func (j *journal) setFirst(f diskFile, size int64) {
 }
 
 func (f *journalFile) set(file diskFile, size int64) {
-	f.file, f.end, f.zeros = file, size, size
+	f.file, f.end, f.zeros, f.sum = file, size, size, 0
 	f.tail.read(file, size)
 	f.seen.note(f.tail.text, size)
 	f.bytes.Store(size)
@@ -394,6 +398,7 @@ func (f *journalFile) write(buf []byte) error {
 	f.unsynced = true
 	f.end += int64(len(buf))
 	f.tail.note(buf, f.end)
+	f.sum = crc32.Update(f.sum, castagnoli, buf)
 	f.writeAhead()
 	f.bytes.Store(f.end)
 	f.written.Add(uint64(len(buf)))

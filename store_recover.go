@@ -74,8 +74,9 @@ const (
 	diskSector = 512 // bytes that a disk writes as a whole or not at all
 )
 
-// storeFiles are the files of a store that a start may read.
-var storeFiles = [...]string{snapshotName, journalOldName, journalName, journalTempName}
+// storeFiles are the files of a store that a start may read, but for its lock. A reader beside a running service opens the
+// note of a clean stop before what that is about.
+var storeFiles = [...]string{cleanName, snapshotName, journalOldName, journalName, journalTempName}
 
 // tornCopy ends the error about files that do not belong together.
 const tornCopy = `; if this is a copy of a running service's directory, it is torn: ` +
@@ -99,11 +100,11 @@ type recovery struct {
 	shows  *readProgress   // nil for nobody
 	pace   int64           // bytes to read in a second; 0 for all
 
-	id            string // of the store; "" if no file has one
-	hasSnapshot   bool
-	snapshotBytes int64
-	covered       uint64 // sequence that the snapshot covers
-	shown         uint64 // the newest record in its lines, which may be later
+	id          string // of the store; "" if no file has one
+	hasSnapshot bool
+	snapshot    snapshotMark
+	covered     uint64 // sequence that the snapshot covers
+	shown       uint64 // the newest record in its lines, which may be later
 
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // rename journal.old.jsonl back to journal.jsonl
@@ -113,9 +114,11 @@ type recovery struct {
 	last     uint64   // sequence of the last record, or of the one before the first
 	started  bool     // a journal's header was read, so last is valid
 	oldBytes int64    // of journal.old.jsonl if it is still needed
+	header   int64    // bytes of the newest journal's header
 	bytes    int64    // of the newest journal, without its torn end
+	records  uint32   // CRC-32C of what follows the header, once clean is set or it was renewed
 	torn     int64    // bytes of the torn end
-	clean    bool     // the journal was synced before its process ended
+	clean    bool     // the files are as a clean stop left them
 	tornLine int      // line of the torn end
 }
 
@@ -191,7 +194,7 @@ func (r *recovery) read() error {
 		return fmt.Errorf("%s ends at sequence %d, but %s covers %d: records are missing%s",
 			journalName, r.last, snapshotName, need, tornCopy)
 	}
-	return nil
+	return r.checkNote()
 }
 
 // scan opens a file for reading by lines.
@@ -323,6 +326,7 @@ func (r *recovery) readJournal(name string, newest bool) error {
 	if _, _, err := s.next(); err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
+	r.header = s.end
 	if err := r.readRecords(name, s, newest); err != nil {
 		return err
 	}
@@ -457,7 +461,6 @@ func hasHole(line []byte, offset int64, whole bool) bool {
 // tidy brings the files into the state of row 0 or row 3 of the table. The torn
 // end of the newest journal is cut off when that is opened for writing.
 func (r *recovery) tidy() error {
-	r.clean = !r.undo && !r.imported && r.isClean()
 	if r.undo || r.imported {
 		if err := r.disk.rename(r.path(r.files[0]), r.path(journalName)); err != nil {
 			return err
@@ -475,50 +478,6 @@ func (r *recovery) tidy() error {
 	return r.disk.syncDir(r.dir)
 }
 
-// Durable contents. After a sync has failed, the system's memory may show what the disk
-// does not have, and further syncs succeed. So what a start has read counts as durable only
-// once it was written again and synced, unless journal.clean says that all of it was synced
-// before the process ended:
-//
-//	{"clean":N,"bytes":B,"inode":I,"sum":"…"}
-//
-// N is the last record, B the length of the journal, and I its inode, which a copy does not
-// have. A start removes the file.
-
-// cleanLine returns the contents of journal.clean.
-func cleanLine(last uint64, bytes int64, inode uint64) []byte {
-	b := fmt.Appendf(nil, `{"clean":%d,"bytes":%d,"inode":%d`, last, bytes, inode)
-	return appendSumTail(b, crc32.Checksum(b, castagnoli))
-}
-
-// noteClean notes that the whole journal was synced. Without the note, which need not be
-// durable, the next start takes longer.
-func (j *journal) noteClean() {
-	id, _, err := j.o.fs.identify(j.files.path(journalName))
-	if err != nil {
-		return
-	}
-	if f, err := j.o.fs.create(j.files.path(cleanName)); err == nil {
-		f.WriteAt(cleanLine(j.newest.last, j.newest.end, id.inode), 0)
-		f.Close()
-	}
-}
-
-// isClean reports whether journal.clean is about the journal as it was read.
-func (r *recovery) isClean() bool {
-	id, _, err := r.disk.identify(r.path(journalName))
-	if err != nil || r.torn > 0 {
-		return false
-	}
-	f, err := r.disk.open(r.path(cleanName))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	line, err := io.ReadAll(io.LimitReader(f, 1<<10))
-	return err == nil && bytes.Equal(line, cleanLine(r.last, r.bytes, id.inode))
-}
-
 // renewStep is how many bytes are written again at a time.
 const renewStep = 1 << 20
 
@@ -531,6 +490,7 @@ func (r *recovery) renew(to diskFile) error {
 	}
 	defer f.Close()
 	var buf []byte
+	r.records = 0
 	for off := int64(0); s.end < r.bytes; {
 		line, _, err := s.next()
 		if err != nil {
@@ -539,7 +499,11 @@ func (r *recovery) renew(to diskFile) error {
 		if fault := lineFault(line); fault != "" {
 			return &damage{journalName, s.number, "it was read well once, and now " + fault}
 		}
-		if buf = append(append(buf, line...), '\n'); len(buf) < renewStep && s.end < r.bytes {
+		n := len(buf)
+		if buf = append(append(buf, line...), '\n'); s.number > 1 {
+			r.records = crc32.Update(r.records, castagnoli, buf[n:])
+		}
+		if len(buf) < renewStep && s.end < r.bytes {
 			continue
 		}
 		if _, err := to.WriteAt(buf, off); err != nil {
@@ -576,12 +540,12 @@ func (r *recovery) readSnapshot() error {
 	if err := r.readSnapshotLines(lines, &h); err != nil {
 		return err
 	}
-	r.hasSnapshot, r.covered, r.last, r.snapshotBytes = true, h.Seq, h.Seq, lines.end
+	r.hasSnapshot, r.covered, r.last, r.snapshot.Seq, r.snapshot.Bytes = true, h.Seq, h.Seq, h.Seq, lines.end
 	return nil
 }
 
 func (r *recovery) readSnapshotLines(s *lineReader, h *storeHeader) error {
-	var sums lineSums
+	sums := &r.snapshot.Lines
 	for n := uint64(0); ; n++ {
 		line, err := s.next()
 		if err == io.EOF && n >= h.Count && h.Format == 1 {

@@ -45,15 +45,18 @@ func oldSnapshot(covered uint64) string {
 }
 
 // snapshotText returns a snapshot that covers the sequences up to covered.
-func snapshotText(covered uint64) string {
+func snapshotText(covered uint64) string { return snapshotLines(covered, covered) }
+
+// snapshotLines returns a snapshot with as many lines.
+func snapshotLines(covered, count uint64) string {
 	var sums lineSums
-	b := snapshotHeader(testStoreID, 1_700_000_000_000_000, covered, covered)
-	for n := uint64(1); n <= covered; n++ {
+	b := snapshotHeader(testStoreID, 1_700_000_000_000_000, covered, count)
+	for n := uint64(1); n <= count; n++ {
 		line := sumLine(fmt.Appendf(nil, `{"n":%d`, n))
 		sums.add(line[len(line)-len(sumTail)-1:])
 		b = append(b, line...)
 	}
-	return string(sums.appendEnd(b, covered))
+	return string(sums.appendEnd(b, count))
 }
 
 // sumLine ends a line of a snapshot.
@@ -415,14 +418,18 @@ func TestRecoveryTornGroup(t *testing.T) {
 	}
 }
 
-// crashScenario uses a store through two snapshots and one that is given up,
-// and returns what was acknowledged until the disk died.
+// crashScenario uses a store through two snapshots and one that is given up, stops it, and uses it once more. It
+// returns what was acknowledged until the disk died.
 func crashScenario(disk *memDisk) (acked uint64, err error) {
 	j, err := openJournal(diskOptions(disk), &gathered{})
 	if err != nil {
 		return 0, err
 	}
-	defer j.close()
+	defer func() {
+		if j != nil {
+			j.close()
+		}
+	}()
 	store := func(n int) error {
 		seq := appendTest(j, n)
 		err := j.wait(context.Background(), seq)
@@ -440,7 +447,14 @@ func crashScenario(disk *memDisk) (acked uint64, err error) {
 	}
 	snapshot := func() error { return writeSnapshot(j) }
 	more := func() error { return store(3) }
-	steps := []func() error{more, snapshot, more, more, abandon, more, snapshot, more, snapshot, more}
+	again := func() error {
+		if err := j.close(); err != nil {
+			return err
+		}
+		j, err = openJournal(diskOptions(disk), &gathered{})
+		return err
+	}
+	steps := []func() error{more, snapshot, more, more, abandon, again, more, snapshot, more, snapshot, again, again, more}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return acked, err
@@ -854,52 +868,6 @@ const (
 	testDir     = "/data"
 	testStoreID = "TESTSTORETESTSTORETESTSTOR" // of the stores that tests make
 )
-
-// TestCleanJournal expects a start to write the journal again unless it was closed well, and
-// is still the same.
-func TestCleanJournal(t *testing.T) {
-	t.Parallel()
-	stored := newMemDisk()
-	j, _ := mustOpen(t, diskOptions(stored))
-	mustStore(t, j, 3)
-	mustClose(t, j)
-	for _, tt := range []struct {
-		name   string
-		change func(d *memDisk)
-		again  bool
-	}{
-		{"closed well", func(*memDisk) {}, false},
-		{"without the note", func(d *memDisk) { noError(t, d.remove(testDir+"/"+cleanName)) }, true},
-		{"with a torn note", func(d *memDisk) { d.names[testDir+"/"+cleanName].data[3] = 'x' }, true},
-		{"with a longer journal", func(d *memDisk) {
-			n := d.names[testDir+"/"+journalName]
-			n.data = appendRecord(n.data, 4, 0, testBody(4))
-		}, true},
-		{"with a torn journal", func(d *memDisk) {
-			n := d.names[testDir+"/"+journalName]
-			n.data = append(n.data, "{"...)
-		}, true},
-		{"with a copy of the journal", func(d *memDisk) {
-			n := d.names[testDir+"/"+journalName]
-			d.names[testDir+"/"+journalName] = newMemNode(n.data, n.kept)
-		}, true},
-		{"started once more", func(d *memDisk) {
-			j, _ := mustOpen(t, diskOptions(d))
-			t.Cleanup(func() { j.close() })
-		}, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			disk := stored.restart()
-			tt.change(disk)
-			disk = disk.restart()
-			j, _ := mustOpen(t, diskOptions(disk))
-			if got := disk.count("write", journalName) > 0; got != tt.again {
-				t.Errorf("the journal was written again: got %v; want %v", got, tt.again)
-			}
-			mustClose(t, j)
-		})
-	}
-}
 
 // countingLoader is a loader that only counts lines.
 type countingLoader struct{ lines int }

@@ -183,6 +183,7 @@ func (j *journal) adopt(w *snapshotWriter) error {
 	j.newest.last, j.newest.unsynced = w.covered, false
 	j.files.oldBytes.Store(0)
 	j.snapshots.bytes.Store(w.size)
+	j.snapshots.mark.Store(&snapshotMark{w.covered, w.size, w.sums})
 	j.watch.forget()
 	j.groups.resume(w.covered)
 	j.moveSpace(next, end) // last: from now on changes are taken

@@ -44,7 +44,8 @@ type snapshotWriter struct {
 type snapshotTurn struct {
 	dir   string
 	log   *slog.Logger
-	bytes atomic.Int64 // of the newest snapshot
+	bytes atomic.Int64                 // of the newest snapshot
+	mark  atomic.Pointer[snapshotMark] // of that; nil if it is unknown
 
 	mu     sync.Mutex // guards what follows
 	taken  bool       // a snapshotWriter exists
@@ -177,6 +178,7 @@ func (s *snapshotWriter) commit() error {
 		return s.fail("commit", err)
 	}
 	s.j.snapshots.bytes.Store(s.size)
+	s.j.snapshots.mark.Store(&snapshotMark{s.covered, s.size, s.sums})
 	s.j.dropOld()
 	s.file.Close()
 	s.end()
@@ -227,6 +229,7 @@ func (s *snapshotWriter) seal() error {
 
 // install gives a sealed file its name.
 func (s *snapshotWriter) install() error {
+	s.j.snapshots.mark.Store(nil)
 	return s.j.files.replace(snapshotName, func() error {
 		return s.j.o.fs.rename(s.j.files.path(snapshotTemp), s.j.files.path(snapshotName))
 	})

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -324,7 +325,7 @@ func (d *memDisk) freeLocked() int64 {
 func (d *memDisk) lock(name string) (l dirLock, err error) {
 	err = d.do("lock", name, func(bool) error {
 		if d.locked {
-			return lockHeld(filepath.Dir(name), 1)
+			return lockHeld(filepath.Dir(name), strings.NewReader("1\n"))
 		}
 		d.locked = true
 		l = memLock{d, filepath.Dir(name)}
@@ -337,6 +338,8 @@ type memLock struct {
 	disk *memDisk
 	dir  string
 }
+
+func (l memLock) noteDir(fileID) {}
 
 func (l memLock) syncDir() error { return l.disk.syncDir(l.dir) }
 

@@ -40,7 +40,7 @@ func checkStore(disk diskFS, dir string, l loader, w io.Writer) error {
 		return fmt.Errorf("check store: %w", err)
 	}
 	defer pinned.close()
-	if pid := lockNamed(disk, dir); pid != 0 {
+	if pid, _ := lockNamed(disk, dir); pid != 0 {
 		fmt.Fprintf(w, "the lock names process %d: while it writes, the end of the journal may look torn\n", pid)
 	}
 	r := &recovery{disk: pinned, dir: dir, loader: l}
@@ -65,14 +65,14 @@ func checkStore(disk diskFS, dir string, l loader, w io.Writer) error {
 	return nil
 }
 
-// lockNamed returns the pid in the lock file; 0 for none.
-func lockNamed(disk diskFS, dir string) int {
+// lockNamed returns the pid in the lock file, and the directory that it notes; 0 and "" for none.
+func lockNamed(disk diskFS, dir string) (pid int, noted string) {
 	f, err := disk.open(filepath.Join(dir, lockName))
 	if err != nil {
-		return 0
+		return 0, ""
 	}
 	defer f.Close()
-	return lockHolder(f)
+	return readLock(f)
 }
 
 // report writes what a file holds, if it exists.

@@ -191,3 +191,63 @@ func TestCleanStopAfterAHalfSnapshot(t *testing.T) {
 	checkContents(t, g, 6)
 	mustClose(t, j)
 }
+
+// stoppingDisk calls stop once the length of the journal was read.
+type stoppingDisk struct {
+	*memDisk
+	stop func()
+}
+
+func (d *stoppingDisk) open(name string) (diskFile, error) {
+	f, err := d.memDisk.open(name)
+	if err == nil && strings.HasSuffix(name, "/"+journalName) {
+		f = stoppingFile{f, d}
+	}
+	return f, err
+}
+
+type stoppingFile struct {
+	diskFile
+	disk *stoppingDisk
+}
+
+func (f stoppingFile) size() (int64, error) {
+	n, err := f.diskFile.size()
+	if stop := f.disk.stop; stop != nil {
+		f.disk.stop = nil
+		stop()
+	}
+	return n, err
+}
+
+// TestReaderBesideACleanStop reads the files of a service that ends meanwhile: its note is about records that the reader
+// may not see.
+func TestReaderBesideACleanStop(t *testing.T) {
+	disk := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 3)
+	stop := func() {
+		mustStore(t, j, 2)
+		mustClose(t, j)
+	}
+	pinned := must(pinStore(&stoppingDisk{disk, stop}, testDir))(t)
+	r := &recovery{disk: pinned, dir: testDir, loader: blindLoader{}}
+	noError(t, r.read())
+	if _, noted := pinned.files[testDir+"/"+cleanName]; !noted || r.last != 5 {
+		t.Errorf("got a note: %v, sequence %d; want the note and what it is about", noted, r.last)
+	}
+}
+
+// TestNewStoreHasNoNote writes a store where another one was removed without its note, whose inode the new one may get.
+func TestNewStoreHasNoNote(t *testing.T) {
+	files, _ := damagedStore(t)
+	v := must(salvageStore(memDiskWith(testDir, files), testDir, slog.New(slog.DiscardHandler)))(t)
+	disk := memDiskWith(testDir, map[string]string{cleanName: "left over"})
+	if _, err := salvageStore(disk, testDir, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a directory with nothing but a note: got no error")
+	}
+	noError(t, v.write(diskOptions(disk)))
+	if note, there := disk.files()[cleanName]; there {
+		t.Errorf("the note is still there: %q", note)
+	}
+}

@@ -41,10 +41,14 @@ type diskFS interface {
 // fileID tells a file from all others that exist at the same time.
 type fileID struct{ device, inode uint64 }
 
+// String returns the form that the lock has of a directory.
+func (id fileID) String() string { return fmt.Sprintf("%d:%d", id.device, id.inode) }
+
 // dirLock is the lock of a directory, which it keeps open.
 type dirLock interface {
 	io.Closer
-	syncDir() error // makes names durable, and needs no more descriptors
+	syncDir() error     // makes names durable, and needs no more descriptors
+	noteDir(dir fileID) // notes the directory of a store that was opened
 }
 
 // diskFile is an open file.

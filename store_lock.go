@@ -1,9 +1,11 @@
 package main
 
 // The lock of a data directory: flock on a file that holds the pid of the
-// process that has it. The lock ends with its process; the file stays.
+// process that has it, and the device and inode of the directory, by which a start knows a
+// copy of it. The lock ends with its process; the file stays.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +22,10 @@ import (
 const lockName = "lock"
 
 // storeLock is a lock that is held.
-type storeLock struct{ file, dir *os.File }
+type storeLock struct {
+	file, dir *os.File
+	left      string // what the file holds afterwards: the directory that it noted, until noteDir
+}
 
 func (d osDisk) lock(name string) (dirLock, error) {
 	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW)
@@ -41,7 +46,7 @@ func (d osDisk) lock(name string) (dirLock, error) {
 	if err != nil {
 		defer f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, lockHeld(filepath.Dir(name), lockHolder(f))
+			return nil, lockHeld(filepath.Dir(name), f)
 		}
 		return nil, err
 	}
@@ -59,18 +64,31 @@ func (d osDisk) lock(name string) (dirLock, error) {
 		f.Close()
 		return nil, err
 	}
-	writePID(f)
-	return &storeLock{f, dir}, nil
+	l := &storeLock{file: f, dir: dir}
+	if _, noted := readLock(io.NewSectionReader(f, 0, lockSize)); noted != "" {
+		l.left = "\n" + noted + "\n"
+	}
+	l.write(fmt.Sprint(os.Getpid(), cmp.Or(l.left, "\n")))
+	return l, nil
+}
+
+// noteDir notes the directory of a store that was opened.
+func (l *storeLock) noteDir(dir fileID) {
+	l.left = ""
+	l.write(fmt.Sprintf("%d\n%v\n", os.Getpid(), dir))
 }
 
 func (l *storeLock) syncDir() error { return syncNames(l.dir) }
 
-// lockSyntax is the text of a lock: a pid or nothing, or zeros where a crash of the machine lost a pid.
-var lockSyntax = compiled(`^(\d{0,10}\n?|\x00{1,11})$`)
+// lockSyntax is the text of a lock: a pid or nothing, and the directory unless an earlier version wrote it; or zeros
+// where a crash of the machine lost that.
+var lockSyntax = compiled(`^(\d{0,10}(\n|\n\d{1,20}:\d{1,20}\n)?|\x00{1,53})$`)
+
+const lockSize = 64 // bytes, more than a lock has
 
 // checkLockText returns an error if a file holds what no lock does: it belongs to something else.
 func checkLockText(f *os.File) error {
-	text, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, lockSize))
 	if err == nil && !lockSyntax().Match(text) {
 		err = &fs.PathError{Op: "lock", Path: f.Name(), Err: errors.New(
 			"it does not hold a process id, so it is not a lock of stepwell; move it away, or use another data directory")}
@@ -82,18 +100,18 @@ func checkLockText(f *os.File) error {
 // lock to a child that has been forked and not yet closed its copy.
 func (l *storeLock) Close() error {
 	l.dir.Close()
-	if lockHolder(l.file) == os.Getpid() {
-		l.file.Truncate(0)
+	if pid, _ := readLock(io.NewSectionReader(l.file, 0, lockSize)); pid == os.Getpid() {
+		l.write(l.left)
 	}
 	fileCall(l.file, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
 	return l.file.Close()
 }
 
-// writePID writes the pid for the error message of the next process that tries.
+// write writes the pid for the error message of the next process that tries, and the directory.
 // It ignores errors: a full disk must not keep a store from being opened.
-func writePID(f *os.File) {
-	f.Truncate(0)
-	f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+func (l *storeLock) write(text string) {
+	l.file.Truncate(0)
+	l.file.WriteAt([]byte(text), 0)
 }
 
 // storePlace is where a store was opened: its directory and its lock. If another directory has
@@ -114,6 +132,7 @@ type storePlace struct {
 func (p *storePlace) note() {
 	p.dirID, _, _ = p.disk.identify(p.dir) // a disk in memory has neither
 	p.lockID, _, _ = p.disk.identify(filepath.Join(p.dir, lockName))
+	p.lock.noteDir(p.dirID)
 }
 
 // misplaced is the error of a store that is not where it was opened any more.
@@ -184,21 +203,20 @@ func (j *journal) stillInPlace() error {
 	return j.ask(func() error { return j.checkPlace(true) })
 }
 
-func lockHeld(dir string, pid int) error {
+func lockHeld(dir string, lock io.Reader) error {
+	pid, _ := readLock(lock)
 	if pid == 0 {
 		return fmt.Errorf("data directory %s is in use by another process", dir)
 	}
 	return fmt.Errorf("data directory %s is in use by process %d", dir, pid)
 }
 
-// lockHolder returns the pid in a lock file; 0 for none.
-func lockHolder(f io.Reader) int {
-	text, err := io.ReadAll(io.LimitReader(f, 32))
-	if err != nil {
-		return 0
-	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 on error
-	return pid
+// readLock returns the pid in a lock file, and the directory that it notes; 0 and "" for none.
+func readLock(f io.Reader) (pid int, dir string) {
+	text, _ := io.ReadAll(io.LimitReader(f, lockSize))
+	first, rest, _ := strings.Cut(string(text), "\n")
+	pid, _ = strconv.Atoi(strings.TrimSpace(first)) // 0 on error
+	return pid, strings.TrimSuffix(rest, "\n")
 }
 
 // take makes the data directory if it is missing, and locks it.

@@ -15,8 +15,8 @@ import (
 
 func TestLockHolder(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "17\n": 17, "x": 0, " 5 ": 5} {
-		if got := lockHolder(strings.NewReader(text)); got != want {
-			t.Errorf("holder in %q: got %d; want %d", text, got, want)
+		if got, dir := readLock(strings.NewReader(text)); got != want || dir != "" {
+			t.Errorf("holder in %q: got %d, %q; want %d", text, got, dir, want)
 		}
 	}
 }
@@ -74,22 +74,35 @@ func TestLockOfAnother(t *testing.T) {
 // TestLockIsOwn checks that only what a lock can hold is replaced, and only by whoever holds it removed.
 func TestLockIsOwn(t *testing.T) {
 	name := filepath.Join(t.TempDir(), lockName)
-	for _, text := range []string{"", "17\n", "17", "4194304\n", "\x00\x00\x00"} {
-		writeFile(t, name, []byte(text))
-		held, err := osDisk{}.lock(name)
-		if err != nil {
-			t.Errorf("%q: got %v; want the lock", text, err)
-			continue
-		}
-		if got := string(readFile(t, name)); got != fmt.Sprintln(os.Getpid()) {
-			t.Errorf("%q: the lock holds %q; want the pid", text, got)
-		}
-		held.Close()
-		if got := string(readFile(t, name)); got != "" {
-			t.Errorf("%q: the lock holds %q at the end; want nothing", text, got)
+	const dir = "65024:9978369\n"
+	for text, noted := range map[string]string{"": "", "17\n": "", "17": "", "4194304\n": "", "\x00\x00\x00": "",
+		"17\n" + dir: dir, "\n" + dir: dir, strings.Repeat("\x00", 53): "",
+		"4294967295\n18446744073709551615:18446744073709551615\n": "18446744073709551615:18446744073709551615\n"} {
+		for _, opened := range []bool{false, true} {
+			writeFile(t, name, []byte(text))
+			held, err := osDisk{}.lock(name)
+			if err != nil {
+				t.Errorf("%q: got %v; want the lock", text, err)
+				continue
+			}
+			holds, after := fmt.Sprintf("%d\n%s", os.Getpid(), noted), ""
+			if opened {
+				held.noteDir(fileID{1, 2})
+				holds = fmt.Sprintf("%d\n1:2\n", os.Getpid())
+			} else if noted != "" {
+				after = "\n" + noted
+			}
+			if got := string(readFile(t, name)); got != holds {
+				t.Errorf("%q: the lock holds %q; want %q", text, got, holds)
+			}
+			held.Close()
+			if got := string(readFile(t, name)); got != after {
+				t.Errorf("%q: the lock holds %q at the end; want %q", text, got, after)
+			}
 		}
 	}
-	for _, text := range []string{"precious", "17\n18\n", "17 \n", "{}", "\n\n", "12345678901\n", "17\x00", strings.Repeat("\x00", 100)} {
+	for _, text := range []string{"precious", "17\n18\n", "17 \n", "{}", "\n\n", "12345678901\n", "17\x00", strings.Repeat("\x00", 100),
+		"17\n1:2", "17\n1:2\n3", "17\n1:2\n3:4\n", "17 1:2\n"} {
 		writeFile(t, name, []byte(text))
 		_, err := osDisk{}.lock(name)
 		if err == nil || !strings.Contains(err.Error(), name+": it does not hold a process id") {

@@ -112,6 +112,7 @@ type recovery struct {
 	imported bool     // rename journal.jsonl.tmp to journal.jsonl: an import or a renewal ended before its last step
 	dropOld  bool     // remove journal.old.jsonl: the snapshot covers it
 	last     uint64   // sequence of the last record, or of the one before the first
+	at       instant  // of the last record; 0 if it is unknown
 	started  bool     // a journal's header was read, so last is valid
 	oldBytes int64    // of journal.old.jsonl if it is still needed
 	header   int64    // bytes of the newest journal's header
@@ -355,7 +356,7 @@ func (r *recovery) readRecords(name string, s *journalScanner, newest bool) erro
 		if line.seq != r.last+1 {
 			return &damage{name, lines.number, fmt.Sprintf("sequence %d where %d was expected", line.seq, r.last+1)}
 		}
-		r.last = line.seq
+		r.last, r.at = line.seq, line.record.at
 		if line.seq <= r.covered {
 			continue
 		}
@@ -383,10 +384,11 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 	if !whole {
 		reason = "the line is incomplete"
 	}
-	if !whole || hasHole(line, s.start, whole) {
-		reason += tornCopy
-	}
+	hole := hasHole(line, s.start, whole)
 	bad := &damage{name, s.number, reason}
+	if !whole || hole {
+		bad.reason += tornCopy
+	}
 	if !newest {
 		return bad
 	}
@@ -394,11 +396,31 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
-	if !torn {
-		return bad
+	if torn {
+		r.torn, r.tornLine = s.end-r.bytes, bad.line
+		return nil
 	}
-	r.torn, r.tornLine = s.end-r.bytes, bad.line
-	return nil
+	if whole && hole && r.isCopy() { // else records of later writes do not follow the hole
+		bad.reason = fmt.Sprintf("zeros, and later records behind them: this directory is a plain copy of one that a service was using; "+
+			`"stepwell store repair" keeps everything up to sequence %d%s; use GET /v1/backup or "stepwell store export" to copy`,
+			r.last, r.moment())
+	}
+	return bad
+}
+
+// isCopy reports whether the lock notes another directory.
+func (r *recovery) isCopy() bool {
+	_, noted := lockNamed(r.disk, r.dir)
+	id, _, err := r.disk.identify(r.dir)
+	return err == nil && noted != "" && noted != id.String()
+}
+
+// moment returns the time of the last record, in words.
+func (r *recovery) moment() string {
+	if r.at == 0 {
+		return ""
+	}
+	return " of " + r.at.zoned()
 }
 
 // tornEnd reports whether an interrupted write can have left the rest of the

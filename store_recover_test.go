@@ -816,6 +816,75 @@ func TestTornCopies(t *testing.T) {
 	}
 }
 
+// TestPlainCopies starts with copies of a directory that a program made which read the journal up to a sector, and the rest
+// later: they are whole, or refused with what they are and up to when store repair keeps all. The second start says the
+// same. In the directory itself, and with other bytes in place of the zeros, the same is damage of which nobody knows the cause.
+func TestPlainCopies(t *testing.T) {
+	t.Parallel()
+	o := diskOptions(nil)
+	o.dir, o.fs = t.TempDir(), osDisk{}
+	j, _ := mustOpen(t, o)
+	defer j.close()
+	store := func() (text []byte, last uint64) {
+		for range 12 {
+			last = lastAppended(j) + 1
+			j.groups.append(last, fmt.Appendf(nil, `"at":%d,"kind":"test","pad":"%s"`, 1_700_000_000_000_000+last, strings.Repeat("x", 150)))
+			noError(t, j.wait(t.Context(), last))
+		}
+		return readFile(t, filepath.Join(o.dir, journalName)), last
+	}
+	first, covered := store()
+	later, all := store()
+	lock := string(readFile(t, filepath.Join(o.dir, lockName)))
+	start := func(dir, lock string, journal []byte) (last uint64, err error) {
+		t.Helper()
+		writeFile(t, filepath.Join(dir, journalName), journal)
+		if lock != "" {
+			writeFile(t, filepath.Join(dir, lockName), []byte(lock))
+		}
+		o := o
+		o.dir = dir
+		j, err := openJournal(o, blindLoader{})
+		if err == nil {
+			last = j.groups.durable()
+			mustClose(t, j)
+		}
+		return last, err
+	}
+	refused, end := 0, int64(len(trimZeros(first)))
+	for at := int64(0); at < int64(len(later)); at += diskSector {
+		journal, dir := append(first[:at:at], later[at:]...), t.TempDir()
+		last, err := start(dir, lock, journal)
+		if err == nil {
+			if last != covered && last != all {
+				t.Errorf("read up to %d, and the rest later: got sequence %d; want %d or %d", at, last, covered, all)
+			}
+			continue
+		}
+		refused++
+		want := fmt.Sprintf(`zeros, and later records behind them: this directory is a plain copy of one that a service was using; `+
+			`"stepwell store repair" keeps everything up to sequence %d of 2023-11-14T22:13:20.0000%dZ`, covered, covered)
+		if _, again := start(dir, "", journal); !strings.Contains(err.Error(), want) || again == nil || again.Error() != err.Error() {
+			t.Fatalf("read up to %d, and the rest later: got %v, then %v; want %s", at, err, again, want)
+		}
+		self, _, _ := o.fs.identify(dir)
+		for _, tt := range []struct{ name, lock string }{
+			{"the directory itself", fmt.Sprintf("17\n%v\n", self)}, {"a lock of an earlier version", "17\n"},
+		} {
+			if _, err := start(dir, tt.lock, journal); err == nil || strings.Contains(err.Error(), "plain copy") {
+				t.Errorf("%s: got %v; want it refused, and no cause", tt.name, err)
+			}
+		}
+		journal[end+1] = 'x'
+		if _, err := start(t.TempDir(), lock, journal); at < end+diskSector && (err == nil || strings.Contains(err.Error(), "plain copy")) {
+			t.Errorf("with another byte in the zeros: got %v; want it refused, and no cause", err)
+		}
+	}
+	if refused < 3 {
+		t.Errorf("%d copies were refused; want more", refused)
+	}
+}
+
 // endingDisk ends a context at the second read of a file.
 type endingDisk struct {
 	*memDisk

@@ -384,15 +384,14 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 	if !whole {
 		reason = "the line is incomplete"
 	}
-	hole := hasHole(line, s.start, whole)
 	bad := &damage{name, s.number, reason}
-	if !whole || hole {
+	if !whole || hasHole(line, s.start, whole) {
 		bad.reason += tornCopy
 	}
 	if !newest {
 		return bad
 	}
-	torn, err := tornEnd(s, line, whole, r.last+1)
+	torn, later, err := tornEnd(s, line, whole, r.last+1)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
@@ -400,7 +399,8 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 		r.torn, r.tornLine = s.end-r.bytes, bad.line
 		return nil
 	}
-	if whole && hole && r.isCopy() { // else records of later writes do not follow the hole
+	first, last := bytes.IndexByte(line, 0), bytes.LastIndexByte(line, 0)
+	if later && bytes.Count(line, zeroText[:1]) == last-first+1 && r.isCopy() {
 		bad.reason = fmt.Sprintf("zeros, and later records behind them: this directory is a plain copy of one that a service was using; "+
 			`"stepwell store repair" keeps everything up to sequence %d%s; use GET /v1/backup or "stepwell store export" to copy`,
 			r.last, r.moment())
@@ -424,27 +424,29 @@ func (r *recovery) moment() string {
 }
 
 // tornEnd reports whether an interrupted write can have left the rest of the
-// file, from this line on, which begins with the record of a sequence.
-func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (bool, error) {
+// file, from this line on, which begins with the record of a sequence, and whether a record of a later write is behind a
+// line with zeros.
+func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (torn, later bool, err error) {
 	hole := hasHole(line, s.start, whole)
-	text, _, _ := bytes.Cut(line, zeroText[:1])
+	text, _, zeros := bytes.Cut(line, zeroText[:1])
 	_, fault := recordSeq(text) // which is none if the zeros begin with that of a newline
 	if !whole {
-		return hole || fault != "" && !isOverwrittenNewline(trimZeros(line)), nil
+		return hole || fault != "" && !isOverwrittenNewline(trimZeros(line)), false, nil
 	}
-	if !hole && (fault == "" || !endsInZeros(line)) {
-		return false, nil
+	if !zeros && len(line) > 0 {
+		return false, false, nil
 	}
-	for {
+	for alone := fault != "" && endsInZeros(line); ; {
 		line, whole, err := s.next()
 		if err == io.EOF {
-			return true, nil
+			return hole || alone, false, nil
 		}
-		if err != nil || !hole && len(trimZeros(line)) > 0 {
-			return false, err
+		if err != nil {
+			return false, false, err
 		}
+		alone = alone && len(trimZeros(line)) == 0
 		if seq, fault := recordSeq(line); whole && fault == "" && writeBegan(seq, line) > lost {
-			return false, nil
+			return false, true, nil
 		}
 	}
 }

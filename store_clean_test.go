@@ -192,7 +192,7 @@ func TestCleanStopAfterAHalfSnapshot(t *testing.T) {
 	mustClose(t, j)
 }
 
-// stoppingDisk calls stop once the length of the journal was read.
+// stoppingDisk calls stop once it was found out where the records of the journal end.
 type stoppingDisk struct {
 	*memDisk
 	stop func()
@@ -211,8 +211,8 @@ type stoppingFile struct {
 	disk *stoppingDisk
 }
 
-func (f stoppingFile) size() (int64, error) {
-	n, err := f.diskFile.size()
+func (f stoppingFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.diskFile.ReadAt(p, off)
 	if stop := f.disk.stop; stop != nil {
 		f.disk.stop = nil
 		stop()

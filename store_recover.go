@@ -100,11 +100,10 @@ type recovery struct {
 	shows  *readProgress   // nil for nobody
 	pace   int64           // bytes to read in a second; 0 for all
 
-	id          string // of the store; "" if no file has one
-	hasSnapshot bool
-	snapshot    snapshotMark
-	covered     uint64 // sequence that the snapshot covers
-	shown       uint64 // the newest record in its lines, which may be later
+	id       string       // of the store; "" if no file has one
+	snapshot snapshotMark // zero if there is none
+	covered  uint64       // sequence that the snapshot covers
+	shown    uint64       // the newest record in its lines, which may be later
 
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // rename journal.old.jsonl back to journal.jsonl
@@ -217,7 +216,7 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 func (r *recovery) chooseJournals() error {
 	from, hasJournal, newErr := r.journalFrom(journalName)
 	oldFrom, hasOld, oldErr := r.journalFrom(journalOldName)
-	if r.hasSnapshot {
+	if r.snapshot.Bytes > 0 {
 		h, there, err := r.journalHeader(journalTempName)
 		here := err == nil && there && h.From == r.covered+1
 		if r.imported = here && (h.Alone || !hasJournal && !hasOld); r.imported {
@@ -240,7 +239,7 @@ func (r *recovery) chooseJournals() error {
 	switch {
 	case r.twins, !hasJournal && hasOld:
 		r.files, r.undo = []string{journalOldName}, true
-	case !hasJournal && r.hasSnapshot:
+	case !hasJournal && r.snapshot.Bytes > 0:
 		return fmt.Errorf("%s is missing, and %s alone may be behind it%s", journalName, snapshotName, tornCopy)
 	case !hasJournal:
 		r.files = nil
@@ -564,7 +563,7 @@ func (r *recovery) readSnapshot() error {
 	if err := r.readSnapshotLines(lines, &h); err != nil {
 		return err
 	}
-	r.hasSnapshot, r.covered, r.last, r.snapshot.Seq, r.snapshot.Bytes = true, h.Seq, h.Seq, h.Seq, lines.end
+	r.covered, r.last, r.snapshot.Seq, r.snapshot.Bytes = h.Seq, h.Seq, h.Seq, lines.end
 	return nil
 }
 

@@ -138,6 +138,38 @@ var diskErrors = map[string]func(t *testing.T) string{
 		}
 		return strings.Join(all, "\n")
 	},
+	"journal.jsonl ends at sequence 91, but the last clean stop left it at 101": func(t *testing.T) string {
+		var all []string
+		for _, change := range []func(journal, snapshot *memNode){
+			func(journal, _ *memNode) { journal.data = journal.data[:len(journal.data)-200] },
+			func(journal, _ *memNode) { journal.data = journal.data[:len(journal.data)-1] },
+			func(_, snapshot *memNode) { snapshot.data = []byte(snapshotLines(3, 2)) },
+		} {
+			disk := cleanStore(t)
+			change(disk.names[testDir+"/"+journalName], disk.names[testDir+"/"+snapshotName])
+			_, err := openJournal(diskOptions(disk), &gathered{})
+			all = append(all, fmt.Sprint(err))
+		}
+		return strings.Join(all, "\n")
+	},
+	"this directory is a plain copy of one that a service was using": func(t *testing.T) string {
+		o := diskOptions(nil)
+		o.dir, o.fs = t.TempDir(), osDisk{}
+		j, _ := mustOpen(t, o)
+		defer j.close()
+		mustStore(t, j, 20)
+		first, lock := readFile(t, filepath.Join(o.dir, journalName)), readFile(t, filepath.Join(o.dir, lockName))
+		for range 20 {
+			mustStore(t, j, 1)
+		}
+		later := readFile(t, filepath.Join(o.dir, journalName))
+		end := (len(trimZeros(first))/diskSector + 1) * diskSector
+		o.dir = t.TempDir()
+		writeFile(t, filepath.Join(o.dir, journalName), append(first[:end:end], later[end:]...))
+		writeFile(t, filepath.Join(o.dir, lockName), lock)
+		_, err := openJournal(o, blindLoader{})
+		return fmt.Sprint(err)
+	},
 	"no space left on device": func(t *testing.T) string {
 		var all []string
 		for _, err := range []error{syscall.ENOSPC, syscall.EIO, syscall.EACCES} {
@@ -199,6 +231,7 @@ func logged(t *testing.T, happen func(s *service, disk *memDisk)) string {
 	disk, log := newMemDisk(), new(logText)
 	s := openTestService(t, serviceTest{dir: testDir, disk: disk, log: log})
 	happen(s, disk)
+	s.finish(t.Context())
 	s.close()
 	return log.String()
 }

@@ -38,7 +38,7 @@ func TestJournalOnSmallDisk(t *testing.T) {
 		t.Error("snapshot on a full disk: got no error")
 	}
 	noError(t, os.Remove(ballast))
-	if err := j.ask(j.space.extend); err != nil { // what the flusher does every second
+	if err := j.ask(func() error { return j.space.extend(spaceAhead) }); err != nil { // what the flusher does every second
 		t.Errorf("extend with space again: %v", err)
 	}
 	if err := j.reserve(); err != nil {

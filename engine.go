@@ -144,7 +144,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	}
 	e.outcomes = outcomeRules{cfg.Engine.Jitter, ids, e.causes}
 	e.retries = retryTimers{e, map[runKey]*timer{}}
-	e.outside = outsideWork{engine: e, fresh: map[claimKey]bool{}, kick: make(chan struct{}, 1)}
+	e.outside = outsideWork{engine: e, fresh: map[claimKey]bool{}, kick: make(chan struct{}, 1), late: make(chan struct{}, 1)}
 	e.leases = newLeaseQueue(e)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
@@ -238,6 +238,7 @@ func (e *engine) turn(ctx context.Context, f func() error) (seq uint64, err erro
 
 // inTurn calls f under the store's lock; with a pacer when it is its turn.
 func (e *engine) inTurn(ctx context.Context, f func() error) (err error) {
+	e.store.disk().makeRoom(0)
 	if e.hooks.pacer != nil {
 		return e.hooks.pacer.inTurn(ctx, f)
 	}
@@ -398,7 +399,7 @@ func (e *engine) launchLocked(it readyStep) error {
 		t.steps[i].queued = false
 		return nil
 	}
-	if err := e.store.behind(); err != nil {
+	if err := e.store.disk().behind(); err != nil {
 		return err
 	}
 	g := e.targetLocked(t, i)

@@ -251,6 +251,7 @@ func (e *engine) finishBefore(k *run, o outcome, next **handlerRun) {
 // follow, see finishBefore. While the store has no room it holds the outcome, with its slot.
 func (e *engine) conclude(k *run, o outcome, end func(e *engine, c *change, k *run, o outcome) error, next **handlerRun) {
 	var err error
+	e.store.disk().makeRoom(0)
 	e.store.locked(func() {
 		err = e.store.updateLocked(func(c *change) error { return end(e, c, k, o) })
 		if err == nil && e.hooks.pacer == nil {

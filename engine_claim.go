@@ -7,15 +7,14 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
 // outsideWork gives the steps for outside actors to the actors that claim some. All but
-// the mutex and the channel is guarded by the store's lock.
+// the channels is guarded by the store's lock.
 type outsideWork struct {
 	engine *engine
-	late   sync.Mutex // held, and taken before the store's lock, while a late outcome is looked for and recorded
+	late   chan struct{} // holds a token while a late outcome is looked for and recorded
 
 	waiting  claimIndex        // enqueued steps; those of stopped tasks may be missing
 	claimers []*claimer        // who waits for work, oldest first

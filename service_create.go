@@ -168,7 +168,7 @@ func (s *creator) admit(c *change, by *creation, mayRead bool) error {
 	if id, ok := c.duplicate(by.identity); ok {
 		return duplicateOf(id, mayRead)
 	}
-	if err := s.store.behind(); err != nil {
+	if err := s.store.disk().behind(); err != nil {
 		return err
 	}
 	if err := c.full(); err != nil {
@@ -267,6 +267,7 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 	}
 	var t *task
 	var n *waiter
+	s.store.disk().makeRoom(s.store.reader().extraOf(by, tpl))
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if err := s.admit(c, by, b.mayRead); err != nil {
 			return err

@@ -313,7 +313,7 @@ func stepsWaiting(n int) string { return counted(n, "step waits", "steps wait") 
 // backlog checks whether the disk keeps up with the changes.
 func (p *healthProbe) backlog() checkView {
 	n := p.store.status().backlog
-	if p.store.behind() != nil {
+	if p.store.disk().behind() != nil {
 		return unhealthy("%d bytes wait to be written to the journal; new tasks are refused", n)
 	}
 	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)

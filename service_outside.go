@@ -266,9 +266,9 @@ func (a *outsideActors) stepOf(id, named uuid) (*task, int, error) {
 // takeLate finds the attempt that an answer is about, and records its outcome
 // unless it has one. It takes one answer at a time, so that none is recorded twice.
 func (a *outsideActors) takeLate(ctx context.Context, id uuid, past *pastLease, q *leaseAnswer) error {
-	late := &a.engine.outside.late
-	late.Lock()
-	defer late.Unlock()
+	late := a.engine.outside.late
+	late <- struct{}{}
+	defer func() { <-late }()
 	if _, err := a.store.viewObserved(id, past, nil); err != nil {
 		return err
 	}

@@ -179,6 +179,7 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 			"event", e.name, "delivery", deliveryID(s.Name, e.seq, e.n), "attempts", a.number, "problem", r.problem)
 	}
 	var err error
+	p.store.disk().makeRoom(0)
 	p.store.locked(func() {
 		err = p.store.subscribers().settleLocked(s.Name, e, dead)
 		s.figures.dead += uint64(boolCount(dead != nil))

@@ -138,6 +138,7 @@ type change struct {
 // first append, or appends records. The sequence returned covers everything
 // that decide may have seen: waiting for it makes the answer durable.
 func (s *store) update(decide func(c *change) error) (uint64, error) {
+	s.journal.makeRoom(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.updateLocked(decide)
@@ -160,7 +161,8 @@ func (s *store) unlocked(f func()) {
 	f()
 }
 
-// updateLocked is update for callers that hold the lock.
+// updateLocked is update for callers that hold the lock. Nothing waits under it: whoever takes it to change
+// something asks the journal to makeRoom before.
 func (s *store) updateLocked(decide func(c *change) error) error {
 	if err := s.journal.reserve(); err != nil {
 		return err
@@ -224,16 +226,12 @@ func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found"
 // that is new to the store.
 func (c *change) create(r *record, tpl *template) (*task, error) {
 	s := c.s
-	known, more := s.templates.find(tpl.hash), r.created.origin.size()
-	if known == nil {
-		more += len(tpl.json)
-	}
-	if more > 0 {
+	if more := s.templates.extraOf(r.created, tpl); more > 0 {
 		if err := s.journal.reserveFor(more); err != nil {
 			return nil, err
 		}
 	}
-	if known != nil {
+	if known := s.templates.find(tpl.hash); known != nil {
 		tpl = known // tasks of one definition share one value
 	} else {
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
@@ -366,8 +364,8 @@ func (s *store) eventLog() *eventLog        { return &s.events }
 func (s *store) subscribers() *domainLog    { return &s.events.domain }
 func (s *store) retention() *retention      { return &s.retain }
 
-// behind returns an error while too much waits for the disk to take new work.
-func (s *store) behind() error { return s.journal.groups.behind() }
+// disk returns the journal, to be asked whether there is room on the disk, and time.
+func (s *store) disk() *journal { return s.journal }
 
 // size returns the number of tasks and the sequence of the newest record.
 func (s *store) size() (tasks int, records uint64) {

@@ -55,7 +55,7 @@ type commitGroups struct {
 	dirty  chan struct{} // holds a token if a record came while the lazy timer was off
 	spare  []byte        // the buffer that is not in use as buf; of whoever has the turn to write
 
-	mu         sync.Mutex   // guards what follows; taken after space.mu; a record enters buf, counts and room in one step
+	mu         sync.Mutex   // guards what follows; taken after space.turn; a record enters buf, counts and room in one step
 	buf        []byte       // records that were not taken to be written
 	appended   uint64       // last sequence in buf, or before it; records after a halt are dropped
 	taken      uint64       // last sequence that was taken
@@ -289,7 +289,7 @@ func (j *journal) run() {
 		case <-j.space.short:
 			retry.Reset(spaceRetry)
 		case <-retry.C:
-			j.during(j.space.extend)
+			j.during(func() error { return j.space.extend(spaceAhead) })
 		case a := <-j.asks:
 			a.reply <- j.during(a.do)
 		case <-j.quit:
@@ -359,7 +359,7 @@ func (j *journal) flush(sync bool) error {
 	if err != nil {
 		return err
 	}
-	j.space.extend() // an error refuses later changes; these records have their space
+	j.space.extend(spaceAhead) // an error refuses later changes; these records have their space
 	if err := j.newest.write(buf); err != nil {
 		return j.fail(err)
 	}

@@ -157,7 +157,7 @@ func newJournal(o journalOptions) *journal {
 	j := &journal{
 		o:         o,
 		newest:    journalFile{ahead: o.sync == syncAlways, now: o.now},
-		space:     journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1)},
+		space:     journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1), turn: make(chan struct{}, 1)},
 		hang:      hangWatch{limit: o.slow, dir: o.dir, log: o.log, hung: make(chan struct{})},
 		place:     storePlace{disk: o.fs, dir: o.dir, log: o.log},
 		snapshots: snapshotTurn{dir: o.dir, log: o.log},
@@ -261,7 +261,7 @@ func (j *journal) firstFile() error {
 func (j *journal) setFirst(f diskFile, size int64) {
 	j.newest.set(f, size)
 	j.space.file, j.space.end = f, size
-	j.space.extend()
+	j.space.extend(spaceAhead)
 }
 
 func (f *journalFile) set(file diskFile, size int64) {
@@ -282,25 +282,22 @@ func (j *journal) reserve() error {
 	return j.reserveMore(maxRecord)
 }
 
-// reserveMore reserves space that the flusher did not reserve in time, or
-// cannot.
+// reserveMore returns nil if there is the space. Otherwise it has it reserved, if that may succeed; see makeRoom.
 func (j *journal) reserveMore(need int64) error {
 	if f := j.refusal(); f != nil {
 		return f
 	}
-	if err := j.groups.behind(); err != nil {
+	if err := j.behind(); err != nil {
 		return err // the flusher reserves more when it has caught up
 	}
-	if room := j.space.room.Load(); room < need && (!j.space.full.Load() || need > maxRecord) {
-		j.space.extendSoon()
+	ahead, lack := spaceAhead+need-maxRecord, j.space.lack.Load()
+	if j.space.room.Load() < need && (lack == 0 || ahead < lack && !j.space.full.Load()) {
+		j.space.extendSoon(ahead)
 	}
 	if j.space.room.Load() >= need {
 		return nil
 	}
-	if f := j.refusal(); f != nil {
-		return f
-	}
-	if j.space.extending.Load() {
+	if j.space.extending.Load() != nil {
 		return tryLater("the disk takes long to reserve space for the journal: nothing was changed")
 	}
 	f := failf(unavailable, "no space left for the journal: nothing was changed")
@@ -439,8 +436,8 @@ func (j *journal) rotate(next diskFile, linked bool) error {
 	if err := j.flush(true); err != nil {
 		return err
 	}
-	j.space.mu.Lock()
-	defer j.space.mu.Unlock()
+	j.space.turn <- struct{}{}
+	defer func() { <-j.space.turn }()
 	size, err := j.files.writeHeader(next, j.newest.last+1, false)
 	if err != nil {
 		return err
@@ -470,7 +467,7 @@ func (j *journal) allocateNext(next diskFile, size int64) (end int64, err error)
 	return size + n, j.space.allocate(next, size, n, n)
 }
 
-// moveSpace makes the room that of the new file. The caller holds j.space.mu.
+// moveSpace makes the room that of the new file. The caller holds j.space.turn.
 func (j *journal) moveSpace(next diskFile, end int64) {
 	j.groups.mu.Lock()
 	defer j.groups.mu.Unlock()
@@ -483,8 +480,8 @@ func (j *journal) moveSpace(next diskFile, end int64) {
 // finish writes the last group and frees the blocks behind the end.
 func (j *journal) finish() error {
 	j.closeErr = j.flush(true)
-	j.space.mu.Lock()
-	defer j.space.mu.Unlock()
+	j.space.turn <- struct{}{}
+	defer func() { <-j.space.turn }()
 	j.space.file = nil
 	if j.closeErr == nil {
 		j.closeErr = j.newest.file.truncate(j.newest.end)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,37 +23,41 @@ const (
 // journalSpace keeps blocks reserved behind the end of one file.
 type journalSpace struct {
 	room  atomic.Int64  // bytes reserved and neither written nor buffered
-	extra atomic.Int64  // bytes wanted besides, for a change that is about to be made
 	full  atomic.Bool   // the last extension found no space
+	lack  atomic.Int64  // room that the last extension could not make; 0 if it could
 	short chan struct{} // holds a token after full was set: the flusher tries again later
 
-	extending atomic.Bool // an extension that is not the flusher's is under way
-	watch     diskWatch   // of that
+	extending atomic.Pointer[spaceExtension] // one that is not the flusher's and under way
+	watch     diskWatch                      // of that
 
 	disk diskFS
 	dir  string
 	log  *slog.Logger
 
-	mu   sync.Mutex // one extension at a time, none while the file changes; it guards what follows
+	turn chan struct{} // holds a token during an extension and while the file changes; it guards what follows
 	file diskFile
 	end  int64 // offset up to which blocks are reserved
 }
 
-// extend reserves blocks until the room is spaceAhead. It is cheap if the room
+// spaceExtension is an extension that somebody may wait for.
+type spaceExtension struct{ done chan struct{} }
+
+// extend reserves blocks until the room is spaceAhead, or more if need is. It is cheap if the room
 // is there.
-func (s *journalSpace) extend() error {
-	if !s.wanting() {
+func (s *journalSpace) extend(need int64) error {
+	if !s.wanting(need) {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	var err error
-	for err == nil && s.file != nil && s.wanting() {
+	for err == nil && s.file != nil && s.wanting(need) {
 		if err = s.allocate(s.file, s.end, spaceStep, s.room.Load()); err == nil {
 			s.end += spaceStep
 			s.room.Add(spaceStep)
 		}
 	}
+	s.lack.Store(max(spaceAhead, need) * int64(boolCount(err != nil)))
 	if err == nil || s.room.Load() < spaceAhead {
 		s.note(err)
 	}
@@ -63,9 +66,9 @@ func (s *journalSpace) extend() error {
 
 // wanting reports whether the room is too small, unless it was taken away for
 // good.
-func (s *journalSpace) wanting() bool {
+func (s *journalSpace) wanting(need int64) bool {
 	room := s.room.Load()
-	return room < spaceAhead+s.extra.Load() && room > spaceShut/2
+	return room < max(spaceAhead, need) && room > spaceShut/2
 }
 
 // allocate reserves n bytes from off on. On a file system that cannot, the
@@ -105,27 +108,38 @@ func (s *journalSpace) note(err error) {
 // shut takes all room away for good.
 func (s *journalSpace) shut() { s.room.Store(spaceShut) }
 
-// spacePatience is how long a change waits for space to be reserved. It holds the store's
-// lock meanwhile.
+// spacePatience is how long a change waits for space to be reserved.
 const spacePatience = time.Second
 
-// extendSoon extends the space, and goes on without it if the disk takes long.
-func (s *journalSpace) extendSoon() {
-	if !s.extending.CompareAndSwap(false, true) {
-		return
+// extendSoon has the space extended, unless that is being done already, and waits for nothing.
+func (s *journalSpace) extendSoon(need int64) *spaceExtension {
+	x := &spaceExtension{make(chan struct{})}
+	if !s.extending.CompareAndSwap(nil, x) {
+		return s.extending.Load() // nil if it has just ended
 	}
-	done := make(chan struct{})
 	go func() {
-		defer close(done)
-		s.watch.during(s.extend)
-		s.extending.Store(false)
+		s.watch.during(func() error { return s.extend(need) })
+		s.extending.Store(nil)
+		close(x.done)
 	}()
-	receiveWithin(done, spacePatience)
+	return x
 }
 
-// reserveFor is reserve for a change with n bytes besides.
-func (j *journal) reserveFor(n int) error {
-	j.space.extra.Store(int64(n))
-	defer j.space.extra.Store(0)
-	return j.reserveMore(maxRecord + int64(n))
+// makeRoom waits a while for space to be reserved for a change with n bytes besides, if that needs it.
+// It is called before the store's lock is taken, under which nothing waits.
+func (j *journal) makeRoom(n int) {
+	need := spaceAhead + int64(n)
+	s := &j.space
+	if !s.wanting(need) || s.full.Load() && n == 0 || j.refusal() != nil || j.behind() != nil {
+		return
+	}
+	if x := s.extendSoon(need); x != nil {
+		receiveWithin(x.done, spacePatience)
+	}
 }
+
+// behind returns an error while too much waits for the disk to take new work.
+func (j *journal) behind() error { return j.groups.behind() }
+
+// reserveFor is reserve for a change with n bytes besides.
+func (j *journal) reserveFor(n int) error { return j.reserveMore(maxRecord + int64(n)) }

@@ -29,10 +29,15 @@ func TestSpaceHangs(t *testing.T) {
 		j.space.room.Store(0)
 		return nil
 	}))
+	if err := j.reserve(); kindOf(err) != backpressure {
+		t.Errorf("got %v; want to be told to try later, at once", err)
+	}
+	j.makeRoom(0)
 	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), "store.slow_seconds") {
 		t.Errorf("got %v; want a disk that hangs", err)
 	}
 	began := realNow()
+	j.makeRoom(0)
 	if err := j.reserve(); kindOf(err) != unavailable || realNow().sub(began) > spacePatience/2 {
 		t.Errorf("got %v after %s; want the same at once", err, realNow().sub(began))
 	}
@@ -219,11 +224,40 @@ func TestJournalReserveCatchesUp(t *testing.T) {
 		j, _ := mustOpen(t, o)
 		pad := bytes.Repeat([]byte("y"), maxRecord-100)
 		for seq := uint64(1); seq <= 5; seq++ { // fake time does not pass: no flush between them
+			j.makeRoom(0)
 			if err := j.reserve(); err != nil {
 				t.Fatalf("reserve %d: %v", seq, err)
 			}
 			j.groups.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
 		}
 		mustClose(t, j)
+	})
+}
+
+// TestSpaceIsAwaitedWithoutLock holds the reservation of space that creations need: all of them wait for it, with the
+// store's lock free, and none is refused.
+func TestSpaceIsAwaitedWithoutLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &slowDisk{diskFS: newMemDisk(), space: true}
+		s := newTestService(t, serviceTest{disk: disk, dir: "/data", templates: apiTemplates})
+		mustCreate(t, s, "manual")
+		noError(t, s.store.waitAll(t.Context()))
+		disk.hold()
+		s.store.journal.space.room.Store(0)
+		answers := make(chan error, 3)
+		for range cap(answers) {
+			go func() {
+				_, err := s.createTask(t.Context(), must(parseTaskRequest([]byte(`{"namespace":"t","name":"manual"}`)))(t), true)
+				answers <- err
+			}()
+		}
+		synctest.Wait() // which never returns if one waits for a mutex
+		if tasks, _ := s.store.size(); tasks != 1 || len(answers) != 0 {
+			t.Errorf("got %d tasks and %d answers; want 1 and none", tasks, len(answers))
+		}
+		disk.release()
+		for range cap(answers) {
+			noError(t, <-answers)
+		}
 	})
 }

@@ -24,6 +24,14 @@ func (t *taskTemplates) find(hash string) *template {
 	return t.byHash[hash]
 }
 
+// extraOf returns how many bytes a creation may take besides those of any change.
+func (t *taskTemplates) extraOf(by *creation, tpl *template) int {
+	if t.find(tpl.hash) != nil {
+		return by.origin.size()
+	}
+	return by.origin.size() + len(tpl.json)
+}
+
 func (t *taskTemplates) keep(tpl *template) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

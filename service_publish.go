@@ -93,7 +93,8 @@ func newPublisher(s *service) *publisher {
 // start begins to send, with what was not sent before the last end.
 func (p *publisher) start() error {
 	for _, s := range p.subscribers {
-		if err := p.store.subscribers().subscribe(s.Name, s.wants); err != nil {
+		p.store.subscribers().subscribe(s.Name, s.wants)
+		if err := p.store.subscribers().introduce(s.Name); err != nil && !refusedForNow(err) {
 			return fmt.Errorf("subscriber %s: %w", s.Name, err)
 		}
 		p.wg.Go(func() { p.run(s) })
@@ -137,6 +138,9 @@ func (p *publisher) nextLocked() (first *subscriber, event *domainEvent) {
 
 // run sends the events of one subscriber.
 func (p *publisher) run(s *subscriber) {
+	for refusedForNow(p.store.subscribers().introduce(s.Name)) && p.ctx.Err() == nil { // the disk is full
+		closedWithin(p.ctx, nil, outcomeRetryEvery)
+	}
 	for p.ctx.Err() == nil {
 		news := p.store.subscribers().news()
 		if e, ok := p.store.subscribers().nextFor(s.Name); ok {
@@ -178,10 +182,8 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 		p.log.Warn("a subscriber did not take an event; it can be sent again by the API", "subscriber", s.Name,
 			"event", e.name, "delivery", deliveryID(s.Name, e.seq, e.n), "attempts", a.number, "problem", r.problem)
 	}
-	var err error
-	p.store.disk().makeRoom(0)
+	err := p.recorded(s, e, dead)
 	p.store.locked(func() {
-		err = p.store.subscribers().settleLocked(s.Name, e, dead)
 		s.figures.dead += uint64(boolCount(dead != nil))
 		s.count(e, r)
 		s.attempts, s.problem = 0, ""
@@ -190,6 +192,18 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	if err != nil {
 		p.log.Warn("the delivery could not be recorded; after a restart the event is sent again",
 			"subscriber", s.Name, "error", err)
+	}
+}
+
+// recorded records what became of an event, if need be once the store takes changes again: until then the
+// subscriber gets nothing, or it would get the event again and again.
+func (p *publisher) recorded(s *subscriber, e *domainEvent, dead *deadNotice) (err error) {
+	for {
+		p.store.disk().makeRoom(0)
+		p.store.locked(func() { err = p.store.subscribers().settleLocked(s.Name, e, dead) })
+		if !refusedForNow(err) || closedWithin(p.ctx, nil, outcomeRetryEvery) != errTooLong {
+			return err
+		}
 	}
 }
 

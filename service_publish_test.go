@@ -4,6 +4,7 @@ package main
 // not take it.
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -374,4 +376,78 @@ func TestPendingEventsAreCounted(t *testing.T) {
 		*v.NewestProblem.Problem != "it replied 503" || v.NewestProblem.Status != deliveryPending {
 		t.Errorf("got %s; want two pending ones", jsonOf(v))
 	}
+}
+
+// TestSubscribersOnFullDisk checks that a service with a new subscriber starts although the disk is full, and that the
+// subscriber gets its events once there is space, and not again after a restart.
+func TestSubscribersOnFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, got := newMemDisk(), make(chan string, 10)
+		disk.setCapacity(1 << 20)
+		o := serviceTest{disk: disk, dir: "/data", config: subscribed([]string{"shop", "http://shop/", "*"}),
+			extra: []string{publishing("pay", "builtin:noop", "{}", published("paid", ""))}}
+		open := func() *service {
+			s := openTestService(t, o)
+			s.store.locked(func() {
+				s.publisher.attempt = func(_ context.Context, a *sendAttempt) sendResult {
+					got <- a.event.name
+					return sendResult{}
+				}
+			})
+			return s
+		}
+		s := open()
+		if v := s.publisher.list(deliveryFilter{}, 0, 10); len(v.Subscribers) != 1 || v.TotalCount != 0 {
+			t.Errorf("got %+v; want a subscriber without deliveries", v)
+		}
+		q := must(parseTaskRequest([]byte(`{"namespace":"t","name":"pay"}`)))(t)
+		if _, err := s.createTask(t.Context(), q, true); kindOf(err) != unavailable {
+			t.Errorf("got %v; want no space", err)
+		}
+		disk.setCapacity(0)
+		time.Sleep(2 * outcomeRetryEvery) // of the bubble's time
+		mustCreate(t, s, "pay")
+		if name := <-got; name != "paid" {
+			t.Errorf("got the event %s; want paid", name)
+		}
+		synctest.Wait()
+		closeTestService(t, s)
+		s = open()
+		mustCreate(t, s, "pay")
+		<-got
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Error("an event was sent again")
+		}
+		closeTestService(t, s)
+	})
+}
+
+// TestDeliveryIsRecordedLater checks that a subscriber gets an event once although the store cannot take that it has it.
+func TestDeliveryIsRecordedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, got := newMemDisk(), make(chan string, 100)
+		s := newTestService(t, serviceTest{disk: disk, dir: "/data", config: subscribed([]string{"shop", "http://shop/", "*"}),
+			extra: []string{publishing("pay", "builtin:noop", "{}", published("paid", ""))}})
+		space := &s.store.journal.space
+		s.store.locked(func() {
+			s.publisher.attempt = func(context.Context, *sendAttempt) sendResult {
+				if got <- "paid"; len(got) == 1 {
+					disk.setCapacity(1)
+					space.room.Store(0)
+				}
+				return sendResult{}
+			}
+		})
+		mustCreate(t, s, "pay")
+		time.Sleep(time.Minute) // of the bubble's time
+		if len(got) != 1 {
+			t.Errorf("the subscriber got the event %d times; want it once", len(got))
+		}
+		disk.setCapacity(0)
+		time.Sleep(5 * time.Second)
+		if v := s.publisher.list(deliveryFilter{}, 0, 10); len(v.Deliveries) != 1 || v.Deliveries[0].Status != deliveryDelivered {
+			t.Errorf("got %+v; want one delivery that is recorded", v.Deliveries)
+		}
+	})
 }

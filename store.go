@@ -169,6 +169,7 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	}
 	c := change{s: s, now: s.clock.now()}
 	c.set = c.one[:0]
+	c.introduce()
 	err := decide(&c)
 	for _, t := range c.set {
 		s.reindex(t)

@@ -274,6 +274,7 @@ type subscription struct {
 	name       string
 	from, done uint64       // as in subscriberMark
 	dead       []deadNotice // in the order of the events
+	unknown    bool         // the journal does not know it yet
 
 	wants     func(e *domainEvent) bool // nil for a subscriber that is not configured
 	listed    []listedEvent             // the held events with a delivery, in their order
@@ -347,6 +348,7 @@ func (l *domainLog) apply(d *subscriberMark) {
 		s = &subscription{name: d.subscriber}
 		l.subscriptions = append(l.subscriptions, s)
 	}
+	s.unknown = false
 	s.from, s.done = max(s.from, d.from), max(s.done, d.from, d.done)
 	for _, x := range []*deadNotice{d.resent, d.dead} {
 		if x == nil {
@@ -454,21 +456,40 @@ func (e *domainEvent) given(at instant, attempts int, problem string) deadNotice
 	return deadNotice{e.task, e.seq, e.n, e.name, at, attempts, problem}
 }
 
-// subscribe sets which events a subscriber gets; of a new one, those of later records.
-func (l *domainLog) subscribe(name string, wants func(e *domainEvent) bool) error {
-	_, err := l.store.update(func(c *change) error {
-		if l.subscription(name) == nil {
-			c.deliver(&subscriberMark{subscriber: name, from: max(l.store.seq, 1)})
-		}
+// subscribe sets which events a subscriber gets; of a new one, those of later records. introduce follows.
+func (l *domainLog) subscribe(name string, wants func(e *domainEvent) bool) {
+	l.store.locked(func() {
 		sub := l.subscription(name)
+		if sub == nil {
+			from := max(l.store.seq, 1)
+			sub = &subscription{name: name, from: from, done: from, unknown: true}
+			l.subscriptions = append(l.subscriptions, sub)
+		}
 		sub.wants, sub.next = wants, l.after(sub.done)
 		sub.listed, sub.listDead = nil, 0
 		for i := range l.held {
 			sub.list(&l.held[i], l.first+uint64(i))
 		}
-		return nil
 	})
+}
+
+// introduce has the journal know a subscriber, as every change does for those that it does not know.
+func (l *domainLog) introduce(name string) (err error) {
+	unknown := false
+	l.store.locked(func() { unknown = l.subscription(name).unknown })
+	if unknown {
+		_, err = l.store.update(func(*change) error { return nil })
+	}
 	return err
+}
+
+// introduce records the subscribers that the journal does not know, before what they may get.
+func (c *change) introduce() {
+	for _, s := range c.s.events.domain.subscriptions {
+		if s.unknown {
+			c.deliver(&subscriberMark{subscriber: s.name, from: s.from})
+		}
+	}
 }
 
 // deliver journals what happened to a subscriber, and applies it. In memory there is nothing

@@ -3,10 +3,8 @@ package e2e
 // Checks after the race of flowrace_test.go.
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"testing"
@@ -14,82 +12,9 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// raceMark is one transition, with a hash of its members.
-type raceMark struct {
-	seq uint64
-	n   int
-	sum uint64
-}
-
-func (m raceMark) compare(o raceMark) int {
-	return cmp.Or(cmp.Compare(m.seq, o.seq), cmp.Compare(m.n, o.n))
-}
-
-// raceMove is one transition, as in the stream and in the histories.
-type raceMove struct {
-	Seq       uint64 `json:"seq"`
-	Sequence  uint64 `json:"sequence"`
-	N         int    `json:"n"`
-	At        string `json:"recorded_at"`
-	Task      string `json:"task_uuid"`
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Step      string `json:"step_uuid"`
-	StepName  string `json:"step_name"`
-	From      string `json:"from_state"`
-	To        string `json:"to_state"`
-	Attempt   int    `json:"attempt"`
-}
-
-func (v *raceMove) mark() raceMark {
-	h := fnv.New64a()
-	fmt.Fprint(h, v.Task, " ", v.Namespace, " ", v.Name, " ", v.Step, " ", v.StepName, " ", v.From, " ", v.To, " ", v.Attempt, " ", v.At)
-	return raceMark{v.Seq, v.N, h.Sum64()}
-}
-
-// raceMarks holds the transitions that a reader of the event stream received, each once.
-type raceMarks struct {
-	marks    []raceMark
-	lastID   uint64
-	repeated int
-	over     bool // the sentinel was seen
-}
-
-// take adds complete events.
-func (m *raceMarks) take(text string) error {
-	events, lastID := wire.ParseEvents(text)
-	for _, e := range events {
-		var v raceMove
-		if err := json.Unmarshal([]byte(e.Data), &v); err != nil || e.Type == "gap" {
-			return fmt.Errorf("%w in %+v", err, e)
-		}
-		if err := m.add(v.mark()); err != nil {
-			return err
-		}
-		m.over = m.over || v.Name == "sentinel" && v.Step == "" && v.To == "complete"
-	}
-	m.lastID = max(m.lastID, lastID)
-	return nil
-}
-
-// add adds a mark that is later than all others, or checks that it is one of them.
-func (m *raceMarks) add(next raceMark) error {
-	if len(m.marks) == 0 || m.marks[len(m.marks)-1].compare(next) < 0 {
-		m.marks = append(m.marks, next)
-		return nil
-	}
-	m.repeated++
-	i, found := slices.BinarySearchFunc(m.marks, next, raceMark.compare)
-	if !found || m.marks[i] != next || next.seq <= m.lastID && m.lastID < m.marks[len(m.marks)-1].seq {
-		return fmt.Errorf("%d.%d came after %d.%d, with the id %d", next.seq, next.n,
-			m.marks[len(m.marks)-1].seq, m.marks[len(m.marks)-1].n, m.lastID)
-	}
-	return nil
-}
-
 // racedHistory holds a task's part of the events.
 type racedHistory struct {
-	all, u raceMarks // of all namespaces, and of u
+	all, u wire.Marks // of all namespaces, and of u
 }
 
 // check compares everything that the participants know with what the service returns.
@@ -112,8 +37,8 @@ func (r *flowRace) check() {
 	workers.Wait()
 	var told racedHistory
 	for _, h := range histories {
-		told.all.marks = append(told.all.marks, h.all.marks...)
-		told.u.marks = append(told.u.marks, h.u.marks...)
+		told.all.All = append(told.all.All, h.all.All...)
+		told.u.All = append(told.u.All, h.u.All...)
 	}
 	r.checkReaders(&told)
 	var list taskPage
@@ -135,21 +60,21 @@ func (r *flowRace) checkNobodyLeft() {
 // checkReaders checks that every reader received everything that is in the histories, in the
 // same order.
 func (r *flowRace) checkReaders(told *racedHistory) {
-	slices.SortFunc(told.all.marks, raceMark.compare)
-	slices.SortFunc(told.u.marks, raceMark.compare)
+	slices.SortFunc(told.all.All, wire.Mark.Compare)
+	slices.SortFunc(told.u.All, wire.Mark.Compare)
 	repeated := 0
 	for i := range r.events {
-		want := told.all.marks
+		want := told.all.All
 		if i == len(r.events)-1 {
-			want = told.u.marks
+			want = told.u.All
 		}
-		wantMarks(r.t, fmt.Sprintf("reader %d", i), r.events[i].marks, want)
-		repeated += r.events[i].repeated
+		wantMarks(r.t, fmt.Sprintf("reader %d", i), r.events[i].All, want)
+		repeated += r.events[i].Repeated
 	}
-	r.t.Logf("%d transitions, and %d more in which readers were told them again", len(told.all.marks), repeated)
+	r.t.Logf("%d transitions, and %d more in which readers were told them again", len(told.all.All), repeated)
 }
 
-func wantMarks(t *testing.T, who string, got, want []raceMark) {
+func wantMarks(t *testing.T, who string, got, want []wire.Mark) {
 	t.Helper()
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
@@ -199,7 +124,7 @@ type racedMoves struct {
 	resets    int
 }
 
-func (m *racedMoves) add(v *raceMove) {
+func (m *racedMoves) add(v *wire.Move) {
 	switch {
 	case v.To == "in_progress":
 		m.attempt = v.Attempt
@@ -219,19 +144,19 @@ func (m *racedMoves) add(v *raceMove) {
 // checkHistory reads a task's history, for its steps and for the readers of events.
 func (r *flowRace) checkHistory(id string, known *racedTask, h *racedHistory) (map[string]*racedMoves, stateSet) {
 	var v struct {
-		Transitions []raceMove `json:"transitions"`
+		Transitions []wire.Move `json:"transitions"`
 	}
 	r.ask("GET", "/v1/tasks/"+id+"/transitions", "", 200).into(r.t, &v)
-	steps, passed, last := map[string]*racedMoves{}, stateSet{}, raceMove{}
+	steps, passed, last := map[string]*racedMoves{}, stateSet{}, wire.Move{}
 	for _, m := range v.Transitions {
 		m.Seq, m.N, m.Task, m.Namespace, m.Name = m.Sequence, 1, id, known.namespace, known.name
 		if m.Seq == last.Seq {
 			m.N = last.N + 1
 		}
 		last = m
-		h.all.marks = append(h.all.marks, m.mark())
+		h.all.All = append(h.all.All, m.Mark())
 		if m.Namespace == "u" {
-			h.u.marks = append(h.u.marks, m.mark())
+			h.u.All = append(h.u.All, m.Mark())
 		}
 		if m.Step == "" {
 			passed[m.To] = true
@@ -309,10 +234,10 @@ func (r *flowRace) checkResult(task, id string, nonce int64) {
 // checkAgain checks that a program which opens the store later has the same events.
 func (r *flowRace) checkAgain(p *program) {
 	again := &flowRace{t: r.t, program: p, client: r.client, ctx: r.t.Context()}
-	var m raceMarks
+	var m wire.Marks
 	if err := again.read(again.ctx, &m, ""); err != nil {
 		r.t.Error(err)
 	}
-	wantMarks(r.t, "a reader after the restart", m.marks, r.events[0].marks)
+	wantMarks(r.t, "a reader after the restart", m.All, r.events[0].All)
 	p.stop()
 }

@@ -107,7 +107,7 @@ type flowRace struct {
 	cancel  context.CancelFunc
 
 	next   atomic.Int64 // numbers, for any use
-	events []raceMarks  // of each reader
+	events []wire.Marks // of each reader
 	counts [raceCounts]atomic.Int64
 
 	mu        sync.Mutex
@@ -164,7 +164,7 @@ var raceCountNames = [raceCounts]string{"replays", "timeouts", "deaths", "late",
 func newFlowRace(t *testing.T, p *program) *flowRace {
 	t.Helper()
 	r := &flowRace{
-		t: t, program: p, events: make([]raceMarks, raceReaders+1),
+		t: t, program: p, events: make([]wire.Marks, raceReaders+1),
 		tasks: map[string]*racedTask{}, steps: map[string]*racedStep{}, abandoned: map[string][]*racedLease{},
 	}
 	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4 * raceClients}}
@@ -221,7 +221,7 @@ func (r *flowRace) unfinished() string {
 		}
 	}
 	for i := range r.events {
-		line += fmt.Sprintf("reader %d had %d transitions, ", i, len(r.events[i].marks))
+		line += fmt.Sprintf("reader %d had %d transitions, ", i, len(r.events[i].All))
 	}
 	return strings.TrimSuffix(line, ", ")
 }
@@ -726,7 +726,7 @@ func (r *flowRace) follow(reader int) {
 		query = "?namespace=u"
 	}
 	m := &r.events[reader]
-	for !m.over && r.ctx.Err() == nil {
+	for !m.Over && r.ctx.Err() == nil {
 		ctx, tear := r.ctx, context.CancelFunc(func() {})
 		if reader > 0 {
 			ctx, tear = context.WithTimeout(r.ctx, time.Duration(chance.IntN(500))*time.Millisecond)
@@ -741,12 +741,12 @@ func (r *flowRace) follow(reader int) {
 }
 
 // read reads one stream, from the last event of the reader, until it ends or is cut off.
-func (r *flowRace) read(ctx context.Context, m *raceMarks, query string) error {
+func (r *flowRace) read(ctx context.Context, m *wire.Marks, query string) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", r.program.ready.OrchestrationURL+"/v1/events"+query, nil)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Last-Event-ID", fmt.Sprint(m.lastID))
+	req.Header.Set("Last-Event-ID", fmt.Sprint(m.LastID))
 	resp, err := r.client.Do(req)
 	if err != nil {
 		return err
@@ -757,11 +757,11 @@ func (r *flowRace) read(ctx context.Context, m *raceMarks, query string) error {
 	}
 	var pending bytes.Buffer
 	buf := make([]byte, 16<<10)
-	for !m.over {
+	for !m.Over {
 		n, err := resp.Body.Read(buf)
 		pending.Write(buf[:n])
 		if whole := bytes.LastIndex(pending.Bytes(), []byte("\n\n")); whole >= 0 {
-			if err := m.take(string(pending.Next(whole + 2))); err != nil {
+			if err := m.Take(string(pending.Next(whole + 2))); err != nil {
 				return err
 			}
 		}

@@ -223,7 +223,7 @@ func joinGroup(g **commitGroup) *commitGroup {
 func unknownOutcome(cause error) *failure {
 	f := failf(unavailable, "outcome unknown: the change may have been stored or not")
 	f.cause = cause
-	f.retryAfter = retryAfterBroken
+	f.retryAfter = retryAfterFailure(cause)
 	return f
 }
 

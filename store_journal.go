@@ -325,8 +325,16 @@ func (j *journal) refusal() *failure {
 	default:
 		return nil
 	}
-	f.retryAfter = retryAfterBroken
+	f.retryAfter = retryAfterFailure(f.cause)
 	return f
+}
+
+// retryAfterFailure returns when a store that failed may take changes again: soon if somebody else changed its files.
+func retryAfterFailure(cause error) time.Duration {
+	if _, changed := errors.AsType[*misplaced](cause); changed && cause != errReadOnly {
+		return retryAfterFull
+	}
+	return retryAfterBroken
 }
 
 // brokenWord describes what failed, without paths of this machine.

@@ -115,7 +115,7 @@ func (k keeper) renew(asked bool) error {
 	if err != nil {
 		s.log.Warn("the store stays read-only: it could not be written anew", "dir", j.o.dir, "error", err)
 		f := failf(unavailable, "the store stays read-only: it could not be written anew: %s", brokenWord(err))
-		f.cause, f.retryAfter = err, retryAfterBroken
+		f.cause, f.retryAfter = err, retryAfterFailure(err)
 		return f
 	}
 	w.file.Close()

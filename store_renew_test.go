@@ -268,6 +268,7 @@ func TestCrashWhileRenewing(t *testing.T) {
 		refused, n := 0, 1
 		for ; renewalCrash(t, cause, n, &refused); n++ {
 		}
+		t.Logf("%s: %d operations, each with 4 crashes, %d starts refused", cause, n, refused)
 		if (refused > 0) != (cause == "an emptied journal") {
 			t.Errorf("%s: %d starts refused in %d crashes", cause, refused, n)
 		}

@@ -450,8 +450,11 @@ func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (torn, lat
 	}
 }
 
-// endsInZeros reports whether the newline behind a line stands in zeros, where it is like any other byte.
-func endsInZeros(line []byte) bool { return len(line) == 0 || line[len(line)-1] == 0 }
+// endsInZeros reports whether the newline behind a line stands in zeros, where it is like any other byte. One zero may as
+// well be the changed last byte of a record.
+func endsInZeros(line []byte) bool {
+	return len(trimZeros(line)) == 0 || bytes.HasSuffix(line, zeroText[:2])
+}
 
 // isOverwrittenNewline reports whether the last line of a file is a good record
 // with another byte in place of its newline.

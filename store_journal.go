@@ -161,7 +161,7 @@ func newJournal(o journalOptions) *journal {
 		hang:      hangWatch{limit: o.slow, dir: o.dir, log: o.log, hung: make(chan struct{})},
 		place:     storePlace{disk: o.fs, dir: o.dir, log: o.log},
 		snapshots: snapshotTurn{dir: o.dir, log: o.log},
-		watch:     fileWatch{suspected: make(chan struct{}, 1), noted: map[string]fileNoted{}},
+		watch:     fileWatch{suspected: make(chan struct{}, 1), turn: make(chan struct{}, 1), noted: map[string]fileNoted{}},
 		failed:    make(chan struct{}, 1),
 		turn:      make(chan struct{}, 1),
 		asks:      make(chan flusherAsk),

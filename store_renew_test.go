@@ -166,8 +166,8 @@ func TestChangedUnderAService(t *testing.T) {
 // seen reports whether all files were looked at as they are.
 func (j *journal) seen() (all bool) {
 	j.ask(func() error {
-		j.watch.mu.Lock()
-		defer j.watch.mu.Unlock()
+		j.watch.turn <- struct{}{}
+		defer func() { <-j.watch.turn }()
 		all = len(j.watch.noted) >= 2 && j.newest.seen.end == j.newest.end && j.watch.noted[journalName].writes == j.newest.written.Load()
 		return nil
 	})

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -22,8 +21,8 @@ type fileWatch struct {
 	renewals  atomic.Uint64 // times that the store was written anew, since the start
 	checked   atomic.Int64  // instant of the last reading of all files that found nothing; 0 before
 
-	mu    sync.Mutex           // held while a name comes to lead to another file
-	noted map[string]fileNoted // by name; guarded by mu
+	turn  chan struct{}        // holds a token while a name comes to lead to another file: the disk may take long
+	noted map[string]fileNoted // by name; for whoever has the turn
 }
 
 // fileNoted is a file at a look.
@@ -35,16 +34,16 @@ type fileNoted struct {
 
 // replacing calls do, which makes a name lead to another file.
 func (w *fileWatch) replacing(name string, do func() error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
 	delete(w.noted, name)
 	return do()
 }
 
 // forget forgets the last look.
 func (w *fileWatch) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
 	clear(w.noted)
 }
 
@@ -119,8 +118,8 @@ func changedFile(name, format string, args ...any) error {
 // suspected.
 func (j *journal) lookAtNames() error {
 	w := &j.watch
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
 	for _, name := range []string{snapshotName, journalOldName, journalName} {
 		var now fileNoted
 		var err error

@@ -66,10 +66,20 @@ func mustCreate(t *testing.T, s *service, name string, fields ...string) *task {
 	}
 	q := must(parseTaskRequest([]byte(body + "}")))(t)
 	v := must(s.createTask(t.Context(), q, true))(t)
-	for computing(s) { // the scheduler may have taken a builtin before the creation could run it
+	for s.hasQueued(v.id) && computing(s) { // the scheduler may have taken a builtin before the creation could run it
 		runtime.Gosched()
 	}
 	return must(s.store.view(v.id))(t)
+}
+
+// hasQueued reports whether a step of a task is queued, or left its queue and computes.
+func (s *service) hasQueued(id uuid) (queued bool) {
+	s.store.locked(func() {
+		if t := s.store.liveLocked(id); t != nil {
+			queued = slices.ContainsFunc(t.steps, func(st step) bool { return st.queued })
+		}
+	})
+	return queued
 }
 
 // settle waits until no step can start and no builtin is computing.

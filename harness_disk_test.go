@@ -35,6 +35,7 @@ type memDisk struct {
 	mu       sync.Mutex
 	names    map[string]*memNode // as processes see them
 	kept     map[string]*memNode // as of the last sync of the directory
+	moves    []memMove           // of names since then
 	faults   []*diskFault
 	capacity int64 // bytes; no limit when 0
 	plain    bool  // has no fallocate
@@ -45,6 +46,28 @@ type memDisk struct {
 	synced   chan struct{} // if set, receives a value for every sync
 	locked   bool
 	readers  int // how often a nameless file is still open elsewhere when somebody asks
+}
+
+// memMove is a change of names: a file leaves one, and gets another. Either may be "".
+type memMove struct {
+	from, to string
+	node     *memNode
+}
+
+func (m memMove) apply(names map[string]*memNode) {
+	if m.from != "" {
+		delete(names, m.from)
+	}
+	if m.to != "" {
+		names[m.to] = m.node
+	}
+}
+
+// move changes names. d.mu is held.
+func (d *memDisk) move(from, to string, n *memNode) {
+	m := memMove{from, to, n}
+	m.apply(d.names)
+	d.moves = append(d.moves, m)
 }
 
 // memNode is a file.
@@ -106,17 +129,41 @@ func (d *memDisk) crash(keepNames, keepData bool, shape func(kept, data []byte) 
 	if keepNames {
 		names = d.names
 	}
-	c := newMemDisk()
-	for name, n := range names {
-		data := n.kept
+	return memCrash(names, func(n *memNode) []byte {
 		switch {
 		case shape != nil:
-			data = shape(n.kept, n.data)
+			return shape(n.kept, n.data)
 		case keepData:
-			data = n.data
+			return n.data
 		}
-		c.names[name] = newMemNode(slices.Clone(data), slices.Clone(data))
-		c.names[name].inode = n.inode
+		return n.kept
+	})
+}
+
+// crashAny returns the disk as the next start may find it, with some of the changes of names that were not synced.
+func (d *memDisk) crashAny(keep func() bool, shape func(kept, data []byte) []byte) *memDisk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := maps.Clone(d.kept)
+	for _, m := range d.moves {
+		if keep() {
+			m.apply(names)
+		}
+	}
+	return memCrash(names, func(n *memNode) []byte { return shape(n.kept, n.data) })
+}
+
+// memCrash returns a disk with these names, and what a crash left of each file.
+func memCrash(names map[string]*memNode, left func(*memNode) []byte) *memDisk {
+	c, nodes := newMemDisk(), map[*memNode]*memNode{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		n := names[name]
+		if nodes[n] == nil {
+			data := left(n)
+			nodes[n] = newMemNode(slices.Clone(data), slices.Clone(data))
+			nodes[n].inode = n.inode
+		}
+		c.names[name] = nodes[n]
 	}
 	c.kept = maps.Clone(c.names)
 	return c
@@ -128,18 +175,24 @@ func (d *memDisk) restart() *memDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c, nodes := newMemDisk(), map[*memNode]*memNode{}
+	copyNode := func(n *memNode) *memNode {
+		if n != nil && nodes[n] == nil {
+			nodes[n] = newMemNode(slices.Clone(n.data), slices.Clone(n.kept))
+			nodes[n].changed, nodes[n].inode = n.changed, n.inode
+		}
+		return nodes[n]
+	}
 	copyNames := func(names map[string]*memNode) map[string]*memNode {
 		m := map[string]*memNode{}
 		for name, n := range names {
-			if nodes[n] == nil {
-				nodes[n] = newMemNode(slices.Clone(n.data), slices.Clone(n.kept))
-				nodes[n].changed, nodes[n].inode = n.changed, n.inode
-			}
-			m[name] = nodes[n]
+			m[name] = copyNode(n)
 		}
 		return m
 	}
 	c.names, c.kept = copyNames(d.names), copyNames(d.kept)
+	for _, m := range d.moves {
+		c.moves = append(c.moves, memMove{m.from, m.to, copyNode(m.node)})
+	}
 	return c
 }
 
@@ -247,7 +300,7 @@ func (d *memDisk) openAs(op, name string) (f diskFile, err error) {
 func (d *memDisk) create(name string) (f diskFile, err error) {
 	err = d.do("create", name, func(bool) error {
 		if d.names[name] == nil {
-			d.names[name] = newMemNode(nil, nil)
+			d.move("", name, newMemNode(nil, nil))
 		}
 		n := d.names[name]
 		n.data, n.changed, n.blocks = nil, 0, 0
@@ -265,8 +318,7 @@ func (d *memDisk) rename(from, to string) error {
 		if d.names[from] == d.names[to] {
 			return nil // as POSIX says of two names of one file
 		}
-		d.names[to] = d.names[from]
-		delete(d.names, from)
+		d.move(from, to, d.names[from])
 		return nil
 	})
 }
@@ -279,7 +331,7 @@ func (d *memDisk) link(from, to string) error {
 		case d.names[to] != nil:
 			return &fs.PathError{Op: "link", Path: to, Err: fs.ErrExist}
 		}
-		d.names[to] = d.names[from]
+		d.move("", to, d.names[from])
 		return nil
 	})
 }
@@ -289,7 +341,7 @@ func (d *memDisk) remove(name string) error {
 		if d.names[name] == nil {
 			return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
 		}
-		delete(d.names, name)
+		d.move(name, "", nil)
 		return nil
 	})
 }
@@ -298,7 +350,7 @@ func (d *memDisk) writableByOthers(string) bool { return false }
 
 func (d *memDisk) syncDir(dir string) error {
 	return d.do("syncdir", dir, func(bool) error {
-		d.kept = maps.Clone(d.names)
+		d.kept, d.moves = maps.Clone(d.names), nil
 		return nil
 	})
 }

@@ -450,7 +450,7 @@ func (l *worldLife) end() (next *memDisk) {
 	case how < 3 && w.part("kill"):
 		next = l.mem.restart()
 	case w.part("crash"):
-		next = l.mem.crash(w.chance.IntN(2) == 0, false, w.tear)
+		next = l.mem.crashAny(w.keepMoves(), w.tear)
 		w.figures.crashes.Add(1)
 		if !open {
 			w.figures.starts.Add(1)
@@ -462,6 +462,16 @@ func (l *worldLife) end() (next *memDisk) {
 	w.bus.release(l)
 	w.stop(l)
 	return next
+}
+
+// keepMoves chooses which changes of names that were not synced a crash keeps: none, all, the first, or any.
+func (w *worldRun) keepMoves() func() bool {
+	mode, keeps := w.chance.IntN(4), true
+	return func() bool {
+		chosen := w.chance.IntN(2) == 0
+		keeps = keeps && chosen
+		return [4]bool{false, true, keeps, chosen}[mode]
+	}
 }
 
 // tear makes the data of a file after a crash: each sector is as it was synced, or as it was written last.

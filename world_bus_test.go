@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -106,6 +107,7 @@ func (w *worldRun) next(l *worldLife) (did bool, at time.Time) {
 	b.waiting = slices.DeleteFunc(b.waiting, func(o *worldOp) bool { return o == op })
 	l.crossings--
 	w.figures.passed.Add(1)
+	fmt.Fprintln(w.order, now.Sub(w.began), op.kind, op.what, op.fault)
 	if *worldTrace {
 		w.TB.Logf("%s %s %s %v", now.Sub(w.began), op.kind, op.what, cmp.Or(op.fault, nil))
 	}

@@ -462,6 +462,7 @@ func (m *worldModel) end(l *worldLife) {
 		moves = append(moves, m.endTask(l, id, steps)...)
 	}
 	m.checkReader(moves, images)
+	m.checkGone(images)
 	m.checkSubscribers(l)
 	x := &worldAnswer{life: l, status: 200, call: m.w.bus.now(), at: time.Now(), until: time.Now()}
 	x.ret = m.w.bus.now()
@@ -566,6 +567,22 @@ func (m *worldModel) checkReader(moves []wire.Mark, images map[string]string) {
 		if !there[mark] && !m.w.part("retention") && !(yields && m.w.part("checkpoints")) {
 			m.w.Errorf("the reader was told of a transition that is nowhere: %s", r.texts[mark])
 			return
+		}
+	}
+}
+
+// checkGone checks that tasks which are gone had ended, as far as a reader was told.
+func (m *worldModel) checkGone(images map[string]string) {
+	r, state := &m.readers[0], map[string]string{}
+	for _, mark := range r.All {
+		var move wire.Move
+		if json.Unmarshal([]byte(r.texts[mark]), &move); move.Step == "" {
+			state[move.Task] = move.To
+		}
+	}
+	for id, name := range state {
+		if s, _ := parseTaskState(name); images[id] == "" && !s.ended() && len(r.holes) == 0 {
+			m.w.Errorf("task %s is gone; the reader was told last that it is %s", id, name)
 		}
 	}
 }

@@ -11,12 +11,14 @@ package main
 //	world_steps_test.go   what clients saw of single steps, as a linearizable history
 //
 // What a seed does not choose: which of several goroutines that one operation woke runs first, and the choice of a
-// select that has several ready cases. So a world that failed is run several times before it counts as passed.
+// select that has several ready cases. So each world is run twice in .ci/run, which counts those whose operations
+// crossed the boundary in the same order both times, and one that failed is run three times before it counts as passed.
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"hash"
 	"hash/fnv"
 	"log/slog"
 	"math"
@@ -36,6 +38,7 @@ var (
 	worldSeed    = flag.Uint64("world.seed", 0, "the world of TestWorld to run; 0 for several")
 	worldFirst   = flag.Uint64("world.first", 1, "the first of several worlds")
 	worldCount   = flag.Int("world.count", wire.Size(20, 200), "how many worlds TestWorld runs; 20000 by hand")
+	worldTimes   = flag.Int("world.times", wire.Size(1, 2), "how often each of several worlds runs, side by side")
 	worldWithout = flag.String("world.without", "", "parts of the world to leave out, see worldParts, between commas")
 	worldTasks   = flag.Int("world.tasks", math.MaxInt, "most tasks that each client creates")
 	worldLives   = flag.Int("world.lives", math.MaxInt, "most lives of the service that end early")
@@ -136,26 +139,44 @@ func TestWorld(t *testing.T) {
 		return
 	}
 	var sum worldFigures
-	began, failed := realNow(), 0
+	began, failed, same := realNow(), 0, 0
 	for n := range *worldCount {
 		seed := *worldFirst + uint64(n)
 		start := realNow()
-		r := runWorld(t, seed, limit)
+		r, alike := runWorldTimes(t, seed, limit, &sum)
 		if took := realNow().sub(start); took > 5*time.Second {
 			t.Logf("world %d took %s, for %s of the service", seed, took, r.figures.time)
 		}
-		sum.add(&r.figures)
+		same += boolCount(alike)
 		if len(r.faults) > 0 {
 			t.Errorf("world %d, after %d: %s\n%s", seed, n, strings.Join(r.faults, "\n"), limit.command(seed))
 			if failed++; failed <= 3 && *worldTries > 0 {
 				t.Logf("smaller: %s", shrinkWorld(t, seed, limit).command(seed))
 			}
 		}
-		if (n+1)%1000 == 0 {
-			t.Logf("%d worlds in %s: %s", n+1, realNow().sub(began), &sum)
+		if (n+1)%1000 == 0 || n+1 == *worldCount {
+			t.Logf("%d worlds in %s, %d of them alike in %d runs: %s", n+1, realNow().sub(began), same, *worldTimes, &sum)
 		}
 	}
-	t.Logf("%d worlds in %s: %s", *worldCount, realNow().sub(began), &sum)
+}
+
+// runWorldTimes runs a world several times, side by side, and adds up their figures. It returns one that failed, if any,
+// and whether operations crossed the boundary in the same order in all.
+func runWorldTimes(t *testing.T, seed uint64, limit worldLimits, sum *worldFigures) (r *worldRun, alike bool) {
+	runs := make([]*worldRun, *worldTimes)
+	var all sync.WaitGroup
+	for i := range runs {
+		all.Go(func() { runs[i] = runWorld(t, seed, limit) })
+	}
+	all.Wait()
+	alike = true
+	for _, o := range runs {
+		sum.add(&o.figures)
+		if alike = alike && o.order.Sum64() == runs[0].order.Sum64(); r == nil || len(o.faults) > 0 {
+			r = o
+		}
+	}
+	return r, alike
 }
 
 // shrinkWorld leaves out parts, tasks and lives for as long as the world still fails.
@@ -221,6 +242,7 @@ type worldRun struct {
 	files      *registry
 	bus        worldBus
 	chance     *rand.Rand // of the scheduler
+	order      hash.Hash64 // of the operations that crossed the boundary, and when
 	began      time.Time
 	figures    worldFigures
 	actors     sync.WaitGroup
@@ -259,7 +281,7 @@ func (w *worldRun) Cleanup(f func()) { w.cleanups = append(w.cleanups, f) }
 func runWorld(t *testing.T, seed uint64, limit worldLimits) (w *worldRun) {
 	synctest.Test(t, func(t *testing.T) {
 		w = &worldRun{TB: t, plan: planWorld(seed, limit), chance: worldChance(seed, "scheduler"), began: time.Now(),
-			opened: make(chan struct{}), closing: make(chan struct{})}
+			order: fnv.New64a(), opened: make(chan struct{}), closing: make(chan struct{})}
 		w.bus.arrived = make(chan struct{}, 1)
 		w.model.init(w)
 		w.run()

@@ -224,6 +224,11 @@ func (m *worldModel) answered(o *worldOutcome, x *worldAnswer) {
 		}
 		json.Unmarshal(x.body, &v)
 		op.until = v.Expires
+		var asked time.Duration
+		fmt.Sscanf(o.body, `"lease_seconds":%d`, &asked)
+		if least := x.at.Add(asked * time.Second); op.until.Before(least.Truncate(time.Millisecond)) {
+			m.w.Errorf("step %s: the lease was extended until %s, for %d s from %s on", o.claim.Step.ID, op.until, asked, x.at)
+		}
 	}
 	m.step(o.claim.Step.ID, o.claim.Task.ID).add(op)
 }

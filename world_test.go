@@ -241,7 +241,7 @@ type worldRun struct {
 	plan       *worldPlan
 	files      *registry
 	bus        worldBus
-	chance     *rand.Rand // of the scheduler
+	chance     *rand.Rand  // of the scheduler
 	order      hash.Hash64 // of the operations that crossed the boundary, and when
 	began      time.Time
 	figures    worldFigures

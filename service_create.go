@@ -236,6 +236,9 @@ func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitte
 	if kindOf(err) == taskMissing { // it was dropped in between
 		return nil, s.store.refuse(ctx, droppedTask(id))
 	}
+	if err == nil {
+		err = s.store.wait(ctx, t.lastSeq) // which await does without once the store has failed
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -334,3 +334,26 @@ func setDieAt(disk *memDisk, operation int) {
 	defer disk.mu.Unlock()
 	disk.dieAt = operation
 }
+
+// TestRepeatedRequestOfUnknownOutcome repeats a creation whose outcome is unknown, while the store is read-only: that is
+// unknown again, until the store is written anew.
+func TestRepeatedRequestOfUnknownOutcome(t *testing.T) {
+	disk := newMemDisk()
+	svc := openTestService(t, serviceTest{dir: testDir, disk: disk, log: io.Discard, templates: apiTemplates})
+	defer closeTestService(t, svc)
+	s := (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+	failNextSync(svc, disk)
+	for range 2 {
+		if a := keyed(t, s, "/v1/tasks", manualTask, "k").want(503); !strings.Contains(a.text("error.message"), "outcome unknown") {
+			t.Errorf("got %s; want its outcome unknown", a.body)
+		}
+	}
+	disk.mu.Lock()
+	disk.faults = nil
+	disk.mu.Unlock()
+	noError(t, svc.store.keeper().renew(false))
+	keyed(t, s, "/v1/tasks", manualTask, "k").want(201)
+	if tasks, _ := svc.store.size(); tasks != 1 {
+		t.Errorf("got %d tasks; want 1", tasks)
+	}
+}

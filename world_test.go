@@ -54,19 +54,18 @@ var worldParts = []string{
 
 // worldPlan is what the seed chooses before a world begins.
 type worldPlan struct {
-	seed     uint64
-	parts    map[string]bool
-	lives    int // that end early
-	clients  int
-	tasks    int // of each client
-	actors   int // that claim steps
-	shapes   []string
-	keep     int   // finished tasks; 0 for all
-	keepAge  int   // in hours
-	floor    int64 // of the journal, before a snapshot is due
-	sector   int   // what the disk writes in one go, in bytes
-	pace     time.Duration
-	capacity int64
+	seed    uint64
+	parts   map[string]bool
+	lives   int // that end early
+	clients int
+	tasks   int // of each client
+	actors  int // that claim steps
+	shapes  []string
+	keep    int   // finished tasks; 0 for all
+	keepAge int   // in hours
+	floor   int64 // of the journal, before a snapshot is due
+	sector  int   // what the disk writes in one go, in bytes
+	pace    time.Duration
 }
 
 // worldChance returns the numbers for one purpose. Those for others stay the same when a part is left out.

@@ -29,7 +29,6 @@ type worldTaskView struct {
 type worldStepView struct {
 	ID       string `json:"workflow_step_uuid"`
 	OwnID    string `json:"step_uuid"` // where the step is shown alone
-	Durable  *bool
 	Name     string
 	State    string `json:"current_state"`
 	Attempts int
@@ -117,7 +116,7 @@ func (m *worldModel) created(id, key string, x *worldAnswer) {
 
 // saw notes how a task was shown.
 func (m *worldModel) saw(v *worldTaskView, x *worldAnswer) {
-	if v.Durable != nil && !*v.Durable {
+	if x.unsure() || v.Durable != nil && !*v.Durable {
 		return
 	}
 	m.mu.Lock()
@@ -136,7 +135,7 @@ func (m *worldModel) saw(v *worldTaskView, x *worldAnswer) {
 
 // sawStep notes how a step was shown, with its result if that was shown.
 func (m *worldModel) sawStep(id, task string, v *worldStepView, x *worldAnswer) {
-	if v.Durable != nil && !*v.Durable {
+	if x.unsure() {
 		return
 	}
 	o := &stepOp{kind: opSee, state: v.State, attempt: v.Attempts, x: x, ok: true, whole: v.Results != nil}

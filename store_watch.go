@@ -92,9 +92,9 @@ func (f *journalFile) look() error {
 	case err != nil:
 		return err
 	case size < f.end:
-		return changedFile(journalName, "it has %d bytes of %d", size, f.end)
+		return changedJournal("it has %d bytes of %d", size, f.end)
 	case size > max(f.end, f.zeros):
-		return changedFile(journalName, "it has %d bytes more than were written", size-max(f.end, f.zeros))
+		return changedJournal("it has %d bytes more than were written", size-max(f.end, f.zeros))
 	}
 	for _, t := range []*journalTail{&f.seen, &f.tail} {
 		got := make([]byte, len(t.text))
@@ -102,16 +102,16 @@ func (f *journalFile) look() error {
 			return err
 		}
 		if !bytes.Equal(got, t.text) {
-			return changedFile(journalName, "the records before byte %d are others", t.end)
+			return changedJournal("the records before byte %d are others", t.end)
 		}
 	}
 	f.seen.note(f.tail.text, f.tail.end)
 	return nil
 }
 
-// changedFile returns the error about a file that somebody else changed.
-func changedFile(name, format string, args ...any) error {
-	return &misplaced{name + " was changed by another process: " + fmt.Sprintf(format, args...)}
+// changedJournal returns the error about a journal that somebody else changed.
+func changedJournal(format string, args ...any) error {
+	return &misplaced{journalName + " was changed by another process: " + fmt.Sprintf(format, args...)}
 }
 
 // lookAtNames returns an error if a name leads to another file than at the last look. A file that was touched is

@@ -151,6 +151,10 @@ func (p *bulkParser) filter() {
 			p.complain("filter", "has more than %d members", maxBulkFilter)
 			return false
 		}
+		if len(name) > maxNameLength {
+			p.complain("filter", "has an unknown member, %.60q…", name)
+			return false
+		}
 		read := func(at string, raw []byte) {
 			text, _ := jsonString(raw)
 			if kind := jsonKind(raw); name == "over" && (kind == 't' || kind == 'f') {

@@ -138,3 +138,20 @@ func TestBulkCloses(t *testing.T) {
 		t.Errorf("cancel again: got %s", last.raw)
 	}
 }
+
+// TestBulkFilterRefused sends filters that select nothing anyone can mean.
+func TestBulkFilterRefused(t *testing.T) {
+	s := newTestServer(t, serviceTest{})
+	long := strings.Repeat("a", 1<<20)
+	for filter, want := range map[string]string{
+		`{}`:                   "filter must be an object with one member or more",
+		`{"nme":"a"}`:          "filter.nme is unknown; want",
+		`{"name":" "}`:         "filter.name must be a string that is not blank",
+		`{"` + long + `":"a"}`: `filter has an unknown member, "` + long[:60] + `"…`,
+	} {
+		a := s.do("POST", "/v1/actions", `{"action":"reset","reason":"r","filter":`+filter+`}`).want(422)
+		if got := a.text("error.message"); !strings.Contains(got, want) || len(a.body) > 2000 {
+			t.Errorf("%.80s: got %.300s; want %s", filter, got, want)
+		}
+	}
+}

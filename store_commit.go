@@ -53,7 +53,7 @@ type commitGroups struct {
 	space  *journalSpace // whose room the records take
 	wake   chan struct{} // holds a token while somebody waits for the collecting group
 	dirty  chan struct{} // holds a token if a record came while the lazy timer was off
-	spare  []byte        // the buffer that is not in use as buf; of whoever has the turn to write
+	spare  []byte        // the buffer not in use as buf; owned by the holder of the write turn
 
 	mu         sync.Mutex   // guards what follows; taken after space.turn; a record enters buf, counts and room in one step
 	buf        []byte       // records that were not taken to be written

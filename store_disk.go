@@ -362,7 +362,7 @@ type hangWatch struct {
 	limit time.Duration // from which on an operation hangs
 	dir   string
 	log   *slog.Logger
-	turn  diskWatch   // of whoever has the turn to write
+	turn  diskWatch   // owned by the holder of the write turn
 	hangs atomic.Bool // late is not 0
 
 	mu   sync.Mutex    // guards what follows; taken after that of a diskWatch

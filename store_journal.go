@@ -67,7 +67,7 @@ type journalFile struct {
 	ahead bool           // zeros are kept behind the records
 	now   func() instant // for lastSync
 
-	// For whoever has the turn to write, and before the flusher runs for its opener:
+	// Owned by the holder of the write turn, and before the flusher runs by its opener:
 	file     diskFile
 	end      int64  // of the records
 	zeros    int64  // end of the zeros behind the records
@@ -103,7 +103,7 @@ type journal struct {
 	quit     chan struct{}
 	done     chan struct{} // closed when the flusher ends
 	once     sync.Once     // of close
-	closeErr error         // result of close; for whoever has the turn, and for others after done is closed
+	closeErr error         // result of close; the holder of the write turn sets it, others read it after done is closed
 }
 
 // journalStatus is the state of a journal.

@@ -123,7 +123,7 @@ type storePlace struct {
 	log  *slog.Logger
 	lock dirLock // from take until the journal is closed; needs no other lock
 
-	// For whoever has the turn to write:
+	// Owned by the holder of the write turn:
 	dirID, lockID fileID
 	changed       time.Time // of the directory, when all was in its place; zero if unknown, or just before
 }

@@ -208,7 +208,7 @@ func TestFailedDiskRecovers(t *testing.T) {
 }
 
 // TestReadOnlyReads has the newest change of one task of three fail on its way to the disk: everything is still read, and
-// what tells of that change says that it may not be on disk.
+// each answer with that change says that it may not be on disk.
 func TestReadOnlyReads(t *testing.T) {
 	disk := newMemDisk()
 	svc := openTestService(t, serviceTest{dir: testDir, disk: disk, log: io.Discard, templates: apiTemplates})

@@ -22,7 +22,7 @@ type fileWatch struct {
 	checked   atomic.Int64  // instant of the last reading of all files that found nothing; 0 before
 
 	turn  chan struct{}        // holds a token while a name comes to lead to another file: the disk may take long
-	noted map[string]fileNoted // by name; for whoever has the turn
+	noted map[string]fileNoted // by name; owned by the holder of the write turn
 }
 
 // fileNoted is a file at a look.

@@ -166,6 +166,7 @@ func (j *journal) adopt(w *snapshotWriter) error {
 	if err == nil {
 		err = untilError(
 			j.keepDamaged,
+			j.place.lock.syncDir, // or a crash might keep the new snapshot's name, and lose the new journal
 			func() error { return j.o.fs.rename(j.files.path(snapshotTemp), j.files.path(snapshotName)) },
 			j.place.lock.syncDir,
 			func() error { return j.o.fs.rename(j.files.path(journalTempName), j.files.path(journalName)) },

@@ -1,0 +1,88 @@
+package e2e
+
+// The reference: the real distributed service, which templates, tasks, handlers and tools move to. Tests of it run when
+// TASKER_REFERENCE names the folder of a kit that starts it.
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"stepwell/e2e/wire"
+)
+
+// reference is a running distributed service with workers for the steps of all its templates.
+type reference struct {
+	OrchestrationURL string `json:"orchestration_url"`
+	WorkerURL        string `json:"worker_url"`
+	DatabaseURL      string `json:"database_url"`
+}
+
+// startReference starts the reference with the templates of a directory, or skips the test.
+func startReference(t testing.TB, templates string) *reference {
+	t.Helper()
+	kit := os.Getenv("TASKER_REFERENCE")
+	if kit == "" {
+		t.Skip("needs the distributed service: set TASKER_REFERENCE to the folder of a kit with the programs start and stop")
+	}
+	dir := wire.Must(os.MkdirTemp("/tmp", "stepwell-reference-"))(t) // short, for the database's socket
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command(filepath.Join(kit, "stop"), dir).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		os.RemoveAll(dir)
+	})
+	start := exec.Command(filepath.Join(kit, "start"), dir, templates)
+	var said bytes.Buffer
+	start.Stderr = &said
+	line, err := start.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, &said)
+	}
+	var r reference
+	if err := json.Unmarshal(line, &r); err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
+// newKitHandlers serves handlers that do what those of the kit do: a step's initialization says how it ends.
+func newKitHandlers(t testing.TB) *httptest.Server {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var e struct {
+			Step struct {
+				Attempt int
+				Config  struct {
+					FailTimes       int  `json:"fail_times"`
+					FailPermanently bool `json:"fail_permanently"`
+					SleepMS         int  `json:"sleep_ms"`
+				}
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-time.After(time.Duration(e.Step.Config.SleepMS) * time.Millisecond):
+		case <-r.Context().Done():
+		}
+		reply := map[string]any{"attempt": e.Step.Attempt}
+		if e.Step.Config.FailPermanently || e.Step.Attempt <= e.Step.Config.FailTimes {
+			reply = map[string]any{"success": false, "error": map[string]any{
+				"message": "told to fail", "retryable": !e.Step.Config.FailPermanently}}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(reply)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}

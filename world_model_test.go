@@ -498,7 +498,7 @@ func (m *worldModel) endTask(l *worldLife, id string, steps map[string]worldStep
 	if known := m.tasks[id]; known != nil && known.final != "" && known.final != v.Status {
 		m.w.Errorf("task %s is %s; it was seen %s", id, v.Status, known.final)
 	}
-	blocked := 0
+	failed, letters := 0, 0 // steps in error, and how often they blocked the task
 	h := &historyView{task: t, moves: o.moves}
 	last := wire.Move{}
 	attempts, given := map[string]int{}, map[string]bool{} // by step: the newest attempt, and whether it is to be given out again
@@ -521,11 +521,12 @@ func (m *worldModel) endTask(l *worldLife, id string, steps map[string]worldStep
 		case move.From == "error" && move.To == "pending":
 			attempts[move.Step], given[move.Step] = 0, false
 		}
-		blocked += boolCount(move.Step == "" && move.To == "blocked_by_failures")
+		failed += boolCount(move.Step != "" && move.To == "error") - boolCount(move.Step != "" && move.From == "error")
+		letters += boolCount(failed > 0 && move.Step == "" && move.To == "blocked_by_failures")
 		moves = append(moves, move.Mark())
 	}
-	if errors := countErrors(o.moves, h); blocked > 0 && errors > 0 && len(t.dead) == 0 {
-		m.w.Errorf("task %s was blocked %d times, and has no dead letter", id, blocked)
+	if letters > 0 && len(t.dead) == 0 {
+		m.w.Errorf("task %s was blocked %d times by failed steps, and has no dead letter", id, letters)
 	}
 	for i, s := range v.Steps {
 		if last := t.steps[i].last; last != nil && last.success {
@@ -534,14 +535,6 @@ func (m *worldModel) endTask(l *worldLife, id string, steps map[string]worldStep
 		steps[s.ID] = s
 	}
 	return moves
-}
-
-// countErrors counts how often steps failed for good.
-func countErrors(moves []shownMove, h *historyView) (n int) {
-	for i := range moves {
-		n += boolCount(moves[i].step >= 0 && h.view(i).ToState == "error")
-	}
-	return n
 }
 
 // checkReader compares what a reader was told with the histories of the tasks that are left.

@@ -77,6 +77,9 @@ func (a *actor) completeAll(names ...string) {
 func TestAgain(t *testing.T) {
 	t.Parallel()
 	twoBatches := []stepSpec{stepOf(stepBatchable, "s1"), stepOf(stepBatchable, "s2"), stepOf(stepBatchWorker, "w", "s1", "s2"), stepOf("", "end", "w")}
+	noBatches := batchSteps(batchContinue, 3)
+	noBatches[0].config = `{"worker_template_name":"w"}`
+	split := func(a *actor) { a.completeWith("split", createBatches("w", 0)) }
 	branches := func(a *actor) {
 		a.completeAll("validate")
 		a.decide("route", "auto", "manager")
@@ -137,9 +140,9 @@ func TestAgain(t *testing.T) {
 		{"what joins instances in spite of one", batchSteps(batchIsolate, 3), func(a *actor) { batches(a); a.completeAll("end") }, "last",
 			`?step "w_002", whose state in task ID is error`},
 		{"what splits", batchSteps(batchContinue, 3), batches, "split", "steps_in_process: split=enqueued"},
-		{"after no batches", batchSteps(batchContinue, 3), func(a *actor) { a.complete("split", "end") }, "last",
+		{"after no batches", noBatches, func(a *actor) { split(a); a.complete("w_000", "end") }, "last",
 			"steps_in_process: split=complete w_000=complete end=complete last=enqueued"},
-		{"no batches", batchSteps(batchContinue, 3), func(a *actor) { a.complete("split") }, "w", `?from names step "w_000", which stands for no batches and does not run`},
+		{"no batches", noBatches, split, "w", "steps_in_process: split=complete w_000=enqueued end=pending last=pending"},
 		{"instances of two steps, the second first", twoBatches, func(a *actor) {
 			a.completeWith("s2", createBatches("w", 1))
 			a.completeWith("s1", cursorsOf("w", `{"of":"s1"}`))

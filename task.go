@@ -636,13 +636,13 @@ func (t *task) inputsFor(i int) []byte {
 }
 
 // batchInputs returns what the inputs of a batch worker have besides: its cursor, its
-// batch_metadata, and that it has work to do. Inputs that an operator set come before them.
+// batch_metadata, and whether it has no work to do. Inputs that an operator set come before them.
 func (t *task) batchInputs(i int) []byte {
 	def, s := t.def(i), &t.steps[i]
 	o := jsonWriter{b: []byte{'{'}}
 	o.raw("cursor", objectMember(def.config, "cursor"))
 	o.raw("batch_metadata", def.batch.metadata)
-	o.flag("is_no_op", false)
+	o.flag("is_no_op", t.instance(i) == 0)
 	batch := append(o.b, '}')
 	if s.inputs == "" {
 		return batch

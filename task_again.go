@@ -226,6 +226,9 @@ func (x *repetition) copied(i int, err *error) bool {
 	if !c.resolved {
 		c.end = *s.last
 		c.end.attempt, c.end.withheld, c.end.decision = 0, nil, nil
+		if b, bad := x.draft.branching(at, &c.end); bad == nil {
+			c.end.noOp = b.noOp // an earlier version did not say so
+		}
 		r.action, r.end = actionComplete, &c.end
 	}
 	if x.draft.tpl.hash != x.old.tpl.hash && !x.draft.decided(at) {
@@ -251,8 +254,6 @@ func (x *repetition) complete() error {
 		switch {
 		case !ok:
 			return x.refused("names step %q, which the template of now does not create", name)
-		case x.draft.steps[at].state != stepPending:
-			return x.refused("names step %q, which stands for no batches and does not run", name)
 		case !x.draft.satisfied(at):
 			return x.lacks(name, x.draft.def(x.draft.heldUpBy(at)).name)
 		}

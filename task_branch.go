@@ -15,9 +15,13 @@ const maxDependencies = 1_000_000 // most dependencies of the steps that one out
 type branching struct {
 	steps   []int    // the branches of a decision: steps of the template, ascending
 	cursors [][]byte // of a batch, one for each instance of workers[0]
-	workers []int    // steps of the template: the one with the cursors, or those that get a placeholder
+	workers []int    // steps of the template: the one with the cursors, or those of placeholders
+	noOp    bool     // there are no batches, and the one instance says so
 	named   bool     // the names of instances have the batch_id of their cursors
 }
+
+// noOpCursor is the cursor of an instance that runs because there are no batches.
+const noOpCursor = `{"batch_id":"000","start_cursor":0,"end_cursor":0,"batch_size":0,"is_no_op":true}`
 
 // instances returns how many steps it creates that the template does not
 // declare.
@@ -51,13 +55,24 @@ func (t *task) readBranching(i int, result []byte) (branching, error) {
 	case stepDecision:
 		return t.tpl.decision(t.declared(i), presentMember(result, decisionMember))
 	case stepBatchable:
-		b, err := t.tpl.batches(t.declared(i), presentMember(result, batchMember))
-		if len(b.cursors) == 0 { // another batchable step may have created instances or the placeholder
-			b.workers = slices.DeleteFunc(b.workers, func(w int) bool { return len(t.plan.declared[w].steps) > 0 })
+		outcome := presentMember(result, batchMember)
+		b, err := t.tpl.batches(t.declared(i), outcome)
+		if err == nil && len(b.cursors) == 0 {
+			b = noBatches(t, t.declared(i), outcome)
 		}
 		return b, err
 	}
 	return branching{}, nil
+}
+
+// noBatches returns what the batchable step d of the template creates by an outcome without batches: one instance
+// of the worker that its handler.initialization names, unless another step has created instances; else nothing.
+func noBatches(t *task, d int, outcome []byte) branching {
+	w, ok := t.tpl.flow.index[templateText(t.tpl.steps[d].config, "worker_template_name")]
+	if outcome == nil || !ok || !t.tpl.worksFor(w, d) || len(t.plan.declared[w].steps) > 0 {
+		return branching{}
+	}
+	return branching{workers: []int{w}, cursors: [][]byte{[]byte(noOpCursor)}, noOp: true}
 }
 
 // presentMember returns a member of a JSON text; nil if it is absent or null, or the text is no object.
@@ -88,7 +103,7 @@ func (t *task) checkBranching(i int, e *ending) error {
 		return err
 	}
 	if e != nil {
-		e.named = b.named
+		e.named, e.noOp = b.named, b.noOp
 	}
 	return b.checkIndirect(t, i)
 }
@@ -104,9 +119,17 @@ func (b *branching) namesBatches(t *task) (differs bool) {
 			return false
 		}
 		taken[name] = true
-		differs = differs || name != instanceName(worker, t.plan.declared[b.workers[0]].instances+n+1)
+		differs = differs || name != instanceName(worker, b.number(t, n))
 	}
 	return differs && !slices.ContainsFunc(t.plan.steps, func(s planStep) bool { return taken[s.def.name] })
+}
+
+// number returns the number of the instance for cursor n.
+func (b *branching) number(t *task, n int) int {
+	if b.noOp {
+		return 0
+	}
+	return t.plan.declared[b.workers[0]].instances + n + 1
 }
 
 // batchName returns the name of the instance of a batch_worker step for a cursor with a
@@ -130,7 +153,7 @@ func (b *branching) checkNames(t *task) error {
 		taken[t.def(i).name] = t.plan.steps[i].named
 	}
 	for n := range b.cursors {
-		name := instanceName(t.tpl.steps[b.workers[0]].name, declared.instances+n+1)
+		name := instanceName(t.tpl.steps[b.workers[0]].name, b.number(t, n))
 		if _, isDeclared := t.tpl.flow.index[name]; isDeclared || taken[name] {
 			return fmt.Errorf("%s: an instance would have the name of the step %q", batchMember, name)
 		}
@@ -181,11 +204,8 @@ func (t *task) creates(i int, e *ending) bool {
 // newIDs returns how many ids a record needs for steps that the template does
 // not declare.
 func (t *task) newIDs(r *record) int {
-	if t.plan == nil || !r.kind.ofStep() || t.def(r.step).kind != stepBatchable || t.decided(r.step) {
-		return 0
-	}
-	resolved := r.kind == recOperator && r.action == actionResolve
-	if !resolved && (r.kind == recLate || r.end == nil || !r.end.success) {
+	if t.plan == nil || !r.kind.ofStep() || t.def(r.step).kind != stepBatchable || t.decided(r.step) ||
+		r.kind == recLate || r.end == nil || !r.end.success {
 		return 0
 	}
 	b, err := t.branching(r.step, r.end)
@@ -276,23 +296,26 @@ func (b *branching) checkIndirect(t *task, i int) error {
 // "worker_template_name", "worker_count", "cursor_configs": […], "total_items"}.
 func (t *template) batches(d int, outcome []byte) (b branching, err error) {
 	creates, err := readOutcome(batchMember, outcome, "no_batches", "create_batches")
-	switch {
-	case err != nil:
+	if err != nil || !creates {
 		return b, err
-	case creates:
-		return t.cursors(d, outcome)
 	}
-	return branching{workers: t.idleWorkers(d)}, nil
+	return t.cursors(d, outcome)
 }
 
-// idleWorkers returns the workers that get a placeholder when there are no
-// batches: the one that the step's definition names, else all that depend on
-// it.
-func (t *template) idleWorkers(d int) []int {
-	if w, ok := t.flow.index[t.steps[d].batchWorker]; ok && t.worksFor(w, d) {
-		return []int{w}
+// placeholders returns what a batchable step without batches created in journals of earlier versions: a completed
+// instance of the worker that it names, or of each that depends on it.
+func placeholders(t *task, i int, e *ending) (b branching) {
+	d, f := t.declared(i), t.tpl.flow
+	if e != nil {
+		b, _ = t.tpl.batches(d, presentMember(e.result, batchMember))
 	}
-	return slices.DeleteFunc(slices.Clone(t.flow.children[d]), func(c int) bool { return !t.worksFor(c, d) })
+	if w, ok := f.index[t.tpl.steps[d].batchWorker]; len(b.workers) == 0 && ok && t.tpl.worksFor(w, d) {
+		b.workers = []int{w}
+	} else if len(b.workers) == 0 {
+		b.workers = slices.DeleteFunc(slices.Clone(f.children[d]), func(c int) bool { return !t.tpl.worksFor(c, d) })
+	}
+	b.workers = slices.DeleteFunc(b.workers, func(w int) bool { return len(t.plan.declared[w].steps) > 0 })
+	return b
 }
 
 // worksFor reports whether w is a batch_worker step that depends on the batchable step d.

@@ -21,7 +21,7 @@ type plan struct {
 type planStep struct {
 	def               *stepTemplate
 	declared          int  // its step in the template; for an instance the batch_worker step
-	instance          int  // number of an instance; 0 for the placeholder
+	instance          int  // number of an instance; 0 for the one without a batch
 	named             bool // its name has the batch_id of its cursor, not the number
 	id                uuid
 	created           instant
@@ -32,7 +32,7 @@ type planStep struct {
 // step exists as its instances.
 type declaredStep struct {
 	steps     []int // the task's steps made from it; none while it does not exist
-	instances int   // how many instances a batch_worker step has, without the placeholder
+	instances int   // how many instances a batch_worker step has, without the one without a batch
 	missing   int   // parents that do not exist
 	unsettled int   // parents that may or may not come to exist
 	undecided int   // makers that may still create it; see (*template).makes
@@ -275,7 +275,11 @@ func (a *applier) grow(i int, e *ending) {
 		a.fail(fmt.Errorf("step %q: %w", a.t.def(i).name, err))
 		return
 	}
-	b.named = e != nil && e.named
+	if b.named = e != nil && e.named; a.t.def(i).kind == stepBatchable && (len(b.cursors) == 0 || b.noOp && !e.noOp) {
+		if b = (branching{}); !a.r.ids.isZero() {
+			b = placeholders(a.t, i, e)
+		}
+	}
 	a.branch(i, b)
 	if e != nil {
 		e.decision = nil
@@ -304,14 +308,14 @@ func (a *applier) branch(i int, b branching) {
 	g.ready()
 }
 
-// instantiate creates the instances of a batch worker, or its placeholders.
+// instantiate creates the instances of a batch worker, or the placeholders of an earlier version.
 func (g *growth) instantiate(b branching) {
 	if n := b.instances(); n > 0 {
 		g.p.blocks = append(g.p.blocks, idBlock{g.a.r.ids, len(g.t.steps), n})
 	}
 	for n, cursor := range b.cursors {
 		d := b.workers[0]
-		g.p.declared[d].instances++
+		g.p.declared[d].instances += boolCount(!b.noOp)
 		name := instanceName(g.t.tpl.steps[d].name, g.p.declared[d].instances)
 		if b.named {
 			name = batchName(g.t.tpl.steps[d].name, cursor)
@@ -321,7 +325,7 @@ func (g *growth) instantiate(b branching) {
 	if len(b.cursors) > 0 {
 		return
 	}
-	for n, d := range b.workers { // a completed step stands for the batches when there are none
+	for n, d := range b.workers {
 		i := g.enter(d, g.t.tpl.instance(d, instanceName(g.t.tpl.steps[d].name, 0), nil), g.a.r.ids.plus(n))
 		g.t.steps[i].last = &ending{success: true}
 		g.a.moveStep(i, stepCompleteBy)
@@ -340,8 +344,8 @@ func (t *template) instance(d int, name string, cursor []byte) *stepTemplate {
 	return &def
 }
 
-// instanceName returns the name of the nth instance of a batch_worker step; 0
-// is the placeholder.
+// instanceName returns the name of the nth instance of a batch_worker step; 0 is the one
+// without a batch.
 func instanceName(worker string, n int) string { return fmt.Sprintf("%s_%03d", worker, n) }
 
 // createStep creates a step and links it.

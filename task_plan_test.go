@@ -131,7 +131,7 @@ type growthWorld struct {
 	o       serviceTest
 	steps   []stepSpec
 	parents [][]int
-	made    [][]string           // instances and placeholders, by batch_worker step
+	made    [][]string           // instances, by batch_worker step
 	named   []bool               // branches
 	decided []bool               // decisions and batchable steps
 	states  map[string]stepState // by name, from what the actors did
@@ -152,6 +152,9 @@ func newGrowthWorld(t *testing.T, seed uint64) *growthWorld {
 			}
 		}
 		w.steps, w.parents = append(w.steps, s), append(w.parents, parents)
+		if s.kind == stepBatchWorker && len(w.makers(i)) > 0 && w.r.IntN(2) == 0 {
+			w.steps[w.makers(i)[0]].config = fmt.Sprintf(`{"worker_template_name":%q}`, s.name)
+		}
 	}
 	w.made, w.named, w.decided = make([][]string, n), make([]bool, n), make([]bool, n)
 	shuffled := slices.Clone(w.steps)
@@ -294,11 +297,8 @@ func (w *growthWorld) actOn(v *task, i int) {
 		return
 	}
 	w.decided[d] = maker(w.steps[d].kind)
-	switch to {
-	case stepComplete:
+	if to == stepComplete {
 		effect()
-	case stepResolvedManually:
-		w.placeholders(d)
 	}
 }
 
@@ -345,8 +345,11 @@ func (w *growthWorld) batches(d int) ([]byte, func()) {
 		}
 	}
 	n := w.r.IntN(4)
-	if len(workers) == 0 || n == 0 {
-		return nil, func() { w.placeholders(d) }
+	if n == 0 || len(workers) == 0 && n > 1 {
+		return []byte(`{"batch_processing_outcome":"no_batches"}`), func() { w.noBatches(d) }
+	}
+	if len(workers) == 0 {
+		return nil, func() {}
 	}
 	c := workers[w.r.IntN(len(workers))]
 	return []byte(createBatches(w.steps[c].name, n)), func() {
@@ -357,12 +360,10 @@ func (w *growthWorld) batches(d int) ([]byte, func()) {
 	}
 }
 
-func (w *growthWorld) placeholders(d int) {
+func (w *growthWorld) noBatches(d int) {
 	for c := range w.steps {
-		if w.steps[d].kind == stepBatchable && w.steps[c].kind == stepBatchWorker &&
-			slices.Contains(w.parents[c], d) && len(w.made[c]) == 0 {
+		if templateText([]byte(w.steps[d].config), "worker_template_name") == w.steps[c].name && len(w.made[c]) == 0 {
 			w.made[c] = []string{w.steps[c].name + "_000"}
-			w.states[w.made[c][0]] = stepComplete
 		}
 	}
 }

@@ -158,6 +158,7 @@ type ending struct {
 	worker   string        // the outside actor that made the attempt; "" for this service
 	aside    failureAside  // of a failure for good
 	named    bool          // the instances that it creates have the batch_id of their cursors in their names
+	noOp     bool          // it has no batches, and creates an instance that says so
 	withheld []byte        // a JSON object: events that were not published, and why; or nil
 
 	decision *branching // what result decides, between reading and applying it; not stored
@@ -313,6 +314,7 @@ func (e *ending) members(c *memberCoder) {
 	c.text("worker", &e.worker)
 	word(c, "aside", &e.aside, failureAsideWords[:])
 	c.set("named", &e.named)
+	c.set("no_op", &e.noOp)
 	c.object("withheld", &e.withheld)
 }
 

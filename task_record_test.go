@@ -103,28 +103,94 @@ func TestTwoDecisions(t *testing.T) {
 	a.want("steps_in_process: d1=complete d2=cancelled a=complete end=enqueued")
 }
 
-// TestNoBatches checks that a placeholder replaces the workers, so that their dependents run.
+// TestNoBatches checks that without batches one instance is given to its handler, if the batchable step names the
+// worker, and that else the task goes on without it and what depends on it.
 func TestNoBatches(t *testing.T) {
-	steps := []stepSpec{stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split"), stepOf(stepDeferredConvergence, "end", "w")}
-	for _, result := range []string{"", createBatches("w", 0), `{"batch_processing_outcome":{"type":"no_batches"}}`,
-		`{"batch_processing_outcome":"no_batches"}`} {
+	const none = `{"batch_processing_outcome":{"type":"no_batches"}}`
+	steps := []stepSpec{stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split"),
+		stepOf(stepDeferredConvergence, "end", "w"), stepOf("", "last", "split")}
+	for _, result := range []string{"", createBatches("w", 0), none, `{"batch_processing_outcome":"no_batches"}`} {
 		a := newActor(t, serviceTest{}, steps...)
-		a.want("steps_in_process: split=enqueued")
 		a.completeWith("split", result)
-		a.want("steps_in_process: split=complete w_000=complete end=enqueued")
-		a.complete("end")
-		a.want("complete: split=complete w_000=complete end=complete")
+		a.want("steps_in_process: split=complete last=enqueued")
+		a.complete("last")
+		a.want("complete: split=complete last=complete")
 	}
-	steps[0].config, steps[1].after = `{"worker_template_name":"w"}`, nil // named, not declared
+
+	steps[0].config, steps[1].after, steps[1].config = `{"worker_template_name":"w"}`, nil, `{"unit":"row"}` // named, not declared
+	for _, result := range []string{createBatches("w", 0), none, `{"batch_processing_outcome":"no_batches"}`} {
+		a := newActor(t, serviceTest{dir: t.TempDir()}, steps...)
+		a.completeWith("split", result)
+		a.want("steps_in_process: split=complete last=enqueued w_000=enqueued end=pending")
+		c := a.s.engine.attemptLocked(a.view(), a.step("w_000"), 1, true)
+		if got, want := string(c.config), `{"unit":"row","cursor":`+noOpCursor+`}`; got != want {
+			t.Errorf("got the config %s; want %s", got, want)
+		}
+		if got := string(c.allInputs()); !strings.Contains(got, `"is_no_op":true`) || !strings.Contains(got, `"batch_id":"000"`) {
+			t.Errorf("got the inputs %s; want those of no batch", got)
+		}
+		a.completeWith("w_000", `{"no_op":true}`)
+		a.want("steps_in_process: split=complete last=enqueued w_000=complete end=enqueued")
+		v := a.view()
+		if got := v.resultsFor(a.step("end")); len(got) != 2 || got[1].step != "w_000" || string(got[1].result) != `{"no_op":true}` {
+			t.Errorf("the convergence gets %+v; want the result of w_000", got)
+		}
+		a.complete("end", "last")
+		a.want("complete: split=complete last=complete w_000=complete end=complete")
+	}
+
 	a := newActor(t, serviceTest{}, steps...)
+	a.completeWith("split", "") // no outcome
+	a.want("steps_in_process: split=complete last=enqueued")
+	a = newActor(t, serviceTest{}, steps...)
 	noError(t, a.act("split", resolveAction))
-	a.want("steps_in_process: split=resolved_manually w_000=complete end=enqueued")
-	err := a.act("split", stepRequest{action: actionComplete, result: []byte(createBatches("w", 3))})
-	if kindOf(err) != invalidFields {
+	a.want("steps_in_process: split=resolved_manually last=enqueued")
+	if err := a.act("split", stepRequest{action: actionComplete, result: []byte(createBatches("w", 3))}); kindOf(err) != invalidFields {
 		t.Errorf("batches after all: got %v; want them refused", err)
 	}
 	a.completeWith("split", "")
-	a.want("steps_in_process: split=complete w_000=complete end=enqueued")
+	a.want("steps_in_process: split=complete last=enqueued")
+
+	steps = append(steps, stepOf("", "w_000"))
+	a = newActor(t, serviceTest{}, steps...)
+	if err := a.act("split", stepRequest{action: actionComplete, result: []byte(none)}); kindOf(err) != invalidFields {
+		t.Errorf("a step that has the name of the instance: got %v; want an error", err)
+	}
+}
+
+// TestNoBatchesOfEarlierVersions checks that the records of versions in which an instance without a batch did not run
+// mean what they meant.
+func TestNoBatchesOfEarlierVersions(t *testing.T) {
+	tpl := mustParseTemplate(t, testTemplate("t", stepSpec{name: "split", kind: stepBatchable, callable: "Outside", config: `{"worker_template_name":"w"}`},
+		stepSpec{name: "v", kind: stepBatchWorker, callable: "Outside", after: []string{"split"}},
+		stepSpec{name: "w", kind: stepBatchWorker, callable: "Outside", after: []string{"split"}},
+		stepSpec{name: "end", kind: stepDeferredConvergence, callable: "Outside", after: []string{"v", "w"}}))
+	unnamed := mustParseTemplate(t, strings.Replace(string(tpl.json), `{"worker_template_name":"w"}`, `{}`, 1))
+	const ids = `,"ids":"01000000-0000-7000-8000-000000000009"`
+	for _, tc := range []struct {
+		tpl          *template
+		record, want string
+	}{
+		{tpl, `"kind":"ran","step":0` + ids + `,"result":{"batch_processing_outcome":{"type":"no_batches"}}`, "split=complete w_000=complete end=enqueued"},
+		{tpl, `"kind":"ran","step":0` + ids, "split=complete w_000=complete end=enqueued"},
+		{tpl, `"kind":"ran","step":0` + ids + `,"result":` + createBatches("v", 0), "split=complete v_000=complete end=enqueued"},
+		{tpl, `"kind":"operator","step":0,"action":"resolve_manually"` + ids, "split=resolved_manually w_000=complete end=enqueued"},
+		{unnamed, `"kind":"ran","step":0` + ids + `,"result":{"batch_processing_outcome":"no_batches"}`,
+			"split=complete v_000=complete w_000=complete end=enqueued"},
+		{tpl, `"kind":"ran","step":0` + ids + `,"result":{"batch_processing_outcome":"no_batches"},"no_op":1`,
+			"split=complete w_000=enqueued end=pending"},
+	} {
+		log := fmt.Sprintf(`[{"seq":1,"at":1,"kind":"created","template":%q,"context":{}},{"seq":2,"at":2,%s}]`, tc.tpl.hash, tc.record)
+		h := taskHeader{id: uuid{1}, template: tc.tpl.hash, log: []byte(log)}
+		v, err := h.replay(tc.tpl, &transitionObserver{})
+		if err != nil || grown(v) != "steps_in_process: "+tc.want {
+			t.Errorf("%s: got %v, error %v; want %s", tc.record, v, err, tc.want)
+			continue
+		}
+		if n, found := v.stepIndex(uuid{1, 6: 0x70, 8: 0x80, 15: 9}); !found || v.def(n).name[1:] != "_000" {
+			t.Errorf("%s: its id finds step %d", tc.record, n)
+		}
+	}
 }
 
 // TestGrowthWhileBlocked checks that the steps that a decision creates while the task is

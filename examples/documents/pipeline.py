@@ -19,6 +19,8 @@ def split(claim):
 @worker.step("archive.convert")
 def convert(claim):
     """Converts a portion of the batch, and yields until the batch is done."""
+    if claim["step"]["inputs"]["is_no_op"]:  # there are no documents
+        return []
     batch = claim["step"]["inputs"]["cursor"]
     before = claim["step"].get("checkpoint") or {"cursor": batch["start"], "accumulated_results": []}
     end = min(before["cursor"] + PORTION, batch["end"])
@@ -36,7 +38,7 @@ def convert_one(document):
 @worker.step("archive.index")
 def index(claim):
     batches = [result for name, result in claim["dependency_results"].items() if name.startswith("convert_")]
-    return sorted(text for batch in batches for text in batch or [])  # without documents there is an empty batch
+    return sorted(text for batch in batches for text in batch)
 
 if __name__ == "__main__":
     worker.work()

@@ -316,6 +316,14 @@ func (o *jsonWriter) name(name string) {
 	o.b = append(o.b, '"', ':')
 }
 
+// key is name for any text.
+func (o *jsonWriter) key(name string) {
+	if o.b[len(o.b)-1] != '{' {
+		o.b = append(o.b, ',')
+	}
+	o.b = append(appendJSONString(o.b, name), ':')
+}
+
 func (o *jsonWriter) text(name, value string) {
 	o.name(name)
 	o.b = appendJSONString(o.b, value)

@@ -367,6 +367,9 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 	if def.batch != nil {
 		a.batch = t.batchInputs(i)
 	}
-	a.results = t.resultsFor(i)
+	a.asked, a.templateStep, a.results = requesterOf(t), t.tpl.steps[t.declared(i)].name, t.resultsFor(i)
+	if s := &t.steps[i]; s.last != nil {
+		a.previous = new(s.past())
+	}
 	return a
 }

@@ -235,6 +235,7 @@ func (w *outsideWork) claimLocked(c *change, k runKey, q *claimRequest) (claimed
 	}
 	w.claims++
 	a := w.engine.attemptLocked(t, k.step, t.steps[k.step].attempts, true)
+	a.lease = q.lease
 	w.engine.leases.watchLocked(t, k.step, l.until)
 	return claimedStep{k, t.def(k.step).shown, a, token, l}, nil
 }

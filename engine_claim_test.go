@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -222,4 +224,88 @@ func TestLongPoll(t *testing.T) {
 		t.Errorf("got %d and %d as the service stops; want both waits to end without a step", n, m)
 	}
 	s.do("POST", "/v1/steps/claim", anyOne).want(503)
+}
+
+// TestEnvelopeMembers compares what a claim hands out with the table in docs/handlers.md, and its values with what the
+// API shows.
+func TestEnvelopeMembers(t *testing.T) {
+	tpl := `{"namespace":"t","name":"told","version":"1.2.3","steps":[{"name":"a","handler":{"callable":"A"}},
+		{"name":"c","handler":{"callable":"C","method":"m","resolver":"r","initialization":{"k":1}},"dependencies":["a"],"timeout_seconds":7,
+		"retry":{"max_attempts":4,"backoff":"none"}}]}`
+	clock := newVirtualClock(testStart)
+	s := newTestServer(t, serviceTest{clock: clock, extra: []string{tpl}})
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	req := must(http.NewRequest("POST", s.url+"/v1/tasks", strings.NewReader(`{"namespace":"t","name":"told","version":"1.2.3","context":{"n":1},
+		"initiator":"me","source_system":"shop","reason":"why","tags":["x"],"priority":-7,"requested_at":"2025-12-31T23:00:00Z",
+		"correlation_id":"01890a5d-ac96-774b-bcce-b302099a8057","parent_correlation_id":"01890a5d-ac96-774b-bcce-b302099a8058"}`)))(t)
+	req.Header = http.Header{"Traceparent": {trace}, "Tracestate": {"v=1"}, "Content-Type": {"application/json"}}
+	must(http.DefaultClient.Do(req))(t).Body.Close()
+	id := s.do("GET", "/v1/tasks", "").want(200).text("tasks.0.task_uuid")
+	claim := func() *answer {
+		a := s.do("POST", "/v1/steps/claim", `{"callables":["*"],"lease_seconds":90}`).want(200)
+		clock.advance(time.Second)
+		return a
+	}
+	say := func(a *answer, verb, more string) {
+		s.do("POST", "/v1/steps/"+a.text("0.step.step_uuid")+"/"+verb, fmt.Sprintf(`{"lease":%q,%s}`, a.text("0.lease"), more)).want(200)
+	}
+	say(claim(), "complete", `"result":{"id":7},"metadata":{"m":1}`)
+	say(claim(), "fail", `"error":{"message":"busy","error_type":"Busy","retryable":true,"context":{"q":1}}`)
+	clock.advance(time.Minute)
+	say(claim(), "checkpoint", `"cursor":5`)
+	got := claim()
+
+	task := s.do("GET", "/v1/tasks/"+id, "").want(200)
+	steps := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
+	values := map[string]any{
+		"task.requested_at": "2025-12-31T23:00:00.000000Z", "task.traceparent": trace,
+		"task.tracestate": "v=1", "task.updated_at": "2026-01-01T00:01:03.000000Z",
+		"step.template_step_name": "c", "step.timeout_seconds": 7, "step.remaining_ms": 90000, "step.attempt": 2, "step.max_attempts": 4,
+		"step.config": `{"k":1}`, "step.inputs": `{"n":1}`, "step.checkpoint": steps.text("1.checkpoint"),
+		"step.handler.callable": "C", "step.handler.method": "m", "step.handler.resolver": "r",
+		"step.previous.success": false, "step.previous.result": nil, "step.previous.metadata": `{}`,
+		"step.previous.error":             `{"context":{"q":1},"error_type":"Busy","message":"busy","retryable":true,"status_code":null}`,
+		"step.previous.execution_time_ms": 1000, "step.previous.ended_at": "2026-01-01T00:00:02.000000Z",
+		"step.name": "c", "step.step_uuid": task.text("steps.1.workflow_step_uuid"),
+		"dependency_results.STEP": `{"id":7}`, "dependencies.STEP.step_uuid": task.text("steps.0.workflow_step_uuid"),
+		"dependencies.STEP.state": "complete", "dependencies.STEP.ended_at": "2026-01-01T00:00:01.000000Z",
+		"dependencies.STEP.execution_time_ms": 1000, "dependencies.STEP.metadata": `{"m":1}`,
+	}
+	for _, shared := range strings.Fields("task_uuid correlation_id parent_correlation_id namespace name version context initiator " +
+		"source_system reason tags priority created_at") {
+		values["task."+shared] = task.text(shared)
+	}
+	text := string(must(os.ReadFile("docs/handlers.md"))(t))
+	_, text, _ = strings.Cut(text, "## What a handler receives")
+	text, _, _ = strings.Cut(text, "\n## ")
+	var listed []string
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, "|")
+		for i, part := range strings.Split(cells[min(1, len(cells)-1)], "`") {
+			if len(cells) > 2 && i%2 == 1 {
+				listed = append(listed, part)
+			}
+		}
+	}
+	for _, path := range listed {
+		want, known := values[path]
+		if text, ok := want.(string); ok && strings.HasPrefix(text, "{") {
+			noError(t, json.Unmarshal([]byte(text), &want))
+		}
+		if value := got.text("0." + strings.ReplaceAll(path, "STEP", "a")); !known || value != fmt.Sprint(want) {
+			t.Errorf("%s: got %s; want %v", path, value, want)
+		}
+		delete(values, path)
+	}
+	if len(values) > 0 {
+		t.Errorf("docs/handlers.md does not list %v", values)
+	}
+	for _, parts := range [][]string{{"task"}, {"step"}, {"step", "handler"}, {"step", "previous"}, {"dependencies", "a"}} {
+		for name := range got.get("0." + strings.Join(parts, ".")).(map[string]any) {
+			path := strings.Replace(strings.Join(append(parts, name), "."), ".a.", ".STEP.", 1)
+			if !slices.ContainsFunc(listed, func(l string) bool { return l == path || strings.HasPrefix(l, path+".") }) {
+				t.Errorf("docs/handlers.md does not list %s", path)
+			}
+		}
+	}
 }

@@ -14,6 +14,7 @@ package main
 //	handler_secrets.go     hiding secrets in what handlers reply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -31,16 +32,38 @@ type attempt struct {
 	correlationID            string
 	traceparent, tracestate  string // "" if the task has none
 	context                  []byte // the task's context, an object
+	asked                    requester
 	stepName                 string
-	number                   int // from 1
+	templateStep             string // the step of the template; of an instance another name
+	number                   int    // from 1
 	maxAttempts              int
 	timeout                  time.Duration
+	lease                    time.Duration // what an outside actor has instead of the timeout; else 0
 	handler                  []byte        // an object: its callable, method and resolver
 	config                   []byte        // handler.initialization, an object
 	inputs                   []byte        // an object: the context, or what an operator set
 	batch                    []byte        // an object: what the inputs of a batch worker have besides; nil for none
-	results                  []namedResult // completed ancestors
+	results                  []namedResult // ancestors
+	previous                 *pastOutcome  // of the step's last attempt that ended; nil for none
 	checkpoint               *checkpoint   // where to go on; nil for the beginning
+}
+
+// requester is who asked for a task, when and why.
+type requester struct {
+	initiator, source, reason   string
+	tags                        []string
+	priority                    int
+	requested, created, updated instant
+	parentCorrelation           uuid // zero for none
+}
+
+// pastOutcome is how an attempt ended.
+type pastOutcome struct {
+	result   []byte // JSON; nil stands for null
+	err      []byte // a JSON object; nil on success
+	metadata []byte // a JSON object, or nil
+	took     time.Duration
+	at       instant // 0 for a step without one
 }
 
 // checkpoint is how far a step has come, as its handler or an outside actor said when it
@@ -92,10 +115,13 @@ func readCheckpoint(value []byte) (data []byte, problem string) {
 	return kept.json(), r.problem
 }
 
-// namedResult is the bare result of a completed step.
+// namedResult is an ancestor of a step, and how it ended.
 type namedResult struct {
-	step   string
-	result []byte // JSON; nil stands for null
+	step  string
+	id    uuid
+	state string
+	done  bool // it has a result, which counts
+	pastOutcome
 }
 
 // outcome is the result of an attempt.
@@ -480,24 +506,49 @@ func (a *attempt) envelope(dst []byte) []byte {
 	dst = slices.Grow(dst, a.envelopeSize())
 	dst = a.appendTask(append(dst, `{"task":`...))
 	dst = a.appendStep(append(dst, `,"step":`...))
-	dst = append(dst, `,"dependency_results":{`...)
-	for i, r := range a.results {
-		if i > 0 {
-			dst = append(dst, ',')
+	o := jsonWriter{b: append(dst, `,"dependency_results":{`...)}
+	for i := range a.results {
+		if r := &a.results[i]; r.done {
+			o.key(r.step)
+			o.b = appendOrNull(o.b, r.result)
 		}
-		dst = appendOrNull(append(appendJSONString(dst, r.step), ':'), r.result)
 	}
-	return append(dst, "}}"...)
+	o.b = append(o.b, `},"dependencies":{`...)
+	for i := range a.results {
+		r := &a.results[i]
+		o.key(r.step)
+		o.b = append(o.b, '{')
+		o.id("step_uuid", r.id)
+		o.text("state", r.state)
+		r.appendMembers(&o)
+		o.b = append(o.b, '}')
+	}
+	return append(o.b, "}}"...)
+}
+
+// appendMembers appends what is known of an outcome besides its result and its error.
+func (p *pastOutcome) appendMembers(o *jsonWriter) {
+	o.zoned("ended_at", p.at)
+	o.number("execution_time_ms", int(p.took.Milliseconds()))
+	o.raw("metadata", orEmptyObject(p.metadata))
 }
 
 // envelopeSize returns about how many bytes the envelope takes.
 func (a *attempt) envelopeSize() int {
-	n := 512 + len(a.traceparent) + len(a.tracestate) + len(a.context) + len(a.config) + len(a.inputs) + len(a.batch) + len(a.handler)
+	n := 1024 + len(a.traceparent) + len(a.tracestate) + len(a.context) + len(a.config) + len(a.inputs) + len(a.batch) +
+		len(a.handler) + len(a.asked.initiator) + len(a.asked.source) + len(a.asked.reason)
+	for _, tag := range a.asked.tags {
+		n += len(tag) + 3
+	}
 	if a.checkpoint != nil {
 		n += len(a.checkpoint.data)
 	}
-	for _, r := range a.results {
-		n += len(r.step) + len(r.result) + 8
+	if p := a.previous; p != nil {
+		n += len(p.result) + len(p.err) + len(p.metadata)
+	}
+	for i := range a.results {
+		r := &a.results[i]
+		n += 2*len(r.step) + len(r.result) + len(r.metadata) + 192
 	}
 	return n
 }
@@ -514,7 +565,18 @@ func (a *attempt) appendTask(dst []byte) []byte {
 	if a.tracestate != "" {
 		dst = appendJSONString(append(dst, `,"tracestate":`...), a.tracestate)
 	}
-	return append(append(append(dst, `,"context":`...), orEmptyObject(a.context)...), '}')
+	dst = append(append(dst, `,"context":`...), orEmptyObject(a.context)...)
+	o, by := jsonWriter{b: dst}, &a.asked
+	o.text("initiator", by.initiator)
+	o.text("source_system", by.source)
+	o.text("reason", by.reason)
+	o.texts("tags", by.tags)
+	o.number("priority", by.priority)
+	o.zoned("requested_at", by.requested)
+	o.zoned("created_at", by.created)
+	o.zoned("updated_at", by.updated)
+	o.id("parent_correlation_id", by.parentCorrelation)
+	return append(o.b, '}')
 }
 
 func (a *attempt) appendStep(dst []byte) []byte {
@@ -528,7 +590,19 @@ func (a *attempt) appendStep(dst []byte) []byte {
 	if a.checkpoint != nil {
 		dst = a.checkpoint.appendJSON(append(dst, `,"checkpoint":`...))
 	}
-	return append(append(append(dst, `,"handler":`...), orEmptyObject(a.handler)...), '}')
+	o := jsonWriter{b: append(append(dst, `,"handler":`...), orEmptyObject(a.handler)...)}
+	o.text("template_step_name", a.templateStep)
+	o.number("remaining_ms", int(cmp.Or(a.lease, a.timeout).Milliseconds()))
+	if p := a.previous; p != nil {
+		o.name("previous")
+		o.b = append(o.b, '{')
+		o.flag("success", p.err == nil)
+		o.raw("result", p.result)
+		o.raw("error", redact(p.err))
+		p.appendMembers(&o)
+		o.b = append(o.b, '}')
+	}
+	return append(o.b, '}')
 }
 
 // deliveryKey names what a handler is given: the same when a delivery is repeated, another one

@@ -64,7 +64,7 @@ func TestSum(t *testing.T) {
 	} {
 		a := newTestAttempt(`{"add": ` + row.add + `}`)
 		for _, r := range row.results {
-			a.results = append(a.results, namedResult{"s", []byte(r)})
+			a.results = append(a.results, namedResult{step: "s", pastOutcome: pastOutcome{result: []byte(r)}})
 		}
 		o, _ := runBuiltin(t, "sum", a)
 		if got := showOutcome(o); got != row.want {

@@ -218,14 +218,30 @@ func TestHTTPRequest(t *testing.T) {
 func TestEnvelope(t *testing.T) {
 	a := newTestAttempt(`{"to":"x"}`)
 	a.handler = []byte(`{"callable":"Pay","method":"charge"}`)
-	a.results = []namedResult{{"first", []byte(`{"n":1.50}`)}, {`by "hand"`, nil}}
+	ended := pastOutcome{result: []byte(`{"n":1.50}`), metadata: []byte(`{"m":1}`), took: 12 * time.Millisecond, at: testStart}
+	a.results = []namedResult{{"first", a.taskID, "complete", true, ended}, {`by "hand"`, a.stepID, "resolved_manually", true, pastOutcome{}},
+		{"broken", a.taskID, "error", false, pastOutcome{err: []byte(`{}`)}}}
+	a.previous = &pastOutcome{err: []byte(`{"message":"see http://me:secret@host/x"}`), took: time.Second, at: testStart}
+	a.asked, a.templateStep = requester{initiator: "me", tags: []string{"a", "b"}, priority: -3, created: testStart}, "pay it"
+	const at = `"2026-01-01T00:00:00.000000Z"`
 	want := `{"task":{"task_uuid":"` + a.taskID.String() + `",` +
-		`"namespace":"shop","name":"order","version":"1.0.0","correlation_id":"c-1","context":{"order":7}},` +
+		`"namespace":"shop","name":"order","version":"1.0.0","correlation_id":"c-1","context":{"order":7},` +
+		`"initiator":"me","source_system":"","reason":"","tags":["a","b"],"priority":-3,"requested_at":null,"created_at":` + at +
+		`,"updated_at":null,"parent_correlation_id":null},` +
 		`"step":{"step_uuid":"` + a.stepID.String() + `","name":"pay","attempt":2,"max_attempts":3,` +
-		`"timeout_seconds":30,"config":{"to":"x"},"inputs":{"order":8},"handler":{"callable":"Pay","method":"charge"}},` +
-		`"dependency_results":{"first":{"n":1.50},"by \"hand\"":null}}`
-	if got := string(a.envelope([]byte("["))); got != "["+want {
+		`"timeout_seconds":30,"config":{"to":"x"},"inputs":{"order":8},"handler":{"callable":"Pay","method":"charge"},` +
+		`"template_step_name":"pay it","remaining_ms":30000,"previous":{"success":false,"result":null,` +
+		`"error":{"message":"see http://[REDACTED]@host/x"},"ended_at":` + at + `,"execution_time_ms":1000,"metadata":{}}},` +
+		`"dependency_results":{"first":{"n":1.50},"by \"hand\"":null},"dependencies":{` +
+		`"first":{"step_uuid":"` + a.taskID.String() + `","state":"complete","ended_at":` + at + `,"execution_time_ms":12,"metadata":{"m":1}},` +
+		`"by \"hand\"":{"step_uuid":"` + a.stepID.String() + `","state":"resolved_manually","ended_at":null,"execution_time_ms":0,"metadata":{}},` +
+		`"broken":{"step_uuid":"` + a.taskID.String() + `","state":"error","ended_at":null,"execution_time_ms":0,"metadata":{}}}}`
+	got := string(a.envelope([]byte("[")))
+	if got != "["+want {
 		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if len(got) > a.envelopeSize() {
+		t.Errorf("an envelope of %d bytes has the size %d", len(got), a.envelopeSize())
 	}
 	if empty := (&attempt{}).envelope(nil); !json.Valid(empty) {
 		t.Errorf("the envelope of nothing is no JSON: %s", empty)

@@ -95,14 +95,6 @@ func (v taskView) writeTask(o *jsonWriter, ready int) {
 	o.text("health_status", x.health)
 }
 
-// requestedAt returns the time that the caller gave, or else that of creation.
-func (t *task) requestedAt() instant {
-	if t.by.requested != 0 {
-		return t.by.requested
-	}
-	return t.created
-}
-
 // write writes a member with a context, or an empty one and why it is empty.
 func (r contextRight) write(o *jsonWriter, name string, context []byte) {
 	if r == contextShown {
@@ -353,14 +345,6 @@ func (v *stepView) write(o *jsonWriter) {
 	if v.undelivered != nil {
 		writeUndelivered(o, slices.DeleteFunc(slices.Clone(v.undelivered), func(u undeliveredEvent) bool { return u.StepUUID != v.id }))
 	}
-}
-
-// ended returns when the step's latest attempt ended, if one did.
-func (s *step) ended() instant {
-	if s.last != nil && s.last.success {
-		return s.completed
-	}
-	return s.failed
 }
 
 // outcomeView is the full outcome of an attempt, as existing clients read it:

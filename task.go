@@ -520,8 +520,8 @@ func (t *task) withoutSteps() *task {
 	return &c
 }
 
-// resultsFor returns the results of the step's completed ancestors, or of its
-// parents alone if the template says so, in the order of the template.
+// resultsFor returns the step's ancestors, or its parents alone if the template says
+// so, in the order of the template.
 func (t *task) resultsFor(i int) []namedResult {
 	def := t.def(i)
 	wanted := t.parents(i)
@@ -531,16 +531,45 @@ func (t *task) resultsFor(i int) []namedResult {
 	results := make([]namedResult, 0, len(wanted))
 	for _, p := range wanted {
 		s := &t.steps[p]
-		r := namedResult{step: t.def(p).name}
-		switch {
-		case s.state == stepComplete && s.last != nil:
-			r.result = s.last.result
-		case !s.state.satisfies():
-			continue
+		r := namedResult{step: t.def(p).name, id: t.stepID(p), state: s.state.String(), done: s.state.satisfies(),
+			pastOutcome: s.past()}
+		if s.state == stepResolvedManually {
+			r.pastOutcome = pastOutcome{at: s.completed}
 		}
 		results = append(results, r)
 	}
 	return results
+}
+
+// past returns how the step's latest attempt ended, if one did.
+func (s *step) past() pastOutcome {
+	if s.last == nil {
+		return pastOutcome{}
+	}
+	return pastOutcome{s.last.result, s.last.err, s.last.metadata, s.last.took, s.ended()}
+}
+
+// ended returns when the step's latest attempt ended, if one did.
+func (s *step) ended() instant {
+	if s.last != nil && s.last.success {
+		return s.completed
+	}
+	return s.failed
+}
+
+// requesterOf returns who asked for the task, when and why.
+func requesterOf(t *task) requester {
+	return requester{initiator: t.by.initiator, source: t.by.source, reason: t.by.reason, tags: t.by.tags,
+		priority: t.by.priority, parentCorrelation: t.by.parentCorrelation,
+		requested: t.requestedAt(), created: t.created, updated: t.updated}
+}
+
+// requestedAt returns the time that the caller gave, or else that of creation.
+func (t *task) requestedAt() instant {
+	if t.by.requested != 0 {
+		return t.by.requested
+	}
+	return t.created
 }
 
 // extend applies the extension of a lease.

@@ -104,6 +104,15 @@ type handlerEnvelope struct {
 		Version       string                     `json:"version"`
 		CorrelationID string                     `json:"correlation_id"`
 		Context       map[string]json.RawMessage `json:"context"`
+		Initiator     string                     `json:"initiator"`
+		SourceSystem  string                     `json:"source_system"`
+		Reason        string                     `json:"reason"`
+		Tags          []string                   `json:"tags"`
+		Priority      int                        `json:"priority"`
+		RequestedAt   string                     `json:"requested_at"`
+		CreatedAt     string                     `json:"created_at"`
+		UpdatedAt     string                     `json:"updated_at"`
+		Parent        *string                    `json:"parent_correlation_id"`
 	} `json:"task"`
 	Step struct {
 		StepUUID       string                     `json:"step_uuid"`
@@ -118,8 +127,17 @@ type handlerEnvelope struct {
 			Method   string  `json:"method"`
 			Resolver *string `json:"resolver"`
 		} `json:"handler"`
+		TemplateName string `json:"template_step_name"`
+		RemainingMS  int    `json:"remaining_ms"`
 	} `json:"step"`
 	DependencyResults map[string]json.RawMessage `json:"dependency_results"`
+	Dependencies      map[string]struct {
+		StepUUID string          `json:"step_uuid"`
+		State    string          `json:"state"`
+		EndedAt  string          `json:"ended_at"`
+		TookMS   int             `json:"execution_time_ms"`
+		Metadata json.RawMessage `json:"metadata"`
+	} `json:"dependencies"`
 }
 
 // readEnvelope reads an envelope strictly.
@@ -206,17 +224,19 @@ func (a *arithmeticTemplate) check(e *handlerEnvelope) error {
 		return fmt.Errorf("attempt %d of %d, timeout %d", e.Step.Attempt, e.Step.MaxAttempts, e.Step.TimeoutSeconds)
 	case !reflect.DeepEqual(decoded(e.Step.Config), decoded(s.Handler.Initialization)):
 		return fmt.Errorf("config %s; want %s", e.Step.Config, s.Handler.Initialization)
+	case e.Step.TemplateName != s.Name || e.Step.RemainingMS != 1000*s.TimeoutSeconds:
+		return fmt.Errorf("template_step_name %s, remaining_ms %d", e.Step.TemplateName, e.Step.RemainingMS)
 	case e.DependencyResults == nil:
 		return fmt.Errorf("no dependency_results")
 	}
 	want := a.ancestors(s.Name)
 	for name := range e.DependencyResults {
-		if !want[name] {
-			return fmt.Errorf("a result of %s, which is no ancestor", name)
+		if !want[name] || e.Dependencies[name].State != "complete" {
+			return fmt.Errorf("a result of %s, which is no complete ancestor: %+v", name, e.Dependencies)
 		}
 	}
-	if len(e.DependencyResults) != len(want) {
-		return fmt.Errorf("results %s; want those of %v", e.DependencyResults, want)
+	if len(e.DependencyResults) != len(want) || len(e.Dependencies) != len(want) {
+		return fmt.Errorf("results %s, dependencies %v; want those of %v", e.DependencyResults, e.Dependencies, want)
 	}
 	return nil
 }

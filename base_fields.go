@@ -16,7 +16,6 @@ const (
 	maxNameLength   = 255
 	maxReasonLength = 500
 	maxTags         = 100
-	priorityLimit   = 100 // priorities beyond ±this are clamped
 )
 
 // maxProblems is how many problems of a request, or of a schema, are named.
@@ -133,15 +132,6 @@ func (f *fieldReader) count(key string, raw []byte, lo, hi int64) int {
 		f.complain(key, "must be an integer from %d to %d", lo, hi)
 	}
 	return int(n)
-}
-
-// clamped reads an integer and limits it to ±limit.
-func (f *fieldReader) clamped(key string, raw []byte, limit int64) int {
-	n, _, ok := nearestInt(raw)
-	if !ok {
-		f.complain(key, "must be an integer")
-	}
-	return int(min(max(n, -limit), limit))
 }
 
 // id reads a UUID.

@@ -90,7 +90,7 @@ func createTask(o *options) runner {
 	text := o.String("context", "", "the context: `JSON`, @FILE, or - for standard input")
 	created := o.withWait()
 	key := o.String("key", "", "the Idempotency-Key `KEY`: a repeat with it creates no second task")
-	priority := o.Int("priority", 0, "the priority `N`, -100 to 100")
+	priority := o.Int("priority", 0, "the priority `N`; higher runs first")
 	var tags []string
 	o.Func("tag", "a `TAG` (repeatable)", func(text string) error {
 		tags = append(tags, text)

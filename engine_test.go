@@ -926,7 +926,7 @@ func checkFigures(t *testing.T, v *task, now instant) {
 func naiveStatus(by map[stepState]int, ready, total int) string {
 	switch {
 	case by[stepCancelled] > 0: // together with its task: a single step is never cancelled here
-		return "all_complete"
+		return "waiting_for_dependencies"
 	case by[stepInError] > 0:
 		return "blocked_by_failures"
 	case ready > 0:

@@ -304,7 +304,7 @@ func checkCreationRoundTrip(t *testing.T, q *taskRequest) {
 	if by.context == nil {
 		by.context = []byte("{}")
 	}
-	if q.name == "" || q.namespace == "" || max(q.priority, -q.priority) > priorityLimit {
+	if q.name == "" || q.namespace == "" || int(int32(q.priority)) != q.priority {
 		t.Errorf("accepted %+v", q)
 	}
 	checkRoundTrip(t, &record{kind: recCreated, step: -1, created: by})

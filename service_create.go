@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -68,7 +69,7 @@ func (q *taskRequest) field(f *fieldReader, key string, raw []byte) {
 	case "tags":
 		q.tags = f.texts(key, raw)
 	case "priority":
-		q.priority = f.clamped(key, raw, priorityLimit)
+		q.priority = f.count(key, raw, math.MinInt32, math.MaxInt32)
 	case "correlation_id":
 		q.correlation = f.id(key, raw)
 	case "parent_correlation_id":

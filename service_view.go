@@ -169,7 +169,7 @@ func executionOf(t *task, ready int) execution {
 		x.status, x.action = "has_ready_steps", "execute_ready_steps"
 	case working > 0:
 		x.status, x.action = "processing", "wait_for_completion"
-	case cancelled || done == all && done > 0:
+	case done == all && done > 0:
 		x.status, x.action = "all_complete", "finalize_task"
 	default:
 		x.status, x.action = "waiting_for_dependencies", "wait_for_dependencies"

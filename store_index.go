@@ -100,10 +100,10 @@ func (x *taskIndex) insert(pos uint32, tpl *template, by *creation, at instant) 
 		x.back.set(pos)
 	}
 	x.newest = at
-	if x.priorities[by.priority] == nil {
-		x.priorities[by.priority] = &bitset{}
+	if x.priorities[listedPriority(by.priority)] == nil {
+		x.priorities[listedPriority(by.priority)] = &bitset{}
 	}
-	x.priorities[by.priority].set(pos)
+	x.priorities[listedPriority(by.priority)].set(pos)
 	p := x.postingsFor(postingsKey{tpl, by.initiator, by.source})
 	p.tasks++
 	p.states[taskPending]++
@@ -112,6 +112,10 @@ func (x *taskIndex) insert(pos uint32, tpl *template, by *creation, at instant) 
 	}
 	return p
 }
+
+// listedPriority returns the priority by which lists order a task: those beyond ±100 are equal, so that callers cannot
+// make an index with a set for each of many priorities.
+func listedPriority(n int) int { return min(max(n, -100), 100) }
 
 func (x *taskIndex) postingsFor(k postingsKey) *postings {
 	if p := x.postings[k]; p != nil {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http/httptest"
 	"net/url"
@@ -686,4 +687,19 @@ func checkLooked(t *testing.T, x *taskIndex, tasks *countedTasks, q *taskQuery) 
 			}
 		}
 	}
+}
+
+// TestManyPriorities checks that priorities are kept as they were given, and that many of them make few sets.
+func TestManyPriorities(t *testing.T) {
+	s := newTestService(t, serviceTest{})
+	for i, priority := range []int{math.MinInt32, -101, 7, 101, math.MaxInt32} {
+		if got := mustCreate(t, s, "diamond", fmt.Sprintf(`"priority":%d`, priority)).by.priority; got != priority {
+			t.Errorf("task %d: got the priority %d; want %d", i, got, priority)
+		}
+	}
+	s.store.locked(func() {
+		if n := len(s.store.tasks.index.priorities); n != 3 {
+			t.Errorf("got %d sets of priorities; want -100, 7 and 100", n)
+		}
+	})
 }

@@ -28,6 +28,7 @@ type Config struct {
 	Events        eventsConfig
 	Requests      requestsConfig
 	Console       consoleConfig
+	Metrics       struct{ Prefix string } // what the names of metrics begin with
 	Staleness     stalenessConfig
 	Fixture       fixtureConfig
 	Log           logConfig

@@ -130,6 +130,19 @@ func checkTargetValue(s string) error {
 		"is not builtin:…, http://… or https://…")
 }
 
+// checkMetricPrefix checks the beginning of the names of metrics.
+func checkMetricPrefix(s string) error {
+	for i, c := range []byte(s) {
+		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
+			return errors.New("has characters besides letters, digits and _, or begins with a digit")
+		}
+	}
+	if s == "" || len(s) > 64 {
+		return errors.New("is not a word of 1 to 64 letters, digits and _")
+	}
+	return nil
+}
+
 // checkCallableName checks a name in worker.handlers.
 func checkCallableName(s string) error {
 	star := strings.IndexByte(s, '*')

@@ -166,6 +166,8 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 	{path: "console.people", def: []string{}, check: checkCallableName,
 		help:   "callables of the steps that wait for people, each perhaps with a * at its end; empty: all that wait for outside actors",
 		sample: `people = ["people.*"]`},
+	{path: "metrics.prefix", def: "stepwell", check: checkMetricPrefix,
+		help: "what the names of metrics begin with, for dashboards that expect another word"},
 	{path: "staleness.interval_seconds", def: 300, min: 1, max: 86_400,
 		help: "time between searches for stale tasks, in seconds"},
 	{path: "staleness.waiting_for_dependencies_minutes", def: 60, min: 1, max: maxLifecycleMinutes,

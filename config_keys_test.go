@@ -143,7 +143,7 @@ func TestConfigDefaults(t *testing.T) {
 		"environment": `"development"`, "role": `"all"`,
 		"orchestration.web.listen": `"127.0.0.1:8080"`, "worker.web.listen": `"127.0.0.1:8081"`,
 		"orchestration.web.config_endpoint_enabled": "false", "worker.web.config_endpoint_enabled": "true",
-		"console.enabled": "true", "console.people": "[]", "web.max_body_bytes": "4194304",
+		"console.enabled": "true", "console.people": "[]", "metrics.prefix": `"stepwell"`, "web.max_body_bytes": "4194304",
 		"web.max_connections": "3000",
 		"events.max_streams":  "100", "events.subscribers": "[]", "web.shutdown_timeout_seconds": "8",
 		"templates.dirs": "[]", "templates.watch": "false", "templates.enforce_input_schema": `"off"`,

@@ -31,14 +31,26 @@ const (
 
 // metricsText collects metrics in the text format.
 type metricsText struct {
-	b    []byte
-	open bool   // OpenMetrics
-	role string // whose requests are counted
+	b      []byte
+	open   bool   // OpenMetrics
+	role   string // whose requests are counted
+	prefix string // what names begin with in the place of namePrefix
+}
+
+// namePrefix is what the names of metrics begin with in this program.
+const namePrefix = "stepwell"
+
+// named returns the name by which a metric is shown.
+func (m *metricsText) named(name string) string {
+	if m.prefix == namePrefix {
+		return name // without a copy
+	}
+	return m.prefix + strings.TrimPrefix(name, namePrefix)
 }
 
 // family begins a metric. The kind is counter, gauge or histogram.
 func (m *metricsText) family(name, kind, help string) {
-	if m.open && kind == "counter" {
+	if name = m.named(name); m.open && kind == "counter" {
 		name = strings.TrimSuffix(name, "_total")
 	}
 	for _, part := range [...]string{"# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"} {
@@ -53,7 +65,7 @@ func (m *metricsText) sample(name string, value float64, labels ...string) {
 
 // exemplified is sample with what follows the value.
 func (m *metricsText) exemplified(example, name string, value float64, labels ...string) {
-	b := append(m.b, name...)
+	b := append(m.b, m.named(name)...)
 	for i := 0; i < len(labels); i += 2 {
 		b = append(append(append(b, pick[byte](i == 0, '{', ',')), labels[i]...), `="`...)
 		b = append(append(b, labelEscaper.Replace(labels[i+1])...), '"')
@@ -129,7 +141,7 @@ func (s *surface) metrics(w *responseWriter, r *http.Request) (any, error) {
 
 // metricsNow returns the metrics in one of the formats, about size bytes.
 func (s *surface) metricsNow(open bool, contentType string, size int) *packedText {
-	m := metricsText{b: make([]byte, 0, size+size/8), role: s.stats.role, open: open}
+	m := metricsText{b: make([]byte, 0, size+size/8), role: s.stats.role, open: open, prefix: s.svc.cfg.Metrics.Prefix}
 	if m.role != "worker" || s.svc.cfg.Role == "worker" {
 		s.svc.writeMetrics(&m, s.room)
 	}

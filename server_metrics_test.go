@@ -616,3 +616,31 @@ func TestMetricsReaderFindsProblems(t *testing.T) {
 		}
 	}
 }
+
+// TestMetricsPrefix checks that all names begin with metrics.prefix, and that the rest stays as it is.
+func TestMetricsPrefix(t *testing.T) {
+	names := func(prefix string) string {
+		s := newTestServer(t, serviceTest{config: func(c *Config) { c.Metrics.Prefix = prefix }})
+		s.create(`{"namespace":"t","name":"diamond"}`)
+		var all []string
+		for line := range strings.Lines(string(s.do("GET", "/metrics", "").want(200).body)) {
+			name := strings.Fields(strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "))[0]
+			name, _, _ = strings.Cut(name, "{")
+			if !strings.HasPrefix(name, prefix+"_") {
+				t.Errorf("prefix %s: got the metric %s", prefix, name)
+			}
+			all = append(all, strings.TrimPrefix(name, prefix))
+		}
+		slices.Sort(all)
+		return strings.Join(slices.Compact(all), " ")
+	}
+	if got, want := names("tasker"), names("stepwell"); got != want {
+		t.Errorf("got the names %s; want %s", got, want)
+	}
+	for _, word := range []string{"", "1a", "a-b", "a:b", "ä", strings.Repeat("a", 65)} {
+		if checkMetricPrefix(word) == nil {
+			t.Errorf("the prefix %q is allowed", word)
+		}
+	}
+	noError(t, checkMetricPrefix("_a1"))
+}

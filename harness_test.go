@@ -308,7 +308,7 @@ func checkIndexed(t testing.TB, s *store, pos uint32, whole *task) {
 			t.Errorf("task %s is not found by %+v", whole.id, f)
 		}
 	}
-	if set := x.priorities[whole.by.priority]; set == nil || !set.has(pos) {
+	if set := x.priorities[listedPriority(whole.by.priority)]; set == nil || !set.has(pos) {
 		t.Errorf("task %s is not found by its priority", whole.id)
 	}
 }

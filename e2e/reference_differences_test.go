@@ -70,6 +70,9 @@ var differences = []difference{
 	{"a dead letter for a step that failed for good", "200", "404", func(s *api) string {
 		return fmt.Sprint(s.do("GET", "/v1/dlq/task/"+s.ended(creation("fails", `{"n":9}`)), "").status)
 	}},
+	{"`create_batches` with an empty list, where the batchable step's `initialization` names a worker", "split work_000 join", "split", func(s *api) string {
+		return s.stepsOf(s.ended(creation("empty_batches", `{"n":14}`)))
+	}},
 	{"`completed_at` of a complete task", "a time", "null", func(s *api) string {
 		id := s.ended(creation("unique", `{"n":10}`))
 		return pick(s.do("GET", "/v1/tasks/"+id, "").get("completed_at") == nil, "null", "a time")
@@ -152,6 +155,18 @@ func (s *api) lastState(task, step string) string {
 	}
 }
 
+// stepsOf returns the names of a task's steps, those that join others last.
+func (s *api) stepsOf(task string) string {
+	var names []string
+	for _, step := range s.steps(task) {
+		names = append(names, step.Name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return strings.Index("split work_000 join", a) - strings.Index("split work_000 join", b)
+	})
+	return strings.Join(names, " ")
+}
+
 func pick(first bool, a, b string) string {
 	if first {
 		return a
@@ -176,17 +191,67 @@ func referenceTemplates(t testing.TB) string {
 	write("diamond", "", step("start", ""), step("left", "", "start"), step("right", "", "start"), step("end", "", "left", "right"))
 	write("unique", `,"identity_strategy":"always_unique"`, step("only", ""))
 	write("defaults", `,"default_context":{"a":1}`, step("once", ""))
+	write("slow", "", step("sleeps", `"sleep_ms":3000`))
 	write("fails", "", step("first", ""), step("broken", `"fail_permanently":true`, "first"), step("never", "", "broken"))
+	batches := func(name, named, outcome string) {
+		typed := func(kind, more, step string) string {
+			return strings.Replace(step, `{"name"`, fmt.Sprintf(`{"type":%q%s,"name"`, kind, more), 1)
+		}
+		write(name, "", typed("batchable", "", step("split", named+`"result":{"batch_processing_outcome":`+outcome+`}`)),
+			typed("batch_worker", `,"batch_config":{"batch_size":10,"parallelism":2,"cursor_field":"id","worker_template":"work","failure_strategy":"fail_fast"}`,
+				step("work", "", "split")), typed("deferred_convergence", "", step("join", "", "work")))
+	}
+	const named, none = `"worker_template_name":"work",`, `{"type":"no_batches"}`
+	batches("no_batches", named, none)
+	batches("no_batches_unnamed", "", none)
+	batches("empty_batches", named, `{"type":"create_batches","worker_template_name":"work","worker_count":0,"cursor_configs":[],"total_items":0}`)
 	return dir
+}
+
+// TestReferenceAlike makes on both sides what must be the same.
+func TestReferenceAlike(t *testing.T) {
+	wire.Long(t)
+	here, there := startBoth(t)
+	for _, tc := range []struct {
+		what, want string
+		probe      func(s *api) string
+	}{
+		{"no batches with a named worker", "split work_000 join", func(s *api) string { return s.stepsOf(s.ended(creation("no_batches", `{"n":1}`))) }},
+		{"no batches without one", "split", func(s *api) string { return s.stepsOf(s.ended(creation("no_batches_unnamed", `{"n":2}`))) }},
+		{"the greatest priority", "2147483647", func(s *api) string {
+			return s.do("POST", "/v1/tasks", creation("unique", `{"n":3}`, `"priority":2147483647`)).text("priority")
+		}},
+		{"a greater one", "422", func(s *api) string {
+			return fmt.Sprint(s.do("POST", "/v1/tasks", creation("unique", `{"n":4}`, `"priority":2147483648`)).status)
+		}},
+		{"a cancelled task", "cancelled waiting_for_dependencies wait_for_dependencies healthy", func(s *api) string {
+			id := s.do("POST", "/v1/tasks", creation("slow", `{"n":5}`)).text("task_uuid")
+			s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+			a := s.do("GET", "/v1/tasks/"+id, "").want(200)
+			return strings.Join([]string{a.text("status"), a.text("execution_status"), a.text("recommended_action"), a.text("health_status")}, " ")
+		}},
+	} {
+		for side, url := range map[string]string{"here": here, "there": there} {
+			if got := tc.probe(&api{t, url}); got != tc.want {
+				t.Errorf("%s, %s: got %s; want %s", tc.what, side, got, tc.want)
+			}
+		}
+	}
+}
+
+// startBoth serves the templates of the tests here and there, and returns the URLs.
+func startBoth(t testing.TB) (here, there string) {
+	templates := referenceTemplates(t)
+	there = startReference(t, templates).OrchestrationURL
+	p := serve(t, "--memory", "--quiet", "--templates", templates,
+		"--config", configFile(t, fmt.Sprintf("[worker.handlers]\n\"reference.*\" = %q\n", newKitHandlers(t).URL)))
+	return p.ready.OrchestrationURL, there
 }
 
 // TestReferenceDifferences makes each row of the guide's table of differences here and there.
 func TestReferenceDifferences(t *testing.T) {
 	wire.Long(t)
-	templates := referenceTemplates(t)
-	there := startReference(t, templates)
-	here := serve(t, "--memory", "--quiet", "--templates", templates,
-		"--config", configFile(t, fmt.Sprintf("[worker.handlers]\n\"reference.*\" = %q\n", newKitHandlers(t).URL)))
+	here, there := startBoth(t)
 	_, table, _ := strings.Cut(string(readFile(t, repository("docs/migrating.md"))), "| what | here | there |\n|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := strings.Split(table, "\n")
@@ -198,7 +263,7 @@ func TestReferenceDifferences(t *testing.T) {
 			if i < len(rows) && !strings.HasPrefix(rows[i], "| "+d.what+" | ") {
 				t.Errorf("the guide's row is %s; want %s", rows[i], d.what)
 			}
-			for _, side := range []struct{ name, url, want string }{{"here", here.ready.OrchestrationURL, d.here}, {"there", there.OrchestrationURL, d.there}} {
+			for _, side := range []struct{ name, url, want string }{{"here", here, d.here}, {"there", there, d.there}} {
 				if got := d.probe(&api{t, side.url}); got != side.want {
 					t.Errorf("%s, %s: got %s; want %s", d.what, side.name, got, side.want)
 				}

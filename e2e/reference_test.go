@@ -6,6 +6,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -65,6 +66,7 @@ func newKitHandlers(t testing.TB) *httptest.Server {
 					FailTimes       int  `json:"fail_times"`
 					FailPermanently bool `json:"fail_permanently"`
 					SleepMS         int  `json:"sleep_ms"`
+					Result          map[string]any
 				}
 			}
 		}
@@ -76,6 +78,7 @@ func newKitHandlers(t testing.TB) *httptest.Server {
 		case <-r.Context().Done():
 		}
 		reply := map[string]any{"attempt": e.Step.Attempt}
+		maps.Copy(reply, e.Step.Config.Result)
 		if e.Step.Config.FailPermanently || e.Step.Attempt <= e.Step.Config.FailTimes {
 			reply = map[string]any{"success": false, "error": map[string]any{
 				"message": "told to fail", "retryable": !e.Step.Config.FailPermanently}}

@@ -179,7 +179,7 @@ func referenceTemplates(t testing.TB) string {
 	dir := t.TempDir()
 	write := func(name, more string, steps ...string) {
 		text := fmt.Sprintf(`{"name":%q,"namespace_name":"reference","version":"1.0.0"%s,"steps":[%s]}`, name, more, strings.Join(steps, ","))
-		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(strings.ReplaceAll(text, "\t", "")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -221,7 +221,7 @@ func TestConsoleGraph(t *testing.T) {
 	p.clickText("Steps")
 	p.waitText("route") // the list has what the graph has
 	if got := p.eval(`[...document.querySelectorAll(".step-list tbody tr")].map((r) => r.cells[1].textContent).join()`); got !=
-		"route,approve,finish,manager_review,finance_review" {
+		"receive,route,approve,finish,manager_review,finance_review" {
 		t.Errorf("got the steps %v", got)
 	}
 }

@@ -428,7 +428,7 @@ func checkYAML(t *testing.T, b block) {
 	case strings.Contains(b.text, "steps:"):
 		checkTemplate(t, "yaml", b.text)
 	default: // members of a step
-		checkTemplate(t, "yaml", "name: x\nnamespace: x\nversion: 1.0.0\nsteps:\n  - name: a\n    handler: {callable: builtin:noop}\n"+
+		checkTemplate(t, "yaml", "name: x\nnamespace_name: x\nversion: 1.0.0\nsteps:\n  - name: a\n    handler: {callable: builtin:noop}\n"+
 			indented(b.text, "    "))
 	}
 }
@@ -441,7 +441,7 @@ func indented(text, by string) string {
 func yamlValue(t *testing.T, text string) any {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "template.yaml")
-	writeFile(t, file, []byte("name: x\nnamespace: x\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: builtin:noop}}]\n"+
+	writeFile(t, file, []byte("name: x\nnamespace_name: x\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: builtin:noop}}]\n"+
 		"default_context:\n"+indented(text, "  ")))
 	code, stdout, stderr := runProgram(t, nil, "template", "convert", "--to", "json", file)
 	if code != 0 {

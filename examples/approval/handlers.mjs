@@ -7,7 +7,8 @@ const choose = (...step_names) => ({ decision_point_outcome: { type: "create_ste
 
 // steps maps each callable to its function.
 const steps = {
-  "expenses.check": ({ task }) => choose(task.context.amount < 100 ? "pay" : "approve"),
+  "expenses.record": ({ task }) => ({ amount: task.context.amount }),
+  "expenses.check": ({ dependency_results: { record } }) => choose(record.amount < 100 ? "pay" : "approve"),
   "expenses.decide": ({ dependency_results: { approve } }) => choose(approve.approved ? "pay" : "reject"),
   "expenses.pay": ({ task }) => ({ paid: task.context.amount }),
   "expenses.reject": ({ dependency_results: { approve } }) => ({ rejected: approve.reason ?? "no reason given" }),

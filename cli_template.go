@@ -34,13 +34,13 @@ func templateCommands() command {
 		{
 			name: "check", operands: "FILE…", help: "check template files or directories, without a service",
 			more:     "Problems are listed with file, line, column and path, one a line.",
-			examples: []string{"template check order.json", "template check templates/"},
+			examples: []string{"template check order.json", "template check --portable templates/"},
 			define:   checkTemplates,
 		},
 		{
 			name: "convert", operands: "FILE", help: "print a template file as JSON, TOML or YAML, without a service",
 			more:     "The result is the same template, or an error says what the format cannot express. Comments are lost.",
-			examples: []string{"template convert order.json > order.yaml", "template convert order.yaml --to toml"},
+			examples: []string{"template convert order.json --portable > order.yaml", "template convert order.yaml --to toml"},
 			define:   convertFile,
 		},
 		{
@@ -80,6 +80,7 @@ func (c *client) template(ctx context.Context, name string) (d document, err err
 func checkTemplates(o *options) runner {
 	var flags configArgs
 	keyFlag(o, configKeyAt("environment"), &flags)
+	keyFlag(o, configKeyAt("templates.portable"), &flags)
 	return func(_ context.Context, files []string) error {
 		cfg, _, err := o.p.loadConfig(flags, o.p.environ)
 		if err != nil {
@@ -90,9 +91,7 @@ func checkTemplates(o *options) runner {
 			return err
 		}
 		r, warnings, err := loadTemplates(files, cfg.Environment, handlers.templateRules(&cfg.Templates, schemasTold))
-		for _, w := range warnings {
-			fmt.Fprintln(o.p.stderr, "warning: "+printable(w))
-		}
+		o.p.warn(warnings)
 		if err != nil {
 			return err
 		}
@@ -103,8 +102,16 @@ func checkTemplates(o *options) runner {
 	}
 }
 
+// warn prints warnings, one a line.
+func (p *process) warn(warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintln(p.stderr, "warning: "+printable(w))
+	}
+}
+
 func convertFile(o *options) runner {
 	to := o.String("to", "yaml", "write as `FORMAT`: json, toml or yaml")
+	portable := o.Bool("portable", false, "write a form that the distributed service takes, or say what it refuses")
 	return func(_ context.Context, files []string) error {
 		if !slices.Contains([]string{"json", "toml", "yaml"}, *to) {
 			return o.misuse("--to must be json, toml or yaml, not %q", *to)
@@ -116,7 +123,8 @@ func convertFile(o *options) runner {
 		if err != nil {
 			return err
 		}
-		text, err := convertTemplate(files[0], data, *to)
+		text, warnings, err := convertTemplate(files[0], data, *to, *portable)
+		o.p.warn(warnings)
 		if err != nil {
 			return err
 		}

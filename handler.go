@@ -272,7 +272,8 @@ func (h *handlerSet) resolve(callable string) target {
 // templateRules returns the rules for new templates. What a schema is that cannot be enforced
 // says unenforced while schemas are not.
 func (h *handlerSet) templateRules(c *templatesConfig, unenforced schemaRule) *templateRules {
-	return &templateRules{callable: h.check, schemas: pick(c.EnforceInputSchema == "off", unenforced, schemasRefused)}
+	schemas := pick(c.EnforceInputSchema == "off", unenforced, schemasRefused)
+	return &templateRules{callable: h.check, schemas: schemas, portable: c.Portable}
 }
 
 // check returns an error for an unknown builtin and a malformed URL or program.

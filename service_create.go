@@ -6,8 +6,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -29,7 +31,7 @@ type taskRequest struct {
 	name, namespace, version string
 	creation                               // as the caller gave it; what was not given is zero
 	subject                  string        // the authenticated caller, or ""
-	misfits                  inputProblems // of the context, if they are only warned of
+	misfits                  inputProblems // what is only warned of
 	again                    *againRequest // the task that is to be repeated from a step; else nil
 }
 
@@ -110,7 +112,47 @@ func (s *creator) creation(ctx context.Context, q *taskRequest, tpl *template) (
 		return nil, failf(tooLarge, "the task's context has %d bytes, more than the %d allowed", size, limit)
 	}
 	by.identity, by.search = identityOf(tpl, q.key, by.context), tpl.searched(by.context)
-	return by, s.checkContext(ctx, q, tpl, by.context)
+	if err := s.checkContext(ctx, q, tpl, by.context); err != nil {
+		return nil, err
+	}
+	if s.cfg.Templates.Portable {
+		s.checkPortable(q, tpl)
+	}
+	return by, nil
+}
+
+// checkPortable warns of what the distributed service refuses or changes in a request.
+func (s *creator) checkPortable(q *taskRequest, tpl *template) {
+	found := q.unportable()
+	if len(found) == 0 {
+		return
+	}
+	lines := make([]string, len(found))
+	for i, p := range found {
+		lines[i] = p.String()
+	}
+	s.log.Warn("a task is not portable", "template", tpl.fullName(), "problems", strings.Join(lines, "; "))
+	q.misfits = append(q.misfits, found...)
+}
+
+// unportable returns what the distributed service refuses or changes in a payload.
+func (q *taskRequest) unportable() (found inputProblems) {
+	complain := func(field, message string) {
+		found = append(found, inputProblem{Field: field, Message: "not portable: " + message})
+	}
+	for _, f := range []struct{ field, text string }{
+		{"/version", q.version}, {"/initiator", q.initiator}, {"/source_system", q.source}, {"/reason", q.reason},
+	} {
+		if f.text == "" {
+			complain(f.field, "is required there")
+		} else if utf8.RuneCountInString(f.text) > portableText {
+			complain(f.field, fmt.Sprintf("has more than the %d characters there", portableText))
+		}
+	}
+	if q.context == nil {
+		complain("/context", "is required there")
+	}
+	return append(found, portableContext("/context", q.context)...)
 }
 
 // checkContext checks a context against the template's input schema.
@@ -204,7 +246,7 @@ type submission struct {
 // submitted is the result of a submission.
 type submitted struct {
 	task     *task
-	misfits  inputProblems // of the context against the input schema
+	misfits  inputProblems // what to warn of: places in the context, and what is not portable
 	replayed bool          // an earlier request with the same Idempotency-Key created it
 	end      waitEnd       // how the wait ended
 }

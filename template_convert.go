@@ -15,27 +15,33 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// convertTemplate returns the definition of a file in another format. Comments are lost. It fails
-// if the definition has problems, and if the result would not be the same template.
-func convertTemplate(file string, data []byte, to string) ([]byte, error) {
+// convertTemplate returns the definition of a file in another format, which if asked for is portable, and
+// what to warn of. Comments are lost. It fails if the definition has problems, if the result would not be the
+// same template, and if the distributed service would refuse that.
+func convertTemplate(file string, data []byte, to string, portable bool) ([]byte, []string, error) {
 	from := templateFormat(file)
 	t, problems, _ := parseTemplate(file, data, from, "", nil)
 	if t == nil {
-		return nil, problems
+		return nil, nil, problems
 	}
-	w := &definitionWriter{file: file}
-	w.write((&templateReader{}).definition(data, from), to)
+	w, r := &definitionWriter{file: file}, &templateReader{file: file}
+	definition := r.definition(data, from)
+	if portable {
+		definition = portableForm("", definition)
+	}
+	w.write(definition, to)
 	if w.problems != nil {
-		return nil, w.problems
+		return nil, nil, w.problems
 	}
-	again, problems, _ := parseTemplate(to+" of "+file, w.out.Bytes(), to, "", nil)
+	again, problems, warnings := parseTemplate(to+" of "+file, w.out.Bytes(), to, "", &templateRules{portable: portable})
 	if again != nil && sameJSON(again.json, t.json) {
-		return w.out.Bytes(), nil
+		return w.out.Bytes(), pick(portable, warnings, nil), nil
 	}
+	r.locate(problems)
 	for _, path := range w.nulls {
 		problems = append(problems, inputProblem{file, path, "is null, which TOML cannot express"})
 	}
-	return nil, problems
+	return nil, nil, problems
 }
 
 // definitionWriter writes a definition, which is compact JSON.

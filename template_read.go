@@ -42,6 +42,7 @@ func parseTemplate(
 type templateRules struct {
 	callable func(callable string) error // what is wrong with the callable of a step; nil accepts all
 	schemas  schemaRule
+	portable bool    // what the distributed service refuses is a problem
 	budget   *budget // of the request that the definition is from; nil for a file
 }
 
@@ -106,6 +107,10 @@ func (r *templateReader) template(data []byte, format, env string) *template {
 		return nil
 	}
 	normal := readTemplate(r, "", definition)
+	if r.rules.portable && r.take(memberBytes*bytes.Count(definition, []byte{','}), "") {
+		r.portableText(data, format)
+		r.portability("", "", definition)
+	}
 	if r.rules.budget.ended() {
 		return nil
 	}

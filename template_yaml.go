@@ -38,6 +38,7 @@ type yamlNode struct {
 	plain   bool         // a scalar without quotes and without a tag
 	items   []*yamlNode  // of a sequence
 	members []yamlMember // of a mapping
+	merges  bool         // a mapping with a merge key, which is not among the members
 	size    int          // of its JSON, in bytes
 }
 
@@ -646,7 +647,7 @@ func (y *yamlReader) merge(node *yamlNode) {
 			}
 		}
 	}
-	node.members = members
+	node.members, node.merges = members, true
 }
 
 // mergeSources returns the mappings that a merge key names.

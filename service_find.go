@@ -187,9 +187,9 @@ func (f *finding) tasks() (hits []findHit, err error) {
 }
 
 // following calls add with each id found that follows that of its task.
-func (f *finding) following(add func(t *task, plus int) error) error {
+func (f *finding) following(add func(t *task, found foundID) error) error {
 	for _, found := range f.others {
-		err := f.each(f.stored.listedByID([]uuid{found.task}), func(t *task) error { return add(t, found.plus) })
+		err := f.each(f.stored.listedByID([]uuid{found.task}), func(t *task) error { return add(t, found) })
 		if err != nil {
 			return err
 		}
@@ -198,22 +198,26 @@ func (f *finding) following(add func(t *task, plus int) error) error {
 }
 
 func (f *finding) steps() (hits []findHit, err error) {
-	err = f.following(func(t *task, plus int) error {
-		if plus > len(t.tpl.steps) {
+	err = f.following(func(t *task, found foundID) error {
+		if found.plus > len(t.tpl.steps) {
 			return nil
 		}
-		id := t.id.plus(plus)
-		if t.tpl.dynamic {
+		id, name := found.id(), ""
+		if t.tpl.dynamic || t.by.steps != nil {
 			whole, err := f.s.store.viewWithin(t.id, f.by)
 			if err != nil {
 				return err
 			}
-			if _, ok := whole.stepIndex(id); !ok {
+			i, ok := whole.stepIndex(id)
+			if !ok {
 				return nil
 			}
+			name = whole.def(i).name
+		} else {
+			name = t.tpl.steps[found.plus-1].name
 		}
 		h := t.hit("step_uuid", id.String())
-		h.StepUUID, h.StepName = new(id), new(t.tpl.steps[plus-1].name)
+		h.StepUUID, h.StepName = new(id), new(name)
 		hits = append(hits, h)
 		return nil
 	})
@@ -327,8 +331,8 @@ func (f *finding) correlations() (hits []findHit, err error) {
 		hits, err = f.list(taskFilter{correlation: id}, "correlation_id", id.String())
 		return append(hits, parents...), err
 	}
-	return hits, f.following(func(t *task, plus int) error {
-		if plus == len(t.tpl.steps)+1 && t.by.correlation.isZero() {
+	return hits, f.following(func(t *task, found foundID) error {
+		if found.plus == len(t.tpl.steps)+1 && t.by.correlation.isZero() {
 			hits = append(hits, t.hit("correlation_id", t.correlation().String()))
 		}
 		return nil

@@ -93,7 +93,7 @@ func newStore(c clock, log *slog.Logger) *store {
 	}
 	s.tasks = slotTable{
 		templates: &s.templates, log: log, resize: s.retain.resize,
-		byID: map[uuid]uint32{}, identities: map[identityKey]uuid{}, packing: packing{floor: packFloor},
+		byID: map[uuid]uint32{}, identities: map[identityKey]uuid{}, byStep: map[uuid]uuid{}, packing: packing{floor: packFloor},
 	}
 	s.tasks.index = newTaskIndex(&s.tasks)
 	s.tasks.index.failures.resize = s.retain.resize
@@ -302,12 +302,15 @@ func (s *store) liveLocked(id uuid) *task {
 	return nil
 }
 
-// taskOfStep returns the task whose id is just below a step's id, as for
+// taskOfStep returns the task whose creation names a step's id, or whose id is just below it, as for
 // declared steps. It does not check that the task has the step.
 func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
 	most := s.templates.mostIDs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if task, ok = s.tasks.byStep[id]; ok {
+		return task, true
+	}
 	for n := 1; n <= most; n++ {
 		task = id.plus(-n)
 		if _, found := s.tasks.find(task); found {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"math"
@@ -313,7 +314,11 @@ func (p *idPart) after(id *uuid) uint64 {
 type foundID struct {
 	task uuid
 	plus int
+	step uuid // the id of a step that the task's creation names, in place of plus; else zero
 }
+
+// id returns the id.
+func (f foundID) id() uuid { return cmp.Or(f.step, f.task.plus(f.plus)) }
 
 // idsPerLock is how many tasks or dead letters a search looks at under the lock at a time.
 const idsPerLock = 16 << 10
@@ -333,8 +338,8 @@ func (f finder) inBatches(count func() int, look func(from, to int) bool) {
 }
 
 // withIDPart returns up to limit ids of tasks, and up to limit others of those which follow them, for declared steps
-// and correlation, that begin or end with some digits, the newest first. The beginning of such an id is mostly that
-// of its task's.
+// and correlation, or which their creations name, that begin or end with some digits, the newest first. The beginning
+// of such an id is mostly that of its task's.
 func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
 	defer f.s.holdPositions()()
 	begin, end, ids := newIDPart(digits, false), newIDPart(digits, true), uint64(f.s.templates.mostIDs())
@@ -347,14 +352,23 @@ func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
 			switch n, ok := sl.idWith(&begin, &end); {
 			case !ok:
 			case n == 0 && len(own) < limit:
-				own = append(own, foundID{sl.id, n})
+				own = append(own, foundID{task: sl.id})
 			case n > 0 && len(others) < limit:
-				others = append(others, foundID{sl.id, n})
+				others = append(others, foundID{task: sl.id, plus: n})
 			}
 		}
 		return len(own) < limit || len(others) < limit
 	})
-	return own, others
+	follow := len(others)
+	f.s.locked(func() {
+		for id, task := range f.s.tasks.byStep {
+			if begin.of(&id) || end.of(&id) {
+				others = append(others, foundID{task: task, step: id})
+			}
+		}
+	})
+	slices.SortFunc(others[follow:], func(a, b foundID) int { return bytes.Compare(b.step[:], a.step[:]) })
+	return own, others[:min(limit, len(others))]
 }
 
 // idWith returns the place, after the id of the task in a slot, of an id of it that begins or ends with some digits.

@@ -201,9 +201,9 @@ func TestFindByIDPart(t *testing.T) {
 			text := strings.ReplaceAll(id.id.String(), "-", "")
 			switch {
 			case id.plus == 0 && len(wantOwn) < limit && (strings.HasPrefix(text, digits) || strings.HasSuffix(text, digits)):
-				wantOwn = append(wantOwn, foundID{id.task, 0})
+				wantOwn = append(wantOwn, foundID{task: id.task})
 			case id.plus > 0 && len(wantOthers) < limit && strings.HasSuffix(text, digits):
-				wantOthers = append(wantOthers, foundID{id.task, id.plus})
+				wantOthers = append(wantOthers, foundID{task: id.task, plus: id.plus})
 			}
 		}
 		if !slices.Equal(own, wantOwn) || !slices.Equal(others, wantOthers) {

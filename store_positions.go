@@ -19,6 +19,7 @@ type slotTable struct {
 	slots      []slot
 	byID       map[uuid]uint32      // task id to position
 	identities map[identityKey]uuid // tasks by what deduplicates them
+	byStep     map[uuid]uuid        // tasks by the ids of steps that their creations name
 	index      *taskIndex           // positions by state, template, …
 	packing    packing              // closes gaps among the positions
 	decoded    decodedLines         // tasks that ended last
@@ -51,6 +52,12 @@ func (x *slotTable) insert(id uuid, sl slot, tpl *template, by *creation, at ins
 	x.slots[pos].in = x.index.insert(pos, tpl, by, at)
 	x.resize(x.index.memory() - before)
 	x.noteID(id.plus(tpl.ids() - 1))
+	for _, step := range by.steps {
+		if !step.isZero() {
+			x.noteID(step)
+			x.byStep[step] = id
+		}
+	}
 	return pos
 }
 

@@ -253,6 +253,15 @@ func (s *store) remove(pos uint32) error {
 	if s.tasks.identities[identity] == h.id {
 		delete(s.tasks.identities, identity)
 	}
+	if len(s.tasks.byStep) > 0 {
+		r, err := h.creationRecord()
+		if err != nil {
+			return err
+		}
+		for _, step := range r.created.steps {
+			delete(s.tasks.byStep, step)
+		}
+	}
 	s.requests.drop(request, h.id, h.created)
 	s.dead.index.remove(h.id, h.dead)
 	s.events.taskDropped(s.templates.find(h.template), h.lastSeq)

@@ -486,7 +486,25 @@ func (d *stateReader) task(line []byte) error {
 	if first, twice := d.s.tasks.identities[t.by.identity]; twice {
 		return fmt.Errorf("it has the same identity as task %s", first)
 	}
+	if err := d.checkStepIDs(t); err != nil {
+		return err
+	}
 	return d.l.line(t.appendTaskLine(nil))
+}
+
+// checkStepIDs returns an error if the creation of a task names the id of a step that is there already.
+func (d *stateReader) checkStepIDs(t *task) error {
+	seen := map[uuid]bool{t.id: true}
+	for i := range t.by.steps {
+		id := t.by.stepID(t.id, i)
+		if _, taken := d.s.tasks.byStep[id]; taken || seen[id] {
+			return fmt.Errorf("it names a step %s, as does a task before it, or itself", id)
+		}
+		if seen[id] = true; i >= len(t.tpl.steps) && t.by.steps[i].isZero() {
+			return fmt.Errorf("it names no id for instance %d", i-len(t.tpl.steps)+1)
+		}
+	}
+	return nil
 }
 
 // follows checks the header against the one that a replay of the log gives.

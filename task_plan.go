@@ -179,6 +179,13 @@ func (t *task) stepCreated(i int) instant {
 
 // stepIndex finds one of the task's steps by its id.
 func (t *task) stepIndex(id uuid) (int, bool) {
+	if t.by.steps != nil {
+		i := 0
+		for i < len(t.steps) && t.stepID(i) != id {
+			i++
+		}
+		return i, i < len(t.steps)
+	}
 	if t.plan != nil {
 		return t.plan.stepIndex(t.id, id)
 	}
@@ -189,13 +196,21 @@ func (t *task) stepIndex(id uuid) (int, bool) {
 	return n - 1, true
 }
 
-// stepID returns the id of a step. The ids of declared steps follow the task's
-// own.
+// stepID returns the id of a step.
 func (t *task) stepID(i int) uuid {
 	if t.plan != nil {
 		return t.plan.steps[i].id
 	}
-	return t.id.plus(i + 1)
+	return t.by.stepID(t.id, i)
+}
+
+// stepID returns the id of a step of the template in a task: the one that the creation names, or else one that
+// follows the task's own. A creation names the ids of declared steps first, then those of instances, in their order.
+func (by *creation) stepID(task uuid, d int) uuid {
+	if d < len(by.steps) && !by.steps[d].isZero() {
+		return by.steps[d]
+	}
+	return task.plus(d + 1)
 }
 
 // Growth: how an outcome becomes steps of the task. It is part of apply, and as
@@ -230,7 +245,7 @@ func (a *applier) newGrowth() *growth {
 func (g *growth) createInitial() {
 	for d, exists := range g.t.tpl.fromTheStart() {
 		if exists {
-			g.createStep(d, &g.t.tpl.steps[d], g.t.id.plus(d+1))
+			g.createStep(d, &g.t.tpl.steps[d], g.id(d))
 		}
 	}
 	for d := range g.p.declared {
@@ -291,15 +306,15 @@ func (a *applier) branch(i int, b branching) {
 	if a.t.decided(i) {
 		return
 	}
-	if b.instances() > 0 && a.r.ids.isZero() {
+	g := a.newGrowth()
+	if b.instances() > len(g.named()) && a.r.ids.isZero() {
 		a.fail(fmt.Errorf("there are no ids for the steps that step %q creates", a.t.def(i).name))
 		return
 	}
-	g := a.newGrowth()
 	d := g.t.declared(i)
 	for _, s := range b.steps {
 		if g.t.tpl.branchOf(s, d) && len(g.p.declared[s].steps) == 0 { // the other named steps follow from these
-			g.createStep(s, &g.t.tpl.steps[s], g.t.id.plus(s+1))
+			g.createStep(s, &g.t.tpl.steps[s], g.id(s))
 		}
 	}
 	g.instantiate(b)
@@ -308,9 +323,31 @@ func (a *applier) branch(i int, b branching) {
 	g.ready()
 }
 
+// id returns the id of a declared step.
+func (g *growth) id(d int) uuid { return g.t.by.stepID(g.t.id, d) }
+
+// named returns the ids, named by the creation, of instances that do not exist yet.
+func (g *growth) named() []uuid {
+	if g.t.by.steps == nil {
+		return nil
+	}
+	n := len(g.t.tpl.steps)
+	for i := range g.p.steps {
+		n += boolCount(g.p.steps[i].def.kind == stepBatchWorker)
+	}
+	return g.t.by.steps[min(n, len(g.t.by.steps)):]
+}
+
 // instantiate creates the instances of a batch worker, or the placeholders of an earlier version.
 func (g *growth) instantiate(b branching) {
-	if n := b.instances(); n > 0 {
+	named := g.named()
+	id := func(n int) uuid {
+		if n < len(named) {
+			return named[n]
+		}
+		return g.a.r.ids.plus(n)
+	}
+	if n := b.instances(); n > 0 && !g.a.r.ids.isZero() {
 		g.p.blocks = append(g.p.blocks, idBlock{g.a.r.ids, len(g.t.steps), n})
 	}
 	for n, cursor := range b.cursors {
@@ -320,13 +357,13 @@ func (g *growth) instantiate(b branching) {
 		if b.named {
 			name = batchName(g.t.tpl.steps[d].name, cursor)
 		}
-		g.createStep(d, g.t.tpl.instance(d, name, cursor), g.a.r.ids.plus(n))
+		g.createStep(d, g.t.tpl.instance(d, name, cursor), id(n))
 	}
 	if len(b.cursors) > 0 {
 		return
 	}
 	for n, d := range b.workers {
-		i := g.enter(d, g.t.tpl.instance(d, instanceName(g.t.tpl.steps[d].name, 0), nil), g.a.r.ids.plus(n))
+		i := g.enter(d, g.t.tpl.instance(d, instanceName(g.t.tpl.steps[d].name, 0), nil), id(n))
 		g.t.steps[i].last = &ending{success: true}
 		g.a.moveStep(i, stepCompleteBy)
 		g.link(i)
@@ -424,7 +461,7 @@ func (g *growth) createPending() {
 		d := g.create[0]
 		g.create = g.create[1:]
 		if len(g.p.declared[d].steps) == 0 {
-			g.createStep(d, &g.t.tpl.steps[d], g.t.id.plus(d+1))
+			g.createStep(d, &g.t.tpl.steps[d], g.id(d))
 		}
 	}
 }

@@ -100,6 +100,104 @@ func TestGrownIDs(t *testing.T) {
 	}
 }
 
+// TestNamedStepIDs reads a task whose creation names the ids of its steps and instances: they are its steps' ids, lead to
+// it, in a search as well, and stay after growth, a snapshot and a restart. Other steps have the ids that follow.
+func TestNamedStepIDs(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), config: retaining(1)}
+	a := newActor(t, serviceTest{clock: o.clock}, nested()...)
+	a.decide("outer", "inner")
+	a.decide("inner", "split", "a2")
+	a.completeWith("split", createBatches("w", 3))
+	var named []string
+	want := map[string]uuid{}
+	name := func(step string, n int) {
+		id := uuid{1, 0xa2, 6: 0x70 | byte(n), 0x91, 0x80, 15: byte(n)}
+		want[step], named = id, append(named, `"`+id.String()+`"`)
+	}
+	for n, s := range nested() {
+		if s.name == "b" || s.name == "never" {
+			named = append(named, "null")
+			continue
+		}
+		name(s.name, n+1)
+	}
+	name("w_001", 30) // w_002 and w_003 have the ids of the record
+	create := `"kind":"created",`
+	document := strings.Replace(exported(t, a.s), create, create+`"steps":[`+strings.Join(named, ",")+`],`, 1)
+	o.extra = []string{testTemplate("noop", stepSpec{name: "x", callable: "builtin:noop"})}
+	o.state = &stateSource{document: strings.NewReader(document)}
+	a.s = openTestService(t, o)
+	o.state = nil
+	look := func() {
+		t.Helper()
+		v := a.view()
+		seen := map[uuid]bool{}
+		for i := range v.steps {
+			id, name := v.stepID(i), v.def(i).name
+			if w, ok := want[name]; ok && w != id {
+				t.Errorf("step %s has the id %s; want %s", name, id, w)
+			}
+			if at, ok := v.stepIndex(id); !ok || at != i || seen[id] {
+				t.Errorf("the id of %s leads to %d, %v", name, at, ok)
+			}
+			seen[id] = true
+			if task, _ := a.s.store.taskOfStep(id); want[name] == id && task != v.id {
+				t.Errorf("the id of %s leads to task %s", name, task)
+			}
+			text, may := id.String(), func(permission) bool { return true }
+			if f := must(a.s.find(&findQuery{text: text[20:], limit: 10, may: may}, nil))(t); want[name] == id &&
+				!slices.ContainsFunc(f.Hits, func(h findHit) bool { return h.Kind == "step" && *h.StepUUID == id && *h.StepName == name }) {
+				t.Errorf("%s is not found by its id %s: %+v", name, text, f.Hits)
+			}
+		}
+		if at, ok := v.stepIndex(v.id.plus(1)); ok {
+			t.Errorf("the id that would follow leads to step %d", at)
+		}
+	}
+	look()
+	a.complete("a2", "w_001")
+	noError(t, a.s.store.snapshot())
+	closeTestService(t, a.s)
+	a.s = openTestService(t, o)
+	look()
+	if id := a.s.ids.reserve(1); id.String() <= want["end"].String() {
+		t.Errorf("the id %s is not after those that are there", id)
+	}
+	if _, err := a.s.operator.cancelTask(t.Context(), a.id, taskActor{}); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	mustCreate(t, a.s, "noop")
+	must(a.s.store.retain.dropDue(a.s.clock.now()))(t)
+	if task, ok := a.s.store.taskOfStep(want["end"]); ok {
+		t.Errorf("the id of a step that was dropped leads to task %s", task)
+	}
+	closeTestService(t, a.s)
+}
+
+// TestBadStepIDs checks that a state document cannot name ids that lead to two steps.
+func TestBadStepIDs(t *testing.T) {
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{testTemplate("two", stepSpec{name: "a", callable: "A"}, stepSpec{name: "b", callable: "B"})}})
+	first := mustCreate(t, s, "two").id
+	mustCreate(t, s, "two")
+	parts := strings.SplitAfter(exported(t, s), `"kind":"created",`)
+	for _, tt := range []struct{ first, second, want string }{
+		{`"01a2159e-71bc-790a-a7a4-81f99d487b40","01a2159e-71bc-790a-a7a4-81f99d487b40"`, ``, "tasks[0]: it names a step 01a2159e-71bc-790a-a7a4-81f99d487b40, "},
+		{`null,"` + first.plus(1).String() + `"`, ``, "tasks[0]: it names a step " + first.plus(1).String()},
+		{`"` + first.String() + `"`, ``, "tasks[0]: it names a step " + first.String()},
+		{`"01a2159e-71bc-790a-a7a4-81f99d487b40"`, `"01a2159e-71bc-790a-a7a4-81f99d487b40"`, "tasks[1]: it names a step "},
+		{`null,null,null`, ``, "tasks[0]: it names no id for instance 1"},
+		{`"x"`, ``, `tasks[0].log[0]: member "steps": "x" is not a UUID`},
+		{``, ``, ""},
+	} {
+		text := parts[0] + `"steps":[` + tt.first + `],` + parts[1] + `"steps":[` + tt.second + `],` + parts[2]
+		_, err := storeOf(&stateSource{document: strings.NewReader(text)}, s.log)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s and %s: got %v; want %q", tt.first, tt.second, err, tt.want)
+		}
+	}
+}
+
 func grown(v *task) string {
 	text := v.state.String() + ":"
 	for i := range v.steps {

@@ -16,6 +16,7 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -117,6 +118,7 @@ type creation struct {
 	tracestate        string
 	request           requestMark // of the Idempotency-Key header
 	origin            *origin     // of a task that repeats another from a step; else nil
+	steps             []uuid      // the ids of its steps, if they do not follow from its own; see stepID
 }
 
 // traceID returns the id of the trace in which the task was created, or "".
@@ -297,6 +299,7 @@ func (by *creation) members(c *memberCoder) {
 	c.text("tracestate", &by.tracestate)
 	c.hex("request", by.request != requestMark{}, by.request.key[:], by.request.body[:])
 	object(c, "again", &by.origin, origin{}, (*origin).members)
+	c.ids("steps", &by.steps)
 }
 
 func (e *ending) members(c *memberCoder) {
@@ -875,6 +878,24 @@ func (c *memberCoder) someID(name string, v *uuid) {
 		if *v = id; !ok {
 			c.fail(name, "%.40s is not a UUID", raw)
 		}
+	}
+}
+
+// ids is a list of ids, left out if it is empty. A zero id is null.
+func (c *memberCoder) ids(name string, v *[]uuid) {
+	if c.reading {
+		c.eachElement(name, func(raw []byte) {
+			id, ok := uuid{}, true
+			if jsonKind(raw) != 'n' {
+				id, ok = parseUUID(c.chars(name, raw))
+			}
+			if *v = append(*v, id); !ok {
+				c.fail(name, "%.40s is not a UUID", raw)
+			}
+		})
+	} else if len(*v) > 0 {
+		text, _ := json.Marshal(*v)
+		c.b = append(appendName(c.b, name), bytes.ReplaceAll(text, []byte(`"00000000-0000-0000-0000-000000000000"`), []byte("null"))...)
 	}
 }
 

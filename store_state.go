@@ -16,7 +16,9 @@ package main
 // All of it is as of one sequence, "seq"; the clock is there in fixture mode
 // only. It is written and read as a stream, with one line for each template,
 // figures and task. A document is accepted only if its tasks follow from their
-// own records, which are applied one by one.
+// own records, which are applied one by one. It may have been through a program
+// that spells JSON in another way or sorts members; then it is kept in memory
+// until its templates and figures have come.
 
 import (
 	"bufio"
@@ -30,7 +32,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -266,8 +267,11 @@ type stateReader struct {
 	path   string // place of what is being read
 	format int
 	seq    uint64 // that the document is as of; 0 if it does not say
-	array  int    // the one of stateArrays begun last, from 1
+	begun  [len(stateArrays)]bool
+	read   int    // the last of stateArrays that was read, from 1
 	newest uint64 // sequence of the last task's creation
+
+	kept [len(stateArrays)][]json.RawMessage // elements that came before what they need
 }
 
 func (d *stateReader) document() error {
@@ -287,6 +291,15 @@ func (d *stateReader) document() error {
 	if err := d.delimiter('}'); err != nil {
 		return err
 	}
+	for which, elements := range d.kept {
+		for n, raw := range elements {
+			if err := d.element(which, n, raw); err != nil {
+				return err
+			}
+			elements[n] = nil
+		}
+	}
+	d.path = ""
 	if _, err := d.json.Token(); err != io.EOF {
 		return errors.New("unexpected data after the document")
 	}
@@ -420,32 +433,58 @@ func (d *stateReader) readClock(raw []byte) error {
 	return nil
 }
 
-// elements reads one of stateArrays.
+// elements reads one of stateArrays, or keeps its elements until the end of the document.
 func (d *stateReader) elements(which int) error {
-	if which < d.array {
-		return fmt.Errorf("it comes after %s: want %s in this order", stateArrays[d.array-1],
+	keep := which > 0 && !d.begun[0] || which > 1 && !d.begun[1]
+	switch {
+	case d.begun[which]:
+		return errors.New("it is there twice")
+	case which < d.read:
+		return fmt.Errorf("it comes after %s: want %s in this order", stateArrays[d.read-1],
 			strings.Join(stateArrays[:], ", "))
+	case !keep:
+		d.read = which + 1
 	}
-	d.array = which + 1
+	d.begun[which] = true
 	if err := d.delimiter('['); err != nil {
 		return err
 	}
-	take := [...]func(line []byte) error{d.l.templateLine, d.l.figuresLine, d.subscriber, d.l.requestLine, d.task}[which]
 	for n := 0; d.json.More(); n++ {
-		d.path = stateArrays[which] + "[" + strconv.Itoa(n) + "]"
+		d.path = fmt.Sprintf("%s[%d]", stateArrays[which], n)
 		var raw json.RawMessage
 		if err := d.json.Decode(&raw); err != nil {
 			return err
 		}
-		if err := checkElement(raw); err != nil {
-			return err
-		}
-		if err := take(compactJSON(make([]byte, 0, len(raw)), raw)); err != nil {
+		if keep {
+			d.kept[which] = append(d.kept[which], raw)
+		} else if err := d.element(which, n, raw); err != nil {
 			return err
 		}
 	}
 	d.path = stateArrays[which]
 	return d.delimiter(']')
+}
+
+// element reads an element of one of stateArrays.
+func (d *stateReader) element(which, n int, raw []byte) error {
+	d.path = fmt.Sprintf("%s[%d]", stateArrays[which], n)
+	if err := checkElement(raw); err != nil {
+		return err
+	}
+	take := [...]func(line []byte) error{d.template, d.l.figuresLine, d.subscriber, d.l.requestLine, d.task}[which]
+	return take(compactJSON(make([]byte, 0, len(raw)), raw))
+}
+
+// template reads a template, whose definition may be spelled in another way than the one that was hashed.
+func (d *stateReader) template(line []byte) error {
+	hash, definition := objectMember(line, "hash"), objectMember(line, "definition")
+	name, _ := jsonString(hash)
+	if t, err := templateFromNormalized(definition); err == nil && t.hash != name {
+		if t, _, _ = parseTemplate("", definition, "json", "", nil); t != nil && t.hash == name {
+			line = fmt.Appendf(nil, `{"hash":%s,"definition":%s}`, hash, t.json)
+		}
+	}
+	return d.l.templateLine(line)
 }
 
 // elementDepth is how deep in an element a value from outside may be, which may
@@ -483,6 +522,9 @@ func (d *stateReader) task(line []byte) error {
 		return fmt.Errorf("its seq %d is not after that of the task before it, %d", h.seq, d.newest)
 	}
 	d.newest = h.seq
+	if err := respellLog(t); err != nil {
+		return err
+	}
 	if first, twice := d.s.tasks.identities[t.by.identity]; twice {
 		return fmt.Errorf("it has the same identity as task %s", first)
 	}
@@ -490,6 +532,20 @@ func (d *stateReader) task(line []byte) error {
 		return err
 	}
 	return d.l.line(t.appendTaskLine(nil))
+}
+
+// respellLog writes the records of a task in the order of members that they are looked for in.
+func respellLog(t *task) (err error) {
+	given := t.log
+	t.log = make([]byte, 0, len(given))
+	eachLogEntry(given, func(entry []byte) {
+		r, bad := decodeRecord(entry)
+		if err = cmp.Or(err, bad); err == nil {
+			r.task = t.id
+			t.appendLog(r.seq, appendRecordMembers(nil, r))
+		}
+	})
+	return err
 }
 
 // checkStepIDs returns an error if the creation of a task names the id of a step that is there already.

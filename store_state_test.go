@@ -19,26 +19,40 @@ func exported(t testing.TB, s *service) string {
 }
 
 // TestStateRoundTrip imports a document into memory and into a directory, and exports the same
-// bytes from both. The service continues from there.
+// bytes from both. The service continues from there. How the document is spelled makes no difference.
 func TestStateRoundTrip(t *testing.T) {
 	t.Parallel()
-	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(3)}
+	odd := testTemplate("odd", stepSpec{name: "a", callable: "builtin:noop", config: `{"z":"→","a":1.50}`})
+	o := serviceTest{clock: newVirtualClock(testStart), extra: append([]string{odd}, storyTemplates...), config: retaining(3)}
 	s := newTestService(t, o)
 	tellStory(t, s)
 	tellStoryWithoutKey(t, s)
+	mustCreate(t, s, "odd")
 	want := exported(t, s)
 	if !json.Valid([]byte(want)) {
 		t.Fatalf("the document is no JSON:\n%s", want)
 	}
 	var pretty bytes.Buffer
 	json.Indent(&pretty, []byte(want), "", "  ")
-	for name, text := range map[string]string{"as written": want, "indented": pretty.String()} {
+	var sorted any
+	numbers := json.NewDecoder(strings.NewReader(want))
+	numbers.UseNumber()
+	noError(t, numbers.Decode(&sorted))
+	escaped := strings.ReplaceAll(string(must(json.MarshalIndent(sorted, "", " "))(t)), "→", `\u2192`) // as jq -S and json.dump write it
+	if !strings.Contains(escaped, `\u2192`) || strings.Index(escaped, `"templates"`) < strings.Index(escaped, `"tasks"`) {
+		t.Fatalf("the document is hardly spelled in another way:\n%s", escaped)
+	}
+	for name, text := range map[string]string{"as written": want, "indented": pretty.String(), "sorted": escaped} {
 		for _, dir := range []string{"", t.TempDir()} {
 			t.Run(name+dir, func(t *testing.T) {
 				o := o
 				o.dir, o.state = dir, &stateSource{document: strings.NewReader(text)}
 				s := newTestService(t, o)
-				if got := exported(t, s); got != want {
+				got, want := exported(t, s), want
+				if name == "sorted" { // errors and such stay as they are given
+					got, want = string(canonicalJSON(nil, []byte(got))), string(canonicalJSON(nil, []byte(want)))
+				}
+				if got != want {
 					t.Errorf("got\n%s\nwant\n%s", got, want)
 				}
 				mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
@@ -148,7 +162,7 @@ func TestUnfitStateIsRefused(t *testing.T) {
 		{"no time", `"exported_at":"`, `"exported_at":"on `, "exported_at: it must be a timestamp"},
 		{"no id", `"last_id":"`, `"last_id":"x`, "last_id: it must be a UUID"},
 		{"an early sequence", `"seq":7,`, `"seq":6,`, "its seq is 6, but it contains sequence 7"},
-		{"no templates", `"templates":[`, `"analytics":[],"templates":[`, "templates: it comes after analytics"},
+		{"no templates", `"templates":[`, `"analytics":[],"templates":[`, "analytics: it is there twice"},
 		{"a changed template", `"definition":{"name":"noop"`, `"definition":{"name":"other"`, "templates[0]: "},
 		{"figures twice", `"analytics":[`, `"analytics":[` + strings.TrimSuffix(lines[5], ",") + `,`, "duplicate figures of"},
 		{"a state", `"state":"complete"`, `"state":"cancelled"`, "tasks[0]: its state is cancelled, but its log gives complete"},

@@ -28,6 +28,7 @@ type client struct {
 	p    *process
 	base string // URL without a final slash
 	http *http.Client
+	role string // whose credentials it has; "" for the orchestration role
 }
 
 // withClient adds the flag --url, for client.
@@ -83,6 +84,11 @@ func (o *options) client() (*client, error) {
 		}
 		base = reachableURL(c.listen("orchestration"))
 	}
+	return o.p.clientOf(base, "")
+}
+
+// clientOf returns the client of a role at a URL.
+func (p *process) clientOf(base, role string) (*client, error) {
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
@@ -90,7 +96,7 @@ func (o *options) client() (*client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, usagef("%q is no URL of a service", redactURL(base))
 	}
-	return &client{o.p, strings.TrimRight(base, "/"), &http.Client{}}, nil
+	return &client{p, strings.TrimRight(base, "/"), &http.Client{}, role}, nil
 }
 
 // call is a request.
@@ -172,7 +178,7 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if q.key != "" {
 		req.Header.Set("Idempotency-Key", q.key)
 	}
-	name, value, err := clientCredential("orchestration", c.p.getenv, c.p.now)
+	name, value, err := clientCredential(cmp.Or(c.role, "orchestration"), c.p.getenv, c.p.now)
 	if err != nil {
 		return nil, err
 	}

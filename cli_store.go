@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -197,6 +198,11 @@ func (p *process) importStore(dir string, files []string) error {
 		defer f.Close()
 		from = f
 	}
+	return p.importFrom(dir, from)
+}
+
+// importFrom fills an empty directory from a document.
+func (p *process) importFrom(dir string, from io.Reader) error {
 	o, err := p.toolJournal(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("import store: %w", err)

@@ -15,6 +15,7 @@
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
 //	cli_store.go      store: check, compact, export, import, repair
+//	cli_pull.go       pull: tasks of a distributed service
 //	cli_serve.go      serve
 //	cli_signals.go    signals, lifetime
 //	cli_reload.go     watching templates to reload them
@@ -197,6 +198,7 @@ func commands() command {
 		authCommands(),
 		configCommands(),
 		storeCommands(),
+		pullCommand(),
 		healthcheckCommand(),
 		openAPICommand(),
 		completionCommand(),

@@ -1,0 +1,146 @@
+package main
+
+// The command pull: tasks of a running distributed service, into a sandbox, a store or a document.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+)
+
+func pullCommand() command {
+	return command{
+		name: "pull", operands: "URL TASK…", help: "bring tasks of a running distributed service here, to look into them and go on",
+		more: "They keep their ids, states, attempts, results and retries. By default they are put into a new sandbox of the\n" +
+			"service in fixture mode at --url, whose clock stands still at their last change. What URL does not tell is\n" +
+			"printed. Nothing is changed there. URL and --worker-url get the credentials of the environment.",
+		examples: []string{
+			"pull https://tasker.example.com 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url https://worker.example.com",
+			"pull http://10.0.0.5:8080 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url http://10.0.0.5:8081 --data pulled",
+		},
+		define: func(o *options) runner {
+			o.withClient()
+			worker := o.String("worker-url", "", "read the templates from the worker role at `URL`")
+			dir := o.String("data", "", "make a new store in `DIR`, whose clock runs, in place of a sandbox")
+			file := o.String("document", "", "write a state document to `FILE`, in place of a sandbox")
+			name := o.String("sandbox", "", "the `NAME` of the sandbox")
+			decide := o.Bool("steps-decide", false, "give a task whose state contradicts its steps the state that follows from them")
+			return func(ctx context.Context, operands []string) error {
+				from, err := o.p.clientOf(operands[0], "")
+				if err != nil {
+					return err
+				}
+				if *worker == "" {
+					return o.misuse("missing --worker-url: only the worker role has whole templates")
+				}
+				templates, err := o.p.clientOf(*worker, "worker")
+				if err != nil {
+					return err
+				}
+				document, err := from.pull(ctx, templates, operands[1:], *decide)
+				if err != nil {
+					return o.named(err)
+				}
+				switch {
+				case *file != "":
+					err = os.WriteFile(*file, document, 0o600)
+				case *dir != "":
+					err = o.p.importFrom(*dir, bytes.NewReader(document))
+				default:
+					err = o.sandboxOf(ctx, *name, document)
+				}
+				return o.named(err)
+			}
+		},
+	}
+}
+
+// sandboxOf makes a sandbox with the state of a document, and prints where it is.
+func (o *options) sandboxOf(ctx context.Context, name string, document []byte) error {
+	to, err := o.client()
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"seed": json.RawMessage(document)}
+	if name != "" {
+		body["name"] = name
+	}
+	return to.askControl(ctx, call{method: "POST", path: "/sandboxes", body: body})
+}
+
+// pull returns a state document of tasks, and prints what is not known of them.
+func (c *client) pull(ctx context.Context, templates *client, ids []string, stepsDecide bool) ([]byte, error) {
+	var tasks []*taskerTask
+	for _, id := range ids {
+		known, ok := parseUUID(id)
+		if !ok {
+			return nil, usagef("%q is not the UUID of a task", id)
+		}
+		t, err := c.pullTask(ctx, templates, "/v1/tasks/"+known.String())
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, t)
+	}
+	slices.SortStableFunc(tasks, func(a, b *taskerTask) int { return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.ID, b.ID)) })
+	p := &taskerPull{stepsDecide: stepsDecide}
+	for _, t := range tasks {
+		if err := p.add(t); err != nil {
+			return nil, err
+		}
+	}
+	for _, note := range p.notes {
+		fmt.Fprintln(c.p.stderr, printable(note))
+	}
+	var document bytes.Buffer
+	err := p.write(&document)
+	return document.Bytes(), err
+}
+
+// pullTask asks for all that a service tells of a task.
+func (c *client) pullTask(ctx context.Context, templates *client, path string) (*taskerTask, error) {
+	t := &taskerTask{}
+	if err := c.getInto(ctx, path, t); err != nil {
+		return nil, err
+	}
+	if err := c.getInto(ctx, path+"/workflow_steps", &t.Steps); err != nil {
+		return nil, err
+	}
+	for i := range t.Steps {
+		if err := c.getInto(ctx, path+"/workflow_steps/"+url.PathEscape(t.Steps[i].ID)+"/audit", &t.Steps[i].Audit); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.getInto(ctx, "/v1/dlq/task/"+t.ID, &t.Letter); err != nil && !hasStatus(err, 404) {
+		return nil, err
+	}
+	d, err := templates.get(ctx, (templateRef{t.Namespace, t.Name, t.Version}).path(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if t.Template = d.at("template.template").raw; t.Template == nil {
+		return nil, exitf(exitFailed, "%s does not tell the whole template %s/%s: is it a worker?", templates.base, t.Namespace, t.Name)
+	}
+	var now taskerTask
+	if err = c.getInto(ctx, path, &now); err == nil && (now.Updated != t.Updated || now.Status != t.Status) {
+		err = errors.New("the task has changed meanwhile: try again")
+	}
+	return t, err
+}
+
+// getInto asks for a path and reads the answer.
+func (c *client) getInto(ctx context.Context, path string, v any) error {
+	d, err := c.get(ctx, path, nil)
+	if err == nil {
+		if err = json.Unmarshal(d.raw, v); err != nil {
+			err = exitf(exitFailed, "%s%s: %v", c.base, path, err)
+		}
+	}
+	return err
+}

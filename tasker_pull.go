@@ -258,7 +258,8 @@ func (x *pulledTask) eventsOf(s *taskerStep) (all []*record) {
 		}
 	case stepWaitingForRetry.String():
 		if last != nil {
-			last.end.retryAt = cmp.Or(x.when(s.NextRetry), at)
+			due, _ := parseInstant(s.NextRetry) // which is not a change: the clock stands before it
+			last.end.retryAt = cmp.Or(due, at)
 		}
 	case stepPending.String(), stepEnqueued.String():
 		again(x.when(s.Updated))
@@ -434,6 +435,9 @@ func (x *pulledTask) compare() error {
 			} else if err := x.apply(r); err != nil {
 				return err
 			}
+		}
+		if here := x.t.steps[i].attempts; here != s.Attempts {
+			x.note("step %s has %d attempts there, %d here", s.Name, s.Attempts, here)
 		}
 		if here := x.t.steps[i].state.String(); here != s.State {
 			x.note("step %s is %s there, %s here", s.Name, s.State, here)

@@ -94,6 +94,24 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// TestPullWaits pulls a task whose step waits for its retry: it is due later than the clock, at the time of the service.
+func TestPullWaits(t *testing.T) {
+	given := pulledAnswers(t)["retries"]
+	s := &given.Steps[0]
+	given.Status, given.Steps[1].State, given.Steps[1].Audit = "waiting_for_retry", "pending", nil
+	s.State, s.Attempts, s.Audit, s.NextRetry = "waiting_for_retry", 1, s.Audit[2:], "2026-11-26T12:00:00Z"
+	p := &taskerPull{}
+	noError(t, p.add(given))
+	var document bytes.Buffer
+	noError(t, p.write(&document))
+	st := must(storeOf(&stateSource{document: &document}, slog.New(slog.DiscardHandler)))(t)
+	id, _ := parseUUID(given.ID)
+	v := must(st.view(id))(t)
+	if due := v.steps[0].retryAt.zoned(); v.state != taskWaitingForRetry || due != "2026-11-26T12:00:00.000000Z" || v.steps[0].retryAt <= p.clock {
+		t.Errorf("got %s, due %s, at %s; want it to wait until 12:00", v.state, due, p.clock.zoned())
+	}
+}
+
 // TestPullContradictions checks that answers which contradict each other are refused with their place.
 func TestPullContradictions(t *testing.T) {
 	for _, tt := range []struct {

@@ -31,9 +31,15 @@ func storeCommands() command {
 		},
 		{
 			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to standard output without FILE",
-			more:     "It changes nothing, and a service may be using the directory.",
-			examples: []string{"store export state.json", "store export | jq '.tasks | length'"},
-			define:   onStore((*process).exportStore),
+			more: "It changes nothing, and a service may be using the directory.\n" +
+				"With --to tasker it writes the tasks for the distributed service, as one transaction for psql. Unfinished tasks need\n" +
+				"a directory that no service uses. Tasks that cannot move are listed; unless --skip leaves them out, nothing\n" +
+				"is written. The exit code is 1 if there are any.",
+			examples: []string{
+				"store export state.json", "store export | jq '.tasks | length'",
+				"store export --to tasker > tasks.sql", "store export --to tasker --only finished --url http://127.0.0.1:8080 tasks.sql",
+			},
+			define: exportStoreTo,
 		},
 		{
 			name: "import", operands: "FILE", help: "fill an empty directory from such a document; - is standard input",
@@ -155,12 +161,15 @@ func (p *process) exportStore(dir string, files []string) error {
 	if err != nil {
 		return fmt.Errorf("export store %s: %w", dir, err)
 	}
+	return p.writeExport(files, func(w io.Writer) error { return s.exportState(w, s.cutState(o.now())) })
+}
+
+// writeExport writes a file completely or not at all, or standard output.
+func (p *process) writeExport(files []string, write func(w io.Writer) error) error {
 	if len(files) == 0 || files[0] == "-" {
-		return s.exportState(p.stdout, s.cutState(o.now()))
+		return write(p.stdout)
 	}
-	err = replaceFile(files[0], func(f *os.File) error {
-		return errors.Join(s.exportState(f, s.cutState(o.now())), f.Sync())
-	})
+	err := replaceFile(files[0], func(f *os.File) error { return errors.Join(write(f), f.Sync()) })
 	if err != nil {
 		return fmt.Errorf("export store: %w", err)
 	}

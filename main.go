@@ -16,6 +16,7 @@
 //	cli_config.go     config, and the flags of keys
 //	cli_store.go      store: check, compact, export, import, repair
 //	cli_pull.go       pull: tasks of a distributed service
+//	cli_tasker.go     store export --to tasker
 //	cli_serve.go      serve
 //	cli_signals.go    signals, lifetime
 //	cli_reload.go     watching templates to reload them

@@ -72,6 +72,9 @@ func (d osDisk) lock(name string) (dirLock, error) {
 	return l, nil
 }
 
+// lockStore locks a data directory for a program that does not open its store.
+func lockStore(dir string) (io.Closer, error) { return osDisk{}.lock(filepath.Join(dir, lockName)) }
+
 // noteDir notes the directory of a store that was opened.
 func (l *storeLock) noteDir(dir fileID) {
 	l.left = ""

@@ -198,6 +198,25 @@ func (cut *stateCut) writeTasks(templates *taskTemplates, add func(line []byte) 
 	return nil
 }
 
+// eachTask passes each task of a store that nobody changes to visit, by its header and template.
+func eachTask(s *store, visit func(h *taskHeader, tpl *template) error) error {
+	cut := s.cutState(0)
+	for i := range cut.tasks {
+		line, err := s.templates.lineAt(&cut.tasks[i], cut.seq)
+		if err != nil {
+			return err
+		}
+		h, err := readTaskHead(line)
+		if err != nil {
+			return err
+		}
+		if err := visit(&h, s.templates.find(h.template)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // logUpTo returns a log, whose records are separated by commas, up to a sequence.
 func logUpTo(log []byte, seq uint64) ([]byte, error) {
 	for from, kept := 0, 0; ; {

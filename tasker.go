@@ -1,6 +1,232 @@
 package main
 
-// The tasker family: tasks that move to the distributed service that speaks the same API, and back. It knows no
-// connection and no command.
+// The tasker family: tasks that move to the distributed service that speaks the same API, and back. It uses the views
+// of the service family, and knows no connection and no command.
 //
+//	tasker.go       the move of tasks, and the obstacles that keep one from it
 //	tasker_pull.go  the pull of tasks, as the API tells them, into a state document
+//	tasker_rows.go  the rows of one task, from its fold
+//	tasker_sql.go   the script for psql, and the text of a context that is hashed there
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// taskerMove says which tasks of a store move to the distributed service.
+type taskerMove struct {
+	only          string  // finished or unfinished; "" for both
+	namespace     string  // "" for any
+	after, before instant // of their creation; 0 for no limit
+	skip          bool    // leave out what cannot move
+	now           instant
+	running       bool // steps of unfinished tasks may still run here
+
+	last     instant              // when a task of the store last changed
+	contents map[string]*template // by name and version: the content that moves, which the newest task has
+	refused  []taskerRefusal
+}
+
+// taskerRefusal is a task that cannot move, and why.
+type taskerRefusal struct {
+	task    uuid
+	name    string // of its template
+	reasons []string
+}
+
+// wants reports whether a task is among those to move.
+func (m *taskerMove) wants(h *taskHeader, tpl *template) bool {
+	finished := terminalStates.has(h.state)
+	switch {
+	case m.only == "finished" && !finished, m.only == "unfinished" && finished:
+	case m.namespace != "" && m.namespace != tpl.namespace:
+	case m.after != 0 && h.created <= m.after, m.before != 0 && h.created >= m.before:
+	default:
+		return true
+	}
+	return false
+}
+
+// check finds the tasks that cannot move. It returns how many can.
+func (m *taskerMove) check(s *store) (moved int, err error) {
+	newest, going := map[string]uint64{}, 0
+	m.contents = map[string]*template{}
+	err = eachTask(s, func(h *taskHeader, tpl *template) error {
+		m.last = max(m.last, h.updated)
+		if m.wants(h, tpl) {
+			going += boolCount(!terminalStates.has(h.state))
+			if h.seq >= newest[tpl.fullName()] {
+				newest[tpl.fullName()], m.contents[tpl.fullName()] = h.seq, tpl
+			}
+		}
+		return nil
+	})
+	if err == nil && going > 0 && m.running {
+		return 0, fmt.Errorf("%s unfinished, and may still run here, so that their steps would run in both services: "+
+			"stop the service and export its directory, or export finished tasks only",
+			counted(going, "task is", "tasks are"))
+	}
+	return moved, cmp.Or(err, eachTask(s, func(h *taskHeader, tpl *template) error {
+		if !m.wants(h, tpl) {
+			return nil
+		}
+		t, rows, err := movedTask(h, tpl)
+		if err != nil {
+			return err
+		}
+		if reasons := append(m.obstacles(t), textObstacles(rows)...); len(reasons) > 0 {
+			m.refused = append(m.refused, taskerRefusal{t.id, tpl.fullName(), reasons})
+		} else {
+			moved++
+		}
+		return nil
+	}))
+}
+
+// movedTask returns a task and its rows.
+func movedTask(h *taskHeader, tpl *template) (*task, []byte, error) {
+	fold := &taskerFold{}
+	t, err := h.replay(tpl, fold)
+	if err != nil {
+		return nil, nil, err
+	}
+	fold.note(t)
+	rows, err := rowsOf(t, fold)
+	return t, rows, err
+}
+
+// write writes the transaction that moves those tasks of a store that check did not refuse.
+func (m *taskerMove) write(s *store, to io.Writer) error {
+	script, unmoved, used := newTaskerScript(to), map[uuid]bool{}, map[string]bool{}
+	for _, r := range m.refused {
+		unmoved[r.task] = true
+	}
+	script.stage("moved")
+	err := eachTask(s, func(h *taskHeader, tpl *template) error {
+		if !m.wants(h, tpl) || unmoved[h.id] {
+			return nil
+		}
+		used[tpl.fullName()] = true
+		_, rows, err := movedTask(h, tpl)
+		script.row(rows)
+		return err
+	})
+	script.end()
+	script.stage("moved_templates")
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		tpl := m.contents[name]
+		w := jsonWriter{b: []byte{'{'}}
+		w.text("namespace", tpl.namespace)
+		w.text("name", tpl.name)
+		w.text("version", tpl.version)
+		w.raw("configuration", tpl.json)
+		script.row(append(w.b, '}'))
+	}
+	script.end()
+	return cmp.Or(err, script.finish())
+}
+
+// What the database and the service there limit.
+const (
+	taskerRetry  = 30 * time.Minute // how far away a retry may be, and how long a step may wait for somebody
+	taskerCursor = 2000             // bytes of a checkpoint's cursor, which has an index
+)
+
+// obstacles returns why a task cannot move.
+func (m *taskerMove) obstacles(t *task) (all []string) {
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	long := func(what, text string, most int) {
+		if n := utf8.RuneCountInString(text); n > most {
+			say("its %s has %d characters, and %d are possible", what, n, most)
+		}
+	}
+	long("namespace", t.tpl.namespace, 29)
+	long("template's name", t.tpl.name, 64)
+	long("template's version", t.tpl.version, 16)
+	if int(int32(t.by.priority)) != t.by.priority {
+		say("its priority %d is not an integer of 32 bits", t.by.priority)
+	}
+	for i := range t.steps {
+		s, name := &t.steps[i], t.def(i).name
+		long(fmt.Sprintf("step name %.40q", name), name, 128)
+		if s.checkpoint != nil && len(objectMember(s.checkpoint.data, "cursor")) > taskerCursor {
+			say("the cursor of the checkpoint of step %q has more than %d bytes", name, taskerCursor)
+		}
+		if unfinished(t) && !s.state.finished() {
+			if why := m.obstacle(t, i); why != "" {
+				say("step %q %s", name, why)
+			}
+		}
+	}
+	if finalStates.has(t.state) || t.state == taskError {
+		return all
+	}
+	if m.contents[t.tpl.fullName()].hash != t.tpl.hash {
+		say("a later task was made from another content of %s, and there only one has this name and version", t.tpl.fullName())
+	}
+	if unfinished(t) && t.counts[stepCancelled] > 0 {
+		say("one of its steps is cancelled, with which no task completes there")
+	}
+	if unfinished(t) && t.counts[stepEnqueued]+t.counts[stepInProgress]+t.counts[stepWaitingForRetry] == 0 {
+		say("none of its steps can run")
+	}
+	return all
+}
+
+// obstacle returns why a step of an unfinished task cannot go on there, or "".
+func (m *taskerMove) obstacle(t *task, i int) string {
+	s, def := &t.steps[i], t.def(i)
+	attempts := s.movedAttempts()
+	switch {
+	case s.state == stepInError:
+		return "has failed for good, which blocks its task there"
+	case s.state == stepWaitingForRetry && s.retryAt.sub(m.now) > taskerRetry:
+		return fmt.Sprintf("is to be tried again at %s, more than %v from now, which its task may not wait there",
+			s.retryAt.zoned(), taskerRetry)
+	case s.state == stepEnqueued && m.last.sub(s.updated) > taskerRetry:
+		return fmt.Sprintf("has waited since %s for somebody to take it, and its task may wait for %v there",
+			s.updated.zoned(), taskerRetry)
+	case s.inputs != "":
+		return "has inputs that an operator set, which have no place there"
+	case attempts > 0 && !(def.retry.Retryable && attempts < s.maxAttempts):
+		return fmt.Sprintf("has had %d attempts, and may not have more there", attempts)
+	case def.kind == stepBatchWorker && jsonKind(objectMember(def.config, "cursor")) != '{':
+		return "has a cursor that is not an object"
+	}
+	return ""
+}
+
+// textObstacles returns what PostgreSQL cannot store of a JSON text: U+0000, which earlier versions accepted, and
+// numbers with more than 16383 digits after the point or 131072 before it.
+func textObstacles(text []byte) (all []string) {
+	const most = 16000
+	digits := 0
+	for i := 0; i < len(text) && len(all) == 0; i++ {
+		switch c := text[i]; {
+		case c == '"':
+			end := skipJSONString(text, i)
+			if s, _ := jsonString(text[i:end]); strings.ContainsRune(s, 0) {
+				all = append(all, "a text of it has U+0000")
+			}
+			i, digits = end-1, 0
+		case '0' <= c && c <= '9':
+			digits++
+		case (c == 'e' || c == 'E') && digits > 0:
+			n, _ := leadingNumber(bytes.TrimLeft(text[i+1:min(i+24, len(text))], "+-0"))
+			digits += int(n)
+		case c != '.':
+			digits = 0
+		}
+		if digits > most {
+			all = append(all, "a number of it has more digits than PostgreSQL stores")
+		}
+	}
+	return all
+}

@@ -1,0 +1,552 @@
+package reference
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// movedTasks is how many tasks TestTasksMove makes.
+const movedTasks = 1000
+
+// TestTasksMove makes tasks of every shape in every state, exports them, and has the distributed service continue them.
+func TestTasksMove(t *testing.T) {
+	count := movedTasks
+	if n, err := strconv.Atoi(os.Getenv("MOVED_TASKS")); err == nil {
+		count = n
+	}
+	templates, err := filepath.Abs("testdata/moves")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := startReference(t, templates)
+	m := &mover{t: t, dir: t.TempDir(), random: rand.New(rand.NewPCG(7, 7))}
+	m.program = filepath.Join(m.dir, "stepwell")
+	if out, err := exec.Command("go", "build", "-o", m.program, "../..").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	here, stop := m.serve("--templates", templates)
+	m.url = here
+	m.make(count)
+	stop()
+
+	sql := filepath.Join(m.dir, "tasks.sql")
+	refused := m.export(sql)
+	for round, want := range []int{count - len(refused), 0} {
+		out, err := exec.Command("psql", there.DatabaseURL, "-X", "-q", "-A", "-t", "-f", sql).CombinedOutput()
+		if err != nil {
+			t.Fatalf("round %d: %v\n%s", round, err, out)
+		}
+		if got := strings.TrimSpace(string(out)); got != strconv.Itoa(want) {
+			t.Fatalf("round %d moved %s tasks; want %d", round, got, want)
+		}
+	}
+	here, stop = m.serve("--read-only")
+	defer stop()
+	m.compare(here, there.OrchestrationURL, refused)
+}
+
+// mover makes tasks in a service of this program and compares them with those of the distributed one.
+type mover struct {
+	t            *testing.T
+	dir, program string
+	url          string
+	random       *rand.Rand
+	differing    map[string]int
+}
+
+// serve starts the program on the data directory, and returns its URL.
+func (m *mover) serve(args ...string) (url string, stop func()) {
+	m.t.Helper()
+	ready := filepath.Join(m.dir, "ready.json")
+	args = append([]string{
+		"serve", "--data", filepath.Join(m.dir, "data"), "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0",
+		"--ready-file", ready, "--quiet", "--exit-with-parent",
+	}, args...)
+	serve := exec.Command(m.program, args...)
+	serve.Dir = m.dir
+	parent, err := serve.StdinPipe()
+	if err == nil {
+		err = serve.Start()
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.until("the service is ready", func() bool {
+		text, err := os.ReadFile(ready)
+		var urls struct {
+			URL string `json:"orchestration_url"`
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &urls)
+		}
+		url = urls.URL
+		return err == nil
+	})
+	return url, func() {
+		serve.Process.Signal(syscall.SIGTERM)
+		parent.Close()
+		serve.Wait()
+	}
+}
+
+// until waits until something holds.
+func (m *mover) until(what string, holds func() bool) {
+	m.t.Helper()
+	for deadline := time.Now().Add(25 * time.Minute); !holds(); {
+		if time.Now().After(deadline) {
+			m.t.Fatalf("%s: not within 25 minutes", what)
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+}
+
+// object is a JSON object.
+type object = map[string]any
+
+// ask sends a request and returns the answer as JSON. An empty method is GET.
+func (m *mover) ask(method, url string, body any) (status int, answer any) {
+	m.t.Helper()
+	text, _ := json.Marshal(body)
+	req, err := http.NewRequest(cmp.Or(method, "GET"), url, bytes.NewReader(text))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(resp.Body)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&answer) != nil {
+		answer = string(text)
+	}
+	return resp.StatusCode, answer
+}
+
+// at returns a member of a JSON value, by its path.
+func at(v any, path ...string) any {
+	for _, name := range path {
+		object, _ := v.(map[string]any)
+		v = object[name]
+	}
+	return v
+}
+
+// make creates tasks, works on each up to a random number of steps, and leaves it in a random way.
+func (m *mover) make(count int) {
+	names := []string{"linear", "diamond", "routing", "batch", "linear", "diamond", "routing", "batch", "later"}
+	for i := range count {
+		body := object{
+			"namespace": "moves", "name": names[i%len(names)], "version": "1.0.0", "priority": i % 5, "reason": "move",
+			"initiator": "test", "source_system": "e2e", "tags": []string{"moved", fmt.Sprint("n", i%7)},
+			"context": object{
+				"number": i, "work": m.random.IntN(9), "text": "é \" \\ \n ✓", "rate": 1.5,
+				"deep": []any{nil, true, object{}},
+			},
+		}
+		if status, answer := m.ask("POST", m.url+"/v1/tasks", body); status != http.StatusCreated {
+			m.t.Fatalf("create: %d %v", status, answer)
+		}
+	}
+	done := map[string]int64{} // steps by task
+	var parked []any
+	for rounds := count/100*6 + 12; ; rounds-- {
+		_, answer := m.ask("POST", m.url+"/v1/steps/claim", object{
+			"callables": []string{"moves.*"}, "limit": 100, "lease_seconds": 3600,
+		})
+		claims, _ := answer.([]any)
+		for _, c := range claims {
+			id, _ := at(c, "task", "task_uuid").(string)
+			work, _ := at(c, "task", "context", "work").(json.Number)
+			n, _ := work.Int64()
+			if done[id]++; done[id] > n {
+				parked = append(parked, c)
+				continue
+			}
+			m.work(c)
+		}
+		if len(claims) == 0 || rounds < 0 {
+			break
+		}
+	}
+	for _, c := range parked {
+		m.leave(c)
+	}
+	m.operate()
+}
+
+// work ends a claimed step, mostly with a result.
+func (m *mover) work(claim any) {
+	lease := object{"lease": at(claim, "lease")}
+	switch n := m.random.IntN(100); {
+	case n < 4, at(claim, "step", "name") == "patient" && n < 60:
+		m.answer(claim, "fail", lease, failure("no luck\n", "Luck", true))
+	case n < 7:
+		m.answer(claim, "fail", lease, failure("refused", "Refused", false))
+	case n < 12:
+		m.answer(claim, "checkpoint", lease, object{
+			"cursor": object{"at": n}, "items_processed": n, "accumulated_results": []int{n},
+		})
+	default:
+		m.answer(claim, "complete", lease, object{"result": m.result(claim)})
+	}
+}
+
+// failure returns the body of an answer that a step failed.
+func failure(message, kind string, retryable bool) object {
+	return object{"error": object{"message": message, "error_type": kind, "retryable": retryable}}
+}
+
+// result returns what a step of a kind results in.
+func (m *mover) result(claim any) any {
+	config := at(claim, "step", "config")
+	switch at(claim, "step", "name") {
+	case "route":
+		return object{"decision_point_outcome": object{
+			"type": "create_steps", "step_names": at(config, "choose"),
+		}}
+	case "split":
+		var cursors []any
+		for i := range m.random.IntN(3) + 1 {
+			cursors = append(cursors, object{
+				"batch_id": fmt.Sprintf("%03d", i+1), "start_cursor": i * 10, "end_cursor": i*10 + 10, "batch_size": 10,
+			})
+		}
+		return object{"batch_processing_outcome": object{
+			"type": "create_batches", "worker_template_name": "count", "worker_count": len(cursors),
+			"cursor_configs": cursors, "total_items": 10 * len(cursors),
+		}}
+	}
+	return object{"step": at(claim, "step", "name"), "n": m.random.IntN(1000), "text": "ü\t\\"}
+}
+
+func (m *mover) answer(claim any, verb string, bodies ...map[string]any) {
+	m.t.Helper()
+	body := object{}
+	for _, b := range bodies {
+		maps.Copy(body, b)
+	}
+	id, _ := at(claim, "step", "step_uuid").(string)
+	status, answer := m.ask("POST", m.url+"/v1/steps/"+id+"/"+verb, body)
+	if status >= 300 && status != http.StatusConflict {
+		m.t.Fatalf("%s of %s: %d %v", verb, at(claim, "step", "name"), status, answer)
+	}
+}
+
+// leave leaves a claimed step in one of the states in which a move finds steps.
+func (m *mover) leave(claim any) {
+	lease := object{"lease": at(claim, "lease")}
+	switch m.random.IntN(8) {
+	case 0, 1:
+		m.answer(claim, "checkpoint", lease, object{"cursor": 40, "items_processed": 40})
+	case 2, 3:
+		m.answer(claim, "fail", lease, failure("later", "Later", true))
+	case 4:
+		m.answer(claim, "complete", lease, object{"result": m.result(claim)})
+	case 5:
+		m.answer(claim, "fail", lease, failure("never", "Never", false))
+	} // else it is in flight
+}
+
+// operate cancels some tasks, and has an operator act on some that are blocked.
+func (m *mover) operate() {
+	for page := 1; ; page++ {
+		_, list := m.ask("", fmt.Sprintf("%s/v1/tasks?per_page=100&page=%d", m.url, page), nil)
+		tasks, _ := at(list, "tasks").([]any)
+		if len(tasks) == 0 {
+			return
+		}
+		for _, task := range tasks {
+			url := m.url + "/v1/tasks/" + at(task, "task_uuid").(string)
+			switch state := at(task, "status"); {
+			case state == "blocked_by_failures":
+				m.mend(url)
+			case state != "complete" && m.random.IntN(15) == 0:
+				m.ask("DELETE", url, object{"reason": "not needed"})
+			}
+		}
+	}
+}
+
+// mend has an operator deal with the failed steps of a task, or investigate it, or leaves it blocked.
+func (m *mover) mend(url string) {
+	what := m.random.IntN(5)
+	if what == 0 {
+		return
+	}
+	if what == 1 {
+		_, letter := m.ask("", strings.Replace(url, "/tasks/", "/dlq/task/", 1), nil)
+		entry, _ := at(letter, "dlq_entry_uuid").(string)
+		if status, answer := m.ask("PATCH", m.url+"/v1/dlq/entry/"+entry, object{
+			"resolution_status": "permanently_failed", "resolution_notes": "given up", "resolved_by": "ops",
+		}); status >= 300 {
+			m.t.Fatalf("investigate: %d %v", status, answer)
+		}
+		return
+	}
+	_, steps := m.ask("", url+"/workflow_steps", nil)
+	for _, step := range steps.([]any) {
+		if at(step, "current_state") != "error" {
+			continue
+		}
+		action := object{"action_type": "reset_for_retry", "reset_by": "ops", "reason": "again"}
+		switch what {
+		case 3:
+			action = object{"action_type": "resolve_manually", "resolved_by": "ops", "reason": "done by hand"}
+		case 4:
+			if at(step, "name") != "route" && at(step, "name") != "split" {
+				action = object{
+					"action_type": "complete_manually", "completed_by": "ops", "reason": "by hand",
+					"completion_data": object{"result": object{"by": "hand"}},
+				}
+			}
+		}
+		if status, answer := m.ask("PATCH", url+"/workflow_steps/"+at(step, "step_uuid").(string), action); status >= 300 {
+			m.t.Fatalf("mend: %d %v", status, answer)
+		}
+	}
+}
+
+// export writes the transaction, and returns the tasks that cannot move.
+func (m *mover) export(file string) map[string]string {
+	args := []string{"store", "export", file, "--to", "tasker", "--data", filepath.Join(m.dir, "data")}
+	var said bytes.Buffer
+	run := exec.Command(m.program, args...)
+	run.Stderr = &said
+	err := run.Run()
+	if _, missing := os.Stat(file); err == nil || missing == nil {
+		m.t.Fatalf("tasks that cannot move were exported: %v\n%s", err, &said)
+	}
+	said.Reset()
+	run = exec.Command(m.program, append(args, "--skip")...)
+	run.Stderr = &said
+	if err := run.Run(); run.ProcessState.ExitCode() != 1 {
+		m.t.Fatalf("export: %v\n%s", err, &said)
+	}
+	refused := map[string]string{}
+	for line := range strings.Lines(said.String()) {
+		if id, ok := strings.CutPrefix(line, "task "); ok {
+			id, reason, _ := strings.Cut(id, " ")
+			if refused[id] = reason; !strings.Contains(reason, "is to be tried again at") {
+				m.t.Errorf("task %s: %s", id, reason)
+			}
+		}
+	}
+	return refused
+}
+
+// compare compares what both services answer about each task, and waits until the unfinished ones have ended there.
+func (m *mover) compare(here, there string, refused map[string]string) {
+	m.differing = map[string]int{}
+	going := object{}
+	for page := 1; ; page++ {
+		_, list := m.ask("", fmt.Sprintf("%s/v1/tasks?per_page=100&page=%d", here, page), nil)
+		tasks, _ := at(list, "tasks").([]any)
+		if len(tasks) == 0 {
+			break
+		}
+		for _, task := range tasks {
+			id, state := at(task, "task_uuid").(string), at(task, "status").(string)
+			switch {
+			case refused[id] != "":
+				if status, _ := m.ask("", there+"/v1/tasks/"+id, nil); status != http.StatusNotFound {
+					m.t.Errorf("task %s is there, but was refused: %s", id, refused[id])
+				}
+			case slices.Contains(ended, state):
+				m.compareTask(here, there, id, state)
+			default:
+				going[id] = task
+			}
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(m.differing)) {
+		if m.differing[kind] < 0 {
+			m.t.Logf("%d answers differ as the guide says: %s", -m.differing[kind], kind)
+		} else {
+			m.t.Errorf("%d answers differ: %s", m.differing[kind], kind)
+		}
+	}
+	for _, d := range movedDifferences {
+		if m.differing[d.about] == 0 {
+			m.t.Errorf("no answer differs as the guide says: %s", d.about)
+		}
+	}
+	states := map[string]int{}
+	m.until("the unfinished tasks complete", func() bool {
+		clear(states)
+		for id := range going {
+			_, task := m.ask("", there+"/v1/tasks/"+id, nil)
+			states[fmt.Sprint(at(task, "status"))]++
+		}
+		return states["complete"] == len(going)
+	})
+	m.t.Logf("%d tasks went on and completed", len(going))
+	for _, task := range going {
+		m.repeat(there, task)
+	}
+}
+
+var ended = []string{"complete", "error", "cancelled", "resolved_manually", "blocked_by_failures"}
+
+// repeat creates a task again that was unfinished, which is refused there as it was here unless its template allows it.
+func (m *mover) repeat(there string, task any) {
+	body := object{}
+	for _, name := range []string{"namespace", "name", "version", "context", "initiator", "source_system", "reason"} {
+		body[name] = at(task, name)
+	}
+	if body["name"] == "diamond" {
+		return
+	}
+	if status, answer := m.ask("POST", there+"/v1/tasks", body); status != http.StatusConflict {
+		m.t.Errorf("task %s was created again: %d %v", at(task, "task_uuid"), status, answer)
+	}
+}
+
+// compareTask compares the answers about a task that has ended.
+func (m *mover) compareTask(here, there, id, state string) {
+	for _, path := range []string{"", "/workflow_steps", "/summary", "/context"} {
+		m.compareAnswer(state+path, here, there, "/v1/tasks/"+id+path)
+	}
+	m.compareAnswer(state+"/dlq", here, there, "/v1/dlq/task/"+id)
+	_, steps := m.ask("", here+"/v1/tasks/"+id+"/workflow_steps", nil)
+	for _, step := range steps.([]any) {
+		path := "/v1/tasks/" + id + "/workflow_steps/" + at(step, "step_uuid").(string) + "/audit"
+		m.compareAnswer(state+"/audit", here, there, path)
+	}
+}
+
+func (m *mover) compareAnswer(what, here, there, path string) {
+	status, mine := m.ask("", here+path, nil)
+	other, theirs := m.ask("", there+path, nil)
+	switch {
+	case status != other:
+		m.note(fmt.Sprintf("%s: status %d, there %d", what, status, other), mine, theirs)
+	case status != http.StatusOK:
+	case strings.HasSuffix(what, "/audit"):
+		entries := slices.DeleteFunc(mine.([]any), func(e any) bool {
+			operators := at(e, "action") != nil && at(e, "action") != "fail"
+			if operators {
+				m.note(what+"[].action", at(e, "action"), nil)
+			}
+			return operators
+		})
+		for _, e := range theirs.([]any) {
+			e.(map[string]any)["result"] = at(e, "result", "data")
+		}
+		m.diff(what, entries, theirs)
+	default:
+		m.diff(what, mine, theirs)
+	}
+}
+
+// movedDifferences are the differences between the answers about a task that moved; docs/migrating.md lists them.
+var movedDifferences = []struct{ place, about string }{
+	{`^(complete|cancelled)\.completed_at|summary\.task\.completed_at`, "completed_at of a task is null"},
+	{`\.trace_id$`, "trace_id is missing there"},
+	{`named_step_uuid$`, "named_step_uuid is that of a row there"},
+	{`\.next_retry_at$`, "next_retry_at has a time there for steps that failed for good once"},
+	{`\.last_attempted_at$`, "last_attempted_at before a retry is whole seconds before it"},
+	{`\.last_failure_at$`, "last_failure_at is null there unless a step failed for good"},
+	{`^cancelled(/summary\.task)?\.(execution_status|recommended_action)$`, "a cancelled task waits for dependencies"},
+	{`/audit\[\]\.action$`, "the audit has no actions of operators, checkpoints and late results there"},
+	{`/context: status 200, there 404$`, "there is no route for the context there"},
+	{`/dlq\.(current_state|entries|error|over)$`, "a dead letter is the newest entry alone"},
+	{`/workflow_steps\[\]\.checkpoint$`, "a step has no checkpoint there"},
+	{`/summary\.dlq\.`, "dlq of a summary is only about pending entries there"},
+	{`/summary\.links\.dlq$`, "links.dlq of a summary is the whole queue there"},
+	{`/summary\.steps\[\]\.error$`, "error of a step in a summary is null there"},
+}
+
+// note counts a difference, as a negative number if the guide lists it.
+func (m *mover) note(place string, mine, theirs any) {
+	for _, d := range movedDifferences {
+		if regexp.MustCompile(d.place).MatchString(place) {
+			m.differing[d.about]--
+			return
+		}
+	}
+	m.differing[fmt.Sprintf("%s: %.200v, there %.200v", place, mine, theirs)]++
+}
+
+// diff notes where two JSON values differ. Members that one lacks are as null.
+func (m *mover) diff(place string, mine, theirs any) {
+	switch a := mine.(type) {
+	case map[string]any:
+		b, ok := theirs.(map[string]any)
+		if !ok {
+			break
+		}
+		for key, v := range b {
+			if _, has := a[key]; !has {
+				m.diff(place+"."+key, nil, v)
+			}
+		}
+		for key, v := range a {
+			if _, has := b[key]; !has && v == nil {
+				m.note(place+"."+key, nil, "no member")
+			} else {
+				m.diff(place+"."+key, v, b[key])
+			}
+		}
+		return
+	case []any:
+		if b, ok := theirs.([]any); ok && len(a) == len(b) {
+			byID(a)
+			byID(b)
+			for i := range a {
+				m.diff(place+"[]", a[i], b[i])
+			}
+			return
+		}
+	}
+	if !reflect.DeepEqual(plain(mine), plain(theirs)) {
+		m.note(place, mine, theirs)
+	}
+}
+
+// plain returns numbers and times in one form.
+func plain(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		f, _ := v.Float64()
+		return f
+	case string:
+		if at, err := time.Parse("2006-01-02T15:04:05.999999999", strings.TrimSuffix(v, "Z")); err == nil {
+			return at
+		}
+	}
+	return v
+}
+
+// byID sorts steps and entries of an audit by their ids.
+func byID(list []any) {
+	slices.SortStableFunc(list, func(a, b any) int {
+		id := func(v any) string {
+			return fmt.Sprint(at(v, "workflow_step_uuid"), at(v, "step_uuid"), at(v, "audit_uuid"))
+		}
+		return strings.Compare(id(a), id(b))
+	})
+}

@@ -23,6 +23,7 @@ type reference struct {
 	OrchestrationURL string `json:"orchestration_url"`
 	WorkerURL        string `json:"worker_url"`
 	DatabaseURL      string `json:"database_url"`
+	dir              string // of the kit: venv, run, log
 }
 
 // startReference starts the reference with the templates of a directory, or skips the test.
@@ -49,7 +50,7 @@ func startReference(t testing.TB, templates string) *reference {
 	if err != nil {
 		t.Fatalf("%v: %s", err, &said)
 	}
-	var r reference
+	r := reference{dir: dir}
 	if err := json.Unmarshal(line, &r); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,1 @@
+"""An application of tasker-py: it ships parcels and prints their labels."""

@@ -97,8 +97,13 @@ func TestTaskerApplication(t *testing.T) {
 	t.Parallel()
 	python, dir := needTasker(t), taskerExample(t)
 	p := serve(t, "--memory", "--templates", filepath.Join(dir, "templates"))
-	wantPassed(t, runCommand(t, dir, []string{"STEPWELL_URL=" + p.ready.OrchestrationURL, "TASKER_TEMPLATE_PATH=templates"},
-		python, "tasker_worker.py", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"))
+	env := []string{"STEPWELL_URL=" + p.ready.OrchestrationURL, "TASKER_TEMPLATE_PATH=templates"}
+	command := regexp.MustCompile(`(?m)^python (tasker_worker.py -m pytest .*)$`).FindSubmatch(readFile(t, dir+"/README.md"))
+	if command == nil {
+		t.Fatal("the README does not say how to run the tests")
+	}
+	words := append([]string{python}, strings.Fields(string(command[1]))...)
+	wantPassed(t, runCommand(t, dir, env, append(words, "-q", "-p", "no:cacheprovider")...))
 }
 
 // TestTaskerWorkerLost kills a worker of the application while it works: another one continues.
@@ -129,7 +134,7 @@ func TestTaskerWorkerLost(t *testing.T) {
 		return c
 	}
 	first := work()
-	id := p.api().create(`{"namespace":"parcels","name":"ship","version":"1.0.0","context":{"reference":"x","grams":1000}}`)
+	id := p.api().create(`{"namespace":"parcels","name":"ship","context":{"reference":"x","grams":1000}}`)
 	if _, ok := receiveWithin(asked, patience); !ok {
 		t.Fatal("the carrier was not asked")
 	}
@@ -193,8 +198,8 @@ func endTask(t *testing.T, url, body string) (status string, steps map[string]mo
 
 // taskerEnv is the environment of a worker of the reference.
 func (r *reference) taskerEnv(templates string) []string {
-	return []string{"DATABASE_URL=" + r.DatabaseURL, "PGMQ_DATABASE_URL=", "TASKER_ENV=test", "RUST_LOG=warn", "LOG_LEVEL=warn",
-		"TASKER_MESSAGING_BACKEND=pgmq", "TASKER_CONFIG_PATH=" + filepath.Join(r.dir, "run", "worker.toml"),
+	return []string{"DATABASE_URL=" + r.DatabaseURL, "PGMQ_DATABASE_URL=", "TASKER_MESSAGING_BACKEND=pgmq", "TASKER_ENV=test",
+		"RUST_LOG=error", "LOG_LEVEL=error", "TASKER_CONFIG_PATH=" + filepath.Join(r.dir, "run", "worker.toml"),
 		"TASKER_WEB_BIND_ADDRESS=127.0.0.1:0", "TASKER_TEMPLATE_PATH=" + templates}
 }
 
@@ -203,19 +208,25 @@ func (r *reference) taskerEnv(templates string) []string {
 func TestReferenceHandlers(t *testing.T) {
 	t.Parallel()
 	needTasker(t)
-	r := startReference(t, templateDir(t, "name: none\nnamespace_name: none\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: none.a}}]\n"))
+	r := startReference(t, "")
 	python, run := filepath.Join(r.dir, "venv", "bin", "python"), filepath.Join(r.dir, "run")
 	t.Run("application", func(t *testing.T) {
 		runCommand(t, run, nil, python, "-m", "pip", "install", "--disable-pip-version-check", "-q", taskerPackage[1])
 		dir := taskerExample(t)
-		env := append(r.taskerEnv(filepath.Join(dir, "templates")), "PYTHONPATH="+dir)
-		wantPassed(t, runCommand(t, run, env, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", filepath.Join(dir, "tests")))
+		env, tests := append(r.taskerEnv(filepath.Join(dir, "templates")), "PYTHONPATH="+dir), filepath.Join(dir, "tests")
+		wantPassed(t, runCommand(t, run, env, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests))
 	})
 	t.Run("handlers", func(t *testing.T) {
 		handlers := newMovedHandlers(t)
 		templates := wire.Must(filepath.Abs(repository("testdata/moves/handlers")))(t)
-		config := configFile(t, fmt.Sprintf("[worker.handlers]\n\"moves.*\" = %q\n\"moves.none*\" = \"http://127.0.0.1:1\"\n"+
-			"[worker.http_headers]\nX-All = \"all\"\n[worker.http_headers.\"moves.*\"]\nX-Moves = \"some\"\n", handlers.URL))
+		config := configFile(t, fmt.Sprintf(`[worker.handlers]
+"moves.*" = %q
+"moves.none*" = "http://127.0.0.1:1"
+[worker.http_headers]
+X-All = "all"
+[worker.http_headers."moves.*"]
+X-Moves = "some"
+`, handlers.URL))
 		here := serve(t, "--memory", "--templates", templates, "--config", config).ready.OrchestrationURL
 		startProcess(t, r.taskerEnv(templates), python, filepath.Join(taskerExample(t), "stepwell_handlers.py"), config)
 		eventually(t, "the worker to register its templates", func() bool {
@@ -225,9 +236,9 @@ func TestReferenceHandlers(t *testing.T) {
 			}
 			return err == nil && resp.StatusCode == http.StatusOK
 		})
-		for _, name := range []string{"shapes", "batches", "empty", "refused", "unreachable"} {
-			body := fmt.Sprintf(`{"namespace":"moves","name":%q,"version":"1.0.0","context":{"items":%d,"word":"x"},"initiator":"i",`+
-				`"source_system":"s","reason":"r"}`, strings.Replace(name, "empty", "batches", 1), map[string]int{"batches": 5}[name])
+		for _, name := range []string{"shapes", "batches", "empty", "refused", "declined", "unreachable"} {
+			body := fmt.Sprintf(`{"namespace":"moves","name":%q,"version":"1.0.0","context":{"items":%d},"initiator":"i",
+				"source_system":"s","reason":"r"}`, strings.Replace(name, "empty", "batches", 1), map[string]int{"batches": 5}[name])
 			status, want := endTask(t, here, body)
 			moved, got := endTask(t, r.OrchestrationURL, body)
 			if status != moved || !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
@@ -240,21 +251,61 @@ func TestReferenceHandlers(t *testing.T) {
 				}
 			}
 		}
+		missing := []string{".step.checkpoint.number", ".step.checkpoint.recorded_at"} // not known there
+		for path := range handlers.sent["stepwell"] {
+			if !handlers.sent["stepwell-handlers"][path] && !slices.Contains(missing, path) {
+				t.Errorf("the envelope has no %s there", path)
+			}
+		}
+		if !handlers.sent["stepwell-handlers"][".step.checkpoint.cursor"] {
+			t.Errorf("the handlers were sent %v", handlers.sent)
+		}
 	})
 }
 
 // movedText spells a step without what differs by nature.
 func movedText(t *testing.T, s movedStep) string {
 	t.Helper()
+	if s.Results != nil && !s.Results.Success {
+		s.Results.Result = nil // {} here, null there
+	}
 	text := string(wire.Must(json.Marshal(s))(t))
 	text = regexp.MustCompile(`"cursor_configs":\[[^\]]*\]`).ReplaceAllString(text, `"cursor_configs":[]`)
 	return regexp.MustCompile(`no reply from ([^:]*:\d+).*?","`).ReplaceAllString(text, `no reply from $1","`)
 }
 
+// usersOwn are members of an envelope whose value belongs to the user.
+var usersOwn = regexp.MustCompile(`\.(context|config|inputs|metadata|result|error|dependency_results|cursor|accumulated_results)$`)
+
+// envelopePaths are the members of the envelopes that a sender sent.
+type envelopePaths map[string]bool
+
+// add notes the members of a value. Names of steps and members that are the user's own are left out.
+func (p envelopePaths) add(at string, value any) {
+	members, ok := value.(map[string]any)
+	if p[at] = true; !ok || usersOwn.MatchString(at) {
+		return
+	}
+	for name, v := range members {
+		if at == ".dependencies" {
+			name = "*"
+		}
+		p.add(at+"."+name, v)
+	}
+}
+
+// movedHandlers are handlers that note what they are sent, by the name of the sender.
+type movedHandlers struct {
+	*httptest.Server
+	mu   sync.Mutex
+	sent map[string]envelopePaths
+}
+
 // newMovedHandlers serves the handlers of testdata/moves/handlers.
-func newMovedHandlers(t *testing.T) *httptest.Server {
+func newMovedHandlers(t *testing.T) *movedHandlers {
 	type object = map[string]any
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	m := &movedHandlers{sent: map[string]envelopePaths{"stepwell": {}, "stepwell-handlers": {}}}
+	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var e struct {
 			Task struct {
 				Context struct{ Items int }
@@ -272,7 +323,14 @@ func newMovedHandlers(t *testing.T) *httptest.Server {
 		if err := json.NewDecoder(io.TeeReader(r.Body, &text)).Decode(&e); err != nil {
 			t.Error(err)
 		}
-		if h := r.Header; h.Get("X-All") != "all" || h.Get("X-Moves") != "some" || !strings.Contains(h.Get("Idempotency-Key"), fmt.Sprint(":", e.Step.Attempt)) {
+		var whole any
+		sender, _, _ := strings.Cut(r.UserAgent(), "/")
+		json.Unmarshal(text.Bytes(), &whole)
+		m.mu.Lock()
+		m.sent[sender].add("", whole)
+		m.mu.Unlock()
+		attempt := fmt.Sprint(":", e.Step.Attempt)
+		if h := r.Header; h.Get("X-All") != "all" || h.Get("X-Moves") != "some" || !strings.Contains(h.Get("Idempotency-Key"), attempt) {
 			t.Errorf("headers: %v", h)
 		}
 		var reply any
@@ -282,6 +340,7 @@ func newMovedHandlers(t *testing.T) *httptest.Server {
 		case "moves.null":
 		case "moves.flaky":
 			if e.Step.Attempt == 1 {
+				w.Header().Set("Retry-After", "2")
 				http.Error(w, "busy", http.StatusServiceUnavailable)
 				return
 			}
@@ -293,7 +352,8 @@ func newMovedHandlers(t *testing.T) *httptest.Server {
 			reply = object{"success": true, "result": object{"why": "x"}, "decision_point_outcome": object{
 				"type": "create_steps", "step_names": []string{"left", "right"}}}
 		case "moves.fail":
-			reply = object{"success": false, "error": object{"message": "declined", "error_type": "declined", "retryable": false}}
+			reply = object{"success": false, "error": object{
+				"message": "declined", "error_type": "declined", "retryable": false}}
 		case "moves.echo":
 			reply = object{"config": e.Step.Config, "results": e.Results}
 		case "moves.count":
@@ -327,6 +387,6 @@ func newMovedHandlers(t *testing.T) *httptest.Server {
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(reply)
 	}))
-	t.Cleanup(s.Close)
-	return s
+	t.Cleanup(m.Close)
+	return m
 }

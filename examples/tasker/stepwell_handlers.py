@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Is a worker of the distributed service, made with the package tasker-py 0.1.8: it sends each step to the HTTP handlers
-of a Stepwell configuration, with the envelope that Stepwell sends, and takes their replies as Stepwell does.
+"""Runs a worker of the distributed service, by the package tasker-py, that sends each step to the HTTP handlers of a
+Stepwell configuration, with the envelope that Stepwell sends, and takes their replies as Stepwell does.
 
     python stepwell_handlers.py stepwell.toml
 
-The templates are those of TASKER_TEMPLATE_PATH; the database and the rest are configured as for any worker of the package.
-Handlers are URLs in [worker.handlers], worker.default_handler, or the callables themselves."""
-import base64, concurrent.futures, http.client, json, os, signal, sys, threading, tomllib, urllib.error, urllib.parse, urllib.request, zlib
+The templates are those of TASKER_TEMPLATE_PATH; the rest of the worker is configured as any worker of the package.
+Handlers are the URLs in [worker.handlers], in worker.default_handler, or the callables themselves."""
+import base64, concurrent.futures, http.client, json, os, signal, sys, threading, tomllib, zlib
+import urllib.error, urllib.parse, urllib.request
 
 from tasker_core import (
     HandlerDiscovery, TemplatePath, bootstrap_worker, complete_step_event, poll_step_events, stop_worker,
@@ -36,8 +37,9 @@ class Handlers:
         self.default = worker.get("default_handler") or None
 
     def url(self, callable):
-        found = find(self.urls, callable) or (callable if callable.startswith(("http://", "https://")) else self.default)
-        return found if found and found.startswith(("http://", "https://")) else None
+        web = ("http://", "https://")
+        found = find(self.urls, callable) or (callable if callable.startswith(web) else self.default)
+        return found if found and found.startswith(web) else None
 
     def post(self, callable, envelope, key, timeout):
         """Returns the outcome that a handler replies."""
@@ -49,16 +51,17 @@ class Handlers:
         if url.username is not None:
             user = f"{urllib.parse.unquote(url.username)}:{urllib.parse.unquote(url.password or '')}"
             headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
-        headers.update({"Content-Type": "application/json", "User-Agent": "stepwell", "Idempotency-Key": key})
+        headers.update({"Content-Type": "application/json", "User-Agent": "stepwell-handlers", "Idempotency-Key": key})
         request = urllib.request.Request(url._replace(netloc=host).geturl(), json.dumps(envelope).encode(), headers)
         try:
             with opener.open(request, timeout=timeout) as reply:
-                return outcome(host, reply.read())
+                return {**outcome(host, reply.read()), "wait": reply.headers.get("Retry-After")}
         except urllib.error.HTTPError as e:
             text, kind = e.read(8192).decode(errors="replace"), "redirect" if e.code < 400 else f"http_{e.code}"
             said = f"{host} replied {e.code} {http.client.responses.get(e.code, '')}".rstrip()
-            return failure(": ".join(filter(None, [said, " ".join(text.split())[:200]])), kind,
-                           e.code in (408, 425, 429) or e.code >= 500, status_code=e.code, context={"body": text})
+            return {**failure(": ".join(filter(None, [said, " ".join(text.split())[:200]])), kind,
+                              e.code in (408, 425, 429) or e.code >= 500, status_code=e.code, context={"body": text}),
+                    "wait": e.headers.get("Retry-After")}
         except (OSError, http.client.HTTPException) as e:
             if isinstance(getattr(e, "reason", e), TimeoutError):
                 return failure(f"the attempt took longer than {timeout}s", "timeout", True)
@@ -72,25 +75,37 @@ def envelope(sequence):
     task, step, definition = sequence["task"], sequence["workflow_step"], sequence["step_definition"]
     inner, handler, given = task["task"], definition["handler"], step["inputs"] or {}
     batch = {name: given[name] for name in BATCH if name in given} if "__template_step_name" in given else {}
-    cursor = batch.get("cursor")
-    if cursor and cursor["end_cursor"] is None and isinstance(cursor["start_cursor"], dict):
-        batch["cursor"] = cursor = cursor["start_cursor"]["cursor"]
-    config = {**(handler["initialization"] or {}), **({"cursor": cursor} if batch else {})}
+    if batch and isinstance(batch["cursor"]["start_cursor"], dict) and "cursor" in batch["cursor"]["start_cursor"]:
+        batch["cursor"] = batch["cursor"]["start_cursor"]["cursor"]  # see portable
+    config = {**(handler["initialization"] or {}), **({"cursor": batch["cursor"]} if batch else {})}
     before, near = sequence["dependency_results"], set(definition["dependencies"])
     if config.get("dependency_results") == "parents":
         before = {name: told for name, told in before.items() if name in near or name.rpartition("_")[0] in near}
-    return {
-        "task": {**{name: inner[name] for name in (
-            "task_uuid", "correlation_id", "parent_correlation_id", "context", "initiator", "source_system", "reason", "tags",
-            "priority", "requested_at", "created_at", "updated_at")},
-            "namespace": task["namespace_name"], "name": task["task_name"], "version": task["task_version"]},
-        "step": {
-            "step_uuid": step["workflow_step_uuid"], "name": step["name"], "template_step_name": step["template_step_name"],
+    seconds = definition["timeout_seconds"]
+    sent = {"step_uuid": step["workflow_step_uuid"], "name": step["name"], "config": config,
+            "template_step_name": step["template_step_name"], "inputs": {**inner["context"], **batch},
             "attempt": (step["attempts"] or 0) + 1, "max_attempts": step["max_attempts"],
-            "timeout_seconds": definition["timeout_seconds"], "config": config, "inputs": {**inner["context"], **batch},
-            "previous": step["results"], **({"checkpoint": step["checkpoint"]} if step["checkpoint"] else {}),
-            "handler": {name: handler[name] for name in ("callable", "method", "resolver") if handler[name]}},
-        "dependency_results": {name: told["result"] for name, told in before.items()}}
+            "timeout_seconds": seconds, "remaining_ms": seconds * 1000,
+            "handler": {name: handler[name] for name in ("callable", "method", "resolver") if handler[name]}}
+    if step["results"]:
+        last = step["results"]
+        sent["previous"] = {"success": last["success"], "result": last["result"], "error": last["error"], **ended(last)}
+    if step["checkpoint"]:
+        sent["checkpoint"] = step["checkpoint"]
+    return {
+        "task": {"namespace": task["namespace_name"], "name": task["task_name"], "version": task["task_version"],
+                 **{name: inner[name] + "Z" for name in ("requested_at", "created_at", "updated_at")},
+                 **{name: inner[name] for name in ("task_uuid", "correlation_id", "parent_correlation_id", "context",
+                                                   "initiator", "source_system", "reason", "tags", "priority")}},
+        "step": sent,
+        "dependency_results": {name: told["result"] for name, told in before.items()},
+        "dependencies": {name: {"step_uuid": told["step_uuid"], "state": "complete", **ended(told)}
+                         for name, told in before.items()}}
+
+def ended(results):
+    told = results["metadata"]
+    return {"ended_at": told["completed_at"], "execution_time_ms": told["execution_time_ms"],
+            "metadata": told["custom"]}
 
 def outcome(host, body):
     """Reads a reply as Stepwell does."""
@@ -113,34 +128,39 @@ def portable(result):
     made = result.get("batch_processing_outcome") if isinstance(result, dict) else None
     for i, cursor in enumerate((made or {}).get("cursor_configs") or []):
         if not {"batch_id", "start_cursor", "end_cursor", "batch_size"} <= set(cursor):
-            made["cursor_configs"][i] = {"batch_id": f"{i + 1:03d}", "start_cursor": {"cursor": cursor}, "end_cursor": None, "batch_size": 0}
+            made["cursor_configs"][i] = {
+                "batch_id": f"{i + 1:03d}", "start_cursor": {"cursor": cursor}, "end_cursor": None, "batch_size": 0}
     return result
 
 def run(handlers, event):
     sequence = event["task_sequence_step"]
-    callable, step, sent = sequence["step_definition"]["handler"]["callable"], event["step_uuid"], envelope(sequence)
+    step, sent = event["step_uuid"], envelope(sequence)
     key = f"{step}:{sent['step']['attempt']}"
     if "checkpoint" in sent["step"]:
         key += f":{zlib.crc32(json.dumps(sent['step']['checkpoint'], sort_keys=True).encode())}"
-    reply = handlers.post(callable, sent, key, sent["step"]["timeout_seconds"])
+    reply = handlers.post(sent["step"]["handler"]["callable"], sent, key, sent["step"]["timeout_seconds"])
     if reply["success"] and reply.get("checkpoint"):
         return checkpoint_yield_step_event(event["event_id"], {
             "step_uuid": step, "items_processed": 0, "accumulated_results": None, **reply["checkpoint"]})
     error = None if reply["success"] else {
-        "message": "the handler reported a failure and gave no message", "error_type": "handler_error", "retryable": True,
+        "message": "the handler reported a failure and gave no message", "error_type": "handler_error",
+        "retryable": True,
         **{name: value for name, value in (reply.get("error") or {}).items() if value is not None}}
+    wait = {"Retry-After": reply["wait"]} if error and (reply.get("wait") or "").isdecimal() else {}
     complete_step_event(event["event_id"], {
-        "step_uuid": step, "task_uuid": event["task_uuid"], "correlation_id": event["correlation_id"], "success": reply["success"],
+        "orchestration_metadata": {"headers": wait, "error_context": None, "backoff_hint": None, "custom": {}},
+        "step_uuid": step, "task_uuid": event["task_uuid"], "correlation_id": event["correlation_id"],
+        "success": reply["success"], "execution_time_ms": 0, "result": portable(reply.get("result")), "error": error,
         "status": "completed" if not error else "retryable_error" if error["retryable"] else "permanent_error",
-        "execution_time_ms": 0, "result": portable(reply.get("result")), "error": error,
         "metadata": {"custom": reply.get("metadata") or {}, "retryable": bool(error and error["retryable"])}})
 
 def main():
     with open(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("STEPWELL_CONFIG", "stepwell.toml"), "rb") as file:
         handlers = Handlers(tomllib.load(file))
     folder = TemplatePath.find_template_config_directory()
-    lost = [c for c in HandlerDiscovery.discover_all_handlers(folder) if not handlers.url(c)] if folder else ["no templates"]
-    if lost:
+    if not folder:
+        sys.exit("no templates: set TASKER_TEMPLATE_PATH")
+    if lost := [name for name in HandlerDiscovery.discover_all_handlers(folder) if not handlers.url(name)]:
         sys.exit(f"no HTTP handler for {', '.join(lost)}")
     ended, free = threading.Event(), threading.Semaphore(CONCURRENCY)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -157,13 +177,13 @@ def main():
                 free.release()
                 ended.wait(0.01)
                 continue
-            pool.submit(run, handlers, event).add_done_callback(lambda done: (free.release(), report(done.exception())))
+            pool.submit(run, handlers, event).add_done_callback(lambda done: (free.release(), report(done)))
     transition_to_graceful_shutdown()
     stop_worker()
 
-def report(error):
-    if error:
-        print(f"an outcome was not sent: {error!r}", file=sys.stderr, flush=True)
+def report(done):
+    if done.exception():
+        print(f"no outcome was sent: {done.exception()!r}", file=sys.stderr, flush=True)
 
 if __name__ == "__main__":
     main()

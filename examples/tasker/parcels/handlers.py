@@ -73,7 +73,8 @@ class Print(Batchable, StepHandler):
         end = min(first + context.get_config("labels_per_checkpoint"), batch.end_cursor)
         printed = printed + [f"{context.get_input('day')}/{n}" for n in range(first, end)]
         if end < batch.end_cursor:
-            return self.checkpoint_yield(cursor=end, items_processed=len(printed), accumulated_results={"printed": printed})
+            return self.checkpoint_yield(
+                cursor=end, items_processed=len(printed), accumulated_results={"printed": printed})
         return self.batch_worker_success(items_processed=len(printed), results=[{"label": label} for label in printed])
 
 
@@ -82,9 +83,10 @@ class Total(Batchable, StepHandler):
 
     def call(self, context):
         scenario = self.detect_aggregation_scenario(context.dependency_results, "split", "print_")
-        return self.aggregate_batch_worker_results(scenario, zero_metrics={"labels": 0}, aggregation_fn=lambda batches: {
-            "labels": self.aggregate_worker_results(list(batches.values()))["total_processed"],
-            "last": sorted(item["label"] for batch in batches.values() for item in batch["results"])[-1]})
+        return self.aggregate_batch_worker_results(
+            scenario, zero_metrics={"labels": 0}, aggregation_fn=lambda batches: {
+                "labels": self.aggregate_worker_results(list(batches.values()))["total_processed"],
+                "last": sorted(item["label"] for batch in batches.values() for item in batch["results"])[-1]})
 
 
 class Ledger(BaseSubscriber):

@@ -133,26 +133,32 @@ def portable(result):
     return result
 
 def run(handlers, event):
-    sequence = event["task_sequence_step"]
-    step, sent = event["step_uuid"], envelope(sequence)
-    key = f"{step}:{sent['step']['attempt']}"
-    if "checkpoint" in sent["step"]:
-        key += f":{zlib.crc32(json.dumps(sent['step']['checkpoint'], sort_keys=True).encode())}"
-    reply = handlers.post(sent["step"]["handler"]["callable"], sent, key, sent["step"]["timeout_seconds"])
-    if reply["success"] and reply.get("checkpoint"):
-        return checkpoint_yield_step_event(event["event_id"], {
-            "step_uuid": step, "items_processed": 0, "accumulated_results": None, **reply["checkpoint"]})
+    try:
+        step, sent = event["step_uuid"], envelope(event["task_sequence_step"])
+        key = f"{step}:{sent['step']['attempt']}"
+        if "checkpoint" in sent["step"]:
+            key += f":{zlib.crc32(json.dumps(sent['step']['checkpoint'], sort_keys=True).encode())}"
+        reply = handlers.post(sent["step"]["handler"]["callable"], sent, key, sent["step"]["timeout_seconds"])
+        if reply["success"] and reply.get("checkpoint"):
+            return checkpoint_yield_step_event(event["event_id"], {
+                "step_uuid": step, "items_processed": 0, "accumulated_results": None, **reply["checkpoint"]})
+        done = completion(event, reply)
+    except Exception as e:  # a member of the reply is of a wrong type
+        done = completion(event, failure(f"the reply: {e!r}", "invalid_result", False))
+    complete_step_event(event["event_id"], done)
+
+def completion(event, reply):
+    """Returns what the package sends for an outcome."""
     error = None if reply["success"] else {
         "message": "the handler reported a failure and gave no message", "error_type": "handler_error",
-        "retryable": True,
-        **{name: value for name, value in (reply.get("error") or {}).items() if value is not None}}
+        "retryable": True, **{name: value for name, value in (reply.get("error") or {}).items() if value is not None}}
     wait = {"Retry-After": reply["wait"]} if error and (reply.get("wait") or "").isdecimal() else {}
-    complete_step_event(event["event_id"], {
-        "orchestration_metadata": {"headers": wait, "error_context": None, "backoff_hint": None, "custom": {}},
-        "step_uuid": step, "task_uuid": event["task_uuid"], "correlation_id": event["correlation_id"],
+    return {
+        "step_uuid": event["step_uuid"], "task_uuid": event["task_uuid"], "correlation_id": event["correlation_id"],
         "success": reply["success"], "execution_time_ms": 0, "result": portable(reply.get("result")), "error": error,
         "status": "completed" if not error else "retryable_error" if error["retryable"] else "permanent_error",
-        "metadata": {"custom": reply.get("metadata") or {}, "retryable": bool(error and error["retryable"])}})
+        "metadata": {"custom": reply.get("metadata") or {}, "retryable": bool(error and error["retryable"])},
+        "orchestration_metadata": {"headers": wait, "error_context": None, "backoff_hint": None, "custom": {}}}
 
 def main():
     with open(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("STEPWELL_CONFIG", "stepwell.toml"), "rb") as file:

@@ -80,8 +80,8 @@ def poll_step_events():
     try:
         claims = call("POST", "/v1/steps/claim", body)
         event = step_event(claims[0]) if claims else None
-    except RuntimeError as e:  # the library waits, and polls again
-        core.log_error(f"no step is claimed: {e}")
+    except Exception as e:  # the library says nothing, waits and polls again
+        core.log_error(f"no step is taken: {e!r}")
         raise
     if event:
         pending[event["event_id"]] = claims[0], event, time.time()
@@ -99,7 +99,7 @@ def step_event(claim):
     inputs = config
     if definition["type"] == "batch_worker":
         config.pop("cursor", None)
-        batch = {key: context[key] for key in ("cursor", "batch_metadata", "is_no_op")}
+        batch = {key: context[key] for key in ("cursor", "batch_metadata", "is_no_op") if key in context}
         context, inputs = task["context"], {**config, **batch, "__template_step_name": base}
     definition["handler"] = {"method": None, "resolver": None, **step["handler"], "initialization": config}
     correlation = str(uuid.uuid4())

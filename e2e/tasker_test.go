@@ -165,6 +165,17 @@ type movedStep struct {
 	}
 }
 
+// awaitSlowly is eventually for the distributed service, which takes its time.
+func awaitSlowly(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for range 6 {
+		if wire.Poll(holds) {
+			return
+		}
+	}
+	t.Fatal("never: " + what)
+}
+
 // endTask creates a task at either service, waits for its end, and returns its state and its steps.
 func endTask(t *testing.T, url, body string) (status string, steps map[string]movedStep) {
 	t.Helper()
@@ -183,7 +194,7 @@ func endTask(t *testing.T, url, body string) (status string, steps map[string]mo
 		Status string
 	}
 	ask(&task, "POST", "/v1/tasks", body)
-	eventually(t, "the end of task "+task.ID, func() bool {
+	awaitSlowly(t, "the end of task "+task.ID, func() bool {
 		ask(&task, "GET", "/v1/tasks/"+task.ID, "")
 		return slices.Contains([]string{"complete", "error", "blocked_by_failures"}, task.Status)
 	})
@@ -229,7 +240,7 @@ X-Moves = "some"
 `, handlers.URL))
 		here := serve(t, "--memory", "--templates", templates, "--config", config).ready.OrchestrationURL
 		startProcess(t, r.taskerEnv(templates), python, filepath.Join(taskerExample(t), "stepwell_handlers.py"), config)
-		eventually(t, "the worker to register its templates", func() bool {
+		awaitSlowly(t, "the worker to register its templates", func() bool {
 			resp, err := http.Get(r.OrchestrationURL + "/v1/templates/moves/refused/1.0.0")
 			if err == nil {
 				resp.Body.Close()
@@ -237,8 +248,9 @@ X-Moves = "some"
 			return err == nil && resp.StatusCode == http.StatusOK
 		})
 		for _, name := range []string{"shapes", "batches", "empty", "refused", "declined", "unreachable"} {
-			body := fmt.Sprintf(`{"namespace":"moves","name":%q,"version":"1.0.0","context":{"items":%d},"initiator":"i",
-				"source_system":"s","reason":"r"}`, strings.Replace(name, "empty", "batches", 1), map[string]int{"batches": 5}[name])
+			body := fmt.Sprintf(`{"namespace":"moves","name":%q,"version":"1.0.0","context":{"items":%d,"run":%q},
+				"initiator":"i","source_system":"s","reason":"r"}`,
+				strings.Replace(name, "empty", "batches", 1), map[string]int{"batches": 5}[name], handlers.URL)
 			status, want := endTask(t, here, body)
 			moved, got := endTask(t, r.OrchestrationURL, body)
 			if status != moved || !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {

@@ -59,7 +59,7 @@ def run():
     def run(name, **context):
         context["run"] = str(uuid.uuid4())  # so that no context repeats
         task = client.create_task(name, namespace="parcels", context=context)
-        for _ in range(600):
+        for _ in range(1800):
             status = client.get_task(task.task_uuid).status
             if status in ("complete", "blocked_by_failures", "error"):
                 return status, {step.name: step for step in client.list_task_steps(task.task_uuid)}

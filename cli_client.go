@@ -28,7 +28,8 @@ type client struct {
 	p    *process
 	base string // URL without a final slash
 	http *http.Client
-	role string // whose credentials it has; "" for the orchestration role
+	role string      // whose credentials it has; "" for the orchestration role
+	sent http.Header // credentials of the caller in place of those in the environment; nil for these
 }
 
 // withClient adds the flag --url, for client.
@@ -96,7 +97,7 @@ func (p *process) clientOf(base, role string) (*client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, usagef("%q is no URL of a service", redactURL(base))
 	}
-	return &client{p, strings.TrimRight(base, "/"), &http.Client{}, role}, nil
+	return &client{p: p, base: strings.TrimRight(base, "/"), http: &http.Client{}, role: role}, nil
 }
 
 // call is a request.
@@ -178,12 +179,8 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if q.key != "" {
 		req.Header.Set("Idempotency-Key", q.key)
 	}
-	name, value, err := clientCredential(cmp.Or(c.role, "orchestration"), c.p.getenv, c.p.now)
-	if err != nil {
+	if err := c.authenticate(req.Header); err != nil {
 		return nil, err
-	}
-	if name != "" {
-		req.Header.Set(name, value)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -193,9 +190,22 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-		return nil, c.refused(resp, readDocument(text))
+		return nil, c.refused(resp, text)
 	}
 	return resp, nil
+}
+
+// authenticate adds the credentials of a request.
+func (c *client) authenticate(h http.Header) error {
+	if c.sent != nil {
+		maps.Copy(h, c.sent)
+		return nil
+	}
+	name, value, err := clientCredential(cmp.Or(c.role, "orchestration"), c.p.getenv, c.p.now)
+	if name != "" {
+		h.Set(name, value)
+	}
+	return err
 }
 
 // dateSlack is how much a Date may differ from the time here with equal clocks: it has whole seconds, and has traveled.
@@ -238,7 +248,8 @@ func (c *client) failed(ctx context.Context, err error) error {
 }
 
 // refused returns the error for an answer with a status of 300 or more, in one line.
-func (c *client) refused(resp *http.Response, body document) error {
+func (c *client) refused(resp *http.Response, text []byte) error {
+	body := readDocument(text)
 	message := cmp.Or(body.text("error.message"), body.text("message"), body.text("error"), resp.Status)
 	for _, d := range body.at("error.details").list() {
 		if field := d.text("field"); !strings.Contains(message, field) {
@@ -261,7 +272,13 @@ func (c *client) refused(resp *http.Response, body document) error {
 			message += fmt.Sprintf(" (try again in %s s)", after)
 		}
 	}
-	if body.raw == nil { // no service of this kind
+	switch plain := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"); {
+	case body.raw != nil:
+	case len(text) == 0 && (code == exitNotFound || resp.StatusCode == http.StatusMethodNotAllowed):
+		message = fmt.Sprintf("%s has no %s %s: not every service does", c.base, resp.Request.Method, resp.Request.URL.Path)
+	case len(text) > 0 && plain && resp.StatusCode/100 == 4:
+		message = clipText(printable(headline(string(text))), maxShownError)
+	default: // no service of this kind
 		message = fmt.Sprintf("%s answers %s: is that a service?", c.base, resp.Status)
 	}
 	return &exitError{code, message, resp.StatusCode}
@@ -282,23 +299,38 @@ func (c *client) lacks(ctx context.Context, err error, task string) bool {
 	return err == nil
 }
 
-// tasks returns the first items of a list of tasks, at most limit.
+// tasks returns the first items of a list of tasks, at most limit, and how many there are, or 0 if that is not known.
 func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks []document, total int, err error) {
 	const perPage = 100
 	if query, err = c.timed(ctx, query); err != nil {
 		return nil, 0, err
 	}
+	filter, plain, whole := maps.Clone(query), false, true
 	query.Set("per_page", strconv.Itoa(min(limit, perPage)))
 	query.Set("context", "false") // a service that does not know it sends more
-	query.Set("cursor", "")       // one that does not know it pages by number
+	query.Set("cursor", "")       // one that does not know it pages by number, and may not know the filter
 	for page := 2; len(tasks) < limit; page++ {
 		d, err := c.get(ctx, "/v1/tasks", query)
+		paged := err == nil && d.at("pagination.next_cursor").raw == nil
+		if len(filter) > 0 && !plain && (paged || hasStatus(err, 500)) {
+			plain, page = true, 1
+			query = plainQuery(filter, perPage)
+			continue
+		}
 		if err != nil {
 			return nil, 0, err
 		}
-		tasks = append(tasks, d.at("tasks").list()...)
+		listed := d.at("tasks").list()
 		total = int(d.number("pagination.total_count"))
-		if d.text("pagination.has_next") != "true" {
+		if plain {
+			some, err := c.matching(ctx, listed, filter)
+			if err != nil {
+				return nil, 0, err
+			}
+			whole, listed = whole && len(some) == len(listed), some
+		}
+		tasks = append(tasks, listed...)
+		if d.text("pagination.has_next") != "true" || plain && page > searchedPages {
 			break
 		}
 		if next := d.exact("pagination.next_cursor"); next != "" {
@@ -308,7 +340,7 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 		query.Del("cursor")
 		query.Set("page", strconv.Itoa(page))
 	}
-	return tasks[:min(len(tasks), limit)], total, nil
+	return tasks[:min(len(tasks), limit)], pick(whole, total, 0), nil
 }
 
 // timed returns a filter with an instant in place of since, by the time of the service.

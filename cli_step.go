@@ -275,6 +275,6 @@ var auditColumns = []column{
 
 func auditStep(o *options) runner {
 	return o.shows("/audit", nil, func(d document) output {
-		return listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns)
+		return listOutput(plainAudit(d).list(), "audit_uuid", "nothing happened to the step yet", auditColumns)
 	})
 }

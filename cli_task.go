@@ -123,9 +123,12 @@ func createTask(o *options) runner {
 				return err
 			}
 		}
-		t, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body, key: *key})
+		t, filled, err := c.create(ctx, body, *key, cmp.Or(o.p.getenv("USER"), "stepwell-cli"))
 		if err != nil {
 			return err
+		}
+		for _, member := range filled {
+			fmt.Fprintf(o.p.stderr, "the service wants %s: sent %s\n", member, printable(asDocument(body[member]).exact("")))
 		}
 		return created(ctx, c, t)
 	})
@@ -304,6 +307,7 @@ func listTasks(o *options) runner {
 		}
 		show := func() (output, error) {
 			tasks, total, err := c.tasks(ctx, query, *limit)
+			tasks = c.withStates(ctx, tasks)
 			return listOutput(tasks, "task_uuid", "no task", taskColumns).outOf(len(tasks), total), err
 		}
 		if *watch {
@@ -385,14 +389,11 @@ func showTask(o *options) runner {
 func explainTask(o *options) runner {
 	o.withClient().withOutput()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		path, id, err := c.taskPath(ctx, operands[0])
+		path, _, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
 		}
-		e, err := c.get(ctx, path+"/explain", nil)
-		if c.lacks(ctx, err, path) {
-			return exitf(exitFailed, "%s has no explanations; stepwell task show %s lists the steps", c.base, id)
-		}
+		e, err := c.explained(ctx, path)
 		if err != nil {
 			return err
 		}
@@ -420,7 +421,11 @@ func (t *table) explanation(e document) {
 func printContext(o *options) runner {
 	o.withClient()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		d, err := c.ask(ctx, o, operands, "/context", nil)
+		path, _, err := c.taskPath(ctx, operands[0])
+		if err != nil {
+			return err
+		}
+		d, _, err := c.composed(ctx, path, "/context", func(p *taskParts, _ context.Context) any { return p.task })
 		if err != nil {
 			return err
 		}

@@ -74,7 +74,16 @@ func (c *client) template(ctx context.Context, name string) (d document, err err
 	if err != nil {
 		return d, err
 	}
-	return c.get(ctx, ref.path(), nil)
+	if d, err = c.get(ctx, ref.path(), nil); hasStatus(err, 404) && ref.version == "" { // it may not know which is the latest
+		if ref.version = c.newest(ctx, ref); ref.version != "" {
+			d, err = c.get(ctx, ref.path(), nil)
+		}
+	}
+	d = c.withDependencies(ctx, d)
+	if err == nil && d.at("steps.0").raw != nil && d.at("steps.0.dependencies").raw == nil {
+		fmt.Fprintln(c.p.stderr, "the service tells handlers and dependencies only once there is a task of the template")
+	}
+	return d, err
 }
 
 func checkTemplates(o *options) runner {

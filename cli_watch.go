@@ -43,7 +43,7 @@ func (c *client) endError(ctx context.Context, t document) error {
 
 // why returns the sentence that explains a task, as the end of another one.
 func (c *client) why(ctx context.Context, id string) string {
-	e, err := c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id+"/explain", nil)
+	e, err := c.explained(context.WithoutCancel(ctx), "/v1/tasks/"+id)
 	if err != nil {
 		return "; stepwell task explain " + id + " says why"
 	}
@@ -364,12 +364,12 @@ func printEvents(o *options) runner {
 
 // printTransitions prints the transitions of a task so far.
 func (c *client) printTransitions(ctx context.Context, o *options, path string) error {
-	d, err := c.get(ctx, path+"/transitions", nil)
-	if c.lacks(ctx, err, path) {
-		return exitf(exitFailed, "%s keeps no transitions; stepwell step audit TASK STEP lists the attempts", c.base)
-	}
+	d, composed, err := c.composed(ctx, path, "/transitions", (*taskParts).transitions)
 	if err != nil {
 		return err
+	}
+	if composed {
+		fmt.Fprintln(o.p.stderr, "the service does not tell transitions: these follow from the steps and their audit")
 	}
 	return o.print(listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
 		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
@@ -436,7 +436,7 @@ func readShape(d document) *shape {
 func (c *client) shape(ctx context.Context, t document) *shape {
 	r := templateRef{t.exact("namespace"), t.exact("name"), t.exact("version")}
 	d, err := c.get(ctx, r.path(), nil)
-	if err != nil {
+	if err != nil || d.at("steps.0.dependencies").raw == nil {
 		d, _ = c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/summary", nil)
 		d = d.at("template")
 	}

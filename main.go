@@ -12,6 +12,7 @@
 //	cli_terminal.go   the door to the terminal
 //	cli_completion.go completion
 //	cli_client.go     the client of a service: calls, names of tasks
+//	cli_compose.go    composed answers: explanations, transitions, dependencies
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
 //	cli_store.go      store: check, compact, export, import, repair

@@ -200,6 +200,7 @@ const hostileFile = "f\x1b[31mEVIL\u202e.json"
 
 // hostileFlags are arguments that make commands meet hostile data, or end soon. Commands with several lists run with each.
 var hostileFlags = map[string][][]string{
+	"console":     {{"--listen", hostileWord}},
 	"serve":       {{"--templates", hostileWord}, {"--templates", "templates", "--memory", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--exit-with-parent"}},
 	"task again":  {{"--from", "charge", "--wait=200ms"}, {"--from", hostileWord, "--latest", "--context", `{"n":1}`, "--reason", hostileWord}},
 	"run":         {{"--stub", "s=error:" + hostileWord}, {"--stub", `s={"k":"\u001b[31mEVIL` + "\u202e" + `"}`}, {"--context", hostileWord}},

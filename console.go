@@ -10,6 +10,7 @@ import (
 	"html"
 	"io/fs"
 	"net/http"
+	"regexp"
 	"strings"
 )
 
@@ -69,6 +70,9 @@ type consoleSite struct {
 	pages  textForms              // by the path of /console relative to them
 }
 
+// scriptComments are the lines of a script that are comments.
+var scriptComments = regexp.MustCompile(`(?m)^ *//.*\n`)
+
 // newConsoleSite returns the console of a service whose callers authenticate by auth.
 func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 	s, sum := &consoleSite{files: map[string]*packedText{}}, sha256.New()
@@ -76,6 +80,9 @@ func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 	for _, e := range entries {
 		text, _ := consoleFiles.ReadFile("web/console/" + e.Name())
 		fmt.Fprintf(sum, "%s %d\n%s", e.Name(), len(text), text)
+		if strings.HasSuffix(e.Name(), ".js") {
+			text = scriptComments.ReplaceAll(text, nil) // which are not for browsers
+		}
 		s.files[e.Name()] = newPackedText("text/javascript; charset=utf-8", text)
 	}
 	s.build = hex.EncodeToString(sum.Sum(nil)[:6])

@@ -32,6 +32,7 @@
 //	cli_template.go   template
 //	cli_analytics.go  analytics: performance, bottlenecks; failures
 //	cli_health.go     health, healthcheck
+//	cli_console.go    console: a front of a service elsewhere
 //	cli_bench.go      bench
 //	cli_fixture.go    fixture
 package main
@@ -195,6 +196,7 @@ func commands() command {
 		failuresCommand(),
 		analyticsCommands(),
 		healthCommand(),
+		consoleCommand(),
 		benchCommand(),
 		fixtureCommands(),
 		authCommands(),

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
-import { ago, button, duration, empty, h, link, number, table, templatePath } from "./ui.js";
+import { ago, button, duration, empty, h, link, number, problem, table, templatePath } from "./ui.js";
 
 const hour = 3_600_000;
 const windows = { 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
@@ -24,15 +24,15 @@ export async function show(root, { query, remember, signal }) {
 }
 
 const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}`, "bottlenecks?limit=10&min_executions=1"]
-  .map((path) => api.get("/v1/analytics/" + path, { signal })));
+  .map((path) => api.get("/v1/analytics/" + path, { signal }).catch((e) => { if (e.code === "NOT_AVAILABLE") return e; throw e; })));
 
 function page([performance, history, slow], hours, signal) {
   if (!performance.total_tasks) {
     return [empty("No figures yet", "They appear with the first task.", link("/start", "Start a task", { class: "button primary" }))];
   }
-  const rows = buckets(history, bucketHours[hours]);
-  return [facts(performance, history), advice(slow.recommendations), h("div.charts", charts(rows, history, signal)),
-    figures(rows), bottlenecks(slow)];
+  const rows = history.hours && buckets(history, bucketHours[hours]);
+  return [facts(performance, history), advice(slow.recommendations) || "",
+    ...(rows ? [h("div.charts", charts(rows, history, signal)), figures(rows)] : [problem(history)]), bottlenecks(slow)];
 }
 
 const add = (rows, name) => rows.reduce((n, r) => n + r[name], 0);
@@ -44,9 +44,9 @@ export const fact = (label, value, about) => h("div.card.fact", h("dt", label), 
 function facts(p, { hours }) {
   const ended = p.completed_tasks + p.failed_tasks;
   return h("dl.tiles",
-    fact("Created", number(add(hours, "created_tasks")), `${number(p.total_tasks)} ever`),
+    fact("Created", hours ? number(add(hours, "created_tasks")) : "–", `${number(p.total_tasks)} ever`),
     fact("Completed", number(p.completed_tasks), percent(p.completed_tasks, ended) + " of ended"),
-    fact("Failed", number(p.failed_tasks), `${number(add(hours, "failed_attempts"))} failed attempts`),
+    fact("Failed", number(p.failed_tasks), hours && `${number(add(hours, "failed_attempts"))} failed attempts`),
     fact("Time to complete", p.completed_tasks ? seconds(p.average_task_duration_seconds) : "–", "on average"),
     fact("Active now", number(p.active_tasks), "running or waiting"));
 }

@@ -9,6 +9,7 @@ export const service = {
   fixture: facts.fixture === "true", // fixture mode: the API under /_stepwell exists
   auth: facts.auth === "true", // callers need credentials
   keyHeader: facts.keyHeader,
+  far: facts.far, // the host of a service elsewhere, which may have less
 };
 
 // root is the path before every path of the API: empty, or the prefix of a proxy.
@@ -208,7 +209,8 @@ const firstPause = 500, longestPause = 10_000;
 //	resumed  it goes on where it was cut
 //	gap      events are missing: read everything again
 //	lost     it was cut and will be resumed
-//	denied   the caller may not follow it; the second argument is the ApiError
+//	poll     the caller may not follow it, or there is none: read again what may have changed
+//	denied   the caller needs another credential; the second argument is the ApiError
 //
 // It pauses while the tab is hidden. The function that it returns ends it.
 export function events(filter, onEvent, onState = () => {}) {
@@ -235,15 +237,22 @@ async function follow(stream) {
   while (!stream.ended) {
     if (document.hidden) await sleep(stream, 1e9);
     else {
-      const error = await readStream(stream);
+      const error = none || await readStream(stream);
       if (stream.ended) return;
-      if (error?.status === 401 || error?.status === 403) return stream.state("denied", error);
+      if (error?.status === 401) return stream.state("denied", error);
+      if ((none ||= error?.status === 404) || error?.status === 403) return poll(stream);
       if (document.hidden) continue;
       stream.state("lost", error);
       await sleep(stream, stream.pause * (0.75 + Math.random() / 2));
       stream.pause = Math.min(stream.pause * 2, longestPause);
     }
   }
+}
+
+let none = false; // the service has no events
+
+async function poll(stream) {
+  for (; !stream.ended; await sleep(stream, 2000)) if (!document.hidden) stream.state("poll");
 }
 
 // sleep waits, or until the tab is shown or the stream is ended.

@@ -37,7 +37,7 @@ class Letters {
     const soon = () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.reload(); }, 400); };
     const stop = api.events({}, (e) => {
       if (e.type === "task" && (this.late.has(e.task_uuid) || ["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state))) soon();
-    }, (state) => { if (state === "open" || state === "gap") soon(); });
+    }, (state) => { if (/open|gap|poll/.test(state)) soon(); });
     this.signal.addEventListener("abort", () => { stop(); clearTimeout(this.timer); });
   }
 
@@ -54,6 +54,9 @@ class Letters {
     const list = status === "Pending" ? "/investigation-queue?limit=100&over=false" : "?limit=100&resolution_status=" + status;
     const [entries, stale, stats] = await Promise.all([read(list), read("/staleness?limit=100"), read("/stats").catch(() => null)]);
     if (this.signal.aborted || status !== this.status) return;
+    const key = JSON.stringify([entries, stale, stats]);
+    if (key === this.key) return;
+    this.key = key;
     this.showChips(stats);
     const late = stale.filter((t) => t.health_status !== "healthy");
     this.late = new Set([...late, ...entries].map((t) => t.task_uuid));
@@ -64,7 +67,7 @@ class Letters {
   showChips(stats) {
     const members = { Pending: "pending", ManuallyResolved: "manually_resolved", PermanentlyFailed: "permanent_failures", Cancelled: "cancelled" };
     this.chips.replaceChildren(...Object.entries(statuses).map(([status, label]) => button([label, stats &&
-      h("b", number(stats.reduce((n, s) => n + s[members[status]] - (status === "Pending" && s.pending_over), 0)))], () => this.choose(status), "chip", { "aria-pressed": String(status === this.status) })));
+      h("b", number(stats.reduce((n, s) => n + s[members[status]] - (status === "Pending" && (s.pending_over ?? 0)), 0)))], () => this.choose(status), "chip", { "aria-pressed": String(status === this.status) })));
     const over = stats?.reduce((n, s) => n + s.pending_over, 0);
     this.over.replaceChildren(over ? h("span", allowed("dlq:update", `Close ${number(over)} that are over …`, () => this.close(over), "quiet small")) : "");
   }
@@ -149,7 +152,7 @@ async function open(heading, changed, make) {
 // investigate opens a dialog about an entry: what failed and what helps.
 const investigate = (id, entryId, changed) => open("Investigate", changed, async (again) => {
   const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
-  return sections(found.entries.find((e) => e.dlq_entry_uuid === entryId) || found, why, summary, again, changed);
+  return sections(found.entries?.find((e) => e.dlq_entry_uuid === entryId) || found, why, summary, again, changed);
 });
 
 // act opens a dialog about a stale task: why it waits, and what helps.
@@ -170,7 +173,7 @@ function sections(entry, why, summary, again, changed) {
 }
 
 function failures(snapshot) {
-  const failed = snapshot.steps.filter((s) => s.error);
+  const failed = (snapshot.steps ?? []).filter((s) => s.error);
   return failed.length > 0 && h("div.problem", failed.map((s) => h("p", h("strong", s.name), ` failed after ${plural(s.attempts, "attempt")}: `,
     s.error.message || h("i", "the message is hidden from you"), s.error.error_type && h("span.soft", ` (${s.error.error_type})`))));
 }

@@ -194,7 +194,7 @@ function fillBar() {
 }
 
 function showStream({ detail }) {
-  byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", lost: "Reconnecting …" }[detail] || "";
+  byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", poll: "Polling", lost: "Reconnecting …" }[detail] || "";
   byId("live").classList.toggle("lost", detail === "lost");
 }
 

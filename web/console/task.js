@@ -32,8 +32,7 @@ class TaskPage {
       if (document.hidden) done();
       const stop = api.events({ task_uuid: this.id }, (e) => this.event(e), (now) => {
         done();
-        if (this.model && (now === "gap" || now === "open")) this.reload();
-        if (now === "denied") this.poll();
+        if (this.model && (/gap|open/.test(now) || (now === "poll" && !ended(this.model.task.status)))) this.reload();
       });
       this.signal.addEventListener("abort", () => { stop(); done(); });
     });
@@ -47,14 +46,8 @@ class TaskPage {
 
   close() {
     clearInterval(this.tick);
-    clearInterval(this.polling);
     this.graph.destroy();
     this.timeline?.destroy();
-  }
-
-  // poll reads the task every two seconds, for callers who may not follow events.
-  poll() {
-    this.polling ??= setInterval(() => { if (!document.hidden && this.model && !ended(this.model.task.status)) this.reload(); }, 2000);
   }
 
   async load() {
@@ -344,7 +337,7 @@ class TaskPage {
       e?.actions.length > 0 && h("div.row", stepButtons(e.actions, this.model.task, step, this.model.children(step))),
       h("dl.pairs", pair("Attempts", `${step.attempts} of ${step.max}`), pair("Ran", span(this.model.took(step))),
         pair("Handler", h("code", step.declared?.handler ?? "")), kindPair(step), list("After", this.model.parents(step)), list("Before", this.model.children(step))),
-      h("div", allowed("tasks:create", "Again from here …", () => this.repeat(step), "quiet small")), result);
+      h("div", !api.service.far && allowed("tasks:create", "Again from here …", () => this.repeat(step), "quiet small")), result);
     this.aside.replaceChildren(card, this.facts());
     this.showResult(step, result);
   }
@@ -421,7 +414,7 @@ function outcome(view, none = "") {
   if (!r) return none ? [h("p.soft", none)] : [];
   const error = r.error && h("div.problem", h("strong", r.error.error_type), h("p", r.error.message),
     h("p.soft", [r.error.status_code && `status ${r.error.status_code}`, r.error.retryable ? "may be retried" : "permanent"].filter(Boolean).join(" · ")));
-  const extra = r.error && Object.keys(r.error.context).length > 0 && jsonTree(r.error.context, { label: "Context of the error" });
+  const extra = r.error && Object.keys(r.error.context ?? {}).length > 0 && jsonTree(r.error.context, { label: "Context of the error" });
   return [error, extra, r.success && h("h3", "Result"), r.success && jsonTree(r.result, { label: "Result" })].filter(Boolean);
 }
 

@@ -294,7 +294,7 @@ class TaskList {
     let begun = false;
     this.stop = api.events({ namespace: this.query.get("namespace") }, (e) => this.happened(e), (name) => {
       if (name === "gap" || (name === "open" && begun)) this.load();
-      else if (name === "open") this.refreshSoon(); // what happened since the page was read
+      else if (/open|poll/.test(name)) this.refreshSoon(); // what happened since the page was read
       begun = true;
     });
   }

@@ -61,6 +61,8 @@ async function showOne(root, { params, signal, title }) {
   const [template, { templates }, fares] = await Promise.all([api.get("/v1/templates/" + at, { signal }),
     api.get("/v1/templates" + api.query({ namespace: params.namespace }), { signal }),
     figuresOf({ hours: 168, namespace: params.namespace, name: params.name, version: params.version === "latest" ? "" : params.version }, signal)]);
+  const whole = template.steps.every((s) => s.dependencies);
+  for (const s of template.steps) Object.assign(s, { type: s.type ?? "standard", dependencies: s.dependencies ?? [] });
   const versions = templates.filter((t) => t.name === template.name).sort(byVersion);
   title(nameOf(template));
   const picture = h("div");
@@ -69,6 +71,7 @@ async function showOne(root, { params, signal, title }) {
       h("div.row", link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
         link("/start/" + templatePath(template), "Start a task", { class: "button primary" }))),
     template.description && h("p.lead.soft", template.description),
+    !whole && h("p.soft", "The service tells handlers and dependencies only once there is a task of this template."),
     versions.length > 1 && h("nav.chips", { "aria-label": "Versions" }, h("span.soft", "Versions"),
       versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,

@@ -35,7 +35,7 @@ export async function welcome(root, { go, signal }, list) {
     list.begin();
   };
   const stop = api.events({}, (e) => e.type === "task" && begin(), async (state) => {
-    if (state === "open" && !(await list.isEmpty())) begin(); // created before the stream began
+    if (/open|poll/.test(state) && !(await list.isEmpty())) begin(); // created before the stream began
   });
   signal.addEventListener("abort", stop);
 }

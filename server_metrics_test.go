@@ -620,8 +620,9 @@ func TestMetricsReaderFindsProblems(t *testing.T) {
 // TestMetricsPrefix checks that all names begin with metrics.prefix, and that the rest stays as it is.
 func TestMetricsPrefix(t *testing.T) {
 	names := func(prefix string) string {
-		s := newTestServer(t, serviceTest{config: func(c *Config) { c.Metrics.Prefix = prefix }})
-		s.create(`{"namespace":"t","name":"diamond"}`)
+		s := newTestServer(t, serviceTest{config: func(c *Config) { c.Metrics.Prefix = prefix },
+			extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
+		s.create(`{"namespace":"t","name":"one"}`)
 		var all []string
 		for line := range strings.Lines(string(s.do("GET", "/metrics", "").want(200).body)) {
 			name := strings.Fields(strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "))[0]

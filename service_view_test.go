@@ -80,9 +80,9 @@ func TestExecution(t *testing.T) {
 		{"waits for a retry", "cw", false, "waiting_for_dependencies wait_for_dependencies recovering"},
 		{"failed", "ce", false, "blocked_by_failures handle_failures blocked"},
 		{"a cancelled step", "cx", false, "blocked_by_failures handle_failures blocked"},
-		{"a cancelled task", "cx", true, "all_complete finalize_task healthy"},
-		{"cancelled before the first step", "xx", true, "all_complete finalize_task healthy"},
-		{"cancelled without steps", "", true, "all_complete finalize_task healthy"},
+		{"a cancelled task", "cx", true, "waiting_for_dependencies wait_for_dependencies healthy"},
+		{"cancelled before the first step", "xx", true, "waiting_for_dependencies wait_for_dependencies healthy"},
+		{"cancelled without steps", "", true, "waiting_for_dependencies wait_for_dependencies healthy"},
 	} {
 		task := analysisTask(make([][]int, len(tc.states)), tc.states)
 		if tc.cancelled {

@@ -36,8 +36,7 @@ func storeCommands() command {
 				"a directory that no service uses. Tasks that cannot move are listed; unless --skip leaves them out, nothing\n" +
 				"is written. The exit code is 1 if there are any.",
 			examples: []string{
-				"store export state.json", "store export | jq '.tasks | length'",
-				"store export --to tasker > tasks.sql", "store export --to tasker --only finished --url http://127.0.0.1:8080 tasks.sql",
+				"store export state.json", "store export --to tasker > tasks.sql",
 			},
 			define: exportStoreTo,
 		},

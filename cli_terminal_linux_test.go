@@ -179,7 +179,7 @@ type hostileRun struct {
 func (h *hostileRun) operands(c *command) []string {
 	values := map[string]string{
 		"TASK": h.task, "TASK|ENTRY": h.task, "TEXT": "declined", "STEP": h.step, "DELIVERY": h.delivery, "TEMPLATE": "demo/failing", "FILE|TEMPLATE": hostileFile,
-		"FILE": pick(c.name == "store import" || c.name == "fixture state put", "state.json", hostileFile), "JSON": `{"match":{"step":"s"},"count":{"exactly":0}}`, "ID": "stub-1", "NAME": "box", "SHELL": "bash",
+		"FILE": pick(c.name == "store import" || c.name == "fixture state put", "state.json", hostileFile), "JSON": `{"match":{"step":"s"},"count":{"exactly":0}}`, "ID": "stub-1", "NAME": "box", "SHELL": "bash", "URL": h.env["STEPWELL_URL"],
 	}
 	var words []string
 	for word := range strings.FieldsSeq(c.operands) {
@@ -201,6 +201,7 @@ const hostileFile = "f\x1b[31mEVIL\u202e.json"
 // hostileFlags are arguments that make commands meet hostile data, or end soon. Commands with several lists run with each.
 var hostileFlags = map[string][][]string{
 	"console":     {{"--listen", hostileWord}},
+	"pull":        {{"--worker-url", "URL", "--data", "pulled" + hostileWord}, {"--worker-url", "http://" + hostileWord}},
 	"serve":       {{"--templates", hostileWord}, {"--templates", "templates", "--memory", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--exit-with-parent"}},
 	"task again":  {{"--from", "charge", "--wait=200ms"}, {"--from", hostileWord, "--latest", "--context", `{"n":1}`, "--reason", hostileWord}},
 	"run":         {{"--stub", "s=error:" + hostileWord}, {"--stub", `s={"k":"\u001b[31mEVIL` + "\u202e" + `"}`}, {"--context", hostileWord}},

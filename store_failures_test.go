@@ -354,7 +354,7 @@ func TestFailures(t *testing.T) {
 // failingTask returns a task of one step that failed for good with an error, at a position.
 func failingTask(tpl *template, pos int, errorType, message string) *task {
 	e := &stepError{message: message, errorType: errorType}
-	return &task{tpl: tpl, pos: uint32(pos), steps: []step{{
+	return &task{by: &creation{}, tpl: tpl, pos: uint32(pos), steps: []step{{
 		state: stepInError, failed: testStart, last: &ending{err: e.appendJSON(nil)},
 	}}}
 }

@@ -34,7 +34,7 @@ func newDistributed(t *testing.T) (url string, asked *[]string) {
 			json.NewDecoder(r.Body).Decode(&body)
 			for _, member := range []string{"version", "context", "initiator", "source_system", "reason"} {
 				if body[member] == nil {
-					http.Error(w, "Failed to deserialize the JSON body into the target type: missing field `"+member+"` at line 1 column 2", 422)
+					http.Error(w, "Failed to deserialize the JSON body into the target type: missing field `"+member+"` at line 1 column 2", http.StatusUnprocessableEntity)
 					return
 				}
 			}

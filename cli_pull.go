@@ -53,7 +53,7 @@ func pullCommand() command {
 				case *dir != "":
 					err = o.p.importFrom(*dir, bytes.NewReader(document))
 				default:
-					err = o.sandboxOf(ctx, *name, document)
+					err = o.bring(ctx, *name, document)
 				}
 				return o.named(err)
 			}
@@ -61,8 +61,8 @@ func pullCommand() command {
 	}
 }
 
-// sandboxOf makes a sandbox with the state of a document, and prints where it is.
-func (o *options) sandboxOf(ctx context.Context, name string, document []byte) error {
+// bring makes a sandbox with the state of a document, and prints where it is.
+func (o *options) bring(ctx context.Context, name string, document []byte) error {
 	to, err := o.client()
 	if err != nil {
 		return err

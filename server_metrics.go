@@ -40,12 +40,13 @@ type metricsText struct {
 // namePrefix is what the names of metrics begin with in this program.
 const namePrefix = "stepwell"
 
-// named returns the name by which a metric is shown.
+// named returns the name by which a metric is shown. Names that all programs have, such as process_cpu_seconds_total, stay.
 func (m *metricsText) named(name string) string {
-	if m.prefix == namePrefix {
+	rest, own := strings.CutPrefix(name, namePrefix)
+	if !own || m.prefix == namePrefix {
 		return name // without a copy
 	}
-	return m.prefix + strings.TrimPrefix(name, namePrefix)
+	return m.prefix + rest
 }
 
 // family begins a metric. The kind is counter, gauge or histogram.

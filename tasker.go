@@ -4,7 +4,7 @@ package main
 // of the service family, and knows no connection and no command.
 //
 //	tasker.go       the move of tasks, and the obstacles that keep one from it
-//	tasker_pull.go  the pull of tasks, as the API tells them, into a state document
+//	tasker_pull.go  pulled tasks, a contradiction in them
 //	tasker_rows.go  the rows of one task, from its fold
 //	tasker_sql.go   the script for psql, and the text of a context that is hashed there
 

@@ -320,11 +320,6 @@ func (x *pulledTask) play() error {
 			}
 			left = true
 			i, ok := x.stepNamed(x.given.Steps[n].Name)
-			if ok && x.t.steps[i].state.finished() && x.t.instance(i) == 0 && x.t.def(i).kind == stepBatchWorker {
-				x.note("step %s ran there, and is complete at once here: there are no batches", x.given.Steps[n].Name)
-				x.events[n] = nil
-				continue
-			}
 			if ok && x.possible(i, events[0]) && (next < 0 || events[0].at < x.events[next][0].at) {
 				next, step = n, i
 			}

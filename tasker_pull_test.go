@@ -77,8 +77,6 @@ func TestPull(t *testing.T) {
 				attempts, state = 0, "enqueued"
 			case stuck && want.Name == "never":
 				state = "enqueued"
-			case name == "batchnone" && want.Name == "cw_000":
-				attempts = 0
 			}
 			if stuck && name == "reset" && want.Name == "never" {
 				state = "pending"

@@ -231,7 +231,7 @@ func (w *taskerRows) batch(i int) []byte {
 		metadata = mergeObjects(nil, metadata, orEmptyObject(def.batch.metadata))
 	}
 	all.raw("batch_metadata", metadata)
-	all.flag("is_no_op", own == nil)
+	all.flag("is_no_op", w.t.instance(i) == 0)
 	all.text("__template_step_name", worker)
 	return append(all.b, '}')
 }

@@ -210,7 +210,6 @@ func referenceTemplates(t testing.TB) string {
 
 // TestReferenceAlike makes on both sides what must be the same.
 func TestReferenceAlike(t *testing.T) {
-	wire.Long(t)
 	here, there := startBoth(t)
 	for _, tc := range []struct {
 		what, want string
@@ -250,7 +249,6 @@ func startBoth(t testing.TB) (here, there string) {
 
 // TestReferenceDifferences makes each row of the guide's table of differences here and there.
 func TestReferenceDifferences(t *testing.T) {
-	wire.Long(t)
 	here, there := startBoth(t)
 	_, table, _ := strings.Cut(string(readFile(t, repository("docs/migrating.md"))), "| what | here | there |\n|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")

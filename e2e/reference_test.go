@@ -29,6 +29,7 @@ type reference struct {
 // startReference starts the reference with the templates of a directory, or skips the test.
 func startReference(t testing.TB, templates string) *reference {
 	t.Helper()
+	wire.Long(t)
 	kit := os.Getenv("TASKER_REFERENCE")
 	if kit == "" {
 		t.Skip("needs the distributed service: set TASKER_REFERENCE to the folder of a kit with the programs start and stop")
@@ -55,6 +56,13 @@ func startReference(t testing.TB, templates string) *reference {
 		t.Fatal(err)
 	}
 	return &r
+}
+
+// call sends a request to the orchestrator with a body, or without one if it is "".
+func (r *reference) call(t testing.TB, method, path, body string) (status int, answer []byte) {
+	t.Helper()
+	a := (&api{t, r.OrchestrationURL}).do(method, path, body)
+	return a.status, a.body
 }
 
 // newKitHandlers serves handlers that do what those of the kit do: a step's initialization says how it ends.

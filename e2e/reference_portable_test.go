@@ -1,4 +1,4 @@
-package reference
+package e2e
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ var templateName = regexp.MustCompile(`(?m)^name: .*$`)
 // registered returns the names of the templates that the distributed service has.
 func (r *reference) registered(t *testing.T) map[string]bool {
 	t.Helper()
-	_, answer := call(t, "GET", r.OrchestrationURL+"/v1/templates", "")
+	_, answer := r.call(t, "GET", "/v1/templates", "")
 	var list struct{ Templates []struct{ Name string } }
 	if err := json.Unmarshal(answer, &list); err != nil {
 		t.Fatalf("%v: %s", err, answer)
@@ -29,10 +29,9 @@ func (r *reference) registered(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestTemplatesMove converts the templates of the documents, the examples and the demo, and has the distributed
+// TestReferenceTemplates converts the templates of the documents, the examples and the demo, and has the distributed
 // service register all of them; those in YAML also as they are.
-func TestTemplatesMove(t *testing.T) {
-	wire.Long(t)
+func TestReferenceTemplates(t *testing.T) {
 	dir, texts := t.TempDir(), t.TempDir()
 	want := map[string]string{} // the template of each name
 	add := func(from, text string) {
@@ -40,12 +39,12 @@ func TestTemplatesMove(t *testing.T) {
 		want[name] = from
 		wire.WriteFile(t, filepath.Join(dir, name+".yaml"), []byte(templateName.ReplaceAllString(text, "name: "+name)))
 	}
-	for from, text := range wire.CopiedTemplates(t, "../../") {
+	for from, text := range wire.CopiedTemplates(t, "../") {
 		file := filepath.Join(texts, fmt.Sprint(len(want))+filepath.Ext(from))
 		wire.WriteFile(t, file, text)
-		converted, said, err := run(t, "template", "convert", "--portable", file)
-		if err != nil {
-			t.Errorf("%s: %v: %s", from, err, said)
+		code, converted, said := runProgram(t, nil, "template", "convert", "--portable", file)
+		if code != 0 {
+			t.Errorf("%s: exit code %d: %s", from, code, said)
 			continue
 		}
 		add(from+", converted", converted)
@@ -65,11 +64,10 @@ func TestTemplatesMove(t *testing.T) {
 	}
 }
 
-// TestTemplatesThere checks the table of templates with the distributed service, as they are and converted.
-func TestTemplatesThere(t *testing.T) {
-	wire.Long(t)
+// TestReferenceTemplateRules checks the table of templates with the distributed service, as they are and converted.
+func TestReferenceTemplateRules(t *testing.T) {
 	dir := t.TempDir()
-	cases := wire.PortableCases(t, "../../testdata/portable/templates.txt")
+	cases := wire.PortableCases(t, "../testdata/portable/templates.txt")
 	mended := map[string]string{}
 	for i, c := range cases {
 		name := fmt.Sprintf("c%03d", i)
@@ -78,9 +76,9 @@ func TestTemplatesThere(t *testing.T) {
 		if !c.Mends {
 			continue
 		}
-		converted, said, err := run(t, "template", "convert", "--portable", file)
-		if err != nil {
-			t.Errorf("%s: %v: %s", c.Text, err, said)
+		code, converted, said := runProgram(t, nil, "template", "convert", "--portable", file)
+		if code != 0 {
+			t.Errorf("%s: exit code %d: %s", c.Text, code, said)
 		}
 		mended[name+"m"] = c.Text
 		converted = templateName.ReplaceAllString(converted, "name: "+name+"m")
@@ -118,15 +116,14 @@ func TestTemplatesThere(t *testing.T) {
 // create creates a task of a template of the table.
 func (r *reference) create(t *testing.T, name, version, context string) (int, []byte) {
 	t.Helper()
-	return call(t, "POST", r.OrchestrationURL+"/v1/tasks", fmt.Sprintf(`{"namespace":"probe","name":%q,"version":%q,
+	return r.call(t, "POST", "/v1/tasks", fmt.Sprintf(`{"namespace":"probe","name":%q,"version":%q,
 		"context":%s,"initiator":"i","source_system":"s","reason":"r"}`, name, version, context))
 }
 
-// TestContextsThere checks the table of contexts with the distributed service.
-func TestContextsThere(t *testing.T) {
-	wire.Long(t)
+// TestReferenceContextRules checks the table of contexts with the distributed service.
+func TestReferenceContextRules(t *testing.T) {
 	dir := t.TempDir()
-	cases := wire.PortableCases(t, "../../testdata/portable/contexts.txt")
+	cases := wire.PortableCases(t, "../testdata/portable/contexts.txt")
 	for i := range cases { // a template each, because contexts that are equal without what is dropped would be duplicates
 		text := fmt.Sprintf("{name: t%d, namespace_name: probe, version: 1.0.0, steps: [{name: a, handler: {callable: a}}]}", i)
 		wire.WriteFile(t, filepath.Join(dir, fmt.Sprint(i)+".yaml"), []byte(text))
@@ -140,7 +137,7 @@ func TestContextsThere(t *testing.T) {
 		}
 		there := "refused"
 		if status == 200 && json.Unmarshal(answer, &created) == nil {
-			_, answer = call(t, "GET", r.OrchestrationURL+"/v1/tasks/"+created.TaskUUID, "")
+			_, answer = r.call(t, "GET", "/v1/tasks/"+created.TaskUUID, "")
 			if err := json.Unmarshal(answer, &created); err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package reference
+package e2e
 
 import (
 	"encoding/json"
@@ -8,12 +8,12 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// TestTools runs the commands against the distributed service, with a task of each kind.
-func TestTools(t *testing.T) {
-	r := startReference(t, "testdata/tools")
+// TestReferenceTools runs the commands against the distributed service, with a task of each kind.
+func TestReferenceTools(t *testing.T) {
+	r := startReference(t, repository("testdata/reference/tools"))
 	ids := map[string]string{}
 	create := func(name string) {
-		_, answer := call(t, "POST", r.OrchestrationURL+"/v1/tasks", `{"namespace":"tools","version":"1.0.0","context":{"order":1},
+		_, answer := r.call(t, "POST", "/v1/tasks", `{"namespace":"tools","version":"1.0.0","context":{"order":1},
 			"initiator":"jo","source_system":"shop","reason":"trial","tags":["eu"],"name":"`+name+`"}`)
 		var made struct {
 			ID string `json:"task_uuid"`
@@ -24,7 +24,7 @@ func TestTools(t *testing.T) {
 		ids[name] = made.ID
 	}
 	status := func(name string) string {
-		_, answer := call(t, "GET", r.OrchestrationURL+"/v1/tasks/"+ids[name], "")
+		_, answer := r.call(t, "GET", "/v1/tasks/"+ids[name], "")
 		var task struct{ Status string }
 		json.Unmarshal(answer, &task)
 		return task.Status
@@ -75,7 +75,7 @@ func TestTools(t *testing.T) {
 		{"task cancel " + waits, waits},
 		{"task show " + waits, "cancelled"},
 	} {
-		stdout, stderr, _ := run(t, append(strings.Fields(tt.command), "--url", r.OrchestrationURL)...)
+		_, stdout, stderr := runProgram(t, nil, append(strings.Fields(tt.command), "--url", r.OrchestrationURL)...)
 		if !strings.Contains(stdout+stderr, tt.want) {
 			t.Errorf("%s: got\n%s%s\nwant %q", tt.command, stdout, stderr, tt.want)
 		}

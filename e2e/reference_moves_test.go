@@ -1,4 +1,4 @@
-package reference
+package e2e
 
 import (
 	"bytes"
@@ -22,25 +22,21 @@ import (
 	"time"
 )
 
-// movedTasks is how many tasks TestTasksMove makes.
+// movedTasks is how many tasks TestReferenceTasks makes.
 const movedTasks = 1000
 
-// TestTasksMove makes tasks of every shape in every state, exports them, and has the distributed service continue them.
-func TestTasksMove(t *testing.T) {
+// TestReferenceTasks makes tasks of every shape in every state, exports them, and has the distributed service continue them.
+func TestReferenceTasks(t *testing.T) {
 	count := movedTasks
 	if n, err := strconv.Atoi(os.Getenv("MOVED_TASKS")); err == nil {
 		count = n
 	}
-	templates, err := filepath.Abs("testdata/moves")
+	templates, err := filepath.Abs(repository("testdata/reference/moves"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	there := startReference(t, templates)
-	m := &mover{t: t, dir: t.TempDir(), random: rand.New(rand.NewPCG(7, 7))}
-	m.program = filepath.Join(m.dir, "stepwell")
-	if out, err := exec.Command("go", "build", "-o", m.program, "../..").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	m := &mover{t: t, dir: t.TempDir(), random: rand.New(rand.NewPCG(7, 7)), program: programFile(t)}
 	here, stop := m.serve("--templates", templates)
 	m.url = here
 	m.make(count)

@@ -30,7 +30,7 @@ func TestCopiedTemplates(t *testing.T) {
 	}
 }
 
-// TestPortableTemplates checks the findings in templates, which TestTemplatesThere compares with the distributed
+// TestPortableTemplates checks the findings in templates, which TestReferenceTemplateRules compares with the distributed
 // service, and what is left of them in the converted template.
 func TestPortableTemplates(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestPortablePlaces(t *testing.T) {
 	}
 }
 
-// TestPortableContexts checks the findings in contexts, which TestContextsThere compares with the distributed service.
+// TestPortableContexts checks the findings in contexts, which TestReferenceContextRules compares with the distributed service.
 func TestPortableContexts(t *testing.T) {
 	t.Parallel()
 	for _, c := range wire.PortableCases(t, "testdata/portable/contexts.txt") {

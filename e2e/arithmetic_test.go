@@ -127,8 +127,9 @@ type handlerEnvelope struct {
 			Method   string  `json:"method"`
 			Resolver *string `json:"resolver"`
 		} `json:"handler"`
-		TemplateName string `json:"template_step_name"`
-		RemainingMS  int    `json:"remaining_ms"`
+		TemplateName string          `json:"template_step_name"`
+		RemainingMS  int             `json:"remaining_ms"`
+		Previous     json.RawMessage `json:"previous"`
 	} `json:"step"`
 	DependencyResults map[string]json.RawMessage `json:"dependency_results"`
 	Dependencies      map[string]struct {

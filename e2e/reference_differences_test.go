@@ -193,18 +193,22 @@ func referenceTemplates(t testing.TB) string {
 	write("defaults", `,"default_context":{"a":1}`, step("once", ""))
 	write("slow", "", step("sleeps", `"sleep_ms":3000`))
 	write("fails", "", step("first", ""), step("broken", `"fail_permanently":true`, "first"), step("never", "", "broken"))
-	batches := func(name, named, outcome string) {
-		typed := func(kind, more, step string) string {
-			return strings.Replace(step, `{"name"`, fmt.Sprintf(`{"type":%q%s,"name"`, kind, more), 1)
-		}
-		write(name, "", typed("batchable", "", step("split", named+`"result":{"batch_processing_outcome":`+outcome+`}`)),
-			typed("batch_worker", `,"batch_config":{"batch_size":10,"parallelism":2,"cursor_field":"id","worker_template":"work","failure_strategy":"fail_fast"}`,
-				step("work", "", "split")), typed("deferred_convergence", "", step("join", "", "work")))
+	typed := func(kind, more, step string) string {
+		return strings.Replace(step, `{"name"`, fmt.Sprintf(`{"type":%q%s,"name"`, kind, more), 1)
 	}
-	const named, none = `"worker_template_name":"work",`, `{"type":"no_batches"}`
-	batches("no_batches", named, none)
-	batches("no_batches_unnamed", "", none)
-	batches("empty_batches", named, `{"type":"create_batches","worker_template_name":"work","worker_count":0,"cursor_configs":[],"total_items":0}`)
+	write("retries", "", step("shaky", `"fail_times":1`), step("after", "", "shaky"))
+	write("chooses", "", step("ask", ""), typed("decision", "", step("choice", `"choose":["yes"]`, "ask")), step("yes", "", "choice"),
+		step("no", "", "choice"), typed("deferred_convergence", "", step("joined", "", "yes", "no")))
+	batches := func(name, split string) {
+		write(name, "", typed("batchable", "", step("split", split)), typed("batch_worker", `,"batch_config":{"batch_size":10,"parallelism":2,"cursor_field":"id","worker_template":"work","failure_strategy":"fail_fast"}`,
+			step("work", "", "split")), typed("deferred_convergence", "", step("join", "", "work")))
+	}
+	const named, none = `"worker_template_name":"work"`, `"result":{"batch_processing_outcome":{"type":"no_batches"}}`
+	batches("three_batches", named+`,"batches":3,"batch_size":10`)
+	batches("no_batches", named+","+none)
+	batches("no_batches_unnamed", none)
+	batches("empty_batches", named+`,"result":{"batch_processing_outcome":
+		{"type":"create_batches","worker_template_name":"work","worker_count":0,"cursor_configs":[],"total_items":0}}`)
 	return dir
 }
 

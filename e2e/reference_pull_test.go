@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"stepwell/e2e/wire"
+)
+
+// pulledDifferences are the members of answers about pulled tasks that differ, see "Bring a task back" in the guide.
+var pulledDifferences = []string{}
+
+// TestReferencePull pulls tasks of all kinds from the reference into a sandbox, compares what both tell of them, and has
+// those that stopped go on.
+func TestReferencePull(t *testing.T) {
+	there := startReference(t, referenceTemplates(t))
+	far := &api{t, there.OrchestrationURL}
+	kinds := []string{"diamond", "unique", "fails", "retries", "chooses", "three_batches", "no_batches", "no_batches_unnamed", "fails", "slow"}
+	var ids, blocked []string
+	for i := range 100 {
+		name := kinds[i%len(kinds)]
+		id := far.do("POST", "/v1/tasks", creation(name, fmt.Sprintf(`{"n":%d}`, i))).want(200).text("task_uuid")
+		if ids = append(ids, id); name == "slow" {
+			far.do("DELETE", "/v1/tasks/"+id, "").want(200)
+		}
+	}
+	for i, id := range ids {
+		name := kinds[i%len(kinds)]
+		want := map[string]string{"fails": "blocked_by_failures", "slow": "cancelled"}[name]
+		far.reaches(id, cmp.Or(want, "complete"))
+		if name != "fails" {
+			continue
+		}
+		if i < 50 {
+			blocked = append(blocked, id)
+			continue
+		}
+		action := []string{
+			`{"action_type":"resolve_manually","resolved_by":"me","reason":"r"}`,
+			`{"action_type":"complete_manually","completed_by":"me","reason":"r","completion_data":{"result":{"paid":true}}}`,
+		}[i/10%2]
+		far.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+far.step(id, "broken").StepUUID, action).want(200)
+	}
+
+	here := serve(t, "--fixture", "--memory", "--quiet")
+	code, out, said := runProgram(t, nil, append(append([]string{"pull", there.OrchestrationURL}, ids...),
+		"--worker-url", there.WorkerURL, "--steps-decide", "--url", here.ready.OrchestrationURL)...)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, said)
+	}
+	box := &api{t, (&answer{t: t, body: []byte(out)}).text("orchestration_url")}
+	c := &pullComparison{seen: map[string]int{}, samples: map[string]string{}}
+	for _, id := range ids {
+		c.compareTask(far, box, id)
+	}
+	t.Logf("%d tasks pulled; members that differ: %v", len(ids), c.seen)
+	for place := range c.seen {
+		if !slices.Contains(pulledDifferences, place) {
+			t.Errorf("%s: %s", place, c.samples[place])
+		}
+	}
+	for _, place := range pulledDifferences {
+		if c.seen[place] == 0 {
+			t.Errorf("%s does not differ", place)
+		}
+	}
+
+	box.do("POST", "/_stepwell/stubs", `{"match":{"namespace":"reference"},"outcomes":[{"result":{"paid":true}}]}`).want(201)
+	for _, id := range blocked {
+		box.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+box.step(id, "broken").StepUUID,
+			`{"action_type":"reset_for_retry","reset_by":"me","reason":"r"}`).want(200)
+		box.await(id, "complete")
+	}
+	t.Logf("%d of them continued", len(blocked))
+}
+
+// reaches waits until a task has a status, as long as the reference takes.
+func (s *api) reaches(id, status string) {
+	s.t.Helper()
+	awaitSlowly(s.t.(*testing.T), "task "+id+" becomes "+status, func() bool {
+		return s.do("GET", "/v1/tasks/"+id, "").want(200).text("status") == status
+	})
+}
+
+// pullComparison collects where answers about tasks differ.
+type pullComparison struct {
+	seen    map[string]int // by place: the kind of answer and the members that lead there
+	samples map[string]string
+}
+
+// compareTask compares the answers about a task, its steps and their audits.
+func (c *pullComparison) compareTask(far, box *api, id string) {
+	for _, path := range []string{"", "/workflow_steps", "/summary"} {
+		at := "/v1/tasks/" + id + path
+		c.compare(cmp.Or(strings.Trim(path, "/"), "task"), far.do("GET", at, "").want(200).decoded(), box.do("GET", at, "").want(200).decoded())
+	}
+	for _, s := range far.steps(id) {
+		at := "/v1/tasks/" + id + "/workflow_steps/" + s.StepUUID + "/audit"
+		theirs, _ := far.do("GET", at, "").want(200).decoded().([]any)
+		ours, _ := box.do("GET", at, "").want(200).decoded().([]any)
+		ours = slices.DeleteFunc(ours, func(v any) bool { return v.(map[string]any)["action"] != nil })
+		for _, v := range theirs {
+			entry := v.(map[string]any)
+			entry["result"] = entry["result"].(map[string]any)["data"]
+		}
+		c.compare("audit", theirs, ours)
+	}
+}
+
+// decoded returns the body, decoded.
+func (a *answer) decoded() any { return wire.Must(wire.Decode(a.body))(a.t) }
+
+// compare compares two values. Steps are compared by name.
+func (c *pullComparison) compare(place string, theirs, ours any) {
+	switch a := theirs.(type) {
+	case map[string]any:
+		if b, ok := ours.(map[string]any); ok {
+			names := map[string]bool{}
+			for name := range a {
+				names[name] = true
+			}
+			for name := range b {
+				names[name] = true
+			}
+			for name := range names {
+				c.compare(place+"."+name, a[name], b[name])
+			}
+			return
+		}
+	case []any:
+		if b, ok := ours.([]any); ok && len(a) == len(b) {
+			byName(a)
+			byName(b)
+			for i := range a {
+				c.compare(place, a[i], b[i])
+			}
+			return
+		}
+	}
+	if x, y := fmt.Sprint(theirs), fmt.Sprint(ours); x != y {
+		c.seen[place]++
+		c.samples[place] = "there " + strconv.Quote(wire.Cut(x)) + ", here " + strconv.Quote(wire.Cut(y))
+	}
+}
+
+// byName sorts objects that have names.
+func byName(list []any) {
+	name := func(v any) string {
+		object, _ := v.(map[string]any)
+		return fmt.Sprint(object["name"])
+	}
+	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(name(a), name(b)) })
+}

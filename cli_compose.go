@@ -90,7 +90,7 @@ func (p *taskParts) explanation(context.Context) any {
 	return v
 }
 
-// overStates are the states of finished steps.
+// overStates are the states of finished steps, with whether those after one may start.
 var overStates = map[string]bool{"complete": true, "resolved_manually": true, "cancelled": false}
 
 // stopped reports whether no step of the task may start.

@@ -267,10 +267,10 @@ func (s *surface) taskIn(w *responseWriter, r *http.Request, name string) (*task
 	return s.marked(t, err)
 }
 
-// marked marks a view of a task whose newest change may not be on disk.
+// marked returns a view of a task, marked if the newest change may not be on disk.
 func (s *surface) marked(t *task, err error) (*task, error) {
-	if err == nil {
-		t.unsure = s.svc.store.unsure(t.lastSeq)
+	if err == nil && s.svc.store.unsure(t.lastSeq) {
+		t = t.asUnsure()
 	}
 	return t, err
 }

@@ -248,7 +248,9 @@ func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
 			o.fail(err)
 			return
 		}
-		t.unsure = p.store.unsure(t.lastSeq)
+		if p.store.unsure(t.lastSeq) {
+			t = t.asUnsure()
+		}
 		each(t, ready)
 	})
 }

@@ -513,6 +513,13 @@ func (t *task) clone() *task {
 	return &c
 }
 
+// asUnsure returns a view of the same task that says so: others may have this one.
+func (t *task) asUnsure() *task {
+	c := *t
+	c.unsure = true
+	return &c
+}
+
 // withoutSteps returns a copy that has neither steps nor records, for lists.
 func (t *task) withoutSteps() *task {
 	c := *t

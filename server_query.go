@@ -270,7 +270,7 @@ func (s *surface) taskIn(w *responseWriter, r *http.Request, name string) (*task
 // marked returns a view of a task, marked if the newest change may not be on disk.
 func (s *surface) marked(t *task, err error) (*task, error) {
 	if err == nil && s.svc.store.unsure(t.lastSeq) {
-		t = t.asUnsure()
+		t = unsureView(t)
 	}
 	return t, err
 }

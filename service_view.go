@@ -249,7 +249,7 @@ func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
 			return
 		}
 		if p.store.unsure(t.lastSeq) {
-			t = t.asUnsure()
+			t = unsureView(t)
 		}
 		each(t, ready)
 	})

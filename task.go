@@ -513,8 +513,8 @@ func (t *task) clone() *task {
 	return &c
 }
 
-// asUnsure returns a view of the same task that says so: others may have this one.
-func (t *task) asUnsure() *task {
+// unsureView returns a view of the same task that is marked: others may have this one.
+func unsureView(t *task) *task {
 	c := *t
 	c.unsure = true
 	return &c

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -27,8 +28,11 @@ func newDistributed(t *testing.T) (url string, asked *[]string) {
 		t.Fatal(err)
 	}
 	asked = new([]string)
+	var mu sync.Mutex // of asked
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
 		*asked = append(*asked, r.Method+" "+r.URL.Path)
+		mu.Unlock()
 		if r.Method == http.MethodPost && r.URL.Path == "/v1/tasks" {
 			var body map[string]any
 			json.NewDecoder(r.Body).Decode(&body)

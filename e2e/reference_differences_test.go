@@ -91,10 +91,10 @@ var differences = []difference{
 		body := s.do("GET", "/v1/templates/reference/diamond/1.0.0", "").want(200).body
 		return pick(strings.Contains(string(body), "reference.start"), "with `handler` and `dependencies`", "without")
 	}},
-	{"`GET /v1/events`, and `explain` and `transitions` of a task", "200 200 200", "404 404 404", func(s *api) string {
+	{"`explain` and `transitions` of a task", "200 200", "404 404", func(s *api) string {
 		id := s.ended(creation("unique", `{"n":12}`))
 		var all []string
-		for _, path := range []string{"/v1/events?follow=false", "/v1/tasks/" + id + "/explain", "/v1/tasks/" + id + "/transitions"} {
+		for _, path := range []string{"/v1/tasks/" + id + "/explain", "/v1/tasks/" + id + "/transitions"} {
 			all = append(all, fmt.Sprint(s.do("GET", path, "").status))
 		}
 		return strings.Join(all, " ")

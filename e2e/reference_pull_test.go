@@ -12,7 +12,28 @@ import (
 )
 
 // pulledDifferences are the members of answers about pulled tasks that differ, see "Bring a task back" in the guide.
-var pulledDifferences = []string{}
+var pulledDifferences = []string{
+	"audit.audit_uuid", "audit.execution_time_ms", "audit.result.error.context",
+	"audit.result.metadata.completed_at", "audit.result.metadata.error_type",
+	"audit.result.metadata.started_at", "audit.result.metadata.worker_id", "audit.result.result",
+	"audit.result.status", "audit.transition_uuid", "audit.worker_uuid", "summary.dlq.dlq_reason",
+	"summary.dlq.in_dlq", "summary.dlq.resolution_status", "summary.links.dlq", "summary.steps.completed_at",
+	"summary.steps.created_at", "summary.steps.current_state", "summary.steps.error",
+	"summary.steps.last_attempted_at", "summary.task.completed_at", "summary.task.completion_percentage",
+	"summary.task.execution_status", "summary.task.pending_steps", "summary.task.recommended_action",
+	"summary.task.status", "summary.task.updated_at", "task.completed_at", "task.completion_percentage",
+	"task.execution_status", "task.pending_steps", "task.ready_steps", "task.recommended_action",
+	"task.status", "task.steps.current_state", "task.steps.last_failure_at", "task.steps.named_step_uuid",
+	"task.steps.next_retry_at", "task.steps.ready_for_execution", "task.updated_at",
+	"workflow_steps.completed_at", "workflow_steps.created_at", "workflow_steps.current_state",
+	"workflow_steps.last_failure_at", "workflow_steps.next_retry_at", "workflow_steps.ready_for_execution",
+	"workflow_steps.results.error.context", "workflow_steps.results.metadata.completed_at",
+	"workflow_steps.results.metadata.completed_by", "workflow_steps.results.metadata.completion_reason",
+	"workflow_steps.results.metadata.error_type", "workflow_steps.results.metadata.manually_completed",
+	"workflow_steps.results.metadata.started_at", "workflow_steps.results.metadata.worker_id",
+	"workflow_steps.results.orchestration_metadata", "workflow_steps.results.result",
+	"workflow_steps.results.status", "workflow_steps.updated_at",
+}
 
 // TestReferencePull pulls tasks of all kinds from the reference into a sandbox, compares what both tell of them, and has
 // those that stopped go on.

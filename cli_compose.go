@@ -297,7 +297,7 @@ func (c *client) matching(ctx context.Context, tasks []document, filter url.Valu
 var knownFilters = []string{"namespace", "name", "version", "status", "initiator", "source_system", "correlation_id",
 	"parent_correlation_id", "tag", "q", "created_after", "created_before"}
 
-// matches reports whether a task of a list is what a filter asks for, which a service may not know.
+// matches reports whether a listed task passes a filter, for services that ignore it.
 func matches(filter url.Values, t document) bool {
 	for name, values := range filter {
 		for _, v := range values {
@@ -344,7 +344,8 @@ func (c *client) newest(ctx context.Context, r templateRef) string {
 	return latestTemplate(versions).version
 }
 
-// withDependencies adds what a service tells of a template's steps only in the summary of a task.
+// withDependencies adds to a template what only the summary of one of its tasks has: the type, handler and dependencies of
+// each step.
 func (c *client) withDependencies(ctx context.Context, d document) document {
 	var t map[string]json.RawMessage
 	var steps []map[string]any

@@ -103,7 +103,7 @@ func (c *client) pull(ctx context.Context, templates *client, ids []string, step
 	return document.Bytes(), err
 }
 
-// pullTask asks for all that a service tells of a task.
+// pullTask fetches everything that the API has about a task.
 func (c *client) pullTask(ctx context.Context, templates *client, path string) (*taskerTask, error) {
 	t := &taskerTask{}
 	if err := c.getInto(ctx, path, t); err != nil {

@@ -636,7 +636,7 @@ func (w *worldRun) handle(l *worldLife, address string, in *bufio.Reader, out io
 	if r.IntN(4) > 0 || calm {
 		took = logTime(r, time.Microsecond, time.Second)
 	}
-	time.Sleep(took)
+	time.Sleep(took) // of the bubble's time
 	switch n := r.IntN(20); {
 	case calm || n < 13:
 		reply(200, worldResult(r, req.URL.Path, key, calm))
@@ -660,7 +660,7 @@ func (w *worldRun) receive(l *worldLife, subscriber string, body []byte, reply f
 	r := worldChance(w.plan.seed, fmt.Sprint(subscriber, w.bus.now()))
 	o := w.model.offered(l, subscriber, &e)
 	if !w.isCalm() && r.IntN(4) == 0 {
-		time.Sleep(logTime(r, time.Millisecond, time.Minute))
+		time.Sleep(logTime(r, time.Millisecond, time.Minute)) // of the bubble's time
 		reply(500, "")
 	} else if reply(200, "") == nil {
 		w.model.taken(l, o)

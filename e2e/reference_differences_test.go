@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -179,9 +178,7 @@ func referenceTemplates(t testing.TB) string {
 	dir := t.TempDir()
 	write := func(name, more string, steps ...string) {
 		text := fmt.Sprintf(`{"name":%q,"namespace_name":"reference","version":"1.0.0"%s,"steps":[%s]}`, name, more, strings.Join(steps, ","))
-		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(strings.ReplaceAll(text, "\t", "")), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name+".yaml"), []byte(strings.ReplaceAll(text, "\t", "")))
 	}
 	step := func(name, config string, after ...string) string {
 		return fmt.Sprintf(`{"name":%q,"handler":{"callable":"reference.%s","initialization":{%s}},"dependencies":%s,

@@ -35,8 +35,8 @@ var pulledDifferences = []string{
 	"workflow_steps.results.status", "workflow_steps.updated_at",
 }
 
-// TestReferencePull pulls tasks of all kinds from the reference into a sandbox, compares what both tell of them, and has
-// those that stopped go on.
+// TestReferencePull pulls tasks of all kinds from the reference into a sandbox, compares the answers of both services, and
+// continues the tasks that stopped.
 func TestReferencePull(t *testing.T) {
 	there := startReference(t, referenceTemplates(t))
 	far := &api{t, there.OrchestrationURL}

@@ -271,12 +271,12 @@ func checkRoute(t *testing.T, s *authSurface, row route, pattern string, cases [
 		if strict {
 			want = c.strict
 		}
-		if len(row.permissions) == 0 {
+		if row.isPublic() {
 			want = wantLetIn
 		}
 		a := s.ask(pattern, c.lines...)
 		want.check(t, pattern+", "+c.name, a)
-		if len(row.permissions) == 0 && a.status != bare.status {
+		if row.isPublic() && a.status != bare.status {
 			t.Errorf("%s, %s: got %d; want %d, as without credentials", pattern, c.name, a.status, bare.status)
 		}
 	}
@@ -654,7 +654,7 @@ func BenchmarkPublicRoutes(b *testing.B) {
 		}
 		for _, row := range table.routes {
 			method, path, _ := strings.Cut(row.pattern, " ")
-			if len(row.permissions) > 0 {
+			if !row.isPublic() {
 				continue
 			}
 			path = strings.NewReplacer("{$}", "", "{page...}", "tasks", "{build}", orchestration.console().build, "{file}", "begin.js").Replace(prefix + path)

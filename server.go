@@ -63,6 +63,12 @@ func needs(p ...permission) []permission { return p }
 
 var public []permission
 
+// anyCaller is the list of a row that needs credentials but no permission.
+var anyCaller = []permission{}
+
+// isPublic reports whether a route needs no credentials.
+func (r route) isPublic() bool { return r.permissions == nil }
+
 // everything lists all permissions. A row with this list needs each of them.
 var everything = everyPermission.list()
 
@@ -209,7 +215,7 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	if err == nil && s.svc.health.starting != nil && !row.isTaskless() {
 		err = s.svc.notOpen()
 	}
-	if err == nil && len(row.permissions) > 0 {
+	if err == nil && !row.isPublic() {
 		err = w.conn.refusal()
 		if !row.controls {
 			err = cmp.Or(err, s.svc.load.refusal(w.change))
@@ -233,7 +239,7 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 		v, err = s.serveRow(w, r, row, limit)
 	}
 	if err == nil {
-		w.conn.known = w.conn.known || len(row.permissions) > 0
+		w.conn.known = w.conn.known || !row.isPublic()
 		err = writeReply(w, v)
 	}
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // admit returns the request with the caller's security context, or an error if the
 // caller may not use the route. Public routes ignore credentials.
 func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*http.Request, error) {
-	if len(row.permissions) == 0 {
+	if row.isPublic() {
 		return r, nil
 	}
 	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
@@ -100,6 +100,30 @@ func (s *surface) logAdmission(w *responseWriter, r *http.Request, sc *securityC
 		attrs = append(attrs, slog.Int("not_logged", dropped)) // before this one
 	}
 	s.log.LogAttrs(r.Context(), level, message, attrs...)
+}
+
+// callerView is what a caller may do.
+type callerView struct {
+	Subject     *string    `json:"subject"` // null when the credential names none
+	Method      string     `json:"method"`
+	Permissions []string   `json:"permissions"`
+	ExpiresAt   *zonedTime `json:"expires_at"` // null when the credential does not expire
+}
+
+// callerPermissions tells a caller what it may do, so that a page offers only that.
+func (s *surface) callerPermissions(_ *responseWriter, r *http.Request) (any, error) {
+	sc := securityOf(r.Context())
+	v := callerView{Method: sc.method, Permissions: []string{}}
+	for _, p := range sc.permissions.list() {
+		v.Permissions = append(v.Permissions, p.String())
+	}
+	if sc.subject != "" {
+		v.Subject = &sc.subject
+	}
+	if sc.expiry != 0 {
+		v.ExpiresAt = new(zonedTime(sc.expiry))
+	}
+	return v, nil
 }
 
 // mayReadContexts reports whether the caller may see the contexts of tasks.

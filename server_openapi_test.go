@@ -181,6 +181,9 @@ func openAPIRoutes() map[string]map[string]string {
 			pattern, permission := strings.NewReplacer("{$}", "", "...}", "}").Replace(row.pattern), ""
 			switch len(row.permissions) {
 			case 0:
+				if !row.isPublic() {
+					permission = "credentials"
+				}
 			case int(permissionCount):
 				permission = "*"
 			default:
@@ -212,6 +215,9 @@ func TestOpenAPIRoutesAndPermissions(t *testing.T) {
 		got := map[string]string{}
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
 			permission, _ := operation["x-required-permission"].(string)
+			if permission == "" && operation["security"] != nil {
+				permission = "credentials"
+			}
 			got[route] = permission
 			checkOpenAPIPermission(t, route, permission, operation)
 			_, refused := operation["responses"].(map[string]any)["421"]
@@ -240,11 +246,14 @@ func checkOpenAPIPermission(t *testing.T, route, permission string, operation ma
 	if want := `[{"bearer_auth":[]},{"api_key_auth":[]}]`; security != want {
 		t.Errorf("%s: got security %s; want %s", route, security, want)
 	}
-	line := "**Required Permission:** `" + permission + "`"
+	line, codes := "**Required Permission:** `"+permission+"`", []string{"401", "403", "500"}
+	if permission == "credentials" {
+		line, codes = description, []string{"401", "500"}
+	}
 	if !slices.Contains(strings.Split(description, "\n"), line) {
 		t.Errorf("%s: got description %q; want the line %q", route, description, line)
 	}
-	for _, code := range []string{"401", "403", "500"} {
+	for _, code := range codes {
 		if _, ok := operation["responses"].(map[string]any)[code]; !ok {
 			t.Errorf("%s: got no response %s; want one", route, code)
 		}

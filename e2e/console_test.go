@@ -322,6 +322,7 @@ func TestConsoleCredentials(t *testing.T) {
 	p.clickText("Credentials")
 	enter("key", "key-of-the-reader")
 	p.waitText("No task yet")
+	p.waitText("needs tasks:create")                    // before anything was refused: the service says what the key may do
 	p.open(s.ready.OrchestrationURL + "/console/tasks") // the tab keeps it
 	p.waitText("No task yet")
 	p.clickText("Credentials")

@@ -175,7 +175,7 @@ function operationView(op) {
       el("span", { className: "summary" }, op.summary),
       op["x-required-permission"]
         ? el("span", { className: "pill", title: "Required permission" }, op["x-required-permission"])
-        : el("span", { className: "pill public" }, "public")));
+        : el("span", { className: "pill public" }, op.security?.length ? "any caller" : "public")));
   card.addEventListener("toggle", () => {
     if (!card.open) return;
     if (card.children.length < 2) card.append(insideOf(op));

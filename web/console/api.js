@@ -55,6 +55,7 @@ export const credential = () => current;
 // setCredential replaces the credential; null forgets it.
 export function setCredential(value) {
   current = value;
+  caller = asked = null;
   denied.clear();
   try {
     if (value) sessionStorage.setItem(store, JSON.stringify(value));
@@ -70,26 +71,21 @@ function credentialHeader() {
   return current.kind === "key" ? { [service.keyHeader]: current.value } : { Authorization: "Bearer " + current.value };
 }
 
-// claimed returns the permissions in a token that can be read, or null.
-function claimed() {
-  if (current?.kind !== "token") return null;
-  try {
-    const part = current.value.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
-    const list = JSON.parse(atob(part)).permissions;
-    return typeof list === "string" ? list.split(" ") : Array.isArray(list) ? list : null;
-  } catch {
-    return null;
-  }
+let caller = null, asked = null; // what the service says of the caller, and the request for it
+
+// readCaller asks once for each credential what the caller may do.
+export async function readCaller() {
+  if (!service.auth) return;
+  const request = (asked ||= get("/v1/auth/permissions").catch(() => null)), answer = await request;
+  if (request !== asked) return; // another credential has come
+  caller = answer;
+  if (!answer) asked = null;
 }
 
-// can reports whether the caller has a permission, as far as the page can know: from the claims
-// of a token, and from answers. Whatever is not known is allowed, and the answer will tell.
-export function can(permission) {
-  if (!service.auth) return true;
-  if (denied.has(permission)) return false;
-  const list = claimed();
-  return !list || list.includes(permission) || list.includes(permission.split(":")[0] + ":*");
-}
+// can reports whether the caller has a permission, as far as the page knows. Whatever is not known is allowed, and the
+// answer will tell.
+export const can = (permission) => !service.auth || !denied.has(permission)
+  && (!caller || caller.permissions.includes(permission));
 
 // parseJSON reads JSON. A number with more digits than a double holds stays as it is written, where the browser
 // can do that: JSON.stringify gives the same digits.

@@ -69,7 +69,7 @@ async function show(focus) {
   api.readClock();
   api.readStore();
   try {
-    const module = found ? await load(found.module) : { show: nowhere };
+    const [module] = await Promise.all([found ? load(found.module) : { show: nowhere }, api.readCaller()]);
     if (signal.aborted) return;
     view.replaceChildren();
     await module.show(view, { path, params: found?.params, query: new URLSearchParams(location.search), go, signal,

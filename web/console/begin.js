@@ -6,7 +6,7 @@ try {
 } catch {
   // The browser denies storage: the system's setting holds.
 }
-const files = ["main.js", "api.js", "ui.js"];
+const files = ["main.js", "api.js", "ui.js", "patch.js"];
 if (/\/(console|tasks)\/?$/.test(location.pathname)) files.push("tasks.js"); // the first page that most people open
 const begin = () => { for (const file of files) import("./" + file); };
 if (document.hidden) begin(); // nothing is drawn in a tab that is not shown

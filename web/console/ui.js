@@ -1,31 +1,9 @@
-// The parts that all pages are made of. Text becomes text nodes, never markup.
+// The parts that all pages are made of.
 
 import * as api from "./api.js";
+import { fill, h, patch, visible } from "./patch.js";
 
-const svgTags = new Set(["svg", "path", "rect", "circle", "line", "g", "text", "title", "polyline", "polygon", "defs",
-  "marker", "use", "tspan", "clipPath", "pattern"]);
-
-// visible escapes the characters of a text that mislead its reader; a pre keeps its lines.
-export const visible = (text, tag) => text.replace(/[\p{Cc}\p{Bidi_C}\u2028\u2029]/gu, (c) =>
-  tag === "pre" && "\n\t".includes(c) ? c : "\\u" + c.charCodeAt().toString(16).padStart(4, 0));
-
-// h makes an element: h("p.soft", {id}, "text") has a class and properties, which may be left out. One that begins
-// with "on" is a listener; one that is true is an empty attribute; false, null and undefined are left out. Children
-// are nodes, texts or lists of them.
-export function h(kind, props, ...children) {
-  const [tag, ...classes] = kind.split(".");
-  const e = svgTags.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-  if (classes.length) e.setAttribute("class", classes.join(" "));
-  if (props?.constructor !== Object) [props, children] = [{}, [props, children]];
-  for (const [name, value] of Object.entries(props)) {
-    if ((value ?? false) === false) continue;
-    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
-    else if (name === "value") e.value = value;
-    else e.setAttribute(name, value === true ? "" : /^(title|aria-label)$/.test(name) ? visible(value) : value);
-  }
-  e.append(...children.flat(Infinity).filter((c) => (c ?? false) !== false).map((c) => c.at ? visible(c, tag) : c));
-  return e;
-}
+export { fill, h, patch, visible };
 
 // States.
 
@@ -134,9 +112,10 @@ export const shortId = (id) => id.slice(-8);
 
 // Controls.
 
-// button makes a button; kind is "primary", "quiet", "danger" or "small" or several of them.
+// button makes a button; kind is "primary", "quiet", "danger" or "small" or several of them. One with another text is
+// another button, unless it has a key: nobody presses what it has just become.
 export const button = (label, onclick, kind = "quiet", props = {}) =>
-  h("button", { type: "button", class: kind, onclick, ...props }, label);
+  h("button", { type: "button", class: kind, onclick, key: label, ...props }, label);
 
 // allowed returns a button that needs a permission. Without it, the button is disabled and says
 // which permission is missing.
@@ -168,7 +147,7 @@ export const link = (path, children, props = {}) => h("a", { href: api.root + "/
 
 // copyButton makes a button that copies the text that text() returns.
 export function copyButton(text, kind = "quiet small", label = "Copy") {
-  const b = button(label, async () => {
+  return button(label, async ({ currentTarget: b }) => {
     try {
       await navigator.clipboard.writeText(text());
       b.textContent = "Copied";
@@ -177,7 +156,6 @@ export function copyButton(text, kind = "quiet small", label = "Copy") {
     }
     setTimeout(() => { b.textContent = label; }, 1500);
   }, kind);
-  return b;
 }
 
 const command = (label, text) => h("div.command", h("div.row", h("h4", label), copyButton(() => text)),
@@ -215,14 +193,12 @@ export function wrong(input, text) {
 
 // select makes a list to choose from, of values or [value, label] pairs.
 export function select(options, value, onchange, props = {}) {
-  const e = h("select", { onchange: () => onchange?.(e.value), ...props },
+  return h("select", { onchange: (e) => onchange?.(e.currentTarget.value), value, ...props },
     options.map((o) => h("option", { value: [o].flat()[0] }, String([o].flat().at(-1)))));
-  if (value !== undefined) e.value = value;
-  return e;
 }
 
 // table makes a table with a caption for screen readers, columns ([label, class] or label) and
-// rows: lists of cells, or {id, hidden, cells}. A column without a label has actions. On a phone,
+// rows: lists of cells, or {key, id, hidden, cells}. A column without a label has actions. On a phone,
 // each row becomes a block with the labels beside its cells.
 export function table(caption, columns, rows) {
   const heads = columns.map((c) => [c].flat());
@@ -230,7 +206,7 @@ export function table(caption, columns, rows) {
     h("table.list", h("caption.hidden", caption),
       h("thead", h("tr", heads.map(([label, kind]) => h("th", { scope: "col", class: kind },
         label || h("span.hidden", "Actions"))))),
-      h("tbody", rows.map((r) => h("tr", { id: r.id, hidden: r.hidden }, (r.cells || r).map((cell, i) =>
+      h("tbody", rows.map((r) => h("tr", { key: r.key ?? r.id, id: r.id, hidden: r.hidden }, (r.cells || r).map((cell, i) =>
         h("td", { class: heads[i][1], "data-label": heads[i][0] || null }, cell)))))));
 }
 

@@ -270,7 +270,7 @@ func (a *orchestrationAPI) failures(w *responseWriter, r *http.Request) (any, er
 	q := queryOf(r)
 	f := taskFilter{namespace: q.text("namespace"), name: q.text("name")}
 	limit := q.number("limit", 50, 1, maxBottlenecks)
-	if err := q.doneHolding(w, limit, 512); err != nil {
+	if err := q.doneHolding(w, limit, 1024); err != nil {
 		return nil, err
 	}
 	v, err := a.surface.svc.failures(&f, limit, mayReadResults(r.Context()), w)

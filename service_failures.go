@@ -19,8 +19,9 @@ type failureGroupView struct {
 	Message         *string      `json:"message,omitempty"`
 	MessageRedacted bool         `json:"message_redacted,omitempty"`
 	failedTasksView
-	SampleTaskUUID uuid `json:"sample_task_uuid"`
-	SampleStepUUID uuid `json:"sample_step_uuid"`
+	Course         failureCourse `json:"course"`
+	SampleTaskUUID uuid          `json:"sample_task_uuid"`
+	SampleStepUUID uuid          `json:"sample_step_uuid"`
 }
 
 // failedTasksView counts the tasks of one group or several.
@@ -46,11 +47,12 @@ func (c *failureCount) view() failedTasksView {
 // tasks that it decodes.
 func (s *service) failures(f *taskFilter, limit int, messages bool, by holder) (v failuresView, err error) {
 	var c failureCounts
-	s.store.locked(func() { c = s.store.table().countFailures(f, limit) })
+	now := s.clock.now()
+	s.store.locked(func() { c = s.store.table().countFailures(f, limit, now) })
 	v = failuresView{
 		Groups:       make([]failureGroupView, len(c.top)),
 		OtherGroups:  otherFailuresView{c.groups - len(c.top), c.others.view()},
-		CalculatedAt: zonedTime(s.clock.now()),
+		CalculatedAt: zonedTime(now),
 	}
 	for i := range v.Groups {
 		step, err := s.store.reader().sampled(c.samples[i], by)
@@ -58,6 +60,7 @@ func (s *service) failures(f *taskFilter, limit int, messages bool, by holder) (
 			return v, err
 		}
 		v.Groups[i] = c.top[i].groupView(step, messages)
+		v.Groups[i].Course = c.courses[i]
 	}
 	return v, nil
 }

@@ -203,8 +203,9 @@ func (y *failureTally) reset(steps []failingStep) {
 type failureCounts struct {
 	top     []failureCount // those with the most tasks, in order
 	samples []sampledStep  // of each of them
-	groups  int            // all groups
-	others  failureCount   // the groups that are not among the top
+	courses []failureCourse
+	groups  int          // all groups
+	others  failureCount // the groups that are not among the top
 }
 
 // failuresOf returns the groups of the templates that a filter selects by namespace and name.
@@ -219,8 +220,23 @@ func (x *slotTable) failuresOf(f *taskFilter) iter.Seq2[failureGroup, []failingS
 	}
 }
 
+// courseParts is into how many parts a course divides its time.
+const courseParts = 24
+
+// failureCourse counts the steps of a group by when they failed, in equal parts of the time from the first failure to now.
+type failureCourse [courseParts]int
+
+// course returns the course of a group with these steps.
+func (c *failureCount) course(steps []failingStep, now instant) (course failureCourse) {
+	span := max(now.sub(c.first), 1)
+	for _, s := range steps {
+		course[min(int(float64(s.at.sub(c.first))/float64(span)*courseParts), courseParts-1)]++
+	}
+	return course
+}
+
 // countFailures counts these groups. It looks at each of their steps. The top are at most limit groups.
-func (x *slotTable) countFailures(f *taskFilter, limit int) (c failureCounts) {
+func (x *slotTable) countFailures(f *taskFilter, limit int, now instant) (c failureCounts) {
 	ended := &x.index.states[taskError]
 	y, others := failureTally{ended: ended}, failureTally{ended: ended}
 	for g, steps := range x.failuresOf(f) {
@@ -234,6 +250,7 @@ func (x *slotTable) countFailures(f *taskFilter, limit int) (c failureCounts) {
 	for _, t := range c.top {
 		listed[t.group] = true
 		c.samples = append(c.samples, x.sample(t.sample))
+		c.courses = append(c.courses, t.course(x.index.failures.groups[t.group], now))
 	}
 	if len(c.top) == c.groups {
 		return c

@@ -56,7 +56,7 @@ func checkFailures(t testing.TB, s *store, found []plainFailure) {
 	}
 	counts := recount(found)
 	for _, limit := range []int{1, 2, 1000} {
-		checkFailureCounts(t, s.tasks.countFailures(&taskFilter{}, limit), found, counts, limit)
+		checkFailureCounts(t, s.tasks.countFailures(&taskFilter{}, limit, s.clock.now()), found, counts, limit)
 	}
 	for g := range groups {
 		want := failedTasks(found, func(f plainFailure) bool { return f.group == g })
@@ -316,6 +316,10 @@ func TestFailures(t *testing.T) {
 	clock.advance(time.Minute)
 	mustAct(t, s, mustCreate(t, s, "order"), 0, fails("no funds for 9", false))
 	want("1 stuck, 2 retrying: t.order charge, CardError, no funds for *; 0s to 2m0s")
+	course := must(s.failures(&taskFilter{}, 1, true, nil))(t).Groups[0].Course
+	if wanted := (failureCourse{0: 1, courseParts / 2: 1, courseParts - 1: 1}); course != wanted {
+		t.Errorf("got the course %v; want %v", course, wanted)
+	}
 	clock.advance(time.Hour) // the retries are due, and wait for the actor
 	want("1 stuck, 0 retrying: t.order charge, CardError, no funds for *; 2m0s to 2m0s")
 	mustAct(t, s, first, 0, fails("gave up", true)) // its last attempt

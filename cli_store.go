@@ -33,8 +33,8 @@ func storeCommands() command {
 			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to standard output without FILE",
 			more: "It changes nothing, and a service may be using the directory.\n" +
 				"With --to tasker it writes the tasks for the distributed service, as one transaction for psql. Unfinished tasks need\n" +
-				"a directory that no service uses. Tasks that cannot move are listed; unless --skip leaves them out, nothing\n" +
-				"is written. The exit code is 1 if there are any.",
+				"--hold, which keeps them from running here, or a directory that no service uses. Tasks that cannot move are\n" +
+				"listed; unless --skip leaves them out, nothing is written. The exit code is 1 if there are any.",
 			examples: []string{
 				"store export state.json", "store export --to tasker > tasks.sql",
 			},

@@ -5,11 +5,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -17,16 +19,24 @@ import (
 type taskerExport struct {
 	o         *options
 	dir, from *string
+	hold      *string // the place where the tasks go on that are held; "" to hold none
+	release   *bool
 	move      taskerMove
+
+	log   *slog.Logger
+	store *store // what is exported
+	close func() error
 }
 
 // exportStoreTo exports a state document, or the tasks for the distributed service.
 func exportStoreTo(o *options) runner {
 	o.withClient()
-	e := &taskerExport{o: o}
+	e := &taskerExport{o: o, log: slog.New(slog.NewTextHandler(o.p.stderr, nil))}
 	e.dir = o.String("data", "./stepwell-data", "the data `DIR`")
 	to := o.String("to", "", "write the tasks for another `PRODUCT`: tasker, the distributed service")
 	e.from = o.String("from", "", "with --to: read the state document `FILE`; - is standard input")
+	e.hold = o.String("hold", "", "with --to: hold the tasks that move and are not over, which go on in `PLACE`, so that they do not run here")
+	e.release = o.Bool("release", false, "with --to: write nothing, and let the tasks that are held go on here")
 	o.StringVar(&e.move.only, "only", "", "with --to: only tasks of this `KIND`: finished, as blocked ones are, or unfinished")
 	o.StringVar(&e.move.namespace, "namespace", "", "with --to: only tasks of this `NAMESPACE`")
 	o.BoolVar(&e.move.skip, "skip", false, "with --to: leave out tasks that cannot move, and write the others")
@@ -44,6 +54,10 @@ func exportStoreTo(o *options) runner {
 			return o.misuse("--to must be tasker, not %q", *to)
 		case only != "" && only != "finished" && only != "unfinished":
 			return o.misuse("--only must be finished or unfinished, not %q", only)
+		case *e.release && *e.hold != "":
+			return o.misuse("--release takes back what --hold does: give one of them")
+		case *e.from != "" && (*e.release || *e.hold != ""):
+			return o.misuse("tasks are held in a service or a directory, not in the document that --from reads")
 		case *to != "":
 			return o.named(e.run(ctx, files))
 		}
@@ -60,55 +74,143 @@ func exportStoreTo(o *options) runner {
 	}
 }
 
-// run checks which tasks can move, lists the others, and writes the transaction.
-func (e *taskerExport) run(ctx context.Context, files []string) error {
+// run checks which tasks can move, lists the others, and writes the transaction. Tasks that are held are checked once
+// more as they are then, since a service may have changed them meanwhile.
+func (e *taskerExport) run(ctx context.Context, files []string) (err error) {
 	p, m := e.o.p, &e.move
-	s, release, err := e.source(ctx)
-	if err != nil {
+	if err := e.open(ctx); err != nil {
 		return err
 	}
-	defer release()
-	m.now = p.now()
-	moved, err := m.check(s)
-	if err != nil {
+	defer func() { err = errors.Join(err, e.close()) }()
+	m.now, m.running = p.now(), m.running && *e.hold == "" && !*e.release
+	moved, err := m.check(e.store)
+	switch {
+	case err != nil:
 		return err
+	case *e.release:
+		return e.act(ctx, bulkRelease, m.holds)
 	}
-	for _, r := range m.refused {
-		for _, reason := range r.reasons {
-			fmt.Fprintf(p.stderr, "task %s of %s: %s\n", r.task, r.name, reason)
+	stay := m.refused
+	e.list(stay)
+	if len(stay) > 0 && !m.skip {
+		return exitf(exitFailed, "%s, so nothing was written; --skip writes the other %d", cannotMove(stay), moved)
+	}
+	if *e.hold != "" {
+		if moved, err = e.holdMoved(ctx); err != nil {
+			return err
 		}
+		stay = append(stay, m.refused...)
 	}
-	left := counted(len(m.refused), "task cannot", "tasks cannot") + " move"
-	if len(m.refused) > 0 && !m.skip {
-		return exitf(exitFailed, "%s, so nothing was written; --skip writes the other %d", left, moved)
-	}
-	err = p.writeExport(files, func(w io.Writer) error { return m.write(s, w) })
-	if err == nil && len(m.refused) > 0 {
-		return exitf(exitFailed, "%s; the other %d were written", left, moved)
+	err = p.writeExport(files, func(w io.Writer) error { return m.write(e.store, w) })
+	if err == nil && len(stay) > 0 {
+		return exitf(exitFailed, "%s; the other %d were written", cannotMove(stay), moved)
 	}
 	return err
 }
 
-// source returns the tasks, and releases their directory at the end. Unless they come from a directory that no service
-// holds, their steps may go on meanwhile.
-func (e *taskerExport) source(ctx context.Context) (s *store, release func(), err error) {
-	document, log := io.NopCloser(e.o.p.stdin), slog.New(slog.NewTextHandler(e.o.p.stderr, nil))
-	e.move.running = true
+func cannotMove(refused []taskerRefusal) string {
+	return counted(len(refused), "task cannot", "tasks cannot") + " move"
+}
+
+// list says which tasks cannot move, and why.
+func (e *taskerExport) list(refused []taskerRefusal) {
+	for _, r := range refused {
+		for _, reason := range r.reasons {
+			fmt.Fprintf(e.o.p.stderr, "task %s of %s: %s\n", r.task, r.name, reason)
+		}
+	}
+}
+
+// holdMoved holds the tasks that can move and are not over. It returns how many tasks move then; what could not move any
+// more once it was held goes on here, and is among those refused.
+func (e *taskerExport) holdMoved(ctx context.Context) (moved int, err error) {
+	m, held := &e.move, e.move.free
+	if err := e.act(ctx, bulkHold, held); err != nil {
+		return 0, err
+	}
+	if *e.o.url != "" {
+		if err := e.open(ctx); err != nil {
+			return 0, err
+		}
+	}
+	m.held = true
+	if moved, err = m.check(e.store); err != nil {
+		return 0, err
+	}
+	m.refused = slices.DeleteFunc(m.refused, func(r taskerRefusal) bool { return !slices.Contains(held, r.task) })
+	e.list(m.refused)
+	back := make([]uuid, len(m.refused))
+	for i := range back {
+		back[i] = m.refused[i].task
+	}
+	return moved, e.act(ctx, bulkRelease, back)
+}
+
+// act holds or releases tasks, where they are.
+func (e *taskerExport) act(ctx context.Context, action string, ids []uuid) error {
+	reason, did, done := *e.hold, "held", 0
+	if action == bulkRelease {
+		reason, did = "taken back by the command line", "released"
+	}
+	err := e.actThere(ctx, action, ids, reason, &done)
+	if done > 0 {
+		fmt.Fprintf(e.o.p.stderr, "%s %s\n", did, counted(done, "task", "tasks"))
+	}
+	return err
+}
+
+func (e *taskerExport) actThere(ctx context.Context, action string, ids []uuid, reason string, done *int) error {
+	if *e.o.url == "" {
+		err := changeHolds(e.store, ids, action, reason)
+		if err == nil {
+			*done = len(ids)
+		}
+		return err
+	}
+	c, err := e.o.client()
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(ids, maxBulkIDs) {
+		words := make([]string, len(part))
+		for i := range part {
+			words[i] = part[i].String()
+		}
+		bulk := &bulkFlags{o: e.o, one: "task", many: "tasks"}
+		last, _, err := bulk.stream(ctx, c, map[string]any{"action": action, "reason": reason, "filter": map[string]any{"task_uuid": words}}, 0)
+		if err != nil {
+			return err
+		}
+		*done += int(last.number("done"))
+		if last.text("finished") != "true" {
+			return fmt.Errorf("stopped: %s", last.text("error.message"))
+		}
+	}
+	return nil
+}
+
+// open opens the tasks, and their directory for itself if nobody holds it. Unless they come from such a directory, their
+// steps may go on meanwhile.
+func (e *taskerExport) open(ctx context.Context) (err error) {
+	document := io.NopCloser(e.o.p.stdin)
+	e.move.running, e.close = true, func() error { return nil }
 	switch {
 	case *e.from == "-":
 	case *e.from != "":
 		document, err = os.Open(*e.from)
 	case *e.o.url != "":
 		document, err = e.backup(ctx)
+	case *e.hold != "" || *e.release:
+		return e.openToChange()
 	default:
-		return e.directory(log)
+		return e.read()
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer document.Close()
-	s, err = storeOf(&stateSource{document: document}, log)
-	return s, func() {}, err
+	e.store, err = storeOf(&stateSource{document: document}, e.log)
+	return err
 }
 
 // backup asks the service for its state.
@@ -124,18 +226,31 @@ func (e *taskerExport) backup(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// directory returns the tasks of the data directory, which it holds if no service does.
-func (e *taskerExport) directory(log *slog.Logger) (*store, func(), error) {
-	if _, err := os.Stat(*e.dir); err != nil {
-		return nil, nil, err
-	}
-	release := func() {}
-	if lock, err := lockStore(*e.dir); err == nil {
-		e.move.running, release = false, func() { lock.Close() }
-	}
-	s, err := readStore(*e.dir, log)
+// openToChange opens the store of the data directory, which no service may hold.
+func (e *taskerExport) openToChange() error {
+	o, err := e.o.p.toolJournal(*e.dir)
 	if err != nil {
-		release()
+		return err
 	}
-	return s, release, err
+	e.move.running = false
+	if e.store, err = openStore(o, defaultKeptEvents, new(realClock), e.log); err == nil {
+		e.close = e.store.close
+	}
+	return err
+}
+
+// read reads the tasks of the data directory, which it holds if no service does.
+func (e *taskerExport) read() error {
+	if _, err := os.Stat(*e.dir); err != nil {
+		return err
+	}
+	if lock, err := lockStore(*e.dir); err == nil {
+		e.move.running, e.close = false, lock.Close
+	}
+	s, err := readStore(*e.dir, e.log)
+	if err != nil {
+		return errors.Join(err, e.close())
+	}
+	e.store = s
+	return nil
 }

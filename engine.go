@@ -266,6 +266,9 @@ func (e *engine) resume() (err error) {
 // resumeLocked resumes the timers and ready steps of one task, and returns its attempts that
 // were cut off.
 func (e *engine) resumeLocked(t *task) (lost []runKey) {
+	if t.hold != nil {
+		return nil
+	}
 	for i := range t.steps {
 		switch s := &t.steps[i]; s.state {
 		case stepEnqueued:
@@ -281,6 +284,19 @@ func (e *engine) resumeLocked(t *task) (lost []runKey) {
 		}
 	}
 	return lost
+}
+
+// heedHoldLocked stops or resumes what waits in a task that was held or released.
+func (e *engine) heedHoldLocked(t *task) {
+	if t.hold == nil {
+		e.resumeLocked(t)
+		return
+	}
+	e.outside.withdrawLocked(t)
+	e.gates.drop(t)
+	for i := range t.steps {
+		e.retries.disarm(t, i)
+	}
 }
 
 // recordLostLocked records that attempts were lost. While the store has no room the
@@ -422,9 +438,9 @@ func (e *engine) launchLocked(it readyStep) error {
 	return e.startHandlerLocked(t, i, g)
 }
 
-// runnable reports whether the step may start now. In a blocked task none may.
+// runnable reports whether the step may start now. In a blocked task and a held one none may.
 func (t *task) runnable(i int) bool {
-	return t.steps[i].state == stepEnqueued && t.state == taskStepsInProcess
+	return t.steps[i].state == stepEnqueued && t.state == taskStepsInProcess && t.hold == nil
 }
 
 // targetLocked returns what runs a step.

@@ -28,12 +28,13 @@ const (
 	causeBatch        stepCause = "parallelism"          // as many instances of its batch worker run as may
 	causeSlot         stepCause = "slot"                 // every slot is taken
 	causeStarting     stepCause = "starting"             // it is about to start
+	causeHeld         stepCause = "held"                 // its task goes on in another service
 )
 
 // causesByNeed are the causes, the one that needs somebody most first.
 var causesByNeed = []stepCause{
 	causeFailed, causeCancelled, causeOutside, causeRetry, causeClaimed, causeCutOff, causeSlot, causeRunning, causeStarting, causeBatch,
-	causeTaskStopped, causeParentFailed, causeUndecided, causeDependencies,
+	causeHeld, causeTaskStopped, causeParentFailed, causeUndecided, causeDependencies,
 }
 
 // stepExplanation explains one unfinished step. Members that the cause does not need
@@ -189,6 +190,9 @@ func (x *explainer) task() *taskExplanation {
 	switch t := x.t; {
 	case t.state.final():
 		v.Message = fmt.Sprintf("the task is %s: nothing is left to do", t.state)
+	case t.hold != nil:
+		v.Message = fmt.Sprintf("the task was put on hold %s, and goes on in %s", agoFor(t.hold.at, x.now), t.hold.place)
+		v.Remedy = "release it if it is to go on here"
 	case t.state == taskError:
 		v.Message, v.Remedy = x.ended(v.Steps)
 	case v.lead == nil:
@@ -270,14 +274,16 @@ func (x *explainer) step(i int) stepExplanation {
 		StepUUID: t.stepID(i), Name: def.name, CurrentState: s.state.String(), WaitsFor: []string{},
 		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: def.shown,
 	}
-	switch s.state {
-	case stepInError:
+	switch {
+	case t.hold != nil:
+		e.because(causeHeld, "does not run here")
+	case s.state == stepInError:
 		x.inError(&e, i)
-	case stepInProgress:
+	case s.state == stepInProgress:
 		x.inProgress(&e, i)
-	case stepWaitingForRetry:
+	case s.state == stepWaitingForRetry:
 		x.retry(&e, s)
-	case stepPending:
+	case s.state == stepPending:
 		x.pending(&e, i)
 	default:
 		x.enqueued(&e, i)

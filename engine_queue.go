@@ -60,7 +60,7 @@ func (p *slotPool) startable() bool { return len(p.ready.items) > 0 && p.free > 
 
 // enqueueLocked queues an enqueued step for its kind of slot, or for outside actors.
 func (e *engine) enqueueLocked(t *task, i int) {
-	if !e.gates.admit(t, i) {
+	if t.hold != nil || !e.gates.admit(t, i) {
 		return
 	}
 	g := e.targetLocked(t, i)

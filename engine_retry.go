@@ -136,8 +136,8 @@ func (r *retryTimers) dueLocked(id uuid, i int, retryAt instant) {
 		if err != nil {
 			return err
 		}
-		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt != retryAt {
-			return nil // cancelled or completed by an operator, or waiting once more
+		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt != retryAt || t.hold != nil {
+			return nil // cancelled or completed by an operator, or waiting once more, or held
 		}
 		return c.append(t, &record{kind: recDue, step: i})
 	})

@@ -188,6 +188,9 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	if t.state.final() {
 		return failf(invalidTransition, "cannot %s step %q: its task is %s%s", q.action, name, t.state, s.doneBy())
 	}
+	if t.hold != nil {
+		return errHeld(t)
+	}
 	refused := func(to stepState, only string) error {
 		in := pick(s.state == stepInError, "in ", "")
 		return failf(invalidTransition, "step %q is %s%s and cannot move to %s: only %s%s",
@@ -413,6 +416,9 @@ func (t *task) allowsAdjustment(i int, by *adjustment) error {
 	if t.state.final() {
 		return failf(invalidTransition, "cannot adjust step %q: its task is %s", name, t.state)
 	}
+	if t.hold != nil {
+		return errHeld(t)
+	}
 	if by.maxAttempts > 0 && by.maxAttempts < s.leastAttempts() {
 		f := fieldReader{}
 		f.complain("retry_limit", "must be at least %d: %d attempts were made and another one follows",
@@ -439,10 +445,26 @@ func (o *operator) cancelTask(ctx context.Context, id uuid, who taskActor) (*tas
 	})
 }
 
+// holdOf returns the record that holds a task, which goes on in the place that the reason names, or why it cannot be held.
+func holdOf(t *task, who taskActor) (*record, error) {
+	return &record{kind: recHeld, step: -1, subject: who.subject, reason: who.reason}, errHeld(t)
+}
+
+// releaseOf returns the record with which a held task goes on here, or why there is none.
+func releaseOf(t *task, who taskActor) (*record, error) {
+	if t.hold == nil {
+		return nil, errNotHeld(t)
+	}
+	return &record{kind: recReleased, step: -1, subject: who.subject, reason: who.reason}, nil
+}
+
 // cancellationOf returns the record that cancels a task, or why it cannot be cancelled.
 func cancellationOf(t *task, who taskActor) (*record, error) {
 	if _, ok := t.state.next(taskCancel); !ok {
 		return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", t.id, t.state)
+	}
+	if t.hold != nil {
+		return nil, errHeld(t)
 	}
 	return &record{kind: recCancelled, step: -1, subject: who.subject, reason: who.reason}, nil
 }

@@ -26,16 +26,25 @@ var bulkActions = []bulkAction{
 	{"resolve", permStepsResolve, actionResolve, []stepState{stepInError}},
 	{"complete", permStepsResolve, actionComplete, []stepState{stepInError}},
 	{name: bulkCancel, needs: permTasksCancel},
+	{name: bulkHold, needs: permTasksCancel},
+	{name: bulkRelease, needs: permTasksCancel},
 	{name: bulkClose, needs: permDLQUpdate},
 	{name: bulkResend, needs: permDLQUpdate},
 }
 
 // The actions on tasks, dead letters and deliveries.
 const (
-	bulkCancel = "cancel"
-	bulkClose  = "close"
-	bulkResend = "resend"
+	bulkCancel  = "cancel"
+	bulkHold    = "hold"
+	bulkRelease = "release"
+	bulkClose   = "close"
+	bulkResend  = "resend"
 )
+
+// taskActions return the record of an action on a whole task, or why it is refused.
+var taskActions = map[string]func(t *task, who taskActor) (*record, error){
+	bulkCancel: cancellationOf, bulkHold: holdOf, bulkRelease: releaseOf,
+}
 
 // bulkFilter selects what a bulk action acts on. Only the part for the kind of the action counts.
 type bulkFilter struct {
@@ -274,13 +283,16 @@ func (b *bulkRun) taskLocked(c *change, id uuid) error {
 	if err != nil { // it was dropped meanwhile
 		return nil
 	}
-	if t.lastSeq > b.asOf {
+	if t.lastSeq > b.asOf && b.name != bulkHold { // which is the same whatever a task has done meanwhile
 		b.result.LeftAlone++
 		return nil
 	}
 	if b.action == noAction {
-		r, err := cancellationOf(t, b.one.who)
-		return b.append(c, t, bulkItem{TaskUUID: id}, r, err)
+		r, err := taskActions[b.name](t, b.one.who)
+		if err = b.append(c, t, bulkItem{TaskUUID: id}, r, err); err == nil && r != nil && !b.dryRun {
+			b.s.engine.heedHoldLocked(t)
+		}
+		return err
 	}
 	for i := range t.steps {
 		if !b.selects(t, i) {

@@ -56,7 +56,9 @@ func (c *stalenessConfig) aging(t *task, now instant) aging {
 	default:
 		a.limit, counted = oldest, a.age
 	}
-	a.judge(counted, oldest)
+	if t.hold == nil { // or it goes on elsewhere
+		a.judge(counted, oldest)
+	}
 	return a
 }
 

@@ -13,6 +13,7 @@ package main
 //	task_plan.go    the plan: which steps exist, and their growth
 //	task_failure.go failure groups: which steps are failing, and the cause that names a group
 //	task_branch.go  branching: what decisions and batches name
+//	task_hold.go    holds
 //	task_again.go   a repetition from a step: its origin, and the copies with which it begins
 
 import (
@@ -43,6 +44,7 @@ type task struct {
 	counts    [stepStates]int // steps by state
 	blockers  int             // steps in error, and cancelled steps with unfinished children
 	setAside  int             // steps in error with which the task goes on as long as anything can run
+	hold      *hold           // why nothing of it runs here; nil unless it is held
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
 
@@ -157,6 +159,10 @@ func (a *applier) run() {
 		a.investigate()
 	case recAdjusted:
 		a.adjust()
+	case recHeld:
+		a.beHeld()
+	case recReleased:
+		a.beReleased()
 	default:
 		a.err = fmt.Errorf("it is not about a task")
 	}

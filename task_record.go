@@ -48,12 +48,14 @@ const (
 	recAdjusted                     // an operator changed a step's inputs or limit of attempts
 	recDelivered                    // a subscriber got domain events, or will not get them
 	recCheckpoint                   // an attempt yielded, and is to go on from a checkpoint
+	recHeld                         // the task goes on in another service, and nothing of it runs here
+	recReleased                     // it goes on here again
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated", "dropped", "claimed", "extended", "adjusted", "delivered", "checkpoint",
+	"stale", "investigated", "dropped", "claimed", "extended", "adjusted", "delivered", "checkpoint", "held", "released",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -61,7 +63,7 @@ func (k recordKind) String() string { return recordKindNames[k] }
 // ofStep reports whether a record of this kind is about a step of a task.
 func (k recordKind) ofStep() bool {
 	switch k {
-	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped, recDelivered:
+	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped, recDelivered, recHeld, recReleased:
 		return false
 	}
 	return true
@@ -82,8 +84,8 @@ type record struct {
 	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
 	by         string // operator: who acted, by the request
-	subject    string // operator, cancelled, claimed, adjusted, ended by an outside actor: who, by authentication
-	reason     string // operator, cancelled: why
+	subject    string // operator, cancelled, held, released, claimed, adjusted, ended by an outside actor: who, by authentication
+	reason     string // operator, cancelled, released: why; held: where the task goes on
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
@@ -208,7 +210,7 @@ func (r *record) members(c *memberCoder) {
 			r.created = new(creation)
 		}
 		r.created.members(c)
-	case recCancelled:
+	case recCancelled, recHeld, recReleased:
 		c.text("by", &r.by)
 		c.text("subject", &r.subject)
 		c.text("reason", &r.reason)

@@ -11,6 +11,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -27,11 +28,14 @@ type taskerMove struct {
 	after, before instant // of their creation; 0 for no limit
 	skip          bool    // leave out what cannot move
 	now           instant
-	running       bool // steps of unfinished tasks may still run here
+	running       bool // steps of unfinished tasks that are not held may still run here
+	held          bool // of those that are not over, only those that are held
 
 	last     instant              // when a task of the store last changed
 	contents map[string]*template // by name and version: the content that moves, which the newest task has
 	refused  []taskerRefusal
+	free     []uuid // tasks that can move, are not over and not held
+	holds    []uuid // tasks that are held
 }
 
 // taskerRefusal is a task that cannot move, and why.
@@ -56,38 +60,77 @@ func (m *taskerMove) wants(h *taskHeader, tpl *template) bool {
 
 // check finds the tasks that cannot move. It returns how many can.
 func (m *taskerMove) check(s *store) (moved int, err error) {
-	newest, going := map[string]uint64{}, 0
-	m.contents = map[string]*template{}
+	newest := map[string]uint64{}
+	m.contents, m.refused, m.free, m.holds = map[string]*template{}, nil, nil, nil
 	err = eachTask(s, func(h *taskHeader, tpl *template) error {
 		m.last = max(m.last, h.updated)
 		if m.wants(h, tpl) {
-			going += boolCount(!terminalStates.has(h.state))
 			if h.seq >= newest[tpl.fullName()] {
 				newest[tpl.fullName()], m.contents[tpl.fullName()] = h.seq, tpl
 			}
 		}
 		return nil
 	})
-	if err == nil && going > 0 && m.running {
-		return 0, fmt.Errorf("%s unfinished, and may still run here, so that their steps would run in both services: "+
-			"stop the service and export its directory, or export finished tasks only",
-			counted(going, "task is", "tasks are"))
-	}
-	return moved, cmp.Or(err, eachTask(s, func(h *taskHeader, tpl *template) error {
+	going := 0
+	err = cmp.Or(err, eachTask(s, func(h *taskHeader, tpl *template) error {
 		if !m.wants(h, tpl) {
 			return nil
 		}
 		t, rows, err := movedTask(h, tpl)
+		if err != nil || m.leaves(t) {
+			return err
+		}
+		going += boolCount(unfinished(t) && t.hold == nil)
+		reasons := append(m.obstacles(t), textObstacles(rows)...)
+		switch {
+		case len(reasons) > 0:
+			m.refused = append(m.refused, taskerRefusal{t.id, tpl.fullName(), reasons})
+		case t.hold == nil && !t.state.final():
+			m.free = append(m.free, t.id)
+		}
+		if t.hold != nil {
+			m.holds = append(m.holds, t.id)
+		}
+		moved += boolCount(len(reasons) == 0)
+		return nil
+	}))
+	if err == nil && going > 0 && m.running {
+		return 0, fmt.Errorf("%s unfinished, and may still run here, so that their steps would run in both services: "+
+			"hold them with --hold PLACE, or stop the service and export its directory, or export finished tasks only",
+			counted(going, "task is", "tasks are"))
+	}
+	return moved, err
+}
+
+// leaves reports whether a task stays here since it is not held.
+func (m *taskerMove) leaves(t *task) bool { return m.held && t.hold == nil && !t.state.final() }
+
+// changeHolds does a bulk action on holds in a store that no service uses. reason says where the tasks go on, or why.
+func changeHolds(s *store, ids []uuid, action, reason string) error {
+	var seq uint64
+	for batch := range slices.Chunk(ids, bulkBatch) {
+		var err error
+		seq, err = s.update(func(c *change) error {
+			for _, id := range batch {
+				t, err := c.task(id)
+				if err != nil {
+					return err
+				}
+				r, err := taskActions[action](t, taskActor{reason: reason})
+				if err == nil {
+					err = c.append(t, r)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		if reasons := append(m.obstacles(t), textObstacles(rows)...); len(reasons) > 0 {
-			m.refused = append(m.refused, taskerRefusal{t.id, tpl.fullName(), reasons})
-		} else {
-			moved++
-		}
-		return nil
-	}))
+	}
+	return s.wait(context.Background(), seq)
 }
 
 // movedTask returns a task and its rows.
@@ -113,10 +156,13 @@ func (m *taskerMove) write(s *store, to io.Writer) error {
 		if !m.wants(h, tpl) || unmoved[h.id] {
 			return nil
 		}
+		t, rows, err := movedTask(h, tpl)
+		if err != nil || m.leaves(t) {
+			return err
+		}
 		used[tpl.fullName()] = true
-		_, rows, err := movedTask(h, tpl)
 		script.row(rows)
-		return err
+		return nil
 	})
 	script.end()
 	script.stage("moved_templates")

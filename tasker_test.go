@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -132,4 +133,48 @@ func TestExportFromRunningService(t *testing.T) {
 			t.Errorf("%v: got %d, %q, %q", source, got.code, got.stdout, got.stderr)
 		}
 	}
+}
+
+// TestExportHolds exports the tasks of a service that runs, which holds them, and takes them back from its directory.
+func TestExportHolds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := serviceTest{templates: "templates/demo", dir: dir, extra: []string{`{"name":"far","namespace":"demo","version":"1.0.0","steps":[
+		{"name":"a","handler":{"callable":"builtin:fail","initialization":{"retryable":true}},
+		 "retry":{"max_attempts":3,"backoff":"linear","backoff_base_ms":3600000,"max_backoff_ms":3600000}}]}`}}
+	s := (&testServer{t: t, svc: openTestService(t, o)})
+	s = s.with(newOrchestrationAPI(s.svc, nil))
+	export := []string{"store", "export", "--to", "tasker"}
+	run := func(wantCode int, wantTasks int, wantText string, args ...string) {
+		t.Helper()
+		got := runCLI(nil, "", append(slices.Clone(export), args...)...)
+		if n := strings.Count(got.stdout, `{"task":{"task_uuid":"`); got.code != wantCode || n != wantTasks || !strings.Contains(got.stderr, wantText) {
+			t.Errorf("%v: got %d, %d tasks, %q; want %d, %d tasks, %q", args, got.code, n, got.stderr, wantCode, wantTasks, wantText)
+		}
+	}
+	done, waits := s.create(`{"namespace":"demo","name":"diamond"}`), s.create(`{"namespace":"demo","name":"approval"}`)
+	s.await(done, "complete")
+	run(0, 2, "held 1 task\n", "--url", s.url, "--hold", "https://there")
+	run(0, 2, "", "--url", s.url)
+	run(0, 2, "", "--url", s.url, "--hold", "https://there")
+	far := s.create(`{"namespace":"demo","name":"far"}`)
+	s.await(far, "waiting_for_retry")
+	run(exitFailed, 0, "1 task is unfinished", "--url", s.url)
+	run(exitFailed, 0, "so nothing was written", "--url", s.url, "--hold", "https://there")
+	run(exitFailed, 2, "the other 2 were written", "--url", s.url, "--hold", "https://there", "--skip")
+	if got := s.do("GET", "/v1/tasks/"+far+"/explain", "").text("message"); strings.Contains(got, "hold") {
+		t.Errorf("the task that cannot move: %s", got)
+	}
+	run(0, 0, "released 1 task\n", "--url", s.url, "--release")
+	run(0, 0, "", "--url", s.url, "--release")
+	run(exitFailed, 0, "", "--data", dir, "--hold", "https://there") // which the service uses
+	closeTestService(t, s.svc)
+
+	run(exitFailed, 2, "held 1 task\n", "--data", dir, "--hold", "https://there", "--skip")
+	s = newTestServer(t, o)
+	if got := s.do("GET", "/v1/tasks/"+waits+"/explain", "").text("message"); !strings.Contains(got, "goes on in https://there") {
+		t.Errorf("held in the directory: %s", got)
+	}
+	run(exitUsage, 0, "give one of them", "--release", "--hold", "x")
+	run(exitUsage, 0, "not in the document", "--from", "-", "--hold", "x")
 }

@@ -2,7 +2,7 @@
 
 import { actor, cancelTask, causes, stepButtons } from "./actions.js";
 import * as api from "./api.js";
-import { ago, allowed, button, confirmForm, dialog, empty, field, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
+import { ago, allowed, button, confirmForm, dialog, empty, field, fill, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
 
 const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good", Cancelled: "Cancelled" };
 
@@ -27,7 +27,7 @@ class Letters {
 
   async open() {
     await this.load();
-    this.root.replaceChildren(h("div.row", h("h1", "Dead letters"), this.chips, this.over),
+    fill(this.root, h("div.row", h("h1", "Dead letters"), this.chips, this.over),
       h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and note what came of it."), this.queue, this.stale);
     this.follow();
   }
@@ -45,7 +45,7 @@ class Letters {
     try {
       await this.load();
     } catch (e) {
-      if (!this.signal.aborted) this.queue.replaceChildren(problem(e));
+      if (!this.signal.aborted) fill(this.queue, problem(e));
     }
   }
 
@@ -54,9 +54,6 @@ class Letters {
     const list = status === "Pending" ? "/investigation-queue?limit=100&over=false" : "?limit=100&resolution_status=" + status;
     const [entries, stale, stats] = await Promise.all([read(list), read("/staleness?limit=100"), read("/stats").catch(() => null)]);
     if (this.signal.aborted || status !== this.status) return;
-    const key = JSON.stringify([entries, stale, stats]);
-    if (key === this.key) return;
-    this.key = key;
     this.showChips(stats);
     const late = stale.filter((t) => t.health_status !== "healthy");
     this.late = new Set([...late, ...entries].map((t) => t.task_uuid));
@@ -66,10 +63,10 @@ class Letters {
 
   showChips(stats) {
     const members = { Pending: "pending", ManuallyResolved: "manually_resolved", PermanentlyFailed: "permanent_failures", Cancelled: "cancelled" };
-    this.chips.replaceChildren(...Object.entries(statuses).map(([status, label]) => button([label, stats &&
-      h("b", number(stats.reduce((n, s) => n + s[members[status]] - (status === "Pending" && (s.pending_over ?? 0)), 0)))], () => this.choose(status), "chip", { "aria-pressed": String(status === this.status) })));
+    fill(this.chips, Object.entries(statuses).map(([status, label]) => button([label, stats &&
+      h("b", number(stats.reduce((n, s) => n + s[members[status]] - (status === "Pending" && (s.pending_over ?? 0)), 0)))], () => this.choose(status), "chip", { key: status, "aria-pressed": String(status === this.status) })));
     const over = stats?.reduce((n, s) => n + s.pending_over, 0);
-    this.over.replaceChildren(over ? h("span", allowed("dlq:update", `Close ${number(over)} that are over …`, () => this.close(over), "quiet small")) : "");
+    fill(this.over, over > 0 && allowed("dlq:update", `Close ${number(over)} that are over …`, () => this.close(over), "quiet small", { key: "close" }));
   }
 
   async close(over) {
@@ -90,18 +87,18 @@ class Letters {
     this.status = status;
     this.remember(status === "Pending" ? "" : "status=" + status);
     await this.reload();
-    this.chips.querySelector("[aria-pressed=true]")?.focus();
   }
 
   showQueue(entries, late) {
     const pending = this.status === "Pending";
     if (!entries.length) {
-      return this.queue.replaceChildren(pending ? empty(late ? "No dead letters" : "Nothing needs you",
+      return fill(this.queue, pending ? empty(late ? "No dead letters" : "Nothing needs you",
         "A task appears here when a step has failed for good, or when it is stale and its template sends it here.")
         : empty("No such entry", `No investigation ended as “${statuses[this.status].toLowerCase()}”.`));
     }
     const columns = pending ? ["Task", ["Why", "wide-cell"], ["Priority", "num"], "Now", "Since", ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
-    this.queue.replaceChildren(table("Dead letters", columns, entries.map((e) => (pending ? this.pendingRow(e) : this.endedRow(e)))));
+    const cells = (e) => (pending ? this.pendingRow(e) : this.endedRow(e));
+    fill(this.queue, table("Dead letters", columns, entries.map((e) => ({ key: e.dlq_entry_uuid, cells: cells(e) })), { key: this.status }));
   }
 
   opener(e) {
@@ -118,12 +115,12 @@ class Letters {
 
   showStale(late, unfinished) {
     const tones = { stale: "bad", warning: "wait" };
-    const rows = late.map((t) => [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), state(t.current_state),
+    const rows = late.map((t) => ({ key: t.task_uuid, cells: [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), state(t.current_state),
       minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes),
-      button("Act …", () => act(t, () => this.reload()), "quiet small", { "aria-label": "Act on " + shortId(t.task_uuid) })]);
+      button("Act …", () => act(t, () => this.reload()), "quiet small", { "aria-label": "Act on " + shortId(t.task_uuid) })] }));
     const about = rows.length ? "Tasks that have been in their state for longer than its limit, or soon will be."
       : unfinished ? "Every unfinished task is within its limits." : "There are no unfinished tasks.";
-    this.stale.replaceChildren(h("div", h("h2", "Stale tasks"), h("p.soft", about)), rows.length
+    fill(this.stale, h("div", h("h2", "Stale tasks"), h("p.soft", about)), rows.length
       ? table("Stale tasks", ["Task", "Health", "State", ["In state", "num"], ["Limit", "num"], ["Age", "num"], ["", "num"]], rows) : "");
   }
 }
@@ -141,19 +138,24 @@ async function open(heading, changed, make) {
   const show = async () => {
     try {
       const parts = await make(async () => { changed(); if (box.open) await show(); });
-      body.replaceChildren(...parts.filter(Boolean));
+      fill(body, parts);
     } catch (e) {
-      body.replaceChildren(problem(e));
+      fill(body, problem(e));
     }
   };
   await show();
 }
 
-// investigate opens a dialog about an entry: what failed and what helps.
-const investigate = (id, entryId, changed) => open("Investigate", changed, async (again) => {
-  const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
-  return sections(found.entries?.find((e) => e.dlq_entry_uuid === entryId) || found, why, summary, again, changed);
-});
+// investigate opens a dialog about an entry: what failed and what helps. What is typed into the form stays.
+function investigate(id, entryId, changed) {
+  let rest;
+  return open("Investigate", changed, async (again) => {
+    const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
+    const entry = found.entries?.find((e) => e.dlq_entry_uuid === entryId) || found;
+    rest ||= [h("details", h("summary", "The task as it was then"), jsonTree(entry.task_snapshot, { label: "Snapshot" })), note(entry, changed)];
+    return [...sections(entry, why, summary, again), ...rest];
+  });
+}
 
 // act opens a dialog about a stale task: why it waits, and what helps.
 const act = (t, changed) => open("Stale task", changed, async (again) => {
@@ -164,12 +166,11 @@ const act = (t, changed) => open("Stale task", changed, async (again) => {
 // optional reads what a caller may not be allowed to see, or what is gone.
 const optional = (path) => api.get(path).catch(() => null);
 
-function sections(entry, why, summary, again, changed) {
+function sections(entry, why, summary, again) {
   const snapshot = entry.task_snapshot;
   const acts = why && help(why, summary, again);
   return [h("div.row", task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status), h("span.soft", words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
-    !acts?.querySelector(".help-row") && failures(snapshot), acts, h("details", h("summary", "The task as it was then"),
-    jsonTree(snapshot, { label: "Snapshot" })), note(entry, changed)];
+    !acts?.querySelector(".help-row") && failures(snapshot), acts];
 }
 
 function failures(snapshot) {
@@ -184,14 +185,13 @@ const mostSteps = 5; // that are offered at once
 function help(why, summary, changed) {
   const t = { task_uuid: why.task_uuid }, declared = summary?.template.steps || [];
   const steps = causes(why.steps), more = steps.length - mostSteps;
-  const acts = steps.slice(0, mostSteps).map((s) => h("div.help-row", h("p", h("strong", s.name), ": ", s.message, "."),
+  const acts = steps.slice(0, mostSteps).map((s) => h("div.help-row", { key: s.step_uuid }, h("p", h("strong", s.name), ": ", s.message, "."),
     h("div.row", stepButtons(s.actions, t, { id: s.step_uuid, name: s.name, attempts: s.attempt, max: s.max_attempts },
       declared.filter((d) => d.dependencies.includes(s.name))))));
   if (more > 0) acts.push(h("p.soft", `${plural(more, "more step")} can be acted on in the page of the task.`));
   if (why.steps.length) acts.push(h("div", allowed("tasks:cancel", "Cancel the task …", () => cancelTask(t, why.steps.length), "quiet small")));
-  const place = h("section.view", { "aria-label": "What helps" }, h("h3", acts.length ? "What helps" : "The task is over"), acts);
-  place.addEventListener("click", () => document.querySelector("dialog.dialog:last-of-type")?.addEventListener("close", changed, { once: true }));
-  return place;
+  const after = () => document.querySelector("dialog.dialog:last-of-type")?.addEventListener("close", changed, { once: true });
+  return h("section.view", { "aria-label": "What helps", onclick: after }, h("h3", acts.length ? "What helps" : "The task is over"), acts);
 }
 
 // note is the form about the investigation.
@@ -208,7 +208,7 @@ function note(entry, changed) {
       toast("The investigation is noted.");
       await changed();
     } catch (e) {
-      place.replaceChildren(problem(e));
+      fill(place, problem(e));
     }
   };
   write();

@@ -2,8 +2,8 @@
 // do not move what is being read.
 
 import * as api from "./api.js";
-import { ago, allowed, button, confirmForm, duration, empty, ended, field, h, instant, link, loading, number, plural, problem, select,
-  shortId, state, uid, when } from "./ui.js";
+import { ago, allowed, button, confirmForm, duration, empty, ended, field, fill, h, instant, link, loading, number, patch, plural,
+  problem, select, shortId, state, when } from "./ui.js";
 
 // groups are the chips: label, tone and states.
 const groups = [
@@ -67,7 +67,7 @@ class TaskList {
     this.more = button("Show more", () => this.loadMore(), "quiet", { hidden: true });
     this.total = h("span.soft", { role: "status" });
     this.tools = h("div.view", { hidden: true }, this.filters(), this.chips);
-    this.root.replaceChildren(h("div.row", h("h1", "Tasks"), this.total), this.tools, this.place, h("div.row.center", this.more), this.arrivals);
+    fill(this.root, h("div.row", h("h1", "Tasks"), this.total), this.tools, this.place, h("div.row.center", this.more), this.arrivals);
     this.table = h("div.scroll", { role: "region", "aria-label": "Tasks", tabindex: 0 },
       h("table.tasks", h("caption.hidden", "Tasks"),
         h("thead", h("tr", ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
@@ -82,11 +82,12 @@ class TaskList {
     tag.addEventListener("change", () => this.set("tag", tag.value.split(",").map((t) => t.trim()).filter(Boolean)));
     this.namespace = select([], "", (v) => { this.set("name", ""); this.set("namespace", v); this.fillNames(); });
     this.name = select([], "", (v) => this.set("name", v));
-    this.templates ? this.offerAll() : this.fillTemplates();
+    this.fillTemplates();
     const sort = select(orders.some(([v]) => v === q("sort")) ? orders : [...orders, q("sort")], q("sort"), (v) => this.set("sort", v));
     const more = button("Filters", () => more.setAttribute("aria-expanded", box.classList.toggle("open")), "quiet", { "aria-expanded": "false" });
+    this.created = this.period();
     const box = h("div.filters", field("Text", text), more, field("Namespace", this.namespace), field("Template", this.name),
-      field("Tags", tag), field("Created", this.period()), field("Order", sort));
+      field("Tags", tag), field("Created", this.created), field("Order", sort));
     return box;
   }
 
@@ -99,17 +100,19 @@ class TaskList {
       options.push(["given", bounds.map((b, i) => b && words[i] + when(b)).filter(Boolean).join(", ")]);
     }
     options.push(["between", "Between …"]);
-    const choice = select(options, bounds.some(Boolean) ? "given" : this.query.get("since") || "", async (value) => {
+    return select(options, bounds.some(Boolean) ? "given" : this.query.get("since") || "", async (value) => {
       if (value === "given") return;
       const given = value === "between" ? await this.askPeriod() : {};
-      if (!given) return this.redrawFilters();
-      this.query.delete("created_after");
-      this.query.delete("created_before");
-      for (const [name, at] of Object.entries(given)) this.query.set(name, at);
-      this.set("since", value === "between" ? "" : value);
-      if (value === "between") this.redrawFilters();
+      if (given) {
+        this.query.delete("created_after");
+        this.query.delete("created_before");
+        for (const [name, at] of Object.entries(given)) this.query.set(name, at);
+        this.set("since", value === "between" ? "" : value);
+      }
+      const fresh = this.period();
+      fill(this.created, [...fresh.children]);
+      this.created.value = fresh.value;
     });
-    return choice;
   }
 
   // askPeriod asks for two times, and resolves to the parameters or undefined.
@@ -119,10 +122,6 @@ class TaskList {
     return confirmForm({ heading: "Created between", about: "Leave one empty for an open period.", action: "Show",
       fields: [field("From", from), field("To", to)],
       submit: () => Object.fromEntries([["created_after", iso(from)], ["created_before", iso(to)]].filter((p) => p[1])) });
-  }
-
-  redrawFilters() {
-    this.root.querySelector(".filters").replaceWith(this.filters());
   }
 
   async fillTemplates() {
@@ -147,7 +146,7 @@ class TaskList {
 
   offer(list, all, values, chosen) {
     if (chosen) values.add(chosen);
-    list.replaceChildren(...[["", all], ...[...values].sort().map((v) => [v, v])].map(([v, text]) => h("option", { value: v }, text)));
+    fill(list, [["", all], ...[...values].sort().map((v) => [v, v])].map(([v, text]) => h("option", { key: v, value: v }, text)));
     list.value = chosen || "";
   }
 
@@ -184,7 +183,7 @@ class TaskList {
       this.showPage(page);
     } catch (error) {
       if (this.signal.aborted || turn !== this.turn) return;
-      this.place.replaceChildren(problem(error, () => this.load()));
+      fill(this.place, problem(error, () => this.load()));
       this.tools.hidden = error.status === 401 || error.status === 403;
       this.more.hidden = true;
     }
@@ -192,14 +191,15 @@ class TaskList {
 
   // showPage shows the first page in place of what is shown.
   showPage(page) {
-    this.rows.clear();
+    const before = this.rows;
+    this.rows = new Map();
     this.dirty.clear();
     this.tools.hidden = false;
     this.arrivals.hidden = true;
-    this.body.replaceChildren(...page.tasks.map((t) => this.add(t)));
+    fill(this.body, page.tasks.map((t) => this.add(t, before.get(t.task_uuid))));
     this.next = page.pagination.next_cursor;
     this.drawTotals(page.pagination);
-    this.place.replaceChildren(page.tasks.length ? this.table : this.nothing());
+    fill(this.place, page.tasks.length ? this.table : this.nothing());
   }
 
   async loadMore() {
@@ -233,52 +233,34 @@ class TaskList {
       button("Clear the filter", () => this.go("/tasks"), "primary"));
   }
 
-  // drawChips shows the tasks in each group of states, and the filter.
+  // drawChips shows the tasks in each group of states, as buttons that switch the group in the filter.
   drawChips(counts) {
     const chosen = (this.query.get("status") || "").split(",").filter(Boolean);
-    groups.forEach(([label, tone, states], i) => {
-      const count = states.reduce((sum, s) => sum + (counts[s] || 0), 0);
-      const on = states.some((s) => chosen.includes(s));
-      const chip = this.chips.children[i] || this.chips.appendChild(this.chip(label, tone, states));
-      chip.ariaPressed = on;
-      chip.classList.toggle("none", !count && !on);
-      chip.lastChild.textContent = number(count);
-    });
-  }
-
-  // chip makes the button that switches a group of states.
-  chip(label, tone, states) {
-    const toggle = () => {
-      const others = (this.query.get("status") || "").split(",").filter((s) => s && !states.includes(s));
-      const on = chip.getAttribute("aria-pressed") === "true";
-      this.set("status", (on ? others : [...others, ...states]).join(","));
-    };
-    const chip = h("button", { type: "button", class: "chip " + tone, onclick: toggle }, label, " ", h("b"));
-    return chip;
+    fill(this.chips, groups.map(([label, tone, states]) => {
+      const count = states.reduce((sum, s) => sum + (counts[s] || 0), 0), on = states.some((s) => chosen.includes(s));
+      const others = chosen.filter((s) => !states.includes(s));
+      return button([label, " ", h("b", number(count))], () => this.set("status", (on ? others : [...others, ...states]).join(",")),
+        `chip ${tone}${count || on ? "" : " none"}`, { key: label, "aria-pressed": String(on) });
+    }));
   }
 
   // Rows.
 
-  add(t) {
-    const name = link("/tasks/" + t.task_uuid, h("b", t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
-    const cells = { state: h("td"), steps: h("td.steps"), took: h("td.took") };
-    const element = h("tr", { "data-id": t.task_uuid }, cells.state,
-      h("td.what", name, h("span.soft", `${t.namespace} · ${t.version} · `, h("code", shortId(t.task_uuid)))),
-      cells.steps, h("td.created", ago(t.created_at)), cells.took,
-      h("td.taglist", t.tags.slice(0, 3).map((tag) => h("span.tag", tag)),
-        t.tags.length > 3 && h("span.soft", ` +${t.tags.length - 3}`)));
-    const row = { task: t, element, cells };
-    this.rows.set(t.task_uuid, row);
-    this.drawRow(row);
-    return element;
+  // add adds the row of a task, or shows the task in the row that it has.
+  add(t, row = { element: this.row(t) }) {
+    if (row.task) patch(row.element, this.row(t));
+    this.rows.set(t.task_uuid, Object.assign(row, { task: t }));
+    return row.element;
   }
 
-  // drawRow writes what changes in a row. Its link stays, so that no click is lost.
-  drawRow({ task: t, cells }) {
-    cells.state.replaceChildren(state(t.status));
-    cells.steps.replaceChildren(...progress(t));
-    cells.took.textContent = t.completed_at && ended(t.status)
-      ? duration(Math.max(instant(t.completed_at) - instant(t.created_at), 0.5)) : "";
+  row(t) {
+    const name = link("/tasks/" + t.task_uuid, h("b", t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
+    const over = t.completed_at && ended(t.status);
+    return h("tr", { key: t.task_uuid, "data-id": t.task_uuid }, h("td", state(t.status)),
+      h("td.what", name, h("span.soft", `${t.namespace} · ${t.version} · `, h("code", shortId(t.task_uuid)))),
+      h("td.steps", progress(t)), h("td.created", ago(t.created_at)),
+      h("td.took", over && duration(Math.max(instant(t.completed_at) - instant(t.created_at), 0.5))),
+      h("td.taglist", t.tags.slice(0, 3).map((tag) => h("span.tag", tag)), t.tags.length > 3 && h("span.soft", ` +${t.tags.length - 3}`)));
   }
 
   move(step) {
@@ -337,7 +319,7 @@ class TaskList {
       for (const t of page.tasks) {
         dirty.delete(t.task_uuid);
         const row = this.rows.get(t.task_uuid);
-        if (row && changed(row.task, t)) this.drawRow(Object.assign(row, { task: t }));
+        if (row && changed(row.task, t)) this.add(t, row);
       }
       cursor = page.pagination.next_cursor;
     } while (cursor && [...dirty].some((id) => this.rows.has(id)) && this.rows.size > perPage);
@@ -357,7 +339,7 @@ class TaskList {
   }
 
   changeState(row, name) {
-    if (row && name && name !== row.task.status) this.drawRow(Object.assign(row, { task: { ...row.task, status: name } }));
+    if (row && name && name !== row.task.status) this.add({ ...row.task, status: name }, row);
   }
 
   // arrive inserts new tasks at the top, or offers them if something is being read.
@@ -370,7 +352,7 @@ class TaskList {
       this.arrivals.hidden = false;
       return;
     }
-    if (this.rows.size === 0) this.place.replaceChildren(this.table);
+    if (this.rows.size === 0) fill(this.place, this.table);
     const before = [...this.rows];
     this.rows.clear();
     const elements = fresh.map((t) => this.add(t));
@@ -404,9 +386,6 @@ function progress(t) {
     x += part(n);
     return bar;
   });
-  const id = uid("clip");
   return [h("svg.bars", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-    h("clipPath", { id }, h("rect", { width: 100, height: 6, rx: 3 })), h("g", { "clip-path": `url(#${id})` },
-      h("rect.base", { width: 100, height: 6 }), bars)),
-  h("span.num", `${number(t.completed_steps)} / ${number(t.total_steps)}`)];
+    h("rect.base", { width: 100, height: 6 }), bars), h("span.num", `${number(t.completed_steps)} / ${number(t.total_steps)}`)];
 }

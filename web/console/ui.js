@@ -200,9 +200,9 @@ export function select(options, value, onchange, props = {}) {
 // table makes a table with a caption for screen readers, columns ([label, class] or label) and
 // rows: lists of cells, or {key, id, hidden, cells}. A column without a label has actions. On a phone,
 // each row becomes a block with the labels beside its cells.
-export function table(caption, columns, rows) {
+export function table(caption, columns, rows, props = {}) {
   const heads = columns.map((c) => [c].flat());
-  return h("div.scroll", { tabindex: 0, role: "region", "aria-label": caption },
+  return h("div.scroll", { ...props, tabindex: 0, role: "region", "aria-label": caption },
     h("table.list", h("caption.hidden", caption),
       h("thead", h("tr", heads.map(([label, kind]) => h("th", { scope: "col", class: kind },
         label || h("span.hidden", "Actions"))))),

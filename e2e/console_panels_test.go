@@ -215,7 +215,7 @@ func TestConsoleLetters(t *testing.T) {
 	p.fill("dialog:last-of-type input", "ordered twice")
 	p.inspect("dlq-over")
 	p.clickAt(`document.querySelector("dialog:last-of-type button[type=submit]")`)
-	p.waitText("Closed: 1.")
+	p.waitText("Done: 1 dead letter")
 	p.wait(`[...document.querySelectorAll(".chip b")].map((e) => e.textContent).join() === "0,2,0,0"`)
 	p.waitText("ordered twice")
 }

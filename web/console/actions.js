@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { allowedAll, confirmForm, field, h, plural, readJSON, select, toast } from "./ui.js";
 
 export let actor = "console"; // as last entered
+export const actAs = (name) => { actor = name; };
 
 function names(steps) {
   const some = steps.slice(0, 3).map((s) => s.name).join(", ");
@@ -76,11 +77,11 @@ function actOn(name, task, step, children) {
   });
 }
 
-// stepButtons makes the buttons for actions on a step, the first one prominent.
-export function stepButtons(names, task, step, children) {
+// stepButtons makes the buttons for actions on a step, the first one of the kind lead.
+export function stepButtons(names, task, step, children, lead = "primary") {
   const order = Object.keys(actions).filter((name) => names.includes(name));
   return allowedAll("steps:resolve", order.map((name, i) => [actions[name].label, () => actOn(name, task, step, children),
-    (i === 0 ? "primary" : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
+    (i === 0 ? lead : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
 }
 
 // againFrom opens the form that repeats a task from a step on. It resolves to the new task.

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
+import { top } from "./failures.js";
 import { ago, button, duration, empty, h, link, number, problem, table, templatePath } from "./ui.js";
 
 const hour = 3_600_000;
@@ -20,7 +21,7 @@ export async function show(root, { query, remember, signal }) {
     if (!signal.aborted && hours === n) body.replaceChildren(...page(parts, Number(n), signal));
   };
   await read(hours);
-  root.replaceChildren(h("div.row", h("h1", "Analytics"), h("div.chips", { role: "group", "aria-label": "Period" }, chips)), body);
+  root.replaceChildren(h("div.row", h("h1", "Analytics"), h("div.chips", { role: "group", "aria-label": "Period" }, chips)), top(signal), body);
 }
 
 const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}`, "bottlenecks?limit=10&min_executions=1"]

@@ -131,6 +131,26 @@ function refusal(response, text) {
   return new ApiError(response.status, error, response.headers.get("X-Request-Id") || "");
 }
 
+// lines posts a body, calls onLine with each line of the answer as it comes, and resolves to the last.
+export async function lines(path, body, onLine, signal) {
+  const headers = { ...credentialHeader(), "Content-Type": "application/json" };
+  try {
+    const response = await fetch(root + path, { method: "POST", headers, body: JSON.stringify(body), signal, credentials: "same-origin" });
+    if (!response.ok) throw refusal(response, await response.text());
+    let rest = "", last = null;
+    for await (const text of response.body.pipeThrough(new TextDecoderStream())) {
+      const whole = (rest + text).split("\n");
+      rest = whole.pop();
+      for (const line of whole) onLine(last = JSON.parse(line));
+    }
+    if (last?.finished === undefined) throw new Error("cut off");
+    return last;
+  } catch (e) {
+    if (e instanceof ApiError || e.name === "AbortError") throw e;
+    throw new ApiError(0, { message: "The service does not answer any more. Is it running?" });
+  }
+}
+
 export const get = (path, options) => request("GET", path, undefined, options);
 export const post = (path, body = {}, options) => request("POST", path, body, options);
 export const patch = (path, body, options) => request("PATCH", path, body, options);

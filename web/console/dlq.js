@@ -2,7 +2,9 @@
 
 import { actor, cancelTask, causes, stepButtons } from "./actions.js";
 import * as api from "./api.js";
-import { ago, allowed, button, confirmForm, dialog, empty, field, fill, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
+import { Selection, bulkForm } from "./bulk.js";
+import { top } from "./failures.js";
+import { ago, allowed, button, dialog, empty, field, fill, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
 
 const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good", Cancelled: "Cancelled" };
 
@@ -16,19 +18,25 @@ export async function show(root, context) {
   await new Letters(root, context).open();
 }
 
+const perPage = 100;
+
 class Letters {
   constructor(root, { query, remember, signal }) {
     Object.assign(this, { root, remember, signal, status: statuses[query.get("status")] ? query.get("status") : "Pending" });
     this.queue = h("div.view");
     this.stale = h("section.view");
     this.over = h("span");
+    this.limit = perPage;
+    this.entries = [];
+    this.picked = new Selection({ noun: ["dead letter"], offers: ["reset", "resolve", "cancel", "close"], total: () => this.pending,
+      filter: (name, ids) => this.filterOf(name, ids), changed: () => this.reload() });
     this.chips = h("div.chips", { role: "group", "aria-label": "Investigation" });
   }
 
   async open() {
     await this.load();
     fill(this.root, h("div.row", h("h1", "Dead letters"), this.chips, this.over),
-      h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and note what came of it."), this.queue, this.stale);
+      h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and note what came of it."), top(this.signal), this.queue, this.picked.bar, this.stale);
     this.follow();
   }
 
@@ -51,14 +59,35 @@ class Letters {
 
   async load() {
     const read = (path) => api.get("/v1/dlq" + path, { signal: this.signal }), status = this.status;
-    const list = status === "Pending" ? "/investigation-queue?limit=100&over=false" : "?limit=100&resolution_status=" + status;
-    const [entries, stale, stats] = await Promise.all([read(list), read("/staleness?limit=100"), read("/stats").catch(() => null)]);
+    const [entries, stale, stats] = await Promise.all([this.read(this.limit + 1), read("/staleness?limit=1000"), read("/stats").catch(() => null)]);
     if (this.signal.aborted || status !== this.status) return;
+    this.more = entries.length > this.limit;
+    this.entries = entries.slice(0, this.limit);
     this.showChips(stats);
     const late = stale.filter((t) => t.health_status !== "healthy");
     this.late = new Set([...late, ...entries].map((t) => t.task_uuid));
-    this.showQueue(entries, late.length);
+    this.showQueue(this.entries, late.length);
+    this.picked.draw();
     this.showStale(late, stale.length);
+  }
+
+  // read resolves to so many of the entries, in answers of 1,000.
+  async read(count) {
+    const list = this.status === "Pending" ? "/investigation-queue?over=false" : "?resolution_status=" + this.status, all = [];
+    for (let page; all.length < count && (!page || page.length === 1000);) {
+      page = await api.get(`/v1/dlq${list}&offset=${all.length}&limit=${Math.min(count - all.length, 1000)}`, { signal: this.signal });
+      all.push(...page);
+    }
+    return all;
+  }
+
+  // filterOf returns what selects these entries or all, or their tasks.
+  async filterOf(name, ids) {
+    if (!ids && name === "close") return { over: false };
+    const entries = ids ? this.entries.filter((e) => ids.includes(e.dlq_entry_uuid)) : await this.read(1001);
+    if (entries.length <= 1000) return { task_uuid: [...new Set(entries.map((e) => e.task_uuid))] };
+    toast("More than 1,000 tasks at once: act by cause, on the page of failures.", "bad");
+    return null;
   }
 
   showChips(stats) {
@@ -66,25 +95,15 @@ class Letters {
     fill(this.chips, Object.entries(statuses).map(([status, label]) => button([label, stats &&
       h("b", number(stats.reduce((n, s) => n + s[members[status]] - (status === "Pending" && (s.pending_over ?? 0)), 0)))], () => this.choose(status), "chip", { key: status, "aria-pressed": String(status === this.status) })));
     const over = stats?.reduce((n, s) => n + s.pending_over, 0);
-    fill(this.over, over > 0 && allowed("dlq:update", `Close ${number(over)} that are over …`, () => this.close(over), "quiet small", { key: "close" }));
-  }
-
-  async close(over) {
-    const note = h("input", { required: true, value: "The task is over" });
-    const body = () => ({ action: "close", filter: { over: true }, reason: note.value, by: actor });
-    await confirmForm({ heading: "Close what is over", about: `${plural(over, "entry", "entries")}: the tasks have completed or were cancelled since.`,
-      action: "Close", fields: [field("Notes", note)],
-      commands: () => [["curl", api.curl("POST", "/v1/actions", body())], ["Command line", api.cli("dlq", "close", "--over", "--notes", note.value, "--yes")]],
-      submit: async () => {
-        const { done, refusals, error } = await api.post("/v1/actions", body());
-        const why = error || refusals[0];
-        toast(`Closed: ${number(done)}.` + (why ? ` Not closed: ${why.message}` : ""), why ? "bad" : "good");
-      } });
-    this.reload();
+    this.pending = stats?.reduce((n, s) => n + s.pending - s.pending_over, 0) ?? 0;
+    fill(this.over, over > 0 && allowed("dlq:update", `Close ${number(over)} that are over …`, () => bulkForm("close", { over: true },
+      { about: "Of these, the tasks have completed or were cancelled since.", changed: () => this.reload() }), "quiet small", { key: "close" }));
   }
 
   async choose(status) {
     this.status = status;
+    this.limit = perPage;
+    this.picked.clear();
     this.remember(status === "Pending" ? "" : "status=" + status);
     await this.reload();
   }
@@ -96,9 +115,10 @@ class Letters {
         "A task appears here when a step has failed for good, or when it is stale and its template sends it here.")
         : empty("No such entry", `No investigation ended as “${statuses[this.status].toLowerCase()}”.`));
     }
-    const columns = pending ? ["Task", ["Why", "wide-cell"], ["Priority", "num"], "Now", "Since", ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
+    const columns = pending ? [[this.picked.head(), "pick"], "Task", ["Why", "wide-cell"], ["Priority", "num"], "Now", "Since", ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
     const cells = (e) => (pending ? this.pendingRow(e) : this.endedRow(e));
-    fill(this.queue, table("Dead letters", columns, entries.map((e) => ({ key: e.dlq_entry_uuid, cells: cells(e) })), { key: this.status }));
+    fill(this.queue, table("Dead letters", columns, entries.map((e) => ({ key: e.dlq_entry_uuid, cells: cells(e) })), { key: this.status }),
+      this.more && h("div.row.center", button("Show more", () => { this.limit += perPage; this.reload(); })));
   }
 
   opener(e) {
@@ -106,7 +126,7 @@ class Letters {
   }
 
   pendingRow(e) {
-    return [task(e, e.namespace_name), reason(e), h("strong", number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
+    return [this.picked.box(e.dlq_entry_uuid, shortId(e.task_uuid)), task(e, e.namespace_name), reason(e), h("strong", number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
   }
 
   endedRow(e) {

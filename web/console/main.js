@@ -17,6 +17,8 @@ const routes = [
   ["/templates", "templates.js", "Templates"],
   ["/templates/:namespace/:name/:version", "templates.js", "Template"],
   ["/dlq", "dlq.js", "Dead letters"],
+  ["/failures", "failures.js", "Failures"],
+  ["/waits", "waits.js", "Waits for me"],
   ["/analytics", "analytics.js", "Analytics"],
   ["/fixture", "fixture.js", "Fixture"],
 ];

@@ -69,6 +69,8 @@ function partOf(name, s, value, required) {
     wrong: (path, text) => { wrong(input, path.length ? `${path.join(".")}: ${text}` : text); return true; },
   };
   input.addEventListener("change", part.check);
+  // A problem that is mended goes at once: if it went when the input is left, it would move the button that is being clicked.
+  input.addEventListener("input", () => { if (input.hasAttribute("aria-invalid")) part.check(); });
   return part;
 }
 
@@ -121,9 +123,9 @@ function problemOf(s, required, text, read) {
   }
   if (v === undefined) return required ? "This is required." : "";
   if (typeOf(s) === "array" && !Array.isArray(v)) return "Enter a JSON array, in [ ].";
-  if (v < s.minimum || v > s.maximum) return `Enter ${limits({ minimum: s.minimum, maximum: s.maximum })}.`;
+  if (v < s.minimum || v > s.maximum) return `Enter ${limits({ type: "number", minimum: s.minimum, maximum: s.maximum })}.`;
   if (typeof v === "string" && ([...v].length < s.minLength || [...v].length > s.maxLength)) {
-    return `Enter ${limits({ minLength: s.minLength, maxLength: s.maxLength })}.`;
+    return `Enter ${limits({ type: "string", minLength: s.minLength, maxLength: s.maxLength })}.`;
   }
   return matches(s.pattern, v) ? "" : `This must match ${s.pattern}.`;
 }

@@ -2,6 +2,7 @@
 // do not move what is being read.
 
 import * as api from "./api.js";
+import { Selection } from "./bulk.js";
 import { ago, allowed, button, confirmForm, duration, empty, ended, field, fill, h, instant, link, loading, number, patch, plural,
   problem, select, shortId, state, when } from "./ui.js";
 
@@ -43,6 +44,8 @@ class TaskList {
     this.rows = new Map(); // {task, element} by UUID, in the order of the table
     this.dirty = new Set(); // UUIDs of rows that events have changed
     this.next = null; // cursor of the next page
+    this.picked = new Selection({ noun: ["task"], offers: ["reset", "retry_now", "resolve", "cancel"], total: () => this.known,
+      filter: (name, ids) => (ids ? { task_uuid: ids } : this.filter()), changed: () => this.refreshSoon() });
     keys({ j: ["Next task", () => this.move(1)], k: ["Previous task", () => this.move(-1)],
       n: ["Show new tasks", () => this.arrivals.hidden || this.load()] });
   }
@@ -66,11 +69,12 @@ class TaskList {
     this.place = h("div");
     this.more = button("Show more", () => this.loadMore(), "quiet", { hidden: true });
     this.total = h("span.soft", { role: "status" });
-    this.tools = h("div.view", { hidden: true }, this.filters(), this.chips);
-    fill(this.root, h("div.row", h("h1", "Tasks"), this.total), this.tools, this.place, h("div.row.center", this.more), this.arrivals);
+    this.tools = h("div.view", { hidden: true }, this.filters(), this.query.get("failure_group") && h("div.row.notice",
+      "Only tasks that fail now for one cause.", link("/failures", "Failures"), link("/tasks", "All tasks")), this.chips);
+    fill(this.root, h("div.row", h("h1", "Tasks"), this.total), this.tools, this.place, h("div.row.center", this.more), this.picked.bar, this.arrivals);
     this.table = h("div.scroll", { role: "region", "aria-label": "Tasks", tabindex: 0 },
       h("table.tasks", h("caption.hidden", "Tasks"),
-        h("thead", h("tr", ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
+        h("thead", h("tr", h("th.pick", { scope: "col" }, this.picked.head()), ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
     this.place.append(loading());
   }
 
@@ -161,16 +165,29 @@ class TaskList {
     this.query.delete(name);
     for (const v of [value].flat()) if (v) this.query.append(name, v);
     this.remember(this.query);
+    this.picked.clear();
     this.load();
     if (name === "namespace") this.follow();
   }
 
-  // path returns the path of a page of the list.
-  path(cursor, count) {
-    const q = Object.fromEntries(["q", "namespace", "name", "status", "created_after", "created_before", "sort"].map((n) => [n, this.query.get(n)]));
+  // asked returns the parameters that select tasks.
+  asked() {
+    const q = Object.fromEntries(["q", "namespace", "name", "status", "failure_group", "created_after", "created_before"].map((n) => [n, this.query.get(n)]));
     const [, n, unit] = /^(\d+)([mhd])$/.exec(this.query.get("since") || "") || [];
     if (n) q.created_after = new Date(api.now() - n * units[unit]).toISOString();
-    const text = api.query({ ...q, tag: this.query.getAll("tag"), per_page: count, counts: cursor ? "" : "true" });
+    return { ...q, tag: this.query.getAll("tag") };
+  }
+
+  // filter returns the same for an action on all that match. An empty one would be refused.
+  filter() {
+    const { status, tag, ...rest } = this.asked();
+    const f = { ...Object.fromEntries(Object.entries(rest).filter(([, v]) => v)), ...(status && { status: status.split(",") }), ...(tag.length && { tag }) };
+    return Object.keys(f).length ? f : { created_before: new Date(api.now() + 1000).toISOString() };
+  }
+
+  // path returns the path of a page of the list.
+  path(cursor, count) {
+    const text = api.query({ ...this.asked(), sort: this.query.get("sort"), per_page: count, counts: cursor ? "" : "true" });
     return `/v1/tasks${text}&cursor=${encodeURIComponent(cursor)}`;
   }
 
@@ -221,6 +238,7 @@ class TaskList {
     this.known = pagination.total_count;
     this.total.textContent = plural(pagination.total_count, "task");
     this.more.hidden = !this.next;
+    this.picked.draw();
     if (pagination.counts) this.drawChips(pagination.counts);
   }
 
@@ -256,7 +274,7 @@ class TaskList {
   row(t) {
     const name = link("/tasks/" + t.task_uuid, h("b", t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
     const over = t.completed_at && ended(t.status);
-    return h("tr", { key: t.task_uuid, "data-id": t.task_uuid }, h("td", state(t.status)),
+    return h("tr", { key: t.task_uuid, "data-id": t.task_uuid }, h("td.pick", this.picked.box(t.task_uuid, `${t.name} ${shortId(t.task_uuid)}`)), h("td", state(t.status)),
       h("td.what", name, h("span.soft", `${t.namespace} · ${t.version} · `, h("code", shortId(t.task_uuid)))),
       h("td.steps", progress(t)), h("td.created", ago(t.created_at)),
       h("td.took", over && duration(Math.max(instant(t.completed_at) - instant(t.created_at), 0.5))),

@@ -207,7 +207,7 @@ export function table(caption, columns, rows, props = {}) {
       h("thead", h("tr", heads.map(([label, kind]) => h("th", { scope: "col", class: kind },
         label || h("span.hidden", "Actions"))))),
       h("tbody", rows.map((r) => h("tr", { key: r.key ?? r.id, id: r.id, hidden: r.hidden }, (r.cells || r).map((cell, i) =>
-        h("td", { class: heads[i][1], "data-label": heads[i][0] || null }, cell)))))));
+        h("td", { class: heads[i][1], "data-label": typeof heads[i][0] === "string" ? heads[i][0] || null : null }, cell)))))));
 }
 
 // tabs makes tabs of {name: function that makes the content}, which run when they are first

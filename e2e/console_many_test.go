@@ -1,0 +1,168 @@
+package e2e
+
+// The pages of the console that show many at once, in a browser: failures by cause, steps that wait for people, check
+// boxes and actions on all that match.
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// failApprovals creates tasks whose step approve failed for good with a message, and returns their ids.
+func failApprovals(a *api, n int, message string) (ids []string) {
+	a.t.Helper()
+	for range n {
+		id := a.create(`{"namespace":"demo","name":"approval"}`)
+		failStep(a, id, "approve", message)
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// failStep fails a step that waits for an outside actor for good.
+func failStep(a *api, id, name, message string) {
+	a.t.Helper()
+	for _, step := range a.steps(id) {
+		if step.Name == name {
+			a.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID, fmt.Sprintf(`{"action_type":"fail","failed_by":"test",
+				"error":{"message":%q,"error_type":"CardError","retryable":false},"reason":"fine"}`, message)).want(200)
+		}
+	}
+}
+
+// TestConsoleFailures finds the cause that stops the most tasks at the top, and sets all of them going with one reason.
+func TestConsoleFailures(t *testing.T) {
+	t.Parallel()
+	p, s := openConsole(t, "/failures")
+	p.waitText("Nothing fails now")
+	stuck := failApprovals(s.api(), 3, "insufficient funds")
+	failApprovals(s.api(), 1, "no such account")
+	p.wait(`[...document.querySelectorAll(".cause")].map((e) => e.querySelector("h2").innerText + e.querySelector(".cause-count").innerText).join() ===
+		"approve · CardError: insufficient funds3 stuck,approve · CardError: no such account1 stuck"`)
+	p.inspect("failures")
+	p.clickText("Reset 3 …")
+	p.waitText("3 steps match.")
+	p.fill(p.input("Reason"), "the bank is back")
+	p.inspect("many-form")
+	p.clickText("The same as a command")
+	p.wait(`document.querySelector("dialog").innerText.includes("stepwell step reset --group ")`)
+	p.clickText("Reset 3 steps")
+	p.waitText("Done: 3 steps")
+	p.wait(`document.querySelectorAll(".cause").length === 1`)
+	for _, id := range stuck {
+		for _, step := range s.api().steps(id) {
+			audit := s.api().do("GET", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID+"/audit", "").want(200)
+			if got := strings.Contains(string(audit.body), "the bank is back"); got != (step.Name == "approve") {
+				t.Errorf("step %s: got an audit with the reason: %v", step.Name, got)
+			}
+		}
+	}
+	for _, path := range []string{"/analytics", "/dlq"} {
+		p.open(s.ready.OrchestrationURL + "/console" + path)
+		p.wait(`document.querySelector(".top:not([hidden])").innerText.includes("approve · CardError: no such account")`)
+	}
+}
+
+// refundTemplate has a step for people with a schema of its result.
+const refundTemplate = `{"namespace":"shop","name":"refund","version":"1.0.0","search":["order_id"],"steps":[
+	{"name":"decide","handler":{"callable":"people.decide"},"result_schema":{"type":"object","required":["approved","note"],
+		"properties":{"approved":{"type":"boolean","title":"Approved"},"note":{"type":"string","title":"Note","minLength":3}}}},
+	{"name":"pay","handler":{"callable":"builtin:echo"},"dependencies":["decide"]}]}`
+
+// TestConsoleWaits answers a step for people by the form of its schema, keeps what is typed while other steps come and
+// go, and completes the others together.
+func TestConsoleWaits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "refund.json"), []byte(refundTemplate))
+	p, s := openConsole(t, "/waits", "--templates", dir)
+	p.waitText("Nothing waits for you")
+	a := s.api()
+	create := func(order string) string {
+		return a.create(`{"namespace":"shop","name":"refund","context":{"order_id":"` + order + `"}}`)
+	}
+	first := create("ORD-1")
+	p.waitText("ORD-1") // by itself
+	p.click("summary")
+	p.fill(p.input("Note"), "ok")
+	others := []string{create("ORD-2"), create("ORD-3")}
+	p.waitText("ORD-3")
+	p.clickText("Complete the step")
+	p.wait(`document.querySelector(".wait-card .wrong:not(:empty)")`)
+	if got := p.wrongAt("Note"); got != "Enter at least 3 characters." {
+		t.Errorf("got %q at the note; want its limit", got)
+	}
+	p.fill(p.input("Note"), "paid twice")
+	p.choose("Approved", "Yes")
+	p.inspect("waits")
+	p.clickText("Complete the step")
+	a.await(first, "complete")
+	p.wait(`document.querySelectorAll(".wait-card").length === 2`)
+
+	// What is typed stays when somebody else has acted, and the card says so.
+	p.click("summary")
+	p.fill(p.input("Note"), "half a word")
+	completeStepWith(a, others[0], "decide", `{"approved":false,"note":"by another"}`)
+	p.waitText("This step does not wait any more")
+	p.wait(fmt.Sprintf("document.querySelector(%q).value === 'half a word'", p.input("Note")))
+
+	p.click(`.wait-card:last-child input[type=checkbox]`)
+	p.waitText("1 step selected")
+	p.clickText("Complete …")
+	p.waitText("1 step matches.")
+	p.fill("dialog input[placeholder^=Why]", "the books agree")
+	p.clickText("Complete 1 step")
+	p.wait(`document.querySelectorAll("dialog .wrong:not(:empty)").length === 2`) // both members are required
+	p.fill("dialog input[type=text]", "all fine")
+	p.eval(`(() => { const e = document.querySelector("dialog select"); e.value = "0"; e.dispatchEvent(new Event("change", { bubbles: true })); })()`)
+	p.clickText("Complete 1 step")
+	a.await(others[1], "complete")
+}
+
+// completeStepWith completes a step with a result.
+func completeStepWith(a *api, id, name, result string) {
+	a.t.Helper()
+	for _, step := range a.steps(id) {
+		if step.Name == name {
+			a.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID, `{"action_type":"complete_manually",
+				"completion_data":{"result":`+result+`},"reason":"fine","completed_by":"test"}`).want(200)
+		}
+	}
+}
+
+// TestConsoleSelection chooses tasks by check boxes and all that match, acts on them with one reason, and hears which were
+// refused.
+func TestConsoleSelection(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	a := s.api()
+	ids := failApprovals(a, 55, "insufficient funds")
+	p.open(s.ready.OrchestrationURL + "/console/tasks?status=blocked_by_failures")
+	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
+	p.click("tbody [data-pick]")
+	p.waitText("1 task selected")
+	p.clickText("Cancel …")
+	p.waitText("1 task matches.")
+	p.fill(p.input("Reason"), "ordered twice")
+	p.clickText("Cancel 1 task")
+	a.await(ids[54], "cancelled")
+	p.wait(`document.querySelector(".picked").hidden`)
+
+	p.click("thead [data-pick]")
+	p.waitText("Select all 54 that match")
+	p.inspect("tasks-selected")
+	p.clickText("Select all 54 that match")
+	p.waitText("All 54 tasks selected")
+	p.clickText("Reset …")
+	p.waitText("54 steps match.")
+	p.fill(p.input("Reason"), "the bank is back")
+	p.clickText("Reset 54 steps")
+	p.waitText("Done: 54 steps")
+	for _, id := range ids[:54] {
+		a.await(id, "steps_in_process")
+	}
+	p.wait(`[...document.querySelectorAll("tbody tr")].filter((row) => row.innerText.includes("In progress")).length === 49`)
+}

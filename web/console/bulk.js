@@ -1,0 +1,215 @@
+// Acting on many: the form that does one action on all that a filter selects, and the check boxes of lists.
+
+import { actAs, actor } from "./actions.js";
+import * as api from "./api.js";
+import { fill } from "./patch.js";
+import { SchemaForm, formable } from "./schema.js";
+import { allowed, button, dialog, field, h, link, number, plural, problem, readJSON, shortId, showCommands, toast } from "./ui.js";
+
+// actions are those of POST /v1/actions: the button, what is counted, and the words of the command line.
+const actions = {
+  reset: { label: "Reset", noun: ["step"], needs: "steps:resolve", words: ["step", "reset"],
+    about: "Steps that failed for good run again, attempts counted from zero." },
+  retry_now: { label: "Retry", noun: ["step"], needs: "steps:resolve", words: ["step", "retry"],
+    about: "Steps that wait for their retry start at once." },
+  complete: { label: "Complete", noun: ["step"], needs: "steps:resolve", words: ["step", "complete"],
+    about: "The steps end as complete, all with the result below. What depends on them can run." },
+  resolve: { label: "Resolve", noun: ["step"], needs: "steps:resolve", words: ["step", "resolve"],
+    about: "The steps end as resolved, without a result. What depends on them can run." },
+  cancel: { label: "Cancel", noun: ["task"], needs: "tasks:cancel", words: ["task", "cancel"], danger: true,
+    about: "All of their unfinished steps are cancelled and running handlers stopped. This cannot be undone." },
+  close: { label: "Close", noun: ["dead letter"], needs: "dlq:update", words: ["dlq", "close"],
+    about: "The investigations end as resolved, with the reason as note. The tasks stay as they are." },
+  resend: { label: "Send again", noun: ["delivery", "deliveries"], needs: "dlq:update", words: ["events", "resend"],
+    about: "Each event is sent to its subscriber once more." },
+};
+
+// bulkButton makes the button that opens the form for an action on about count things, or on an unknown number.
+export const bulkButton = (name, count, open, kind = "quiet small", props = {}) => allowed(actions[name].needs,
+  `${actions[name].label}${count ? " " + number(count) : ""} …`, open, kind, { key: name, ...props });
+
+// flags are the flags of the command line for members of a filter; lists of ids and of states of steps have none.
+const flags = { status: "status", namespace: "namespace", name: "name", tag: "tag", failure_group: "group", step: "step",
+  created_after: "created-after", created_before: "created-before", subscriber: "subscriber", over: "over" };
+
+// bulkForm opens the form for an action on all that a filter selects. It says first what would happen, by a dry run, and
+// acts on exactly that: what changes meanwhile is left alone. schema is that of a result; about says more. changed() is
+// called once something was done.
+export function bulkForm(name, filter, { schema, about, changed = () => {} } = {}) {
+  new BulkForm(name, filter, schema, about, changed).look();
+}
+
+class BulkForm {
+  constructor(name, filter, schema, about, changed) {
+    Object.assign(this, { name, filter, changed, action: actions[name], done: 0 });
+    this.reason = h("input", { required: true, maxlength: 500, placeholder: "Why? It is kept with each of them" });
+    this.by = h("input", { required: true, value: actor });
+    this.found = h("div.found", { role: "status" });
+    this.commands = h("details.commands");
+    this.send = h("button", { type: "submit", class: this.action.danger ? "danger" : "primary", disabled: true }, this.action.label);
+    this.element = h("form.form", { novalidate: true, oninput: () => this.write(), onsubmit: (e) => this.submit(e) },
+      h("p.about", this.action.about, about && " ", about), this.found, name === "complete" && this.result(schema),
+      field("Reason", this.reason), field("Your name", this.by), this.commands, h("div.row.end", this.send));
+    this.box = dialog(`${this.action.label} ${this.action.noun[1] ?? this.action.noun[0] + "s"}`, this.element);
+    this.reason.focus();
+    this.write();
+  }
+
+  // result makes the inputs for the result of a completion: a form by the schema, or JSON.
+  result(schema) {
+    const form = formable(schema) && new SchemaForm(schema), text = h("textarea", { spellcheck: "false", value: "{}" });
+    this.value = () => (form ? form.value() : readJSON(text));
+    this.valid = () => (form ? form.check() : this.value() !== undefined);
+    const place = form ? form.element : field("Result", text, "Any JSON. Steps that depend on these can read it.");
+    place.addEventListener("change", () => this.look());
+    return place;
+  }
+
+  body() {
+    return { action: this.name, filter: this.filter, reason: this.reason.value, by: this.by.value,
+      ...(this.value && { completion_data: { result: this.value() ?? null } }) };
+  }
+
+  count(n) { return plural(n, ...this.action.noun); }
+
+  // look says what would happen now.
+  async look() {
+    const turn = (this.turn = (this.turn ?? 0) + 1);
+    if (!this.asOf) fill(this.found, h("p.soft", "Looking …"));
+    try {
+      let asOf;
+      const last = await api.lines("/v1/actions", { ...this.body(), reason: "dry run", dry_run: true }, (line) => { asOf ??= line.as_of; });
+      if (turn !== this.turn) return;
+      if (last.error) throw new api.ApiError(503, last.error);
+      this.asOf = asOf;
+      this.total = last.done + last.refused;
+      this.send.disabled = !last.done;
+      this.send.textContent = `${this.action.label} ${this.count(last.done)}`;
+      fill(this.found, h("p", h("strong", this.count(last.done)), last.done === 1 ? " matches." : " match."), this.refusals(last, "would be refused"),
+        last.samples.length > 0 && h("details", h("summary", "Some of them"), h("ul.plain", last.samples.map((s) => h("li", this.item(s))))));
+    } catch (e) {
+      if (turn === this.turn) fill(this.found, problem(e, () => this.look()));
+    }
+  }
+
+  item(s) {
+    return [link("/tasks/" + s.task_uuid, h("code", shortId(s.task_uuid)), { target: "_blank" }), " ", s.step || s.delivery];
+  }
+
+  refusals({ refusals, left_alone: alone }, word) {
+    const left = alone > 0 && !this.done && h("li", `${plural(alone, "task")} changed meanwhile and ${alone === 1 ? "was" : "were"} left alone.`);
+    return (refusals.length > 0 || left) && h("ul", refusals.map((r) =>
+      h("li.bad-text", `${number(r.count)} ${word}: ${r.message} (`, this.item(r.sample), ")")), left);
+  }
+
+  write() {
+    const body = this.body(), words = this.command(body);
+    showCommands(this.commands, [["curl", api.curl("POST", "/v1/actions", body)], ...(words ? [["Command line", api.cli(...words)]] : [])]);
+  }
+
+  // command returns the call of the command line, or null if it has no flag for a part of the filter.
+  command({ filter, reason, by, completion_data: data }) {
+    const words = [...this.action.words];
+    for (const [member, value] of Object.entries(filter)) {
+      if (!flags[member] || value === false || (this.name === "close" && flags[member] === "status")) return null;
+      for (const v of [value].flat()) words.push("--" + flags[member], ...(v === true ? [] : [v]));
+    }
+    if (data) words.push("--result", JSON.stringify(data.result));
+    words.push(this.name === "close" ? "--notes" : "--reason", reason);
+    if (this.name !== "resend" && this.name !== "cancel") words.push("--by", by);
+    return [...words, "--yes"];
+  }
+
+  submit(e) {
+    e.preventDefault();
+    const missing = [this.reason, this.by].find((input) => !input.value.trim());
+    if (missing) return missing.reportValidity();
+    if (this.valid && !this.valid()) return;
+    actAs(this.by.value);
+    this.run(this.body());
+  }
+
+  // run acts, and shows how far it is. A run that was cut off goes on where it was.
+  async run(body) {
+    const bar = h("progress", { max: this.total || 1, value: 0, "aria-label": "Progress" }), text = h("span"), stop = new AbortController();
+    let last = { done: 0, refused: 0, left_alone: 0 };
+    const show = (line) => {
+      if (line.done === undefined) return;
+      last = line;
+      bar.value = this.done + line.done + line.refused;
+      text.textContent = `${number(this.done + line.done)} of ${this.count(this.total)}`;
+    };
+    this.element.replaceWith(this.progress = h("div.form", h("div.row", bar, text), h("div.row.end", button("Stop", () => stop.abort()))));
+    try {
+      await api.lines("/v1/actions", { ...body, as_of: this.asOf }, show, stop.signal);
+      if (last.error) throw new api.ApiError(503, last.error);
+      this.finished(last);
+    } catch (e) {
+      const refused = e instanceof api.ApiError && e.status && e.status < 500; // before anything was done
+      const on = () => { this.done += last.done; this.run(body); };
+      fill(this.progress, h("p", `Stopped after ${this.count(this.done + last.done)}.`), e.name !== "AbortError" && problem(e),
+        h("div.row.end", !refused && button("Go on", on, "primary"), button("Close", () => this.box.close())));
+      if (!this.box.isConnected && e.name !== "AbortError") toast(`Stopped after ${this.count(this.done + last.done)}: ${e.message}`, "bad");
+    }
+    this.changed();
+  }
+
+  finished(last) {
+    const text = `Done: ${this.count(this.done + last.done)}`;
+    if (!last.refused && !last.left_alone) this.box.close();
+    if (!this.box.isConnected || !this.box.open) return toast(text + (last.refused ? `, ${number(last.refused)} refused` : ""), last.refused ? "bad" : "good");
+    fill(this.progress, h("p", h("strong", text), "."), this.refusals(last, "refused"), h("div.row.end",
+      last.left_alone > 0 && button("Look again", () => { this.progress.replaceWith(this.element); this.look(); }), button("Close", () => this.box.close(), "primary")));
+  }
+}
+
+// Selection is what is chosen in a list: some ids, or all that match. offers are actions; filter(action, ids) returns
+// what selects these, or all that match if ids is null; total() is how many that are; schema() is that of a result.
+export class Selection {
+  constructor({ noun, offers, filter, total, changed, schema = () => {} }) {
+    Object.assign(this, { noun, offers, filter, total, changed, schema });
+    this.ids = new Set();
+    this.every = false;
+    this.bar = h("div.picked", { role: "region", "aria-label": "Selected", hidden: true });
+  }
+
+  has(id) { return this.every || this.ids.has(id); }
+
+  // box makes the check box of a row.
+  box(id, label) {
+    return h("input", { type: "checkbox", "data-pick": id, "aria-label": "Select " + label, checked: this.has(id), onchange: (e) => this.set([id], e.currentTarget.checked) });
+  }
+
+  // head makes the check box of all rows that are shown.
+  head() {
+    return h("input", { type: "checkbox", "data-pick": true, "aria-label": "Select all rows", onchange: (e) =>
+      this.set([...e.currentTarget.closest("table").querySelectorAll("tbody [data-pick]")].map((box) => box.dataset.pick), e.currentTarget.checked) });
+  }
+
+  set(ids, chosen) {
+    if (!chosen && this.every) return this.clear();
+    for (const id of ids) chosen ? this.ids.add(id) : this.ids.delete(id);
+    this.draw();
+  }
+
+  clear() {
+    this.ids.clear();
+    this.every = false;
+    this.draw();
+  }
+
+  // draw shows what is chosen in the boxes and the bar.
+  draw() {
+    for (const box of document.querySelectorAll("input[data-pick]")) box.checked = box.dataset.pick ? this.has(box.dataset.pick) : this.every || (box.checked && this.ids.size > 0);
+    const total = this.total(), n = this.every ? total : this.ids.size;
+    this.bar.hidden = !n;
+    fill(this.bar, h("strong", `${this.every ? "All " : ""}${plural(n, ...this.noun)} selected`),
+      !this.every && total > n && button(`Select all ${number(total)} that match`, () => { this.every = true; this.draw(); }, "quiet small", { key: "all" }),
+      this.offers.map((name) => bulkButton(name, 0, () => this.act(name))), h("span.spread"), button("Clear", () => this.clear(), "quiet small"));
+  }
+
+  async act(name) {
+    const filter = await this.filter(name, this.every ? null : [...this.ids]);
+    if (filter) bulkForm(name, filter, { schema: this.schema(), changed: () => { this.clear(); this.changed(); } });
+  }
+}

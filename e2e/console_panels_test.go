@@ -293,7 +293,7 @@ func TestConsoleFixture(t *testing.T) {
 	p.waitText("demo/slow") // what is due
 	p.waitText("attempt 1 ends")
 	p.inspect("fixture")
-	p.wait(`!document.querySelector('[data-act="next"]').disabled`)
+	p.wait(`[...document.querySelectorAll("button:enabled")].some((e) => e.textContent === "To the next timer")`)
 	p.clickText("To the next timer")
 	p.waitText("1 timer fired.")
 	p.fill("input[aria-label='Advance by']", "1h")

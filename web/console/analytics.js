@@ -3,25 +3,32 @@
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
 import { top } from "./failures.js";
-import { ago, button, duration, empty, h, link, number, problem, table, templatePath } from "./ui.js";
+import { ago, button, duration, empty, fill, h, link, number, problem, table, templatePath } from "./ui.js";
 
 const hour = 3_600_000;
 const windows = { 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
 const bucketHours = { 6: 1, 24: 1, 72: 3, 168: 6, 720: 24 };
 
-export async function show(root, { query, remember, signal }) {
+export async function show(root, { query, remember, signal, renew }) {
   let hours = windows[query.get("hours")] ? query.get("hours") : "24";
   const body = h("div.view");
-  const chips = Object.entries(windows).map(([n, label]) => button(label, () => read(n), "chip", { "data-hours": n }));
-  const read = async (n) => {
+  const chips = h("div.chips", { role: "group", "aria-label": "Period" });
+  const drawChips = () => fill(chips, Object.entries(windows).map(([n, label]) => button(label, () => choose(n), "chip", { "aria-pressed": String(n === hours) })));
+  const read = async () => {
+    const asked = hours, parts = await load(asked, signal);
+    if (!signal.aborted && hours === asked) fill(body, page(parts, Number(asked), signal));
+  };
+  const soon = api.reader(signal, read, 0);
+  const choose = (n) => {
     hours = n;
     remember(n === "24" ? "" : "hours=" + n);
-    for (const c of chips) c.ariaPressed = c.dataset.hours === n;
-    const parts = await load(n, signal);
-    if (!signal.aborted && hours === n) body.replaceChildren(...page(parts, Number(n), signal));
+    drawChips();
+    soon();
   };
-  await read(hours);
-  root.replaceChildren(h("div.row", h("h1", "Analytics"), h("div.chips", { role: "group", "aria-label": "Period" }, chips)), top(signal), body);
+  drawChips();
+  await read();
+  fill(root, h("div.row", h("h1", "Analytics"), chips), top(signal), body);
+  renew(soon);
 }
 
 const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}`, "bottlenecks?limit=10&min_executions=1"]

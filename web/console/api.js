@@ -16,8 +16,8 @@ export const service = {
 export const root = new URL("../../..", import.meta.url).pathname.replace(/\/$/, "");
 
 // signals sends "credential" when the credential changes, "stream" when the state of an event
-// stream changes (detail: the state), "clock" when the service's time is known anew, and "store" when
-// it is known whether changes are taken.
+// stream changes (detail: the state), "clock" when the service's time is known anew, "store" when
+// it is known whether changes are taken, and "cut" when parts of the page cease to be current or are again (see cutOff).
 export const signals = new EventTarget();
 
 const tell = (name, detail) => signals.dispatchEvent(new CustomEvent(name, { detail }));
@@ -156,6 +156,58 @@ export const post = (path, body = {}, options) => request("POST", path, body, op
 export const patch = (path, body, options) => request("PATCH", path, body, options);
 export const del = (path, options) => request("DELETE", path, undefined, options);
 
+// getOptional is get, but null for what the caller may not see or what does not exist.
+export const getOptional = (path, options) => get(path, options).catch((error) => {
+  if (error.status !== 403 && error.status !== 404) throw error;
+  return null;
+});
+
+// What is not current.
+
+const cuts = new Map();
+
+// cutOff notes that a part of the page could not be read again, with the last time when it was current, or that it is
+// current again, with null. "cut" has the list of {error, since}.
+export function cutOff(part, error, since = Date.now()) {
+  if (error) cuts.set(part, { error, since: Math.min(since, cuts.get(part)?.since ?? since) });
+  else if (!cuts.delete(part)) return;
+  tell("cut", [...cuts.values()]);
+}
+
+const retryPause = 5000; // after a failure that may pass
+
+// reader returns a function that has a part of the page read again soon: one reading at a time, each some milliseconds
+// after the last one, or ten times as long as that took. It says when the part is cut off, and tries again.
+export function reader(signal, read, pause) {
+  let timer, reading = false, wanted = false, ended = 0, took = 0, current = Date.now();
+  const soon = (wait = Math.max(ended + Math.max(pause, 10 * took) - Date.now(), 100)) => {
+    if (reading) wanted = true;
+    else if (!signal.aborted) timer ??= setTimeout(run, wait);
+  };
+  const run = async () => {
+    const began = Date.now();
+    let failed = null;
+    [timer, reading, wanted] = [undefined, true, false];
+    try {
+      await read();
+      current = Date.now();
+    } catch (error) {
+      failed = error;
+      if (!(error instanceof ApiError) && !signal.aborted) console.error(error);
+    }
+    [reading, ended, took] = [false, Date.now(), Date.now() - began];
+    if (signal.aborted) return;
+    cutOff(run, failed, current);
+    if (failed && failed.status !== 401 && failed.status !== 403) soon(retryPause);
+    else if (wanted) soon();
+  };
+  signal.addEventListener("abort", () => {
+    clearTimeout(timer);
+    cutOff(run, null);
+  });
+  return () => soon();
+}
+
 // query returns "?a=b" of an object's members, or "". Empty members are left out, and lists are
 // repeated.
 export function query(members) {
@@ -191,9 +243,11 @@ function noteTime(text) {
 export async function readClock() {
   if (!service.fixture) return;
   try {
-    setClock(await get("/_stepwell/clock"));
-  } catch {
-    // Without permission, the time of the browser has to do.
+    const answer = await getOptional("/_stepwell/clock");
+    if (answer) setClock(answer); // without permission, the time of the browser has to do
+    cutOff(readClock, null);
+  } catch (error) {
+    cutOff(readClock, error);
   }
 }
 
@@ -226,40 +280,53 @@ const firstPause = 500, longestPause = 10_000;
 //	gap      events are missing: read everything again
 //	lost     it was cut and will be resumed
 //	poll     the caller may not follow it, or there is none: read again what may have changed
-//	denied   the caller needs another credential; the second argument is the ApiError
+//	denied   the caller needs another credential, with which it goes on
 //
 // It pauses while the tab is hidden. The function that it returns ends it.
 export function events(filter, onEvent, onState = () => {}) {
-  const stream = { filter, onEvent, lastId: "", pause: firstPause, ended: false, wake: () => {} };
-  stream.state = (name, error) => {
+  const stream = { filter, onEvent, lastId: "", pause: firstPause, heard: Date.now(), ended: false, wake: () => {} };
+  stream.state = (name) => {
     tell("stream", name);
-    onState(name, error);
+    if (/open|resumed|poll/.test(name)) cutOff(stream, null);
+    onState(name);
   };
   const visible = () => (document.hidden ? stream.abort?.abort() : stream.wake());
+  const renew = () => {
+    stream.renewed = true;
+    stream.abort?.abort();
+    stream.wake();
+  };
   document.addEventListener("visibilitychange", visible);
+  signals.addEventListener("credential", renew);
   follow(stream);
   return () => {
     if (stream.ended) return;
     stream.ended = true;
     document.removeEventListener("visibilitychange", visible);
-    stream.abort?.abort();
-    stream.wake();
+    signals.removeEventListener("credential", renew);
+    renew();
+    cutOff(stream, null);
     tell("stream", "closed");
   };
 }
 
-// follow keeps a stream open until it is ended or denied.
+// follow keeps a stream open until it is ended.
 async function follow(stream) {
-  while (!stream.ended) {
+  for (let failures = 0; !stream.ended;) {
+    stream.renewed = false;
     if (document.hidden) await sleep(stream, 1e9);
     else {
       const error = none || await readStream(stream);
       if (stream.ended) return;
-      if (error?.status === 401) return stream.state("denied", error);
-      if ((none ||= error?.status === 404) || error?.status === 403) return poll(stream);
-      if (document.hidden) continue;
-      stream.state("lost", error);
-      await sleep(stream, stream.pause * (0.75 + Math.random() / 2));
+      if (stream.renewed || document.hidden) continue;
+      if ((none ||= error?.status === 404) || error?.status === 403) {
+        await poll(stream);
+        continue;
+      }
+      failures = stream.pause === firstPause ? 1 : failures + 1;
+      if (failures > 1 || error?.status === 401) cutOff(stream, error ?? new ApiError(0, { message: "The connection to the service is lost." }), stream.heard);
+      stream.state(error?.status === 401 ? "denied" : "lost");
+      await sleep(stream, error?.status === 401 ? 1e9 : stream.pause * (0.75 + Math.random() / 2));
       stream.pause = Math.min(stream.pause * 2, longestPause);
     }
   }
@@ -268,7 +335,7 @@ async function follow(stream) {
 let none = false; // the service has no events
 
 async function poll(stream) {
-  for (; !stream.ended; await sleep(stream, 2000)) if (!document.hidden) stream.state("poll");
+  for (; !stream.ended && !stream.renewed; await sleep(stream, 2000)) if (!document.hidden) stream.state("poll");
 }
 
 // sleep waits, or until the tab is shown or the stream is ended.
@@ -282,20 +349,19 @@ function sleep(stream, ms) {
 // readStream reads one connection to its end. It returns an ApiError for a refusal.
 async function readStream(stream) {
   const abort = (stream.abort = new AbortController());
-  let heard = Date.now();
-  const watch = setInterval(() => { if (Date.now() - heard > silence) abort.abort(); }, 5000);
+  const began = Date.now(), watch = setInterval(() => { if (Date.now() - Math.max(began, stream.heard) > silence) abort.abort(); }, 5000);
   try {
     const headers = { ...credentialHeader(), Accept: "text/event-stream" };
     if (stream.lastId) headers["Last-Event-ID"] = stream.lastId;
     const response = await fetch(root + "/v1/events" + query(stream.filter), { headers, signal: abort.signal, cache: "no-store" });
     if (!response.ok) return refusal(response, await response.text());
     stream.state(stream.lastId ? "resumed" : "open");
-    stream.pause = firstPause;
+    [stream.pause, stream.heard] = [firstPause, Date.now()];
     const parse = parser(stream), decoder = new TextDecoder();
     for (const reader = response.body.getReader(); ;) {
       const { value, done } = await reader.read();
       if (done) return null;
-      heard = Date.now();
+      stream.heard = Date.now();
       parse(decoder.decode(value, { stream: true }));
     }
   } catch {

@@ -1,6 +1,6 @@
 // Charts in SVG: stacked bars or lines over time.
 
-import { h } from "./ui.js";
+import { fill, h } from "./ui.js";
 
 const HEIGHT = 190, LEFT = 46, RIGHT = 8, TOP = 12, BOTTOM = 24;
 
@@ -11,11 +11,11 @@ export function chart(options, signal) {
   const box = h("div.chart-box");
   const watch = new ResizeObserver(([e]) => {
     const width = Math.round(e.contentRect.width);
-    if (width > 0) box.replaceChildren(draw(options, width));
+    if (width > 0) fill(box, draw(options, width));
   });
   watch.observe(box);
   signal.addEventListener("abort", () => watch.disconnect());
-  return h("figure.chart", h("figcaption.row", h("h3", options.label), legend(options.series)), box);
+  return h("figure.chart", { key: JSON.stringify(options), own: true }, h("figcaption.row", h("h3", options.label), legend(options.series)), box);
 }
 
 export const legend = (series) => h("div.legend", series.map((s) =>

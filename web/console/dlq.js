@@ -4,6 +4,7 @@ import { actor, cancelTask, causes, stepButtons } from "./actions.js";
 import * as api from "./api.js";
 import { Selection, bulkForm } from "./bulk.js";
 import { top } from "./failures.js";
+import { live } from "./live.js";
 import { ago, allowed, button, dialog, empty, field, fill, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
 
 const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good", Cancelled: "Cancelled" };
@@ -21,8 +22,8 @@ export async function show(root, context) {
 const perPage = 100;
 
 class Letters {
-  constructor(root, { query, remember, signal }) {
-    Object.assign(this, { root, remember, signal, status: statuses[query.get("status")] ? query.get("status") : "Pending" });
+  constructor(root, { query, remember, signal, renew }) {
+    Object.assign(this, { root, remember, signal, renew, status: statuses[query.get("status")] ? query.get("status") : "Pending" });
     this.queue = h("div.view");
     this.stale = h("section.view");
     this.over = h("span");
@@ -42,11 +43,8 @@ class Letters {
 
   // follow reads again when a task was blocked or is no longer, or events were missed.
   follow() {
-    const soon = () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.reload(); }, 400); };
-    const stop = api.events({}, (e) => {
-      if (e.type === "task" && (this.late.has(e.task_uuid) || ["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state))) soon();
-    }, (state) => { if (/open|gap|poll/.test(state)) soon(); });
-    this.signal.addEventListener("abort", () => { stop(); clearTimeout(this.timer); });
+    this.renew(live(this.signal, (e) => e.type === "task" && (this.late.has(e.task_uuid)
+      || ["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state)), () => this.load()));
   }
 
   async reload() {
@@ -59,7 +57,7 @@ class Letters {
 
   async load() {
     const read = (path) => api.get("/v1/dlq" + path, { signal: this.signal }), status = this.status;
-    const [entries, stale, stats] = await Promise.all([this.read(this.limit + 1), read("/staleness?limit=1000"), read("/stats").catch(() => null)]);
+    const [entries, stale, stats] = await Promise.all([this.read(this.limit + 1), read("/staleness?limit=1000"), api.getOptional("/v1/dlq/stats", { signal: this.signal })]);
     if (this.signal.aborted || status !== this.status) return;
     this.more = entries.length > this.limit;
     this.entries = entries.slice(0, this.limit);
@@ -170,7 +168,7 @@ async function open(heading, changed, make) {
 function investigate(id, entryId, changed) {
   let rest;
   return open("Investigate", changed, async (again) => {
-    const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
+    const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), api.getOptional(`/v1/tasks/${id}/explain`), api.getOptional(`/v1/tasks/${id}/summary`)]);
     const entry = found.entries?.find((e) => e.dlq_entry_uuid === entryId) || found;
     rest ||= [h("details", h("summary", "The task as it was then"), jsonTree(entry.task_snapshot, { label: "Snapshot" })), note(entry, changed)];
     return [...sections(entry, why, summary, again), ...rest];
@@ -179,12 +177,9 @@ function investigate(id, entryId, changed) {
 
 // act opens a dialog about a stale task: why it waits, and what helps.
 const act = (t, changed) => open("Stale task", changed, async (again) => {
-  const [why, summary] = await Promise.all([api.get(`/v1/tasks/${t.task_uuid}/explain`), optional(`/v1/tasks/${t.task_uuid}/summary`)]);
+  const [why, summary] = await Promise.all([api.get(`/v1/tasks/${t.task_uuid}/explain`), api.getOptional(`/v1/tasks/${t.task_uuid}/summary`)]);
   return [h("div.row", task(t, t.namespace_name), state(why.status)), help(why, summary, again)];
 });
-
-// optional reads what a caller may not be allowed to see, or what is gone.
-const optional = (path) => api.get(path).catch(() => null);
 
 function sections(entry, why, summary, again) {
   const snapshot = entry.task_snapshot;

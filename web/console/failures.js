@@ -4,25 +4,20 @@ import * as api from "./api.js";
 import { bulkButton, bulkForm } from "./bulk.js";
 import { live } from "./live.js";
 import { fill } from "./patch.js";
-import { ago, empty, h, link, number, plural, problem, when } from "./ui.js";
+import { ago, empty, h, link, number, plural, when } from "./ui.js";
 
 // concerns reports whether an event may change the causes.
 const concerns = (e) => [e.from_state, e.to_state].some((s) => s === "error" || s === "waiting_for_retry" || s === "blocked_by_failures");
 
-export async function show(root, { signal, query }) {
+export async function show(root, { signal, query, renew }) {
   const only = Object.fromEntries(["namespace", "name"].map((n) => [n, query.get(n)]));
   const place = h("div.view");
-  const read = async () => {
-    try {
-      const found = await api.get("/v1/analytics/failures" + api.query({ ...only, limit: 200 }), { signal });
-      fill(place, ...page(found, read));
-    } catch (e) {
-      if (!signal.aborted) fill(place, problem(e, read));
-    }
-  };
-  root.append(h("h1", "Failures"), place);
+  let soon;
+  const read = async () => fill(place, page(await api.get("/v1/analytics/failures" + api.query({ ...only, limit: 200 }), { signal }), () => soon()));
   await read();
-  live(signal, concerns, read, { namespace: only.namespace });
+  fill(root, h("h1", "Failures"), place);
+  soon = live(signal, concerns, read, { namespace: only.namespace });
+  renew(soon);
 }
 
 function page({ groups, other_groups: other }, changed) {
@@ -70,18 +65,11 @@ function course({ course: parts, first_failure_at: first, last_failure_at: last 
 export function top(signal, limit = 3) {
   const place = h("section.card.top", { "aria-label": "What fails now", hidden: true });
   const read = async () => {
-    try {
-      const { groups, other_groups: other } = await api.get("/v1/analytics/failures" + api.query({ limit }), { signal });
-      place.hidden = !groups.length;
-      fill(place, h("div.row", h("h2", "What fails now"), link("/failures", `All ${number(groups.length + other.groups)} causes`)),
-        h("ul.plain", groups.map((g) => h("li", { key: g.group }, link("/failures", title(g)), " ", counts(g), h("span.soft", "since ", ago(g.first_failure_at))))));
-    } catch (e) {
-      if (signal.aborted) return;
-      place.hidden = e.status === 403 || e.status === 404 || e.status === 401;
-      fill(place, problem(e, read));
-    }
+    const { groups, other_groups: other } = await api.getOptional("/v1/analytics/failures" + api.query({ limit }), { signal }) ?? { groups: [] };
+    place.hidden = !groups.length;
+    if (groups.length) fill(place, h("div.row", h("h2", "What fails now"), link("/failures", `All ${number(groups.length + other.groups)} causes`)),
+      h("ul.plain", groups.map((g) => h("li", { key: g.group }, link("/failures", title(g)), " ", counts(g), h("span.soft", "since ", ago(g.first_failure_at))))));
   };
-  read();
-  live(signal, concerns, read);
+  live(signal, concerns, read)();
   return place;
 }

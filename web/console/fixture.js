@@ -1,18 +1,19 @@
 // Fixture mode: the virtual clock and what is due, stubs, requests, sandboxes, reset.
 
 import * as api from "./api.js";
-import { button, confirmForm, copyButton, dialog, duration, empty, field, h, instant, jsonTree, link, number, plural, problem, readJSON, select, state, table, tabs, toast, when } from "./ui.js";
+import { button, confirmForm, copyButton, dialog, duration, empty, field, fill, h, instant, jsonTree, link, number, plural, problem, readJSON, select, state, table, tabs, toast, when } from "./ui.js";
 
 const base = "/_stepwell/";
 
-export async function show(root, { query, signal, remember }) {
+export async function show(root, { query, signal, remember, renew }) {
   if (!api.service.fixture) {
-    return root.replaceChildren(h("h1", "Fixture mode"), empty("Fixture mode is off", "Start the service with --fixture, and tests control its clock and script its steps."));
+    return fill(root, h("h1", "Fixture mode"), empty("Fixture mode is off", "Start the service with --fixture, and tests control its clock and script its steps."));
   }
   const clock = new Clock(signal);
   await clock.load();
   const from = origin(query.get("from"));
-  root.replaceChildren(h("div.row", h("h1", "Fixture mode"), from && h("a", { href: from + "/console/fixture", class: "button quiet" }, "Back to the main service"),
+  renew(clock.soon);
+  fill(root, h("div.row", h("h1", "Fixture mode"), from && h("a", { href: from + "/console/fixture", class: "button quiet" }, "Back to the main service"),
     button("Reset …", () => reset(clock))), clock.element,
     tabs("Fixture", { Stubs: () => section(stubs, signal), Requests: () => section(requests, signal), Sandboxes: () => section(sandboxes, signal) },
       query.get("tab") || "Stubs", (name) => remember(api.query({ tab: name === "Stubs" ? "" : name, from }))));
@@ -31,7 +32,7 @@ function section(fill, signal) {
     try {
       await fill(place, again);
     } catch (e) {
-      if (!signal.aborted) place.replaceChildren(problem(e));
+      if (!signal.aborted) fill(place, problem(e));
     }
   };
   again();
@@ -46,10 +47,10 @@ class Clock {
     this.actions = h("div.row");
     this.due = h("div");
     this.element = h("section.card.view", { "aria-label": "Clock" }, this.head, this.actions, this.due);
-    const tick = setInterval(() => this.face && this.tick(), 250);
-    const soon = () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.load().catch(() => {}); }, 300); };
-    const stop = api.events({}, soon, (state) => { if (state === "open" || state === "gap") soon(); });
-    signal.addEventListener("abort", () => { clearInterval(tick); clearTimeout(this.timer); stop(); });
+    this.soon = api.reader(signal, () => this.load(), 300);
+    const tick = setInterval(() => this.tick(), 250);
+    const stop = api.events({}, this.soon, (state) => { if (state === "open" || state === "gap") this.soon(); });
+    signal.addEventListener("abort", () => { clearInterval(tick); stop(); });
   }
 
   async load() {
@@ -65,45 +66,40 @@ class Clock {
     } catch (e) {
       toast(e.message, "bad");
     }
-    if (!this.signal.aborted) await this.load();
+    this.soon();
   }
 
   show(answer, list) {
     const modes = { real: ["Real time", "Time passes by itself. Tests may freeze and move it."], frozen: ["Frozen", "Time is virtual and stands still until somebody moves it."],
       auto: ["Automatic", "Time is virtual and jumps to the next timer whenever nothing runs."] };
-    const [word, about] = modes[answer.mode], focused = document.activeElement?.dataset?.act;
-    this.face = h("p.time");
+    const [word, about] = modes[answer.mode];
     this.until = answer.next_timer && instant(answer.next_timer);
-    this.next = h("span");
+    fill(this.head, h("div.grow", h("p.time"), h("p.soft", about)), h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word));
+    fill(this.actions, this.buttons(answer));
+    fill(this.due, this.dueList(answer, list));
     this.tick();
-    this.head.replaceChildren(h("div.grow", this.face, h("p.soft", about)),
-      h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word));
-    if (answer.mode !== this.mode) this.actions.replaceChildren(...this.buttons(answer)); // others may be under the mouse
-    this.mode = answer.mode;
-    this.actions.querySelector('[data-act="next"]').disabled = !answer.next_timer;
-    this.due.replaceChildren(this.dueList(answer, list));
-    if (focused) this.element.querySelector(`[data-act="${focused}"]`)?.focus();
   }
 
   tick() {
-    this.face.textContent = when(new Date(api.now()).toISOString());
-    if (this.until) this.next.textContent = "in " + duration(Math.max(this.until - api.now(), 0));
+    const write = (selector, text) => { for (const e of this.element.querySelectorAll(selector)) if (e.textContent !== text) e.textContent = text; };
+    write(".time", when(new Date(api.now()).toISOString()));
+    if (this.until) write(".until", "in " + duration(Math.max(this.until - api.now(), 0)));
   }
 
-  buttons({ mode }) {
-    const by = (this.by ||= h("input", { value: "1m", "aria-label": "Advance by", class: "short", "data-act": "by" }));
-    const act = (name, label, body, kind) => button(label, () => this.post(body()), kind, { "data-act": name });
-    return [mode === "frozen" ? act("resume", "Resume real time", () => ({ resume: true })) : act("freeze", "Freeze", () => ({ freeze: true }), "primary"),
-      h("form.row", { onsubmit: (e) => { e.preventDefault(); this.post({ advance: by.value }); } }, by, act("advance", "Advance", () => ({ advance: by.value }))),
-      act("next", "To the next timer", () => ({ advance_to_next: true })),
-      mode === "auto" ? act("resume", "Resume real time", () => ({ resume: true })) : act("auto", "Automatic", () => ({ auto: true }))];
+  buttons({ mode, next_timer: next }) {
+    const act = (label, body, kind, props) => button(label, () => this.post(body), kind, props);
+    const advance = (e) => { e.preventDefault(); this.post({ advance: e.currentTarget.querySelector("input").value }); };
+    return [mode === "frozen" ? act("Resume real time", { resume: true }) : act("Freeze", { freeze: true }, "primary"),
+      h("form.row", { onsubmit: advance }, h("input", { value: "1m", "aria-label": "Advance by", class: "short" }), h("button.quiet", "Advance")),
+      act("To the next timer", { advance_to_next: true }, "quiet", { disabled: !next }),
+      mode === "auto" ? act("Resume real time", { resume: true }) : act("Automatic", { auto: true })];
   }
 
   dueList({ next_timer: next }, { timers, total }) {
     const heading = h("h2", "Due next");
     if (!next && !total) return h("div", heading, h("p.soft", "Nothing: no retry, lease or delay is pending."));
     const what = { retry: (n) => `attempt ${n + 1} starts`, attempt: (n) => `attempt ${n} ends`, lease: (n) => `the lease of attempt ${n} ends` };
-    return h("div.view", h("div", heading, next && h("p", h("strong", this.next), h("span.soft", ", at " + when(next)))),
+    return h("div.view", h("div", heading, next && h("p", h("strong.until"), h("span.soft", ", at " + when(next)))),
       total > 0 && table("Due next", ["Task", "Step", "What", ["At", "num wide-cell"], ["In", "num"]], timers.slice(0, 8).map((d) => [
         link("/tasks/" + d.task_uuid, `${d.namespace}/${d.name}`), d.step_name, what[d.kind](d.attempt), when(d.due_at), duration(Math.max(instant(d.due_at) - api.now(), 0))])),
       total > 8 && h("p.soft", `and ${plural(total - 8, "later timer")}`));
@@ -131,8 +127,8 @@ async function stubs(place, again) {
   const { stubs: list } = await api.get(base + "stubs");
   const remove = (path, label, text, name) => button(label, async () => { await api.del(base + path); toast(text); await again(); }, "quiet small", { "aria-label": name || label });
   const add = button("Add a stub …", () => addStub(again), "primary small");
-  if (!list.length) return place.replaceChildren(empty("No stubs", "A stub replaces the handler of the steps that it matches, and gives outcomes that you write: results, errors, delays, lost attempts.", add));
-  place.replaceChildren(h("div.row.end", remove("stubs", "Remove all", "All stubs are removed."), add),
+  if (!list.length) return fill(place, empty("No stubs", "A stub replaces the handler of the steps that it matches, and gives outcomes that you write: results, errors, delays, lost attempts.", add));
+  fill(place, h("div.row.end", remove("stubs", "Remove all", "All stubs are removed."), add),
     table("Stubs, the first that matches decides", ["Stub", ["Matches", "wide-cell"], ["Outcomes", "wide-cell"], "Then", ["Uses", "num"], ["", "num"]], list.map((s) => [h("code", s.id), matchText(s.match),
       h("ol.plain", s.outcomes.slice(0, 5).map((o) => h("li", h("code", clip(JSON.stringify(o))))), s.outcomes.length > 5 && h("li.soft", `${s.outcomes.length - 5} more`)),
       { last: "repeats the last", handler: "runs the handler", fail: "fails" }[s.then] || s.then, number(s.uses), remove("stubs/" + s.id, "Remove", `${s.id} is removed.`, "Remove " + s.id)])));
@@ -163,13 +159,14 @@ async function jsonForm(heading, about, value, action, path, words, again) {
 // Requests and handler calls.
 
 async function requests(place, again) {
-  const kind = (place.kind ||= select([["", "Requests and handler calls"], ["request", "Requests"], ["handler", "Handler calls"]], "", () => again(), { "aria-label": "Kind", class: "auto" }));
+  const kind = select([["", "Requests and handler calls"], ["request", "Requests"], ["handler", "Handler calls"]], place.dataset.kind ?? "",
+    (value) => { place.dataset.kind = value; again(); }, { "aria-label": "Kind", class: "auto" });
   const { entries: all, total } = await api.get(base + "requests" + api.query({ kind: kind.value, limit: 200 }));
   const entries = all.filter((e) => !e.path?.startsWith("/console"));
   const clear = button("Clear", async () => { await api.del(base + "requests"); await again(); }, "quiet small");
   const bar = h("div.row", kind, h("span.soft.grow", `${number(entries.length)} of ${number(total)}, the newest first`), button("Refresh", again, "quiet small"), clear);
-  if (!entries.length) return place.replaceChildren(bar, empty("Nothing was recorded", "Requests to the API and calls of handlers appear here."));
-  place.replaceChildren(bar, table("Requests", ["At", ["What", "wide-cell"], "Outcome", ["", "num"]], entries.reverse().map((e) => [h("span.mono", e.at.slice(11, 23)), what(e), outcome(e),
+  if (!entries.length) return fill(place, bar, empty("Nothing was recorded", "Requests to the API and calls of handlers appear here."));
+  fill(place, bar, table("Requests", ["At", ["What", "wide-cell"], "Outcome", ["", "num"]], entries.reverse().map((e) => [h("span.mono", e.at.slice(11, 23)), what(e), outcome(e),
     button("Show", () => dialog(e.kind === "handler" ? "Handler call" : "Request", jsonTree(e, { open: 3, label: "Entry" })), "quiet small", { "aria-label": "Show entry " + e.id })])));
 }
 
@@ -185,9 +182,9 @@ async function sandboxes(place, again) {
   const inside = Boolean(origin(new URLSearchParams(location.search).get("from")));
   const add = button("Create a sandbox …", () => addSandbox(again), "primary small");
   const remove = (s) => button("Delete", async () => { await api.del(base + "sandboxes/" + s.name); toast(`${s.name} is deleted.`); await again(); }, "quiet small", { "aria-label": "Delete " + s.name });
-  if (inside) return place.replaceChildren(empty("This is a sandbox", "Sandboxes are created by the main service."));
-  if (!list.length) return place.replaceChildren(empty("No sandboxes", "A sandbox is an isolated copy of the service with tasks, a clock and stubs of its own, such as for one of many tests.", add));
-  place.replaceChildren(h("div.row.end", button("Refresh", again, "quiet small"), add), table("Sandboxes", ["Sandbox", ["Address", "wide-cell"], ["", "num"]], list.map((s) => [
+  if (inside) return fill(place, empty("This is a sandbox", "Sandboxes are created by the main service."));
+  if (!list.length) return fill(place, empty("No sandboxes", "A sandbox is an isolated copy of the service with tasks, a clock and stubs of its own, such as for one of many tests.", add));
+  fill(place, h("div.row.end", button("Refresh", again, "quiet small"), add), table("Sandboxes", ["Sandbox", ["Address", "wide-cell"], ["", "num"]], list.map((s) => [
     s.orchestration_url ? h("a.strong", { href: `${s.orchestration_url}/console/fixture?from=${encodeURIComponent(location.origin)}` }, s.name) : s.name,
     h("span.row", h("code", s.orchestration_url), copyButton(() => s.orchestration_url)), remove(s)])));
 }

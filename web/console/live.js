@@ -2,18 +2,11 @@
 
 import * as api from "./api.js";
 
-// live calls read() after events that concern(event) the page, and when events were missed, once a second at most. The
-// errors of read() are its own.
+// live calls read() after events that concern(event) the page, when events were missed, and when the function that it
+// returns is called, once a second at most.
 export function live(signal, concerns, read, filter = {}) {
-  let timer = 0, last = 0;
-  const soon = () => {
-    timer ||= setTimeout(async () => {
-      await read();
-      last = Date.now();
-      timer = 0;
-    }, Math.max(300, last + 1000 - Date.now()));
-  };
+  const soon = api.reader(signal, read, 1000);
   const stop = api.events(filter, (e) => { if (concerns(e)) soon(); }, (state) => { if (/open|gap|poll/.test(state)) soon(); });
-  signal.addEventListener("abort", () => { stop(); clearTimeout(timer); });
+  signal.addEventListener("abort", stop);
   return soon;
 }

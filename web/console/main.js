@@ -2,12 +2,14 @@
 // colours, keys and the notes that concern all pages.
 
 import * as api from "./api.js";
-import { dialog, empty, h, link, loading, problem, signIn, visible, when } from "./ui.js";
+import { button, dialog, empty, fill, h, link, loading, problem, signIn, visible, when } from "./ui.js";
 
 // routes lists the pages: path below /console, module, title. A page's module exports
-// show(root, {path, params, query, go, signal, title, keys, remember}), which fills root and ends
+// show(root, {path, params, query, go, signal, title, keys, remember, renew, kept}), which fills root and ends
 // what it started when signal aborts. title(text) names the page, keys({key: [what, function]})
-// adds keys, and remember(query) puts another query into the address without showing it anew.
+// adds keys, and remember(query) puts another query into the address without showing it anew. renew(f) has f called when
+// the credential changes, instead of showing the page anew. kept is what the page wants to find again when a person comes
+// back to it.
 const routes = [
   ["/", "tasks.js", "Tasks"],
   ["/tasks", "tasks.js", "Tasks"],
@@ -28,6 +30,7 @@ const byId = (id) => document.getElementById(id);
 const places = () => [...byId("nav").querySelectorAll("a:not([hidden])")]; // the links of the navigation
 let leaving = new AbortController(); // aborts what belongs to the page that is shown
 let shown = ""; // the address of the page that is shown
+let renewal = null; // what the page does with another credential, or null if it is shown anew
 let pageKeys = {}; // keys of the page: {key: [what it does, function]}
 
 function find(path) {
@@ -49,13 +52,47 @@ const currentPath = () => location.pathname.slice(home.length).replace(/\/$/, ""
 // go shows the page with a path below /console; with replace, it takes the place of the present
 // one in the history.
 function go(path, { replace } = {}) {
-  history[replace ? "replaceState" : "pushState"](null, "", home + (path === "/" ? "" : path));
+  keep();
+  history[replace ? "replaceState" : "pushState"](replace ? history.state : null, "", home + (path === "/" ? "" : path));
   if (!replace) scrollTo(0, 0);
   show(true);
 }
 
 // setTitle names the page in the tab.
 const setTitle = (text) => { document.title = visible(text) + " · Stepwell"; };
+
+// The history: what a person finds again at each of its entries, {scroll, focus} and what the page keeps.
+
+const store = "stepwell-places", mostPlaces = 50;
+let kept = [], place = {};
+history.scrollRestoration = "manual"; // the page has its height only once it is read
+
+function findPlace() {
+  const entry = history.state?.entry ?? Date.now() + Math.random();
+  history.replaceState({ entry }, "");
+  place = kept.find((k) => k.entry === entry);
+  if (!place) kept = [...kept.slice(1 - mostPlaces), (place = { entry })];
+}
+
+// keep notes where the page is that is left.
+function keep() {
+  Object.assign(place, { scroll: scrollY, focus: document.activeElement?.getAttribute("href") });
+}
+
+function storePlaces() {
+  keep();
+  try {
+    sessionStorage.setItem(store, JSON.stringify(kept));
+  } catch {
+    // The browser denies storage: the places last until the console is left.
+  }
+}
+
+try {
+  kept = JSON.parse(sessionStorage.getItem(store)) ?? [];
+} catch {
+  // As above.
+}
 
 // show shows the page that the address names.
 async function show(focus) {
@@ -64,22 +101,30 @@ async function show(focus) {
   const path = currentPath(), found = find(path);
   shown = location.pathname + location.search;
   pageKeys = {};
+  renewal = null;
+  findPlace();
   markPlace(path);
   setTitle(found ? found.title : "No such page");
   const view = h("div.view", loading());
   byId("page").replaceChildren(view);
+  broken = false;
   api.readClock();
   api.readStore();
   try {
     const [module] = await Promise.all([found ? load(found.module) : { show: nowhere }, api.readCaller()]);
     if (signal.aborted) return;
-    view.replaceChildren();
     await module.show(view, { path, params: found?.params, query: new URLSearchParams(location.search), go, signal,
-      title: setTitle, remember, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
+      title: setTitle, remember, kept: place, renew: (f) => { renewal = f; }, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
+    if (signal.aborted) return;
+    if (place.scroll) scrollTo(0, place.scroll);
+    if (focus && place.focus) view.querySelector(`a[href="${CSS.escape(place.focus)}"]`)?.focus({ preventScroll: true });
   } catch (error) {
     if (signal.aborted) return;
     leaving.abort(); // ends its stream
     pageKeys = {};
+    renewal = null;
+    broken = true;
+    cut.remove(); // the page says it itself
     view.replaceChildren(h("h1", found.title), problem(error, () => show()));
   }
   if (focus && view.isConnected && !view.contains(document.activeElement)) focusHeading(view);
@@ -101,7 +146,7 @@ async function load(name) {
 // remember puts another query into the address of the page that is shown.
 function remember(query) {
   const text = String(query).replaceAll("%2C", ",");
-  history.replaceState(null, "", location.pathname + (text ? "?" + text.replace(/^\?/, "") : ""));
+  history.replaceState(history.state, "", location.pathname + (text ? "?" + text.replace(/^\?/, "") : ""));
   shown = location.pathname + location.search;
 }
 
@@ -196,8 +241,8 @@ function fillBar() {
 }
 
 function showStream({ detail }) {
-  byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", poll: "Polling", lost: "Reconnecting …" }[detail] || "";
-  byId("live").classList.toggle("lost", detail === "lost");
+  byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", poll: "Polling", lost: "Reconnecting …", denied: "Cut off" }[detail] || "";
+  byId("live").classList.toggle("lost", /lost|denied/.test(detail));
 }
 
 function showClock({ detail }) {
@@ -205,16 +250,32 @@ function showClock({ detail }) {
   const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at], real: ["Fixture mode: tests can move time.", ""],
     auto: ["Time is virtual and jumps to the next timer. It is ", at] }[detail.mode];
   notice.className = detail.mode === "real" ? "notice" : "notice virtual";
-  notice.replaceChildren(h("span", lead, h("b", rest)), link("/fixture", "Clock"));
+  fill(notice, h("span", lead, h("b", rest)), link("/fixture", "Clock"));
   if (!notice.isConnected) byId("page").before(notice);
 }
 
 function showStore({ detail }) {
-  refusing.replaceChildren(h("span", h("b", "Read-only. "), visible(detail)));
+  fill(refusing, h("span", h("b", "Read-only. "), visible(detail)));
   if (!detail) refusing.remove();
   else if (!refusing.isConnected) byId("page").before(refusing);
 }
 
+// showCut says since when the page is not current, and why; for a refused credential, it has the form for another one.
+function showCut({ detail: cuts }) {
+  const { error } = [401, 403].map((s) => cuts.find((c) => c.error.status === s)).find(Boolean) ?? cuts[0] ?? {};
+  if (!error || broken) return cut.remove();
+  const since = timeOfDay.format(Math.min(...cuts.map((c) => c.since)));
+  fill(cut, h("div.row", h("span.grow", h("b", `Not current since ${since}. `), error.status === 401 ? "" : visible(error.message)),
+    error.status !== 401 && button("Try again", renewNow, "quiet small")),
+  error.status === 401 && h("div", { key: "401", own: true }, signIn(error)));
+  if (!cut.isConnected) byId("page").before(cut);
+}
+
+const timeOfDay = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const renewNow = () => (renewal ? renewal() : show());
+
+let broken = false; // the page could not be shown at all
+const cut = h("div.notice.cut", { role: "alert" });
 const notice = h("div", { role: "status" });
 const refusing = h("div.notice.virtual", { role: "alert" });
 
@@ -222,8 +283,17 @@ fillBar();
 api.signals.addEventListener("stream", showStream);
 api.signals.addEventListener("clock", showClock);
 api.signals.addEventListener("store", showStore);
-api.signals.addEventListener("credential", () => show());
+api.signals.addEventListener("cut", showCut);
+api.signals.addEventListener("credential", async () => {
+  await api.readCaller();
+  renewNow();
+});
 document.addEventListener("click", followLinks);
 document.addEventListener("keydown", pressed);
-addEventListener("popstate", () => { if (shown !== location.pathname + location.search) show(true); });
+addEventListener("popstate", () => {
+  keep();
+  if (shown !== location.pathname + location.search) show(true);
+  else findPlace();
+});
+addEventListener("pagehide", storePlaces);
 show();

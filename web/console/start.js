@@ -2,40 +2,56 @@
 
 import * as api from "./api.js";
 import { SchemaForm, formable, pathOf } from "./schema.js";
-import { button, empty, field, h, link, needs, problem, readJSON, select, showCommands, templatePath, wrong } from "./ui.js";
+import { button, empty, field, fill, h, link, needs, problem, readJSON, select, showCommands, templatePath, wrong } from "./ui.js";
 
-export async function show(root, { params, query, go, signal, title }) {
+export async function show(root, { params, query, go, signal, title, kept, renew }) {
   const from = query.get("from");
   const [{ templates }, again] = await Promise.all([api.get("/v1/templates", { signal }),
     from && api.get("/v1/tasks/" + from, { signal })]);
-  if (!templates.length) return root.replaceChildren(h("h1", "Start a task"), empty("No templates", "The service has no templates. Start it with --templates DIR."));
+  if (!templates.length) return fill(root, h("h1", "Start a task"), empty("No templates", "The service has no templates. Start it with --templates DIR."));
   const at = again || (params.name && params) || templates.find((t) => t.name === "diamond") || templates[0];
   const template = await api.get("/v1/templates/" + templatePath(at), { signal });
   title("Start " + template.name);
   const name = (t) => `${t.namespace}/${t.name}@${t.version}`;
   const choice = select(templates.map((t) => [templatePath(t), name(t)]), templatePath(at), (to) => go("/start/" + to, { replace: true }));
-  root.replaceChildren(h("h1", again ? "Start again, with changes" : "Start a task"),
-    h("div.start", h("div.form", field("Template", choice, template.description),
-      new StartForm(template, again, go).element)));
+  const form = new StartForm(template, again, go, kept);
+  renew(() => form.permit());
+  fill(root, h("h1", again ? "Start again, with changes" : "Start a task"),
+    h("div.start", h("div.form", field("Template", choice, template.description), form.element)));
 }
 
 // StartForm asks for what a request to create a task has.
 class StartForm {
-  constructor(template, again, go) {
-    Object.assign(this, { template, go });
+  constructor(template, again, go, kept) {
+    Object.assign(this, { template, go, kept });
     const config = template.configuration || {}, schema = config.input_schema;
-    const context = again?.context_redacted ? {} : again?.context ?? config.default_context ?? {};
+    const draft = kept.draft?.of === templatePath(template) ? kept.draft : {};
+    const context = draft.context ?? (again?.context_redacted ? {} : again?.context ?? config.default_context ?? {});
     this.keyed = config.identity_strategy === "caller_provided";
     this.text = h("textarea", { rows: Math.min(Math.max(JSON.stringify(context, null, 2).split("\n").length + 2, 6), 24), spellcheck: "false", value: JSON.stringify(context, null, 2) });
     this.schema = formable(schema) && new SchemaForm(schema, context);
     this.options(again);
+    for (const [name, text] of Object.entries(draft.texts ?? {})) this.inputs[name].value = text;
+    if (draft.text) this.text.value = draft.text;
     this.place = h("div", { role: "alert" });
     this.commands = h("details.commands");
-    const send = h("button", { type: "submit", class: "primary", disabled: !api.can("tasks:create") }, "Start the task");
-    this.element = h("form.form", { novalidate: true, oninput: () => this.write(), onsubmit: (e) => this.submit(e, send) },
-      again && this.origin(again), this.body(), this.more, this.commands, this.place,
-      h("div.row", send, !api.can("tasks:create") && needs("tasks:create")));
+    this.send = h("div.row");
+    this.permit();
+    this.element = h("form.form", { novalidate: true, oninput: () => { this.write(); this.keep(); }, onsubmit: (e) => this.submit(e) },
+      again && this.origin(again), this.body(), this.more, this.commands, this.place, this.send);
     this.write();
+  }
+
+  // permit shows whether the caller may start tasks.
+  permit() {
+    const may = api.can("tasks:create");
+    fill(this.send, h("button", { type: "submit", class: "primary", disabled: !may }, "Start the task"), !may && needs("tasks:create"));
+  }
+
+  // keep keeps what is typed for when the person comes back to this page.
+  keep() {
+    const texts = Object.fromEntries(Object.entries(this.inputs).map(([name, input]) => [name, input.value]));
+    this.kept.draft = { of: templatePath(this.template), texts, context: this.editing ? undefined : this.schema.value(), text: this.editing ? this.text.value : "" };
   }
 
   origin(again) {
@@ -57,7 +73,7 @@ class StartForm {
       } else this.text.value = JSON.stringify(this.schema.value(), null, 2);
       this.editing = !this.editing;
       flip.textContent = this.editing ? "Back to the form" : "Edit as JSON";
-      box.replaceChildren(this.editing ? editor : this.schema.element);
+      fill(box, this.editing ? editor : this.schema.element);
       this.write();
     }, "quiet small");
     return h("section.card.form", { "aria-label": "Input" }, h("div.row", h("h2", "Input"), flip), box);
@@ -102,7 +118,8 @@ class StartForm {
     showCommands(this.commands, [["curl", api.curl("POST", "/v1/tasks", body)], ...(body.idempotency_key ? [] : [["Command line", api.cli(...words)]])]);
   }
 
-  async submit(e, send) {
+  async submit(e) {
+    const send = this.send.querySelector("button");
     e.preventDefault();
     for (const input of Object.values(this.inputs)) wrong(input, "");
     const body = this.request();
@@ -114,7 +131,9 @@ class StartForm {
     }
     send.disabled = true;
     try {
-      this.go("/tasks/" + (await api.post("/v1/tasks", body)).task_uuid);
+      const made = await api.post("/v1/tasks", body);
+      delete this.kept.draft;
+      this.go("/tasks/" + made.task_uuid);
     } catch (error) {
       send.disabled = false;
       this.refused(error);
@@ -124,8 +143,7 @@ class StartForm {
   // refused shows an error at the fields that it names, and as a whole what has no field.
   refused(error) {
     const other = (error.details || []).filter((d) => !this.atField(d));
-    if (other.length || !error.details?.length) this.place.replaceChildren(problem(error));
-    else this.place.replaceChildren();
+    fill(this.place, (other.length > 0 || !error.details?.length) && problem(error));
     this.element.querySelector("[aria-invalid]")?.focus();
   }
 

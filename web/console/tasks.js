@@ -3,8 +3,8 @@
 
 import * as api from "./api.js";
 import { Selection } from "./bulk.js";
-import { ago, allowed, button, confirmForm, duration, empty, ended, field, fill, h, instant, link, loading, number, patch, plural,
-  problem, select, shortId, state, when } from "./ui.js";
+import { ago, allowed, button, confirmForm, duration, empty, ended, field, fill, h, instant, link, number, patch, plural,
+  problem, select, shortId, state, toast, when } from "./ui.js";
 
 // groups are the chips: label, tone and states.
 const groups = [
@@ -39,15 +39,15 @@ export async function show(root, context) {
 }
 
 class TaskList {
-  constructor(root, { query, remember, signal, keys, go }) {
-    Object.assign(this, { root, query: new URLSearchParams(query), remember, signal, go });
+  constructor(root, { query, remember, signal, keys, go, renew, kept }) {
+    Object.assign(this, { root, query: new URLSearchParams(query), remember, signal, keys, go, renew, kept });
+    this.soon = api.reader(this.signal, () => this.refresh(), pause);
+    this.turn = 0; // counts the filters
     this.rows = new Map(); // {task, element} by UUID, in the order of the table
     this.dirty = new Set(); // UUIDs of rows that events have changed
     this.next = null; // cursor of the next page
     this.picked = new Selection({ noun: ["task"], offers: ["reset", "retry_now", "resolve", "cancel"], total: () => this.known,
-      filter: (name, ids) => (ids ? { task_uuid: ids } : this.filter()), changed: () => this.refreshSoon() });
-    keys({ j: ["Next task", () => this.move(1)], k: ["Previous task", () => this.move(-1)],
-      n: ["Show new tasks", () => this.arrivals.hidden || this.load()] });
+      filter: (name, ids) => (ids ? { task_uuid: ids } : this.filter()), changed: () => this.soon() });
   }
 
   async isEmpty() {
@@ -55,9 +55,13 @@ class TaskList {
   }
 
   async begin() {
+    this.signal.addEventListener("abort", () => this.stop?.());
+    const page = await this.read(Math.max(this.kept.rows ?? 0, perPage));
     this.draw();
-    this.signal.addEventListener("abort", () => { this.stop?.(); clearTimeout(this.timer); });
-    await this.load();
+    this.showPage(page);
+    this.renew(() => { this.fillTemplates(); this.reload(); });
+    this.keys({ j: ["Next task", () => this.move(1)], k: ["Previous task", () => this.move(-1)],
+      n: ["Show new tasks", () => this.arrivals.hidden || this.load()] });
     this.follow();
   }
 
@@ -69,13 +73,13 @@ class TaskList {
     this.place = h("div");
     this.more = button("Show more", () => this.loadMore(), "quiet", { hidden: true });
     this.total = h("span.soft", { role: "status" });
-    this.tools = h("div.view", { hidden: true }, this.filters(), this.query.get("failure_group") && h("div.row.notice",
-      "Only tasks that fail now for one cause.", link("/failures", "Failures"), link("/tasks", "All tasks")), this.chips);
-    fill(this.root, h("div.row", h("h1", "Tasks"), this.total), this.tools, this.place, h("div.row.center", this.more), this.picked.bar, this.arrivals);
+    const group = this.query.get("failure_group") && h("div.row.notice", "Only tasks that fail now for one cause.",
+      link("/failures", "Failures"), link("/tasks", "All tasks"));
+    fill(this.root, h("div.row", h("h1", "Tasks"), this.total), this.filters(), group, this.chips, this.place, h("div.row.center", this.more),
+      this.picked.bar, this.arrivals);
     this.table = h("div.scroll", { role: "region", "aria-label": "Tasks", tabindex: 0 },
-      h("table.tasks", h("caption.hidden", "Tasks"),
-        h("thead", h("tr", h("th.pick", { scope: "col" }, this.picked.head()), ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
-    this.place.append(loading());
+      h("table.tasks", h("caption.hidden", "Tasks"), h("thead", h("tr", h("th.pick", { scope: "col" }, this.picked.head()),
+        ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
   }
 
   filters() {
@@ -130,10 +134,12 @@ class TaskList {
 
   async fillTemplates() {
     try {
-      this.templates = (await api.get("/v1/templates", { signal: this.signal })).templates;
-    } catch {
-      this.templates = []; // without permission, the lists offer what the address names
+      this.templates = (await api.getOptional("/v1/templates", { signal: this.signal }))?.templates;
+    } catch (error) {
+      if (this.signal.aborted || error.status === 401) return; // of which the list of tasks tells
+      toast(`The templates cannot be read: ${error.message}`, "bad");
     }
+    this.templates ??= []; // without permission, the lists offer what the address names
     this.offerAll();
   }
 
@@ -193,17 +199,28 @@ class TaskList {
 
   // load reads the first page and shows it in place of what is shown.
   async load() {
-    const turn = (this.turn = (this.turn || 0) + 1);
+    const turn = ++this.turn;
     try {
-      const page = await api.get(this.path("", perPage), { signal: this.signal });
+      const page = await this.read(perPage);
       if (turn !== this.turn) return; // the filter was changed meanwhile
       this.showPage(page);
     } catch (error) {
       if (this.signal.aborted || turn !== this.turn) return;
+      if (error.status === 401) return this.reload(); // which says so beside the list
       fill(this.place, problem(error, () => this.load()));
-      this.tools.hidden = error.status === 401 || error.status === 403;
       this.more.hidden = true;
     }
+  }
+
+  // read reads the list from its start until there are as many tasks as wanted.
+  async read(wanted) {
+    const whole = await api.get(this.path("", Math.min(wanted, 100)), { signal: this.signal });
+    while (whole.pagination.next_cursor && whole.tasks.length < wanted) {
+      const { tasks, pagination } = await api.get(this.path(whole.pagination.next_cursor, 100), { signal: this.signal });
+      whole.tasks.push(...tasks);
+      whole.pagination.next_cursor = pagination.next_cursor;
+    }
+    return whole;
   }
 
   // showPage shows the first page in place of what is shown.
@@ -211,10 +228,11 @@ class TaskList {
     const before = this.rows;
     this.rows = new Map();
     this.dirty.clear();
-    this.tools.hidden = false;
+    this.stale = false;
     this.arrivals.hidden = true;
     fill(this.body, page.tasks.map((t) => this.add(t, before.get(t.task_uuid))));
     this.next = page.pagination.next_cursor;
+    this.kept.rows = this.rows.size;
     this.drawTotals(page.pagination);
     fill(this.place, page.tasks.length ? this.table : this.nothing());
   }
@@ -226,6 +244,7 @@ class TaskList {
       const fresh = page.tasks.filter((t) => !this.rows.has(t.task_uuid));
       this.body.append(...fresh.map((t) => this.add(t)));
       this.next = page.pagination.next_cursor;
+      this.kept.rows = this.rows.size;
       this.body.querySelector(`[data-id="${fresh[0]?.task_uuid}"] a`)?.focus();
     } catch (error) {
       if (!this.signal.aborted) this.place.append(problem(error));
@@ -293,8 +312,8 @@ class TaskList {
     this.stop?.();
     let begun = false;
     this.stop = api.events({ namespace: this.query.get("namespace") }, (e) => this.happened(e), (name) => {
-      if (name === "gap" || (name === "open" && begun)) this.load();
-      else if (/open|poll/.test(name)) this.refreshSoon(); // what happened since the page was read
+      if (name === "gap" || (name === "open" && begun)) this.reload();
+      else if (/open|poll/.test(name)) this.soon(); // what happened since the page was read
       begun = true;
     });
   }
@@ -305,34 +324,35 @@ class TaskList {
       this.dirty.add(event.task_uuid);
       if (event.type === "task") row.state = event.to_state;
     }
-    if (row || event.type === "task") this.refreshSoon();
+    if (row || event.type === "task") this.soon();
   }
 
-  // refreshSoon reads the list again, not too often: sooner after a pause.
-  refreshSoon() {
-    if (this.timer) return;
-    const wait = Math.max((this.refreshed || 0) + Math.max(pause, 10 * (this.cost || 0)) - Date.now(), 100);
-    this.timer = setTimeout(async () => {
-      this.timer = 0;
-      const began = Date.now();
-      try {
-        await this.refresh();
-      } catch (error) {
-        if (error.status === 403 || error.status === 401) this.stop?.();
-      }
-      this.refreshed = Date.now();
-      this.cost = this.refreshed - began;
-    }, wait);
+  // reload reads all rows again soon: events are missing.
+  reload() {
+    this.stale = true;
+    this.soon();
   }
 
-  // refresh updates the first page, and changed rows further on.
   async refresh() {
-    const turn = this.turn, dirty = this.dirty, states = new Map([...this.rows].map(([id, r]) => [id, r.state]));
+    const dirty = this.dirty, turn = this.turn, current = () => turn === this.turn && !this.signal.aborted;
     this.dirty = new Set();
+    try {
+      if (!this.stale) return await this.update(dirty, current);
+      const page = await this.read(Math.max(this.rows.size, perPage));
+      if (current()) this.showPage(page);
+    } catch (error) {
+      this.dirty = this.dirty.union(dirty);
+      throw error;
+    }
+  }
+
+  // update shows the first page anew, and dirty rows further on, while the list is still the current one.
+  async update(dirty, current) {
+    const states = new Map([...this.rows].map(([id, r]) => [id, r.state]));
     let cursor = "", first;
     do {
       const page = await api.get(this.path(cursor, first ? 100 : perPage), { signal: this.signal });
-      if (turn !== this.turn || this.signal.aborted) return;
+      if (!current()) return;
       first ||= page;
       for (const t of page.tasks) {
         dirty.delete(t.task_uuid);

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
-import { empty, h, jsonTree, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
+import { empty, fill, h, jsonTree, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
 
 const nameOf = (t) => `${t.namespace}/${t.name}`;
 
@@ -22,7 +22,7 @@ const byVersion = (a, b) => b.version.localeCompare(a.version, "en", { numeric: 
 
 async function showAll(root, { signal, query, remember }) {
   const [{ templates }, fares] = await Promise.all([api.get("/v1/templates", { signal }), figuresOf({ hours: 720 }, signal)]);
-  if (!templates.length) return root.replaceChildren(h("h1", "Templates"), empty("No templates", "A template describes the steps of a workflow. Start the service with --templates DIR."));
+  if (!templates.length) return fill(root, h("h1", "Templates"), empty("No templates", "A template describes the steps of a workflow. Start the service with --templates DIR."));
   const groups = Map.groupBy(templates.sort(byVersion), nameOf), rows = [];
   for (const [name, versions] of [...groups].sort()) rows.push({ name, cells: listRow(name, versions, fares) });
   const list = table("Templates", ["Template", ["Versions", "wide-cell"], ["Steps", "num"], ["Tasks", "num"], ["Success", "num"], ["Median", "num"], ["p95", "num"], ["", "num"]], rows);
@@ -35,7 +35,7 @@ async function showAll(root, { signal, query, remember }) {
     remember(search.value ? api.query({ q: search.value }) : "");
   };
   search.addEventListener("input", filter);
-  root.replaceChildren(h("div.row", h("h1", "Templates"), h("div.search", search)),
+  fill(root, h("div.row", h("h1", "Templates"), h("div.search", search)),
     fares.error ? problem(fares.error) : h("p.soft", "Figures of the last 30 days."), list, none);
   if (search.value) filter();
 }
@@ -66,7 +66,7 @@ async function showOne(root, { params, signal, title }) {
   const versions = templates.filter((t) => t.name === template.name).sort(byVersion);
   title(nameOf(template));
   const picture = h("div");
-  root.replaceChildren(h("div.view",
+  fill(root, h("div.view",
     h("div.row", h("h1", h("span.soft", template.namespace + "/"), template.name, " ", h("span.tag", template.version)),
       h("div.row", link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
         link("/start/" + templatePath(template), "Start a task", { class: "button primary" }))),

@@ -162,7 +162,7 @@ const command = (label, text) => h("div.command", h("div.row", h("h4", label), c
   h("pre.wrap", { tabindex: 0 }, text));
 
 // showCommands fills a details element with commands to copy, [label, text] pairs.
-export const showCommands = (details, pairs) => details.replaceChildren(h("summary", "The same as a command"), ...pairs.map((c) => command(...c)));
+export const showCommands = (details, pairs) => fill(details, h("summary", "The same as a command"), pairs.map((c) => command(...c)));
 
 // field makes a labelled input with help. The input is an element.
 export function field(label, input, help) {

@@ -10,11 +10,13 @@ import { ago, allowed, button, empty, field, h, link, plural, problem, readJSON,
 
 const perPage = 100;
 
-export async function show(root, { signal }) {
+export async function show(root, { signal, renew }) {
   const list = new Waits(signal);
-  root.append(h("div.row", h("h1", "Waits for me"), list.total), list.place, h("div.row.center", list.more), list.picked.bar);
   await list.read();
-  live(signal, (e) => e.type === "step" && [e.from_state, e.to_state].some((s) => s === "enqueued"), () => list.read());
+  fill(root, h("div.row", h("h1", "Waits for me"), list.total), list.place, h("div.row.center", list.more), list.picked.bar);
+  const soon = live(signal, (e) => e.type === "step" && [e.from_state, e.to_state].some((s) => s === "enqueued"), () => list.read());
+  list.changed = soon;
+  renew(soon);
 }
 
 class Waits {
@@ -22,21 +24,17 @@ class Waits {
     Object.assign(this, { signal, limit: perPage, cards: new Map() });
     this.total = h("span.soft", { role: "status" });
     this.place = h("div.waits");
-    this.more = button("Show more", () => { this.limit += perPage; this.read(); }, "quiet", { hidden: true });
+    this.more = button("Show more", () => { this.limit += perPage; this.changed(); }, "quiet", { hidden: true });
     this.picked = new Selection({ noun: ["step"], offers: ["complete", "resolve"], total: () => this.steps.length,
-      filter: (name, ids) => this.filterOf(ids), changed: () => this.read(), schema: () => this.chosen(null)[0].result_schema });
+      filter: (name, ids) => this.filterOf(ids), changed: () => this.changed(), schema: () => this.chosen(null)[0].result_schema });
     this.steps = [];
   }
 
   async read() {
-    try {
-      const steps = await api.get("/v1/steps" + api.query({ for_person: true, limit: this.limit + 1 }), { signal: this.signal });
-      this.more.hidden = steps.length <= this.limit;
-      this.steps = steps.slice(0, this.limit);
-      this.draw();
-    } catch (e) {
-      if (!this.signal.aborted) fill(this.place, problem(e, () => this.read()));
-    }
+    const steps = await api.get("/v1/steps" + api.query({ for_person: true, limit: this.limit + 1 }), { signal: this.signal });
+    this.more.hidden = steps.length <= this.limit;
+    this.steps = steps.slice(0, this.limit);
+    this.draw();
   }
 
   // draw shows a card for each step. A card that was written in stays when its step does not wait any more.
@@ -112,7 +110,7 @@ class WaitCard {
         completion_data: { result: result ?? null }, reason: this.reason.value, completed_by: this.by.value });
       this.sent = true;
       toast(`Done: complete ${this.step.name}`);
-      await this.list.read();
+      this.list.changed();
     } catch (e) {
       this.send.disabled = false;
       this.refused(e);

@@ -1,7 +1,7 @@
 // The first visit: the service has no task yet.
 
 import * as api from "./api.js";
-import { allowed, h, link, problem } from "./ui.js";
+import { allowed, fill, h, link, problem } from "./ui.js";
 
 const demo = { namespace: "demo", name: "slow" }; // its steps take two seconds each
 
@@ -15,12 +15,12 @@ export async function welcome(root, { go, signal }, list) {
       stop();
       go("/tasks/" + task.task_uuid);
     } catch (error) {
-      place.replaceChildren(problem(error));
+      fill(place, problem(error));
     }
   };
   const action = (await hasDemo(signal)) ? allowed("tasks:create", "Run a demo workflow", run, "primary large")
     : allowed("tasks:create", "Start a task", () => go("/start"), "primary large");
-  root.replaceChildren(h("section.welcome",
+  fill(root, h("section.welcome",
     h("h1", "Welcome to Stepwell"),
     h("p.lead", "Stepwell runs workflows: a template names the steps, a task is one run of it. Steps run in order, ",
       "in parallel where they can, and again when they fail. Here you watch tasks live, see why one waits, and help it on."),
@@ -29,25 +29,24 @@ export async function welcome(root, { go, signal }, list) {
       card("/templates", "Templates", "What can run: each workflow with its graph."),
       card("/start", "Start a task", "Choose a template and give it a context."),
       card(null, "The API", "Every operation, with a form to try it."))));
+  let begun = false;
   const begin = () => {
-    if (signal.aborted) return;
+    if (begun) return;
+    begun = true;
     stop();
-    list.begin();
+    list.begin().catch((error) => signal.aborted || fill(root, problem(error, () => go("/tasks"))));
   };
-  const stop = api.events({}, (e) => e.type === "task" && begin(), async (state) => {
-    if (/open|poll/.test(state) && !(await list.isEmpty())) begin(); // created before the stream began
+  const look = api.reader(signal, async () => { if (!(await list.isEmpty())) begin(); }, 0);
+  const stop = api.events({}, (e) => e.type === "task" && begin(), (state) => {
+    if (/open|poll/.test(state)) look(); // created before the stream began
   });
   signal.addEventListener("abort", stop);
 }
 
 // hasDemo reports whether the demo templates are loaded.
 async function hasDemo(signal) {
-  try {
-    const { templates } = await api.get("/v1/templates" + api.query({ namespace: demo.namespace }), { signal });
-    return templates.some((t) => t.name === demo.name);
-  } catch {
-    return false;
-  }
+  const list = await api.getOptional("/v1/templates" + api.query({ namespace: demo.namespace }), { signal });
+  return list?.templates.some((t) => t.name === demo.name);
 }
 
 function card(path, title, about) {

@@ -88,11 +88,11 @@ export const can = (permission) => !service.auth || !denied.has(permission)
   && (!caller || caller.permissions.includes(permission));
 
 // parseJSON reads JSON. A number with more digits than a double holds stays as it is written, where the browser
-// can do that: JSON.stringify gives the same digits.
+// can do that: JSON.stringify gives the same digits. Most texts have none, and are then read without a look at each value.
 export function parseJSON(text) {
-  if (!JSON.rawJSON || !/[\d.]{17}|e\+?\d{3}/i.test(text)) return JSON.parse(text);
-  return JSON.parse(text, (key, value, { source }) => (typeof value === "number" && String(value) !== source
-    && (source.replace(/\D/g, "").length > 15 || !Number.isFinite(value)) ? JSON.rawJSON(source) : value));
+  const long = (source) => String(Number(source)) !== source && (source.replace(/\D/g, "").length > 15 || !Number.isFinite(Number(source)));
+  if (!JSON.rawJSON || !text.match(/-?\d[\d.]{15,}(e[-+]?\d+)?|-?[\d.]+e\+?\d{3,}/gi)?.some(long)) return JSON.parse(text);
+  return JSON.parse(text, (key, value, { source }) => (typeof value === "number" && long(source) ? JSON.rawJSON(source) : value));
 }
 
 // Requests.

@@ -5,7 +5,8 @@ import * as api from "./api.js";
 import { Selection, bulkForm } from "./bulk.js";
 import { top } from "./failures.js";
 import { live } from "./live.js";
-import { ago, allowed, button, dialog, empty, field, fill, h, jsonTree, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
+import { ago, allowed, button, dialog, empty, field, fill, h, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
+import { errorText, jsonTree } from "./values.js";
 
 const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good", Cancelled: "Cancelled" };
 
@@ -185,13 +186,14 @@ function sections(entry, why, summary, again) {
   const snapshot = entry.task_snapshot;
   const acts = why && help(why, summary, again);
   return [h("div.row", task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status), h("span.soft", words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
-    !acts?.querySelector(".help-row") && failures(snapshot), acts];
+    failures(snapshot, acts?.querySelector(".help-row")), acts];
 }
 
-function failures(snapshot) {
-  const failed = (snapshot.steps ?? []).filter((s) => s.error);
-  return failed.length > 0 && h("div.problem", failed.map((s) => h("p", h("strong", s.name), ` failed after ${plural(s.attempts, "attempt")}: `,
-    s.error.message || h("i", "the message is hidden from you"), s.error.error_type && h("span.soft", ` (${s.error.error_type})`))));
+// failures shows the errors of the steps, unless what helps says the same: of a stack trace, that has the first line.
+function failures(snapshot, told) {
+  const failed = (snapshot.steps ?? []).filter((s) => s.error && !(told && !s.error.message?.includes("\n")));
+  return failed.length > 0 && h("div.problem", failed.map((s) => [h("p", h("strong", s.name), ` failed after ${plural(s.attempts, "attempt")} `,
+    s.error.error_type && h("span.soft", s.error.error_type)), s.error.message ? errorText(s.error.message, s.name) : h("i", "the message is hidden from you")]));
 }
 
 const mostSteps = 5; // that are offered at once

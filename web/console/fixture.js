@@ -1,7 +1,8 @@
 // Fixture mode: the virtual clock and what is due, stubs, requests, sandboxes, reset.
 
 import * as api from "./api.js";
-import { button, confirmForm, copyButton, dialog, duration, empty, field, fill, h, instant, jsonTree, link, number, plural, problem, readJSON, select, state, table, tabs, toast, when } from "./ui.js";
+import { button, confirmForm, copyButton, dialog, duration, empty, field, fill, h, instant, link, number, plural, problem, readJSON, select, state, table, tabs, toast, when } from "./ui.js";
+import { jsonTree } from "./values.js";
 
 const base = "/_stepwell/";
 

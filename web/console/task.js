@@ -6,7 +6,8 @@ import { againFrom, cancelTask, causes, stepButtons } from "./actions.js";
 import { Graph } from "./graph.js";
 import { TaskModel, exact, finished, span } from "./model.js";
 import { Timeline } from "./timeline.js";
-import { ago, allowed, button, copyButton, ended, h, jsonTree, link, look, number, plural, problem, say, state, tabs, templatePath, toast, when } from "./ui.js";
+import { ago, allowed, button, copyButton, ended, h, link, look, number, plural, problem, say, state, tabs, templatePath, toast, when } from "./ui.js";
+import { jsonTree } from "./values.js";
 
 const CHUNK = 200; // rows of a list that are shown at a time
 const WIDE = 1000; // of a graph that takes the whole width, so that it can be read

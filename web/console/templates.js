@@ -4,7 +4,8 @@ import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
-import { empty, fill, h, jsonTree, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
+import { empty, fill, h, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
+import { jsonTree } from "./values.js";
 
 const nameOf = (t) => `${t.namespace}/${t.name}`;
 

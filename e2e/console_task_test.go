@@ -384,7 +384,7 @@ func TestConsoleLayout(t *testing.T) {
 }
 
 // TestConsoleTaskOnPhone shows the list of steps before the graph on a phone, and nothing is wider
-// than the page.
+// than the page. A wider page keeps the view, its place and what is typed.
 func TestConsoleTaskOnPhone(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -400,8 +400,12 @@ func TestConsoleTaskOnPhone(t *testing.T) {
 	}
 	p.click(".step-list tbody tr:nth-child(2) button")
 	p.waitText("nothing here handles")
+	p.fill(".step-list input", "appr")
 	p.size(1280, 900)
-	p.wait(`document.querySelector(".timeline")`) // the views of a wide page
+	p.wait(`document.querySelector(".step-list").getBoundingClientRect().top > document.querySelector(".graph").getBoundingClientRect().top`)
+	if p.eval(`document.activeElement === document.querySelector(".step-list input") && document.activeElement.value === "appr"`) != true {
+		t.Error("a wider page lost the focus or what was typed")
+	}
 	if text := wire.Text(p.eval("document.body.innerText")); !strings.Contains(text, "approve") {
 		t.Errorf("got %s", text)
 	}

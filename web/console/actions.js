@@ -21,7 +21,7 @@ function thenRuns(children) {
 const actions = {
   reset_for_retry: { verb: "reset", label: "Reset …", heading: "Reset", by: "reset_by", action: "Run it again",
     about: (s) => `It runs again, attempts counted from zero: up to ${plural(s.max, "attempt")}.` },
-  retry_now: { verb: "retry", label: "Retry …", heading: "Retry", by: "retried_by", action: "Retry",
+  retry_now: { verb: "retry", label: "Retry now …", heading: "Retry", by: "retried_by", action: "Retry",
     about: (s) => `Starts at once: ${s.attempts} of ${s.max} attempts used.` },
   complete_manually: { verb: "complete", label: "Complete …", heading: "Complete", by: "completed_by", action: "Complete the step",
     about: (s, after) => `The step ends as complete, with the result below. ${thenRuns(after)}`, inputs: resultInputs },

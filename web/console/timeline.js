@@ -2,7 +2,7 @@
 // the queue and in back-off. Only the rows in view are in the document.
 
 import * as api from "./api.js";
-import { button, h } from "./ui.js";
+import { button, fill, h } from "./ui.js";
 import { span } from "./model.js";
 
 const ROW = 26, HEAD = 26, NAMES = 190, MOST = 420; // heights, the width of names, the greatest height in view
@@ -95,10 +95,10 @@ export class Timeline {
     this.svg.setAttribute("height", high);
     const first = Math.max(0, Math.floor((scrollTop - HEAD) / ROW)), last = first + Math.ceil(MOST / ROW) + 1;
     const shown = this.steps.slice(first, last);
-    this.rows.replaceChildren(...shown.map((s, i) => this.row(s, first + i, width)));
-    this.axis.replaceChildren(...this.ticks(room, scrollTop, high));
-    this.labels.replaceChildren(h("rect.names", { x: 0, y: scrollTop, width: this.names - 1, height: HEAD }),
-      ...shown.map((s, i) => this.label(s, HEAD + (first + i) * ROW)));
+    fill(this.rows, shown.map((s, i) => this.row(s, first + i, width)));
+    fill(this.axis, this.ticks(room, scrollTop, high));
+    fill(this.labels, h("rect.names", { x: 0, y: scrollTop, width: this.names - 1, height: HEAD }),
+      shown.map((s, i) => this.label(s, HEAD + (first + i) * ROW)));
     this.labels.setAttribute("transform", `translate(${this.pane.scrollLeft} 0)`);
     this.relate();
   }
@@ -118,7 +118,7 @@ export class Timeline {
 
   label(step, y) {
     const most = Math.floor(this.names / 7.6), name = step.name.length > most ? step.name.slice(0, most - 1) + "…" : step.name;
-    return h("g", { class: step.id === this.chosen ? "chosen" : "", "data-id": step.id },
+    return h("g", { class: step.id === this.chosen ? "chosen" : "", key: step.id, "data-id": step.id },
       h("rect.names", { x: 0, y, width: this.names - 1, height: ROW }), h("text.label", { x: 8, y: y + 17 }, name));
   }
 
@@ -126,7 +126,7 @@ export class Timeline {
     const y = HEAD + i * ROW, took = this.model.took(step);
     const words = step.spans.map((s) => `${WORDS[s.kind]} ${span((s.to ?? api.now()) - s.from)}`).join(", ");
     const end = step.spans.length ? this.x(this.until(step.spans.at(-1), step)) : 0;
-    return h("g", { class: "line" + (step.id === this.chosen ? " chosen" : ""), "data-id": step.id, role: "img",
+    return h("g", { class: "line" + (step.id === this.chosen ? " chosen" : ""), key: step.id, "data-id": step.id, role: "img",
       "aria-label": `${step.name}: ${words || "not started"}` },
       h("rect.back", { x: 0, y, width, height: ROW }),
       step.spans.map((s) => this.bar(s, y, step)), took > 0 && h("text.took", { x: end + 6, y: y + 17 }, span(took)));
@@ -157,7 +157,7 @@ export class Timeline {
       const x = this.x(p.spans.at(-1)?.to ?? p.created), to = this.x(step.spans[0]?.from ?? this.range.to), bend = Math.max(to - x, 24) / 2;
       return h("path", { d: `M${x} ${middle(p)}C${x + bend} ${middle(p)} ${to - bend} ${middle(step)} ${to} ${middle(step)}` });
     });
-    this.links.replaceChildren(...lines);
+    fill(this.links, lines);
   }
 }
 

@@ -344,45 +344,6 @@ func TestConsoleLargeTasks(t *testing.T) {
 	p.wait(`document.querySelector(".step-card h2").textContent === "s9999" && document.querySelector(".node.active")`)
 }
 
-// TestConsoleLayout lays graphs out: edges lead to the right, nodes do not overlap, and the order in a
-// layer avoids crossings.
-func TestConsoleLayout(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	p.open(s.ready.OrchestrationURL + "/console")
-	p.waitText("Stepwell")
-	got := p.eval(`(async () => {
-		const { layout, fold } = await import(document.querySelector("script[src]").src.replace("begin.js", "graph.js"));
-		const nodes = (n) => Array.from({ length: n }, (_, i) => ({ id: "n" + i, name: "n" + i, tone: "good", sign: "", word: "Complete" }));
-		const problems = [];
-		const check = (name, nodes, edges) => {
-			const places = new Map(layout(nodes, edges).nodes.map((p) => [p.id, p]));
-			for (const [a, b] of edges) if (places.get(a).x >= places.get(b).x) problems.push(name + ": " + a + " is not left of " + b);
-			const all = [...places.values()];
-			for (const a of all) for (const b of all) {
-				if (a !== b && Math.abs(a.x - b.x) < 200 && Math.abs(a.y - b.y) < 50) problems.push(name + ": " + a.id + " overlaps " + b.id);
-			}
-			return places;
-		};
-		const crossed = check("crossed", nodes(4), [["n0", "n3"], ["n1", "n2"]]);
-		if ((crossed.get("n0").y < crossed.get("n1").y) !== (crossed.get("n3").y < crossed.get("n2").y)) problems.push("the edges cross");
-		const fan = nodes(60).slice(1).map((n) => ["n0", n.id]);
-		check("fan", nodes(60), fan);
-		check("long", nodes(5), [["n0", "n1"], ["n1", "n2"], ["n2", "n3"], ["n0", "n3"], ["n0", "n4"]]);
-		check("apart", nodes(3), []);
-		const batch = nodes(20).map((n, i) => (i > 0 ? { ...n, group: "batch b", groupName: "b" } : n));
-		if (fold(batch, fan.slice(0, 19)).nodes.length !== 2) problems.push("the batch is not folded");
-		if (fold(batch, [], { open: new Set(["batch b"]) }).nodes.length !== 20) problems.push("the batch is not unfolded");
-		const chain = nodes(5000), folded = fold(chain, chain.slice(1).map((n, i) => ["n" + i, n.id]));
-		if (folded.nodes.length > 61 || folded.edges.length !== folded.nodes.length - 1) problems.push("the chain has " + folded.nodes.length + " groups");
-		return problems;
-	})()`)
-	for _, problem := range got.([]any) {
-		t.Error(problem)
-	}
-}
-
 // TestConsoleTaskOnPhone shows the list of steps before the graph on a phone, and nothing is wider
 // than the page. A wider page keeps the view, its place and what is typed.
 func TestConsoleTaskOnPhone(t *testing.T) {

@@ -1,253 +1,24 @@
-// The graph of steps. fold and layout are pure: they turn nodes and edges into groups and places.
-// Graph draws them as SVG, only what is in view, so that thousands of steps move smoothly.
+// The graph of steps, drawn as SVG, only what is in view, so that thousands of steps move smoothly.
 //
 // A node is {id, name, tone, sign, word, detail, note, ghost, group, groupName}: tone names the colour,
 // sign (a path in a square of 16) and word say the same, a ghost does not exist, and nodes of a
 // group fold into one. An edge is [from, to], two ids.
 
-import { button, h, visible } from "./ui.js";
+import { shorten } from "./labels.js";
+import { HEIGHT, WIDTH, fold, layout } from "./layout.js";
+import { button, fill, h, number } from "./ui.js";
 
-const WIDTH = 192, HEIGHT = 50; // of a node
-const GAP_X = 42, GAP_Y = 14; // between layers, and between the nodes of one
-const WRAP = 24; // a layer with more nodes becomes a block of several columns
 const DETAIL = 0.5; // below this scale nodes are plain boxes
+const SCALES = [1, 0.8, 0.65, DETAIL]; // from each on, texts have the size that can be read at it
+const READABLE = 0.65; // the least scale that a graph begins with
+const LEAST = 11.5; // pixels of a text on the screen
 const CELL_X = 540, CELL_Y = 260; // nodes come into the document in cells of this size
 const AT_ONCE = 2; // cells that come in one frame of a movement
 
 // TONES lists the tones of states, those first that need a person most.
 export const TONES = ["bad", "wait", "run", "idle", "good", "off"];
 
-// Layout.
-
-function adjacency(nodes, edges) {
-  const index = new Map(nodes.map((n, i) => [n.id, i]));
-  const parents = nodes.map(() => []), children = nodes.map(() => []);
-  for (const [from, to] of edges) {
-    const a = index.get(from), b = index.get(to);
-    if (a === undefined || b === undefined || a === b) continue;
-    children[a].push(b);
-    parents[b].push(a);
-  }
-  return { parents, children };
-}
-
-// layersOf returns the layer of each node: the longest path that leads to it.
-function layersOf({ parents, children }) {
-  const layer = parents.map(() => 0), waits = parents.map(p => p.length), queue = [];
-  waits.forEach((n, i) => n || queue.push(i));
-  for (let q = 0; q < queue.length; q++) {
-    for (const child of children[queue[q]]) {
-      layer[child] = Math.max(layer[child], layer[queue[q]] + 1);
-      if (!--waits[child]) queue.push(child);
-    }
-  }
-  return layer;
-}
-
-// withBends adds a point to each layer that an edge crosses, up to a limit.
-function withBends(layer, children) {
-  const n = layer.length, up = layer.map(() => []), down = layer.map(() => []), edges = [];
-  const level = layer.slice();
-  let room = 4 * n + 2000;
-  const link = (a, b) => { down[a].push(b); up[b].push(a); };
-  for (let from = 0; from < n; from++) {
-    for (const to of children[from]) {
-      const bends = [], span = level[to] - level[from] - 1;
-      if (span > 0 && span <= room) {
-        room -= span;
-        for (let l = level[from] + 1; l < level[to]; l++) {
-          bends.push(level.push(l) - 1);
-          up.push([]);
-          down.push([]);
-        }
-      }
-      const path = [from, ...bends, to];
-      for (let i = 1; i < path.length; i++) link(path[i - 1], path[i]);
-      edges.push(path);
-    }
-  }
-  return { level, up, down, edges };
-}
-
-// rowsOf returns the points of each layer in the order in which they came.
-function rowsOf(level) {
-  const rows = [];
-  level.forEach((l, i) => (rows[l] ??= []).push(i));
-  return rows;
-}
-
-const mean = (list, value) => list.reduce((sum, i) => sum + value[i], 0) / list.length;
-
-// order sorts layers by the mean place of neighbours, from both sides in turn.
-function order(rows, up, down) {
-  const place = up.map(() => 0);
-  const number = row => row.forEach((v, i) => { place[v] = i - (row.length - 1) / 2; });
-  const sweep = (row, sides) => {
-    const key = new Map(row.map(v => [v, sides[v].length ? mean(sides[v], place) : place[v]]));
-    row.sort((a, b) => key.get(a) - key.get(b));
-    number(row);
-  };
-  rows.forEach(number);
-  for (let pass = 0; pass < 4; pass++) {
-    for (let l = 1; l < rows.length; l++) sweep(rows[l], up);
-    for (let l = rows.length - 2; l >= 0; l--) sweep(rows[l], down);
-  }
-}
-
-// settle moves the points of a layer near to where they want to be, in their order.
-function settle(row, y, want, tall) {
-  const offset = [0], blocks = [];
-  for (let i = 1; i < row.length; i++) offset.push(offset[i - 1] + (tall(row[i - 1]) + tall(row[i])) / 2 + GAP_Y);
-  row.forEach((v, i) => {
-    let block = { sum: want(v) - offset[i], n: 1 };
-    while (blocks.length && blocks.at(-1).sum / blocks.at(-1).n >= block.sum / block.n) {
-      const last = blocks.pop();
-      block = { sum: last.sum + block.sum, n: last.n + block.n };
-    }
-    blocks.push(block);
-  });
-  let i = 0;
-  for (const block of blocks) {
-    for (const end = i + block.n; i < end; i++) y[row[i]] = block.sum / block.n + offset[i];
-  }
-}
-
-// wrap places the nodes of a long layer in columns, and returns the frame around them.
-function wrap(row, n, left, x, y) {
-  const real = row.filter(v => v < n), bends = row.filter(v => v >= n);
-  const high = Math.ceil(Math.sqrt(real.length * 2.1)), top = -(high * (HEIGHT + GAP_Y)) / 2;
-  real.forEach((v, i) => {
-    x[v] = left + 14 + Math.floor(i / high) * (WIDTH + 16);
-    y[v] = top + (i % high) * (HEIGHT + GAP_Y) + (HEIGHT + GAP_Y) / 2;
-  });
-  bends.forEach((v, i) => { x[v] = left; y[v] = top - 30 - i * GAP_Y; });
-  const width = Math.ceil(real.length / high) * (WIDTH + 16) + 12;
-  return { x: left, y: top - 10, width, height: high * (HEIGHT + GAP_Y) + 20 };
-}
-
-// place gives each point its middle: x by layer, y between its neighbours.
-function place(rows, n, { up, down }) {
-  const x = [], y = up.map(() => 0), frames = [], widths = [];
-  const tall = v => (v < n ? HEIGHT : 2);
-  let left = 0;
-  rows.forEach((row, l) => {
-    let width = WIDTH;
-    if (row.filter(v => v < n).length > WRAP) {
-      frames[l] = wrap(row, n, left, x, y);
-      width = frames[l].width;
-    } else {
-      row.forEach(v => { x[v] = left; });
-      settle(row, y, () => 0, tall);
-    }
-    widths[l] = width;
-    left += width + GAP_X;
-  });
-  const pull = sides => v => (sides[v].length ? mean(sides[v], y) : y[v]);
-  const both = up.map((list, v) => list.concat(down[v]));
-  for (const [sides, back] of [[up, false], [down, true], [up, false], [both, true]]) {
-    for (const l of back ? [...rows.keys()].reverse() : rows.keys()) if (!frames[l]) settle(rows[l], y, pull(sides), tall);
-  }
-  return { x, y, frames, widths, width: left - GAP_X };
-}
-
-// layout places nodes in layers from left to right and returns them with their edges as points.
-export function layout(nodes, edges) {
-  if (!nodes.length) return { nodes: [], edges: [], frames: [], width: 0, height: 0 };
-  const links = adjacency(nodes, edges), layer = layersOf(links), n = nodes.length;
-  const bent = withBends(layer, links.children), rows = rowsOf(bent.level);
-  order(rows, bent.up, bent.down);
-  const at = place(rows, n, bent);
-  let top = Infinity, bottom = -Infinity;
-  for (const y of at.y) { top = Math.min(top, y); bottom = Math.max(bottom, y); }
-  for (const f of at.frames) if (f) { top = Math.min(top, f.y); bottom = Math.max(bottom, f.y + f.height); }
-  top -= HEIGHT / 2;
-  const frames = at.frames.map(f => f && { ...f, y: f.y - top });
-  const placed = nodes.map((node, i) => ({ id: node.id, x: at.x[i], y: at.y[i] - top - HEIGHT / 2, layer: layer[i] }));
-  const drawn = edgePoints(nodes, bent, at, frames, top);
-  return { nodes: placed, edges: drawn, frames: frames.filter(Boolean), width: at.width, height: bottom + HEIGHT / 2 - top };
-}
-
-// edgePoints returns edges as points, those of a block up to its frame and equal ones once.
-function edgePoints(nodes, { level, edges }, { x, y, widths }, frames, top) {
-  const seen = new Set(), drawn = [], n = nodes.length;
-  for (const path of edges) {
-    const ends = [path[0], path.at(-1)].map(v => (frames[level[v]] ? `frame ${level[v]}` : v));
-    const key = `${ends[0]} ${ends[1]}`;
-    if (frames.length && seen.has(key)) continue;
-    seen.add(key);
-    const points = [];
-    path.forEach((v, i) => {
-      const frame = v < n && frames[level[v]], width = frame || v >= n ? widths[level[v]] : WIDTH;
-      const left = frame ? frame.x : x[v], middle = frame ? frame.y + frame.height / 2 : y[v] - top;
-      if (i > 0) points.push([left, middle]);
-      if (i < path.length - 1) points.push([left + width, middle]);
-    });
-    drawn.push({ from: nodes[path[0]].id, to: nodes[path.at(-1)].id, points });
-  }
-  return drawn;
-}
-
-// Folding.
-
-// contract replaces nodes by the groups in home, and drops equal edges.
-function contract(nodes, edges, home) {
-  const groups = new Map(), seen = new Set(), kept = [];
-  for (const node of nodes) {
-    const id = home.get(node.id);
-    if (id === node.id) groups.set(id, node);
-    else if (groups.has(id)) groups.get(id).members.push(node);
-    else groups.set(id, { id, members: [node] });
-  }
-  for (const [a, b] of edges) {
-    const from = home.get(a), to = home.get(b), key = `${from} ${to}`;
-    if (from === undefined || to === undefined || from === to || seen.has(key)) continue;
-    seen.add(key);
-    kept.push([from, to]);
-  }
-  return { nodes: [...groups.values()], edges: kept };
-}
-
-// segments joins consecutive layers until there are at most about sixty groups.
-function segments(nodes, edges) {
-  const layer = layersOf(adjacency(nodes, edges)), rows = rowsOf(layer), home = new Map();
-  const enough = Math.ceil(nodes.length / 60);
-  let open = [];
-  const close = () => {
-    const from = open.length && layer[open[0]] + 1, to = open.length && layer[open.at(-1)] + 1;
-    const id = from === to ? `layer ${from}` : `layers ${from} to ${to}`;
-    for (const i of open) home.set(nodes[i].id, open.length > 1 ? id : nodes[i].id);
-    open = [];
-  };
-  for (const row of rows) {
-    if (row.length >= enough) close();
-    open = open.concat(row);
-    if (open.length >= enough) close();
-  }
-  close();
-  return home;
-}
-
-// fold makes batches one node each, and layers groups if there are more than limit nodes.
-export function fold(nodes, edges, { open = new Set(), limit = 1500, few = 6 } = {}) {
-  const size = new Map();
-  for (const n of nodes) if (n.group) size.set(n.group, (size.get(n.group) ?? 0) + 1);
-  const batch = n => (n.group && size.get(n.group) > few ? n.group : n.id);
-  const small = contract(nodes, edges, new Map(nodes.map(n => [n.id, batch(n)])));
-  const wide = small.nodes.length > limit ? segments(small.nodes, small.edges) : null;
-  const home = new Map(), groups = new Set();
-  for (const n of nodes) {
-    let id = batch(n), segment = wide?.get(id) ?? id;
-    for (const g of [id, segment]) if (g !== n.id) groups.add(g);
-    if (segment !== id && !open.has(segment)) id = segment;
-    else if (open.has(id)) id = n.id;
-    home.set(n.id, id);
-  }
-  return { ...contract(nodes, edges, home), home, groups };
-}
-
 // Drawing.
-
-const clip = (text, most) => ((text = visible(text)).length > most ? `${text.slice(0, most - 1)}…` : text);
 
 // curve returns an edge as path data, with its arrow.
 function curve(points) {
@@ -284,8 +55,8 @@ function groupNode({ id, members }) {
   const counts = tally(members), batch = members.every(m => m.group === id);
   const name = batch ? members[0].groupName ?? id : id.replace("layer", "Layer");
   return {
-    id, members, counts, name: batch ? `${name} × ${members.length}` : name, tone: counts[0].tone, sign: counts[0].sign,
-    word: counts.map(c => `${c.n} ${c.word.toLowerCase()}`).join(" · "), detail: "",
+    id, members, counts, name, times: batch ? ` × ${number(members.length)}` : "", tone: counts[0].tone, sign: counts[0].sign,
+    word: counts.map(c => `${number(c.n)} ${c.word.toLowerCase()}`).join(" · "), detail: "",
   };
 }
 
@@ -306,10 +77,10 @@ export class Graph {
     this.svg = h("svg.graph-world", this.world);
     this.pane = h("div.graph-view", { tabindex: 0, role: "application", "aria-roledescription": "graph",
       "aria-label": options.label ?? "Graph" }, this.svg);
+    this.legend = h("div.legend");
     this.tools = h("div.graph-tools");
     root.classList.add("graph");
-    root.append(this.pane, this.tools);
-    this.addTools();
+    root.append(this.pane, this.legend, this.tools);
     this.listen();
   }
 
@@ -330,13 +101,17 @@ export class Graph {
     const card = cell?.drawn?.querySelector(`[data-id="${CSS.escape(home)}"]`);
     if (card) card.replaceWith(this.card(home));
     this.stale = true;
+    this.showTools();
     this.soon();
   }
 
-  // select marks a node, brings it into view and tells the page.
+  // select marks a node, brings it into view and tells the page. Without one, nothing is marked.
   select(id, quietly = false) {
     const home = this.shown?.home.get(id) ?? id;
-    if (!this.nodes.has(home)) return;
+    if (!this.nodes.has(home)) {
+      if (!id) this.picked = this.active = this.pane.querySelector(".active")?.classList.remove("active");
+      return this.light();
+    }
     const before = this.active;
     this.picked = this.shown.home.has(id) ? id : this.nodes.get(home).members[0].id;
     this.active = home;
@@ -345,6 +120,16 @@ export class Graph {
     this.reveal(home);
     this.pane.setAttribute("aria-activedescendant", this.prefix + this.places.get(home).index);
     if (!quietly) this.options.onSelect?.(home, this.nodes.get(home).members);
+  }
+
+  // jump selects the next node of a list, after the one that is selected.
+  jump(list) {
+    const next = list[(list.findIndex(n => n.id === this.picked) + 1) % list.length];
+    if (!next) return;
+    this.touched = true;
+    if (this.view.k < DETAIL) this.zoom(0.75 / this.view.k);
+    this.select(next.id, true);
+    this.options.onSelect?.(next.id);
   }
 
   // fit shows the whole graph.
@@ -396,13 +181,15 @@ export class Graph {
       link(this.links.from, a, b);
       link(this.links.to, b, a);
     }
+    this.drawn = new Map();
+    for (const e of this.shape.edges) for (const id of new Set(e.links.flat())) (this.drawn.get(id) ?? this.drawn.set(id, []).get(id)).push(e);
     this.fillCells();
     this.fillEdges();
     this.stale = true;
     this.active = this.shown.home.get(this.picked);
     this.light(this.active);
     this.showTools();
-    this.pane.style.height = `clamp(10rem, ${Math.round(this.shape.height + 72)}px, min(26rem, 60vh))`;
+    this.pane.style.height = `clamp(10rem, ${Math.round(this.shape.height + 72)}px, min(36rem, 62vh))`;
     if (this.touched) this.soon();
     else this.start();
   }
@@ -412,9 +199,10 @@ export class Graph {
     const { width, height } = this.size();
     if (!width || !this.shape.width) return;
     this.fit();
-    if (this.view.k >= DETAIL) return;
-    const first = this.shape.nodes.find(p => !["good", "off"].includes(this.nodes.get(p.id).tone)) ?? this.shape.nodes[0];
-    const k = Math.min(0.75, Math.max(DETAIL, height / (this.shape.height + 48))), tall = this.shape.height * k;
+    if (this.view.k >= READABLE) return;
+    const open = this.shape.nodes.filter(p => !["good", "off"].includes(this.nodes.get(p.id).tone));
+    const first = open.find(p => this.nodes.get(p.id).tone === "bad") ?? open[0] ?? this.shape.nodes[0];
+    const k = Math.min(0.8, Math.max(READABLE, height / (this.shape.height + 48))), tall = this.shape.height * k;
     const y = tall + 48 < height ? (height - tall) / 2 : Math.min(24, Math.max(height - 24 - tall, height / 2 - first.y * k));
     this.look(Math.min(24, width / 3 - first.x * k), y, k);
   }
@@ -443,7 +231,7 @@ export class Graph {
   // fillEdges joins edges into paths of a hundred, each with its box.
   fillEdges() {
     this.strands = [];
-    const ghost = e => this.nodes.get(e.to).ghost || this.nodes.get(e.from).ghost;
+    const ghost = e => e.links.every(link => link.some(id => this.nodes.get(id).ghost));
     for (const faint of [false, true]) {
       const edges = this.shape.edges.filter(e => Boolean(ghost(e)) === faint);
       for (let i = 0; i < edges.length; i += 100) this.strands.push(strand(edges.slice(i, i + 100), faint));
@@ -484,6 +272,11 @@ export class Graph {
     this.svg.setAttribute("height", this.shape.height * k + 20);
     this.world.setAttribute("transform", `scale(${k})`);
     this.pane.classList.toggle("far", k < DETAIL);
+    const size = LEAST / (SCALES.find(s => s <= k) ?? DETAIL);
+    if (size === this.text) return;
+    this.text = size;
+    this.fillCells();
+    this.showTools();
   }
 
   // fill puts into the document what is in view or near it.
@@ -529,13 +322,16 @@ export class Graph {
   card(id) {
     const n = this.nodes.get(id), { x, y, index } = this.places.get(id);
     const face = (name, by) => h("rect", { class: name, x: x + by, y: y + by, width: WIDTH, height: HEIGHT, rx: 9 });
-    const text = (name, dx, dy, words) => h("text", { class: name, x: x + dx, y: y + dy }, words);
+    const size = this.text, two = HEIGHT / size > 2.6, room = WIDTH - 48; // lines of text that fit, and their width
+    const text = (name, dx, dy, words, large = size) => h("text", { class: name, x: x + dx, y: y + dy, "font-size": large }, words);
+    const large = Math.max(size, 13.5), note = n.note && size < 13 ? n.note : "", [base, below] = two ? [HEIGHT / 2 - 4, HEIGHT / 2 + size] : [HEIGHT / 2 + large / 3];
+    const name = shorten(n.name, room - (note && note.length * 6.5), large, true, n.times);
     return h("g", { class: `node ${n.tone}${n.ghost ? " ghost" : ""}${id === this.active ? " active" : ""}`, "data-id": id,
       id: this.prefix + index, role: "img", "aria-label": this.describe(n) },
     h("title", this.describe(n)), n.members && [face("behind", 8), face("behind", 4)], face("face", 0),
-    h("circle.disc", { cx: x + 21, cy: y + 25, r: 12 }), h("path.sign", { d: moved(n.sign, x + 13, y + 17) }),
-    text("label", 40, 21, clip(n.name, n.note ? 19 - n.note.length * 0.8 : 18)), text("detail", 40, 37, clip([n.word, n.detail].filter(Boolean).join(" · "), 24)),
-    n.members ? this.bar(n, x, y) : n.note && text("note", WIDTH - 9, 16, n.note));
+    h("circle.disc", { cx: x + 21, cy: y + 25, r: 12 }), h("path.sign", { d: moved(n.sign, x + 13, y + 17) }), text("label", 40, base, name, large),
+    two && text("detail", 40, below, shorten(n.word, room, size, false, n.detail ? " · " + n.detail : "")),
+    n.members ? this.bar(n, x, y) : note && text("note", WIDTH - 9, 16, note, 11.5));
   }
 
   bar(n, left, y) {
@@ -550,7 +346,7 @@ export class Graph {
   describe(n) {
     const after = this.links.to.get(n.id) ?? [], names = after.slice(0, 3).map(id => this.nodes.get(id).name).join(", ");
     const more = after.length > 3 ? ` and ${after.length - 3} more` : "";
-    return `${n.name}: ${n.word}` + (n.detail ? ", " + n.detail : "") + (names && `; after ${names}${more}`) + (n.members ? "; press Enter to unfold" : "");
+    return `${n.name}${n.times ?? ""}: ${n.word}` + (n.detail ? ", " + n.detail : "") + (names && `; after ${names}${more}`) + (n.members ? "; press Enter to unfold" : "");
   }
 
   repaint(id) {
@@ -558,16 +354,10 @@ export class Graph {
     drawn?.classList.toggle("active", id === this.active);
   }
 
-  // light marks the edges of a node.
+  // light marks the edges of a node, as they are drawn.
   light(id) {
-    const p = this.places.get(id), lines = [];
-    if (p) {
-      const between = (a, b) => [[a.x + WIDTH, a.y + HEIGHT / 2], [b.x, b.y + HEIGHT / 2]];
-      const real = (side) => (this.links[side].get(id) ?? []).filter((n) => !this.nodes.get(n).ghost).slice(0, 200);
-      for (const to of real("from")) lines.push(between(p, this.places.get(to)));
-      for (const from of real("to")) lines.push(between(this.places.get(from), p));
-    }
-    this.lit.setAttribute("d", lines.map(curve).join(""));
+    const real = (e) => e.links.some((link) => link.includes(id) && !link.some((n) => this.nodes.get(n).ghost));
+    this.lit.setAttribute("d", (this.drawn.get(id) ?? []).filter(real).slice(0, 200).map((e) => curve(e.points)).join(""));
   }
 
   // reveal moves the view as little as possible so that a node is in it.
@@ -580,22 +370,24 @@ export class Graph {
 
   // Tools, pointer and keys.
 
-  addTools() {
-    const tool = (name, text, act) => {
-      const b = button(text, act, "quiet small", { "aria-label": name, title: name });
-      this.tools.append(b);
-      return b;
-    };
-    tool("Zoom in", "+", () => this.zoom(1.3));
-    tool("Zoom out", "−", () => this.zoom(1 / 1.3));
-    tool("Fit the graph into the view", "Fit", () => { this.fit(); this.touched = true; });
-    this.opener = tool("Show every step", "Unfold", () => this.unfold());
-    this.closer = tool("Fold batches and layers", "Fold", () => this.refold());
-  }
-
   showTools() {
-    this.opener.hidden = ![...this.shown.groups].some(g => !this.open.has(g));
-    this.closer.hidden = !this.open.size;
+    const all = this.source.nodes, failed = all.filter(n => n.tone === "bad"), { groups } = this.shown;
+    const find = (e) => {
+      const text = e.currentTarget.value.trim().toLowerCase();
+      if (e.key === "Enter" && text) this.jump(all.filter(n => n.name.toLowerCase().includes(text)));
+    };
+    const tool = (name, text, act) => button(text, act, "quiet small", { "aria-label": name, title: name, key: text });
+    fill(this.tools,
+      all.length > 12 && h("input", { type: "search", placeholder: "Find in the graph", "aria-label": "Find in the graph", onkeydown: find }),
+      failed.length > 0 && all.length > 3 && button(`Failed ${number(failed.length)}`, () => this.jump(failed), "quiet small", { key: "failed",
+        title: "Go to the next step that failed" }),
+      [...groups].some(g => !this.open.has(g)) && tool("Show every step", "Unfold", () => this.unfold()),
+      this.open.size > 0 && tool("Fold batches and layers", "Fold", () => this.refold()),
+      tool("Zoom in", "+", () => this.zoom(1.3)), tool("Zoom out", "−", () => this.zoom(1 / 1.3)),
+      tool("Fit the graph into the view", "Fit", () => { this.fit(); this.touched = true; }),
+      document.fullscreenEnabled && tool("Full screen", "Full screen", () => (document.fullscreenElement ? document.exitFullscreen() : this.root.requestFullscreen())));
+    fill(this.legend, this.scale < DETAIL && tally(all).map(c => h("span", h("i", { class: `swatch ${c.tone}`, "aria-hidden": "true" }),
+      `${c.word} ${number(c.n)}`)));
   }
 
   listen() {
@@ -660,7 +452,7 @@ export class Graph {
       ArrowUp: () => this.beside(-1), ArrowDown: () => this.beside(1),
       Home: () => this.select(this.shape.nodes[0].id), End: () => this.select(this.shape.nodes.at(-1).id),
       Enter: () => this.enter(), "+": () => this.zoom(1.3), "=": () => this.zoom(1.3), "-": () => this.zoom(1 / 1.3),
-      0: () => this.fit(), Backspace: () => this.closer.hidden || this.refold(),
+      0: () => this.fit(), Backspace: () => this.open.size && this.refold(),
     }[e.key];
     if (!act || !this.active) return;
     e.preventDefault();

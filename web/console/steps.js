@@ -8,7 +8,7 @@ const CHUNK = 200; // rows of a list that are shown at a time
 // StepList is the list of steps: what the graph shows, as a table.
 export class StepList {
   constructor(page, choose) {
-    Object.assign(this, { page, choose, shown: CHUNK, text: "", only: "" });
+    Object.assign(this, { page, choose, shown: CHUNK, text: "", only: "", words: new Map() });
     this.body = h("tbody");
     this.chips = h("div.chips");
     this.foot = h("div.row.center");
@@ -21,9 +21,10 @@ export class StepList {
     this.draw();
   }
 
-  // count shows how many steps are in each state, as buttons that choose these.
+  // count shows how many steps are in each state, as buttons that choose these. None goes while the page is open.
   count() {
-    const words = new Map();
+    const { words } = this;
+    for (const w of words.values()) w.n = 0;
     for (const s of this.page.model.steps.values()) {
       const { word, tone } = look(s.state);
       words.set(word, { tone, n: (words.get(word)?.n ?? 0) + 1 });

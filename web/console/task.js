@@ -20,31 +20,16 @@ export async function show(root, context) {
   await new TaskPage(root, context).open();
 }
 
-// paced returns a function that runs work, one run at a time, and once more if it was called meanwhile. The next run waits
-// three times as long as the last one took, and at least some milliseconds.
-function paced(work, least, signal) {
-  let busy = false, again = false;
-  return async function run() {
-    if (busy) return void (again = true);
-    const began = performance.now();
-    busy = true;
-    again = false;
-    await work();
-    setTimeout(() => {
-      busy = false;
-      if (again && !signal.aborted) run();
-    }, Math.max(least, 3 * (performance.now() - began)));
-  };
-}
-
 // TaskPage has what is known of the task (model, why, dlq), what the person chose (state: the id of a step and the name of
 // a tab), and the parts that show it.
 class TaskPage {
-  constructor(root, { params, query, go, signal, title, keys, remember }) {
+  constructor(root, { params, query, go, signal, title, keys, remember, renew }) {
     Object.assign(this, { root, go, signal, title, remember, queue: [], state: { tab: query.get("tab") }, wanted: query.get("step"),
       id: params.task_uuid, path: "/v1/tasks/" + params.task_uuid });
-    this.flushSoon = paced(() => this.flush(), PAUSE, signal);
-    this.refresh = paced(() => this.askWhy(), 250, signal);
+    this.flushSoon = api.reader(signal, () => this.flush(), PAUSE);
+    this.refresh = api.reader(signal, () => this.askWhy(), 250);
+    this.reload = api.reader(signal, () => this.readAgain(), 250);
+    renew(() => this.reload());
     keys({ s: ["Steps", () => this.tabs.show("Steps")], t: ["Timeline", () => this.tabs.show("Timeline")],
       e: ["Events", () => this.tabs.show("Events")], f: ["Fit the graph", () => this.graph.fit()] });
   }
@@ -53,12 +38,9 @@ class TaskPage {
   async open() {
     await new Promise((done) => {
       if (document.hidden) done();
-      const stop = api.events({ task_uuid: this.id }, (e) => this.event(e), (now, error) => {
+      const stop = api.events({ task_uuid: this.id }, (e) => this.event(e), (now) => {
         done();
-        if (!this.graph) return;
-        if (now === "denied") this.warn(error);
-        else if (now === "resumed") this.refresh();
-        else if (/gap|open/.test(now) || (now === "poll" && !ended(this.model.task.status))) this.reload();
+        if (this.graph && (/gap|open/.test(now) || (now === "poll" && !ended(this.model.task.status)))) this.reload();
       });
       this.signal.addEventListener("abort", () => { stop(); done(); });
     });
@@ -93,21 +75,12 @@ class TaskPage {
     }
   }
 
-  async reload() {
-    try {
-      await this.load();
-    } catch (e) {
-      return this.warn(e);
-    }
-    this.warn();
+  async readAgain() {
+    await this.load();
+    if (this.signal.aborted) return;
     if (this.timeline) this.timeline.model = this.model;
     this.redraw();
-    this.flushSoon();
-  }
-
-  // warn shows why the page may not be current, or that it is.
-  warn(error) {
-    if (!this.signal.aborted) fill(this.alert, error && problem(error, () => this.reload()));
+    this.flush();
   }
 
   explain(answer) {
@@ -148,14 +121,8 @@ class TaskPage {
 
   // askWhy asks why the task is not finished.
   async askWhy() {
-    try {
-      await api.readClock();
-      this.explain(await this.read(this.path + "/explain"));
-    } catch (e) {
-      return this.warn(e);
-    }
-    if (this.signal.aborted) return;
-    this.warn();
+    await api.readClock();
+    this.explain(await this.read(this.path + "/explain"));
     this.showWhy();
     this.showStep();
     this.beat();
@@ -180,7 +147,6 @@ class TaskPage {
     const { task } = this.model;
     this.title(`${task.namespace}/${task.name}`);
     this.head = h("header.task-head");
-    this.alert = h("div");
     this.cause = h("section.explain.card", { "aria-label": "Why the task is where it is" });
     const picture = h("div");
     this.graph = new Graph(picture, { label: "Graph of the steps. Arrow keys follow the edges, Enter shows the step.",
@@ -190,7 +156,7 @@ class TaskPage {
     this.aside = h("aside.task-aside", { tabindex: "-1", "aria-label": "Details" }, this.card.place, this.about);
     this.tabs = this.makeTabs();
     this.body = h("div.task-body", h("section.picture", { "aria-label": "Graph" }, picture), h("div.task-main", this.tabs), this.aside);
-    this.root.replaceChildren(this.head, this.alert, this.cause, this.body);
+    this.root.replaceChildren(this.head, this.cause, this.body);
     this.redraw();
     const start = this.wanted && this.model.byName(this.wanted);
     if (start) this.choose(start.id);
@@ -310,7 +276,7 @@ class TaskPage {
         toast(why ? `Not delivered: ${why}` : "The event is delivered.", why ? "bad" : "good");
         this.refresh();
       } catch (e) {
-        this.warn(e);
+        toast(e.message, "bad");
       }
     };
     return h("div.help-row", { key: u.delivery }, h("p", `Event ${u.type} of ${u.step_name} did not reach ${u.subscriber}` + (u.problem ? `: ${u.problem}` : "")),

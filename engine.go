@@ -625,12 +625,12 @@ func (g *schemaGuard) fittedOwn(patience time.Duration, def *stepTemplate, o out
 // fitted checks the result of a step, and marks one that must not count. It is slow, and
 // therefore called without the store's lock where it can be.
 func (g *schemaGuard) fitted(b *budget, def *stepTemplate, o outcome) outcome {
-	if o.checkpoint == nil && def.publishes != nil && o.unfit == nil {
+	if o.checkpoint == nil && def.publishes != nil && o.fits == nil {
 		payload := &ending{success: o.success, result: o.result}
 		if !o.success {
 			payload.err = o.err.appendJSON(nil)
 		}
-		o.unfit = def.unfit(b, payload.payload())
+		o.fits = def.fits(b, payload.payload(), payload.errorContext())
 	}
 	if !o.success || o.misfit != "" || o.checkpoint != nil {
 		return o

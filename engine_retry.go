@@ -24,7 +24,7 @@ func (r *outcomeRules) ending(t *task, i int, o outcome, now, began instant) *en
 		o = failed
 		end = r.plainEnding(t, i, o, now, began)
 	}
-	r.withhold(t, i, end, o.unfit)
+	r.withhold(t, i, end, o.fits)
 	if b := t.def(i).batch; b != nil && !end.success && end.retryAt == 0 {
 		end.aside, _ = parseWord[failureAside](b.failureStrategy, failureAsideWords[:])
 	}
@@ -32,19 +32,26 @@ func (r *outcomeRules) ending(t *task, i int, o outcome, now, began instant) *en
 }
 
 // withhold notes the events that must not be published after an attempt, because the payload
-// does not fit their schema; see (stepTemplate).unfit. The outcome counts all the same.
-func (r *outcomeRules) withhold(t *task, i int, end *ending, unfit []string) {
+// does not fit their schema, and those that carry the context of its error. The outcome counts all the same.
+func (r *outcomeRules) withhold(t *task, i int, end *ending, fits []payloadFit) {
 	def := t.def(i)
 	if def.publishes == nil {
 		return
 	}
-	if unfit == nil {
-		unfit = def.unfit(newOwnBudget(nil, 0), end.payload())
+	if fits == nil {
+		fits = def.fits(newOwnBudget(nil, 0), end.payload(), end.errorContext())
 	}
 	withheld := map[string]string{}
 	for n := range def.publishes {
-		if p := &def.publishes[n]; unfit[n] != "" && p.follows(end.success, end.retryAt != 0) {
-			withheld[p.name] = clipText(unfit[n], maxWithheldText)
+		p := &def.publishes[n]
+		if !p.follows(end.success, end.retryAt != 0) {
+			continue
+		}
+		if fits[n].asContext {
+			end.asContext = append(end.asContext, p.name)
+		}
+		if fits[n].unfit != "" {
+			withheld[p.name] = clipText(fits[n].unfit, maxWithheldText)
 			r.causes.print(slog.LevelWarn, "an event is not published: its payload does not fit its schema",
 				"event", p.name, "task_uuid", t.id, "step", def.name)
 		}

@@ -132,11 +132,11 @@ type outcome struct {
 	checkpoint []byte     // the data of a checkpoint: it has yielded, with success; else nil
 	err        *stepError // nil if success
 	retryAfter time.Duration
-	unmade     bool     // no attempt: the process had no descriptor left to begin it
-	malformed  bool     // the reply was not valid JSON
-	unfit      []string // for each event of the step, why its payload does not fit its schema; nil if not checked
-	misfit     string   // why the result of a success must not count, by the step's schema; "" for nothing
-	stray      string   // the member for which a reply with success is no full outcome; "" for none
+	unmade     bool         // no attempt: the process had no descriptor left to begin it
+	malformed  bool         // the reply was not valid JSON
+	fits       []payloadFit // how it fits each event of the step; nil if not checked
+	misfit     string       // why the result of a success must not count, by the step's schema; "" for nothing
+	stray      string       // the member for which a reply with success is no full outcome; "" for none
 }
 
 // fitting returns the failure that counts in place of a result that does not fit its schema.

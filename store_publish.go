@@ -65,7 +65,7 @@ func (t *task) eachPublished(i int, from, to stepState, at instant, seq uint64, 
 		f(domainEvent{
 			publishedEvent: p, seq: seq, n: n + 1, at: at, task: t.id, step: t.stepID(i), correlation: t.correlation(),
 			tpl: t.tpl, stepName: def.name, attempt: t.steps[i].attempts, success: end.success,
-			payload: bytes.Clone(end.payload()),
+			payload: bytes.Clone(end.payloadOf(p.name)),
 		})
 	}
 }

@@ -455,6 +455,41 @@ func TestWithheldEvents(t *testing.T) {
 	closeTestService(t, s)
 }
 
+// TestContextEvents checks that an event of a failure carries the context of the error if its schema fits that alone, also
+// after a restart.
+func TestContextEvents(t *testing.T) {
+	typed := `{"name":"refused","condition":"failure","description":"","schema":{"type":"object","required":["code"],"properties":{"code":{"type":"integer"}}}}`
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{
+		publishing("charge", "Outside", "{}", typed, published("failed", `,"condition":"failure"`))}}
+	s := openTestService(t, o)
+	for _, context := range [][]byte{[]byte(`{"code":7}`), []byte(`{"code":"7"}`), []byte(`{"message":"m"}`), nil} {
+		id := mustCreate(t, s, "charge").id
+		given := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)[0]
+		if given.attempt.taskID != id {
+			t.Fatalf("claimed a step of %s", given.attempt.taskID)
+		}
+		q := &leaseAnswer{verb: failVerb, outcome: outcome{err: &stepError{message: "no", errorType: "e", context: context}}}
+		q.setLease(given.token)
+		_, err := s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: given.attempt.stepID})
+		noError(t, err)
+	}
+	for range 2 {
+		var refused []string
+		for _, e := range domainOf(t, s, eventFilter{}, 0) {
+			if e.Type == "refused" {
+				refused = append(refused, string(e.Data))
+			} else if !strings.Contains(string(e.Data), `"message":"no"`) {
+				t.Errorf("the event without a schema has %s", e.Data)
+			}
+		}
+		if !slices.Equal(refused, []string{`{"code":7}`}) {
+			t.Errorf("got %q; want the context that fits", refused)
+		}
+		s = reopenTestService(t, s, o)
+	}
+	closeTestService(t, s)
+}
+
 // kept returns the ids of a store's tasks in the order of creation.
 func kept(s *service) (ids []uuid) {
 	s.store.mu.Lock()

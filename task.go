@@ -701,6 +701,22 @@ func (e *ending) payload() []byte {
 	return e.err
 }
 
+// errorContext returns the context of the error, if that is an object, or nil.
+func (e *ending) errorContext() []byte {
+	if context := objectMember(e.err, "context"); jsonKind(context) == '{' {
+		return context
+	}
+	return nil
+}
+
+// payloadOf returns what an event carries, by its name.
+func (e *ending) payloadOf(event string) []byte {
+	if slices.Contains(e.asContext, event) {
+		return orEmptyObject(e.errorContext())
+	}
+	return e.payload()
+}
+
 // taskVersions are versions of a task: the sequences of its newest records.
 type taskVersions []uint64
 

@@ -225,7 +225,7 @@ func (x *repetition) copied(i int, err *error) bool {
 	r := &record{kind: recOperator, action: actionResolve, step: at}
 	if !c.resolved {
 		c.end = *s.last
-		c.end.attempt, c.end.withheld, c.end.decision = 0, nil, nil
+		c.end.attempt, c.end.withheld, c.end.asContext, c.end.decision = 0, nil, nil, nil
 		if b, bad := x.draft.branching(at, &c.end); bad == nil {
 			c.end.noOp = b.noOp // an earlier version did not say so
 		}

@@ -152,18 +152,19 @@ const (
 
 // ending is the outcome of an attempt.
 type ending struct {
-	success  bool
-	result   []byte        // JSON; nil stands for null
-	metadata []byte        // a JSON object from the handler or operator, or nil
-	err      []byte        // JSON {"message", "error_type", "retryable", "status_code", "context"}; nil on success
-	retryAt  instant       // when the next attempt is due; 0 for none
-	took     time.Duration // in whole milliseconds
-	attempt  int           // late: the attempt that answered too late
-	worker   string        // the outside actor that made the attempt; "" for this service
-	aside    failureAside  // of a failure for good
-	named    bool          // the instances that it creates have the batch_id of their cursors in their names
-	noOp     bool          // it has no batches, and creates an instance that says so
-	withheld []byte        // a JSON object: events that were not published, and why; or nil
+	success   bool
+	result    []byte        // JSON; nil stands for null
+	metadata  []byte        // a JSON object from the handler or operator, or nil
+	err       []byte        // JSON {"message", "error_type", "retryable", "status_code", "context"}; nil on success
+	retryAt   instant       // when the next attempt is due; 0 for none
+	took      time.Duration // in whole milliseconds
+	attempt   int           // late: the attempt that answered too late
+	worker    string        // the outside actor that made the attempt; "" for this service
+	aside     failureAside  // of a failure for good
+	named     bool          // the instances that it creates have the batch_id of their cursors in their names
+	noOp      bool          // it has no batches, and creates an instance that says so
+	withheld  []byte        // a JSON object: events that were not published, and why; or nil
+	asContext []string      // events whose payload is the context of the error
 
 	decision *branching // what result decides, between reading and applying it; not stored
 }
@@ -321,6 +322,7 @@ func (e *ending) members(c *memberCoder) {
 	c.set("named", &e.named)
 	c.set("no_op", &e.noOp)
 	c.object("withheld", &e.withheld)
+	c.texts("as_context", &e.asContext)
 }
 
 func (l *lease) members(c *memberCoder) {

@@ -233,16 +233,27 @@ func (p *publishedEvent) places() []place {
 // fast reports whether the event is lost with the process.
 func (p *publishedEvent) fast() bool { return p.mode == "fast" }
 
-// unfit returns for each event of a step why a payload does not fit its schema: "" if it does, or
-// if the schema cannot be enforced.
-func (s *stepTemplate) unfit(b *budget, payload []byte) []string {
-	why := make([]string, len(s.publishes))
+// payloadFit says how a payload fits the schema of an event.
+type payloadFit struct {
+	unfit     string // why it does not; "" if it does, or if the schema cannot be enforced
+	asContext bool   // the context of an error is the payload, since that fits and the error does not
+}
+
+// fits returns how a payload fits each event of a step, or else the context of the error that it is, which may be nil.
+func (s *stepTemplate) fits(b *budget, payload, context []byte) []payloadFit {
+	fits := make([]payloadFit, len(s.publishes))
 	for n := range s.publishes {
-		if p := s.publishes[n].payload; p != nil && len(p.schema().problems) == 0 {
-			why[n] = p.schema().check(b, payload).String()
+		p := s.publishes[n].payload
+		if p == nil || len(p.schema().problems) > 0 {
+			continue
+		}
+		f := &fits[n]
+		f.unfit = p.schema().check(b, payload).String()
+		if f.unfit != "" && context != nil && len(p.schema().check(b, context)) == 0 {
+			*f = payloadFit{asContext: true}
 		}
 	}
-	return why
+	return fits
 }
 
 // follows reports whether the event is published after an attempt that ended so; again says

@@ -194,6 +194,7 @@ func referenceTemplates(t testing.TB) string {
 		return strings.Replace(step, `{"name"`, fmt.Sprintf(`{"type":%q%s,"name"`, kind, more), 1)
 	}
 	write("retries", "", step("shaky", `"fail_times":1`), step("after", "", "shaky"))
+	write("waits", "", strings.ReplaceAll(step("patient", `"fail_times":1`), "_ms\":500", "_ms\":60000"))
 	write("chooses", "", step("ask", ""), typed("decision", "", step("choice", `"choose":["yes"]`, "ask")), step("yes", "", "choice"),
 		step("no", "", "choice"), typed("deferred_convergence", "", step("joined", "", "yes", "no")))
 	batches := func(name, split string) {

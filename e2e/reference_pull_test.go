@@ -67,8 +67,10 @@ func TestReferencePull(t *testing.T) {
 		far.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+far.step(id, "broken").StepUUID, action).want(200)
 	}
 
+	waits := far.do("POST", "/v1/tasks", creation("waits", "{}")).want(200).text("task_uuid")
+	far.reaches(waits, "waiting_for_retry")
 	here := serve(t, "--fixture", "--memory", "--quiet")
-	code, out, said := runProgram(t, nil, append(append([]string{"pull", there.OrchestrationURL}, ids...),
+	code, out, said := runProgram(t, nil, append(append([]string{"pull", there.OrchestrationURL, waits}, ids...),
 		"--worker-url", there.WorkerURL, "--steps-decide", "--url", here.ready.OrchestrationURL)...)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, said)
@@ -97,6 +99,12 @@ func TestReferencePull(t *testing.T) {
 		box.await(id, "complete")
 	}
 	t.Logf("%d of them continued", len(blocked))
+
+	if got := box.do("GET", "/v1/tasks/"+waits+"/workflow_steps", "").want(200).text("0.current_state"); got != "waiting_for_retry" {
+		t.Errorf("the step that waits for a retry is %s", got)
+	}
+	box.do("POST", "/_stepwell/clock", `{"advance":"2m"}`).want(200)
+	box.await(waits, "complete")
 }
 
 // reaches waits until a task has a status, as long as the reference takes.

@@ -466,7 +466,6 @@ var movedDifferences = []struct{ place, about string }{
 	{`\.next_retry_at$`, "next_retry_at has a time there for steps that failed for good once"},
 	{`\.last_attempted_at$`, "last_attempted_at before a retry is whole seconds before it"},
 	{`\.last_failure_at$`, "last_failure_at is null there unless a step failed for good"},
-	{`^cancelled(/summary\.task)?\.(execution_status|recommended_action)$`, "a cancelled task waits for dependencies"},
 	{`/audit\[\]\.action$`, "the audit has no actions of operators, checkpoints and late results there"},
 	{`/context: status 200, there 404$`, "there is no route for the context there"},
 	{`/dlq\.(current_state|entries|error|over)$`, "a dead letter is the newest entry alone"},

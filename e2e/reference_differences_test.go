@@ -194,7 +194,7 @@ func referenceTemplates(t testing.TB) string {
 		return strings.Replace(step, `{"name"`, fmt.Sprintf(`{"type":%q%s,"name"`, kind, more), 1)
 	}
 	write("retries", "", step("shaky", `"fail_times":1`), step("after", "", "shaky"))
-	write("waits", "", strings.ReplaceAll(step("patient", `"fail_times":1`), "_ms\":500", "_ms\":60000"))
+	write("waits", "", strings.NewReplacer("exponential", "linear", "_ms\":500", "_ms\":600000").Replace(step("patient", `"fail_times":1`)))
 	write("chooses", "", step("ask", ""), typed("decision", "", step("choice", `"choose":["yes"]`, "ask")), step("yes", "", "choice"),
 		step("no", "", "choice"), typed("deferred_convergence", "", step("joined", "", "yes", "no")))
 	batches := func(name, split string) {
@@ -244,9 +244,13 @@ func TestReferenceAlike(t *testing.T) {
 func startBoth(t testing.TB) (here, there string) {
 	templates := referenceTemplates(t)
 	there = startReference(t, templates).OrchestrationURL
-	p := serve(t, "--memory", "--quiet", "--templates", templates,
-		"--config", configFile(t, fmt.Sprintf("[worker.handlers]\n\"reference.*\" = %q\n", newKitHandlers(t).URL)))
-	return p.ready.OrchestrationURL, there
+	return serveAsThere(t, templates).ready.OrchestrationURL, there
+}
+
+// serveAsThere serves templates here, with handlers like those there.
+func serveAsThere(t testing.TB, templates string) *program {
+	handlers := configFile(t, fmt.Sprintf("[worker.handlers]\n\"reference.*\" = %q\n", newKitHandlers(t).URL))
+	return serve(t, "--memory", "--quiet", "--templates", templates, "--config", handlers)
 }
 
 // TestReferenceDifferences makes each row of the guide's table of differences here and there.

@@ -3,6 +3,8 @@ package e2e
 import (
 	"cmp"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +40,8 @@ var pulledDifferences = []string{
 // TestReferencePull pulls tasks of all kinds from the reference into a sandbox, compares the answers of both services, and
 // continues the tasks that stopped.
 func TestReferencePull(t *testing.T) {
-	there := startReference(t, referenceTemplates(t))
+	templates := referenceTemplates(t)
+	there := startReference(t, templates)
 	far := &api{t, there.OrchestrationURL}
 	kinds := []string{"diamond", "unique", "fails", "retries", "chooses", "three_batches", "no_batches", "no_batches_unnamed", "fails", "slow"}
 	var ids, blocked []string
@@ -67,8 +70,7 @@ func TestReferencePull(t *testing.T) {
 		far.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+far.step(id, "broken").StepUUID, action).want(200)
 	}
 
-	waits := far.do("POST", "/v1/tasks", creation("waits", "{}")).want(200).text("task_uuid")
-	far.reaches(waits, "waiting_for_retry")
+	waits, retry := moveWaiting(t, there, templates)
 	here := serve(t, "--fixture", "--memory", "--quiet")
 	code, out, said := runProgram(t, nil, append(append([]string{"pull", there.OrchestrationURL, waits}, ids...),
 		"--worker-url", there.WorkerURL, "--steps-decide", "--url", here.ready.OrchestrationURL)...)
@@ -100,11 +102,26 @@ func TestReferencePull(t *testing.T) {
 	}
 	t.Logf("%d of them continued", len(blocked))
 
-	if got := box.do("GET", "/v1/tasks/"+waits+"/workflow_steps", "").want(200).text("0.current_state"); got != "waiting_for_retry" {
-		t.Errorf("the step that waits for a retry is %s", got)
+	if step := box.do("GET", "/v1/tasks/"+waits+"/workflow_steps", "").want(200); step.text("0.current_state") != "waiting_for_retry" ||
+		step.text("0.next_retry_at") != retry {
+		t.Errorf("the step that waits for its retry at %s: %s", retry, step.body)
 	}
-	box.do("POST", "/_stepwell/clock", `{"advance":"2m"}`).want(200)
+	box.do("POST", "/_stepwell/clock", `{"advance":"11m"}`).want(200)
 	box.await(waits, "complete")
+}
+
+// moveWaiting moves a task to the distributed service that waits for its retry, since tasks of that service alone do not
+// wait. It returns when the retry is due.
+func moveWaiting(t *testing.T, there *reference, templates string) (id, retry string) {
+	p := serveAsThere(t, templates)
+	id = p.api().do("POST", "/v1/tasks", creation("waits", "{}")).want(201).text("task_uuid")
+	p.api().await(id, "waiting_for_retry")
+	sql := filepath.Join(t.TempDir(), "tasks.sql")
+	wantExit(t, 0, nil, "store", "export", sql, "--to", "tasker", "--url", p.ready.OrchestrationURL, "--hold", there.OrchestrationURL)
+	if out, err := exec.Command("psql", there.DatabaseURL, "-X", "-q", "-f", sql).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return id, p.api().do("GET", "/v1/tasks/"+id+"/workflow_steps", "").text("0.next_retry_at")
 }
 
 // reaches waits until a task has a status, as long as the reference takes.

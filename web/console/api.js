@@ -17,7 +17,8 @@ export const root = new URL("../../..", import.meta.url).pathname.replace(/\/$/,
 
 // signals sends "credential" when the credential changes, "stream" when the state of an event
 // stream changes (detail: the state), "clock" when the service's time is known anew, "store" when
-// it is known whether changes are taken, and "cut" when parts of the page cease to be current or are again (see cutOff).
+// it is known whether changes are taken, "cut" when parts of the page cease to be current or are again (see cutOff), and
+// "again" when the person wants what failed to be tried again.
 export const signals = new EventTarget();
 
 const tell = (name, detail) => signals.dispatchEvent(new CustomEvent(name, { detail }));
@@ -177,19 +178,20 @@ export function cutOff(part, error, since = Date.now()) {
 const retryPause = 5000; // after a failure that may pass
 
 // reader returns a function that has a part of the page read again soon: one reading at a time, each some milliseconds
-// after the last one, or ten times as long as that took. It says when the part is cut off, and tries again.
+// after the last one, or ten times as long as that took. It says when the part is cut off, and tries again; after a refusal,
+// once there is another credential or the person asks for it ("again").
 export function reader(signal, read, pause) {
-  let timer, reading = false, wanted = false, ended = 0, took = 0, current = Date.now();
+  let timer, reading = false, wanted = false, failed = null, ended = 0, took = 0, current = Date.now();
   const soon = (wait = Math.max(ended + Math.max(pause, 10 * took) - Date.now(), 100)) => {
     if (reading) wanted = true;
     else if (!signal.aborted) timer ??= setTimeout(run, wait);
   };
   const run = async () => {
     const began = Date.now();
-    let failed = null;
     [timer, reading, wanted] = [undefined, true, false];
     try {
       await read();
+      failed = null;
       current = Date.now();
     } catch (error) {
       failed = error;
@@ -201,6 +203,7 @@ export function reader(signal, read, pause) {
     if (failed && failed.status !== 401 && failed.status !== 403) soon(retryPause);
     else if (wanted) soon();
   };
+  for (const name of ["credential", "again"]) signals.addEventListener(name, () => failed && soon(0), { signal });
   signal.addEventListener("abort", () => {
     clearTimeout(timer);
     cutOff(run, null);
@@ -334,8 +337,9 @@ async function follow(stream) {
 
 let none = false; // the service has no events
 
+// poll says for half a minute what to read again. After that, the caller may be allowed to follow the stream.
 async function poll(stream) {
-  for (; !stream.ended && !stream.renewed; await sleep(stream, 2000)) if (!document.hidden) stream.state("poll");
+  for (let n = 0; n < 15 && !stream.ended && !stream.renewed; n++, await sleep(stream, 2000)) if (!document.hidden) stream.state("poll");
 }
 
 // sleep waits, or until the tab is shown or the stream is ended.

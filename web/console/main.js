@@ -61,7 +61,8 @@ function go(path, { replace } = {}) {
 // setTitle names the page in the tab.
 const setTitle = (text) => { document.title = visible(text) + " · Stepwell"; };
 
-// The history: what a person finds again at each of its entries, {scroll, focus} and what the page keeps.
+// The history: what a person finds again at each of its entries. That is the scroll, the link that had the focus and its
+// place, since rows above it may be new, and what the page keeps.
 
 const store = "stepwell-places", mostPlaces = 50;
 let kept = [], place = {};
@@ -76,7 +77,16 @@ function findPlace() {
 
 // keep notes where the page is that is left.
 function keep() {
-  Object.assign(place, { scroll: scrollY, focus: document.activeElement?.getAttribute("href") });
+  const active = document.activeElement ?? document.body;
+  Object.assign(place, { scroll: scrollY, focus: active.getAttribute("href"), top: active.getBoundingClientRect().top });
+}
+
+// findAgain shows a page where it was left.
+function findAgain(view) {
+  const link = place.focus && view.querySelector(`a[href="${CSS.escape(place.focus)}"]`);
+  link?.focus({ preventScroll: true });
+  if (link) scrollBy(0, link.getBoundingClientRect().top - place.top);
+  else if (place.scroll) scrollTo(0, place.scroll);
 }
 
 function storePlaces() {
@@ -116,8 +126,7 @@ async function show(focus) {
     await module.show(view, { path, params: found?.params, query: new URLSearchParams(location.search), go, signal,
       title: setTitle, remember, kept: place, renew: (f) => { renewal = f; }, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
     if (signal.aborted) return;
-    if (place.scroll) scrollTo(0, place.scroll);
-    if (focus && place.focus) view.querySelector(`a[href="${CSS.escape(place.focus)}"]`)?.focus({ preventScroll: true });
+    findAgain(view);
   } catch (error) {
     if (signal.aborted) return;
     leaving.abort(); // ends its stream
@@ -266,13 +275,12 @@ function showCut({ detail: cuts }) {
   if (!error || broken) return cut.remove();
   const since = timeOfDay.format(Math.min(...cuts.map((c) => c.since)));
   fill(cut, h("div.row", h("span.grow", h("b", `Not current since ${since}. `), error.status === 401 ? "" : visible(error.message)),
-    error.status !== 401 && button("Try again", renewNow, "quiet small")),
+    error.status !== 401 && button("Try again", () => api.signals.dispatchEvent(new Event("again")), "quiet small")),
   error.status === 401 && h("div", { key: "401", own: true }, signIn(error)));
   if (!cut.isConnected) byId("page").before(cut);
 }
 
 const timeOfDay = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
-const renewNow = () => (renewal ? renewal() : show());
 
 let broken = false; // the page could not be shown at all
 const cut = h("div.notice.cut", { role: "alert" });
@@ -286,7 +294,8 @@ api.signals.addEventListener("store", showStore);
 api.signals.addEventListener("cut", showCut);
 api.signals.addEventListener("credential", async () => {
   await api.readCaller();
-  renewNow();
+  if (renewal) renewal();
+  else show();
 });
 document.addEventListener("click", followLinks);
 document.addEventListener("keydown", pressed);

@@ -245,7 +245,7 @@ class TaskList {
       this.body.append(...fresh.map((t) => this.add(t)));
       this.next = page.pagination.next_cursor;
       this.kept.rows = this.rows.size;
-      this.body.querySelector(`[data-id="${fresh[0]?.task_uuid}"] a`)?.focus();
+      if ([this.more, document.body].includes(document.activeElement)) this.body.querySelector(`[data-id="${fresh[0]?.task_uuid}"] a`)?.focus();
     } catch (error) {
       if (!this.signal.aborted) this.place.append(problem(error));
     }

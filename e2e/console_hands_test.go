@@ -88,7 +88,10 @@ func TestConsoleKeepsHands(t *testing.T) {
 	tasks.open(s.ready.OrchestrationURL + "/console/tasks?q=f")
 	letters.open(s.ready.OrchestrationURL + "/console/dlq")
 	for _, p := range []*page{tasks, letters} {
-		p.eval(`addEventListener("pointerdown", (e) => { window.pressed = e.target.closest("a, button"); }, true);
+		p.eval(`addEventListener("pointerdown", (e) => { 
+			const pressed = window.pressed = e.target.closest("a, button");
+			if (pressed?.pathname) window.was = [pressed.getBoundingClientRect().top, pressed.pathname];
+		}, true);
 			window.at = () => document.activeElement.outerHTML.slice(0, 90); void 0`)
 		p.wait(`document.querySelector("#page tbody tr")`)
 	}
@@ -118,8 +121,8 @@ func workInTasks(p *page, row int) int64 {
 			scrollY === y ? "" : "the scroll from " + y + " to " + scrollY].join("")`)
 	p.eval(`document.querySelector("input[placeholder^=Tags]").value = ""; getSelection().removeAllRanges(); window.count = document.querySelectorAll("tbody tr").length; void 0`)
 	p.eval(link + `.scrollIntoView({ block: "center", behavior: "instant" })`)
-	p.eval(fmt.Sprintf(`window.was = [%[1]s.getBoundingClientRect().top, %[1]s.pathname]; void 0`, link))
-	p.press(link, `location.pathname === was[1] && document.querySelector(".task-head")`)
+	p.press(link, `location.pathname === was[1]`)
+	p.wait(`document.querySelector(".task-head")`)
 	p.eval(`history.back()`)
 	p.wait(`location.pathname === "/console/tasks" && document.querySelectorAll("tbody tr").length >= count`)
 	top := `Math.abs(document.activeElement.getBoundingClientRect().top - was[0])`

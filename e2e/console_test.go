@@ -66,6 +66,37 @@ func TestConsoleFirstPaint(t *testing.T) {
 	}
 }
 
+// TestConsoleWithoutPaint opens the console in a browser that does not tell when it has drawn, and in one that is too old.
+func TestConsoleWithoutPaint(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--memory")
+	for script, want := range map[string]string{
+		`PerformanceObserver = class { observe() {} };`: "Welcome to Stepwell",
+		`Set.prototype.union = undefined;`:              "This browser is too old for the console",
+	} {
+		p := newPage(t)
+		p.command("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script}, nil)
+		p.open(s.ready.OrchestrationURL + "/console")
+		p.waitText(want)
+	}
+}
+
+// TestConsoleWrongFilter opens lists by addresses with parameters that mean nothing.
+func TestConsoleWrongFilter(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	for query, want := range map[string]string{
+		"since=99x": `since must be a number of minutes, hours or days, such as 15m, not "99x"`, "created_after=garbage": `created_after: "garbage" is not a timestamp`,
+		"status=nonsense": `"nonsense"`, "sort=color": `sort`,
+	} {
+		p.open(s.ready.OrchestrationURL + "/console/tasks?" + query)
+		p.waitText(want)
+		p.clickText("Clear the filter")
+		p.waitText("No task yet")
+	}
+}
+
 // TestConsoleBehindPrefix opens the console behind a proxy that serves it below a path.
 func TestConsoleBehindPrefix(t *testing.T) {
 	t.Parallel()

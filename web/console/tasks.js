@@ -56,7 +56,13 @@ class TaskList {
 
   async begin() {
     this.signal.addEventListener("abort", () => this.stop?.());
-    const page = await this.read(Math.max(this.kept.rows ?? 0, perPage));
+    let page;
+    try {
+      page = await this.read(Math.max(this.kept.rows ?? 0, perPage));
+    } catch (error) {
+      if (error.status !== 400) throw error;
+      return fill(this.root, h("h1", "Tasks"), problem(error), h("div.row", button("Clear the filter", () => this.go("/tasks"), "primary")));
+    }
     this.draw();
     this.showPage(page);
     this.renew(() => { this.fillTemplates(); this.reload(); });
@@ -179,7 +185,8 @@ class TaskList {
   // asked returns the parameters that select tasks.
   asked() {
     const q = Object.fromEntries(["q", "namespace", "name", "status", "failure_group", "created_after", "created_before"].map((n) => [n, this.query.get(n)]));
-    const [, n, unit] = /^(\d+)([mhd])$/.exec(this.query.get("since") || "") || [];
+    const since = this.query.get("since"), [, n, unit] = /^(\d{1,6})([mhd])$/.exec(since) ?? [];
+    if (since && !n) throw new api.ApiError(400, { message: `since must be a number of minutes, hours or days, such as 15m, not "${since}"` });
     if (n) q.created_after = new Date(api.now() - n * units[unit]).toISOString();
     return { ...q, tag: this.query.getAll("tag") };
   }

@@ -55,6 +55,7 @@ func TestReferenceTasks(t *testing.T) {
 			t.Fatalf("round %d moved %s tasks; want %d", round, got, want)
 		}
 	}
+	t.Logf("| moved | %d tasks of %d, %d refused |", count-len(refused), count, len(refused))
 	m.compare(here, there.OrchestrationURL, refused)
 }
 
@@ -380,7 +381,7 @@ func (m *mover) compare(here, there string, refused map[string]string) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(m.differing)) {
 		if m.differing[kind] < 0 {
-			m.t.Logf("%d answers differ as the guide says: %s", -m.differing[kind], kind)
+			m.t.Logf("| differing | %d answers, as the guide says: %s |", -m.differing[kind], kind)
 		} else {
 			m.t.Errorf("%d answers differ: %s", m.differing[kind], kind)
 		}
@@ -399,7 +400,7 @@ func (m *mover) compare(here, there string, refused map[string]string) {
 		}
 		return states["complete"] == len(going)
 	})
-	m.t.Logf("%d tasks went on and completed", len(going))
+	m.t.Logf("| continued | %d tasks, by themselves, until they were complete |", len(going))
 	for _, task := range going {
 		m.repeat(there, task)
 	}

@@ -58,7 +58,7 @@ func TestReferenceTemplates(t *testing.T) {
 			t.Errorf("the distributed service has not registered %s", from)
 		}
 	}
-	t.Logf("%d of %d texts are registered there", len(got), len(want))
+	t.Logf("| registered | %d templates of %d |", len(got), len(want))
 	if len(want) < 34 {
 		t.Errorf("got %d texts; want all", len(want))
 	}

@@ -82,7 +82,8 @@ func TestReferencePull(t *testing.T) {
 	for _, id := range ids {
 		c.compareTask(far, box, id)
 	}
-	t.Logf("%d tasks pulled; members that differ: %v", len(ids), c.seen)
+	t.Logf("| pulled | %d tasks |", len(ids))
+	t.Logf("| differing | %d members of their answers, as the guide says: %v |", len(c.seen), c.seen)
 	for place := range c.seen {
 		if !slices.Contains(pulledDifferences, place) {
 			t.Errorf("%s: %s", place, c.samples[place])
@@ -100,7 +101,7 @@ func TestReferencePull(t *testing.T) {
 			`{"action_type":"reset_for_retry","reset_by":"me","reason":"r"}`).want(200)
 		box.await(id, "complete")
 	}
-	t.Logf("%d of them continued", len(blocked))
+	t.Logf("| continued | %d pulled tasks, with stubs |", len(blocked))
 
 	if step := box.do("GET", "/v1/tasks/"+waits+"/workflow_steps", "").want(200); step.text("0.current_state") != "waiting_for_retry" ||
 		step.text("0.next_retry_at") != retry {

@@ -3,6 +3,7 @@ package main
 // The console: its files in web/console, their content security policy, and how they are served.
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -83,7 +84,7 @@ func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 		if strings.HasSuffix(e.Name(), ".js") {
 			text = scriptComments.ReplaceAll(text, nil) // which are not for browsers
 		}
-		s.files[e.Name()] = newPackedText("text/javascript; charset=utf-8", text)
+		s.files[e.Name()] = newPackedText("text/javascript; charset=utf-8", text, gzip.BestCompression)
 	}
 	s.build = hex.EncodeToString(sum.Sum(nil)[:6])
 	facts := fmt.Sprintf(`<meta name="stepwell" data-version="%s" data-fixture="%t" data-auth="%t" data-key-header="%s">`,

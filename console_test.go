@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"compress/gzip"
 	"net/http"
 	"net/url"
@@ -35,7 +34,7 @@ func TestConsoleIsWhole(t *testing.T) {
 		texts[name] = file.plain
 	}
 	for name, text := range texts {
-		size += compressedSize(text)
+		size += len(gzipped(text, gzip.BestCompression))
 		for _, found := range regexp.MustCompile(`https?://[^"'\s)]+`).FindAllString(string(text), -1) {
 			if found != "http://www.w3.org/2000/svg" && !strings.HasPrefix(found, "http://127.0.0.1") {
 				t.Errorf("%s: got %s; want nothing from elsewhere", name, found)
@@ -59,7 +58,7 @@ func TestConsoleIsWhole(t *testing.T) {
 	}
 	first := 0
 	for _, name := range []string{"index.html", "begin.js", "main.js", "api.js", "ui.js", "patch.js", "tasks.js"} {
-		first += compressedSize(texts[name])
+		first += len(gzipped(texts[name], gzip.BestCompression))
 	}
 	if first > 40_000 {
 		t.Errorf("a browser loads %d bytes for the page of the tasks; want 40,000 at most", first)
@@ -69,7 +68,7 @@ func TestConsoleIsWhole(t *testing.T) {
 
 // consolePaths are the paths that the bar of the console leads to.
 var consolePaths = map[string]bool{"/console": true, "/console/": true, "/console/tasks": true, "/console/templates": true,
-	"/console/dlq": true, "/console/failures": true, "/console/waits": true, "/console/analytics": true, "/console/fixture": true, "/console/start": true, "/api-docs/ui": true}
+	"/console/dlq": true, "/console/failures": true, "/console/waits": true, "/console/service": true, "/console/analytics": true, "/console/fixture": true, "/console/start": true, "/api-docs/ui": true}
 
 var consoleLinks = regexp.MustCompile(`(?:src|href)="([^"#]+)"`)
 
@@ -134,16 +133,6 @@ func TestConsoleFiles(t *testing.T) {
 }
 
 var consoleImports = regexp.MustCompile(`(?:from|import\() ?"\./([^"]+)"`)
-
-// compressedSize returns how many bytes a browser loads for a text.
-func compressedSize(text []byte) int {
-	var b bytes.Buffer
-	w := gzipWriters.Get().(*gzip.Writer)
-	w.Reset(&b)
-	w.Write(text)
-	w.Close()
-	return b.Len()
-}
 
 // TestConsoleOff switches the console off: browsers are led to the documentation.
 func TestConsoleOff(t *testing.T) {

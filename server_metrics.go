@@ -7,6 +7,7 @@ package main
 
 import (
 	"cmp"
+	"compress/gzip"
 	"fmt"
 	"maps"
 	"net/http"
@@ -150,7 +151,7 @@ func (s *surface) metricsNow(open bool, contentType string, size int) *packedTex
 	if open {
 		m.b = append(m.b, "# EOF\n"...)
 	}
-	return newPackedText(contentType, m.b)
+	return newPackedText(contentType, m.b, gzip.BestSpeed)
 }
 
 // writeMetrics writes the metrics of the process and of the room for answers.

@@ -20,23 +20,22 @@ type packedText struct {
 	zip         func() []byte // returns the compressed text, which the first call makes
 }
 
-func newPackedText(contentType string, plain []byte) *packedText {
-	return &packedText{contentType: contentType, plain: plain, zip: sync.OnceValue(func() []byte { return gzipped(plain) })}
+func newPackedText(contentType string, plain []byte, level int) *packedText {
+	zip := sync.OnceValue(func() []byte { return gzipped(plain, level) })
+	return &packedText{contentType: contentType, plain: plain, zip: zip}
 }
 
 // newTaggedText returns a text with a tag, which a policy is part of.
 func newTaggedText(contentType string, plain []byte, policy string) *packedText {
-	t := newPackedText(contentType, plain)
+	t := newPackedText(contentType, plain, gzip.BestCompression) // which is done once for all readers
 	t.policy, t.tag = policy, contentTag(append([]byte(policy), plain...))
 	return t
 }
 
-func gzipped(text []byte) []byte {
+func gzipped(text []byte, level int) []byte {
 	b := bytes.NewBuffer(make([]byte, 0, len(text)/4))
-	z := gzipWriters.Get().(*gzip.Writer)
-	defer gzipWriters.Put(z)
-	z.Reset(b)
-	z.Write(text) // a buffer takes everything
+	z, _ := gzip.NewWriterLevel(b, level) // the level is valid
+	z.Write(text)                         // a buffer takes everything
 	z.Close()
 	return b.Bytes()
 }

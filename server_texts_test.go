@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"net/http/httptest"
 	"strings"
@@ -49,7 +50,7 @@ func TestTextFormsAreBounded(t *testing.T) {
 	var f textForms
 	for n := range 3 * maxTextForms {
 		word := fmt.Sprint(n)
-		if got := f.get(word, func() *packedText { return newPackedText("", []byte(word)) }); string(got.plain) != word {
+		if got := f.get(word, func() *packedText { return newPackedText("", []byte(word), gzip.BestSpeed) }); string(got.plain) != word {
 			t.Errorf("got %s for %s", got.plain, word)
 		}
 		if len(f.forms) > maxTextForms {
@@ -69,7 +70,7 @@ func TestSharedText(t *testing.T) {
 				made++
 				seen := acts
 				<-goOn
-				return newPackedText("", fmt.Append(nil, seen))
+				return newPackedText("", fmt.Append(nil, seen), gzip.BestSpeed)
 			}).plain)
 		}
 		go get(time.Now())

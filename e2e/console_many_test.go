@@ -166,3 +166,57 @@ func TestConsoleSelection(t *testing.T) {
 	}
 	p.wait(`[...document.querySelectorAll("tbody tr")].filter((row) => row.innerText.includes("In progress")).length === 49`)
 }
+
+// TestConsoleFind finds by the end of an id as the list prints it, by a value of the context, a step and an error. One hit
+// opens it.
+func TestConsoleFind(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	id := failApprovals(s.api(), 1, "insufficient funds")[0]
+	other := s.api().create(`{"namespace":"demo","name":"approval","context":{"amount":77}}`)
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.waitText("approval")
+	find := func(text, want string) {
+		t.Helper()
+		p.key("q")
+		p.fill("dialog input", text)
+		p.wait(fmt.Sprintf(`document.querySelector("dialog .hits li:only-child").innerText.includes(%q)`, want))
+		p.key("Enter")
+		p.wait(`!document.querySelector("dialog")`)
+	}
+	find(other[len(other)-8:], other[len(other)-8:])
+	p.wait(fmt.Sprintf(`location.pathname.endsWith(%q)`, other))
+	find("insufficient", "CardError")
+	p.wait(fmt.Sprintf(`location.pathname.endsWith(%q) && location.search.includes("step=approve")`, id))
+	find("amount=77", "amount")
+	p.wait(fmt.Sprintf(`location.pathname.endsWith(%q)`, other))
+	p.click("#find")
+	p.fill("dialog input", "approv")
+	p.wait(`document.querySelectorAll("dialog .hits li").length > 1`)
+	p.inspect("find")
+	p.fill("dialog input", "nothing at all")
+	p.waitText("Nothing has this text.")
+}
+
+// TestConsoleService shows health, permissions and the configuration, sends deliveries again that were given up, changes
+// how times are shown, and offers what the page has read as commands.
+func TestConsoleService(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory", "--config", configFile(t, "[orchestration.web]\nconfig_endpoint_enabled = true\n"))
+	p.open(s.ready.OrchestrationURL + "/console/service")
+	p.waitText("new tasks are taken")
+	p.waitText("Authentication is off: everybody may do everything.")
+	p.waitText("No subscriber is configured")
+	p.choose("Times", "ISO 8601")
+	p.wait(`/it is \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/.test(document.body.innerText)`)
+	p.clickText("Effective configuration")
+	p.waitText("store: ")
+	p.inspect("service")
+	p.key("y")
+	p.wait(`document.querySelector("dialog").innerText.includes("/v1/events/deliveries?status=dead")`)
+	p.key("Escape")
+	p.open(s.ready.OrchestrationURL + "/console/service") // which the browser keeps
+	p.wait(`document.querySelector("select").value === "iso"`)
+}

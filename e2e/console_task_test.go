@@ -397,4 +397,19 @@ func TestConsoleSendsEventsAgain(t *testing.T) {
 	p.clickText("Send again")
 	p.waitText("The event is delivered.")
 	p.wait(`!document.querySelector(".explain").textContent.includes("did not reach")`)
+
+	// The page of the service sends all that were given up.
+	code.Store(410)
+	s.api().await(s.api().create(`{"namespace":"t","name":"pay","context":{"n":2}}`), "complete")
+	p.open(s.ready.OrchestrationURL + "/console/service")
+	p.wait(`document.querySelector("td [data-pick]")`)
+	p.inspect("service-deliveries")
+	code.Store(204)
+	p.click("td [data-pick]")
+	p.clickText("Send again …")
+	p.waitText("1 delivery matches.")
+	p.fill(p.input("Reason"), "the shop is back")
+	p.clickText("Send again 1 delivery")
+	p.waitText("Done: 1 delivery")
+	p.waitText("No delivery")
 }

@@ -36,6 +36,16 @@ export class ApiError extends Error {
   }
 }
 
+// setting returns what the browser keeps under a name for all tabs, or keeps a value.
+export function setting(name, value) {
+  try {
+    if (value !== undefined) localStorage.setItem("stepwell-" + name, value);
+    return localStorage.getItem("stepwell-" + name);
+  } catch {
+    return null; // the browser denies storage: the choice lasts until the page is left
+  }
+}
+
 // Credentials: {kind: "token" or "key", value}, kept for this tab only.
 
 const store = "stepwell-credential";
@@ -152,7 +162,13 @@ export async function lines(path, body, onLine, signal) {
   }
 }
 
-export const get = (path, options) => request("GET", path, undefined, options);
+// reads are the paths that the page has read, for commands to copy.
+export const reads = new Set();
+
+export function get(path, options) {
+  reads.add(path);
+  return request("GET", path, undefined, options);
+}
 export const post = (path, body = {}, options) => request("POST", path, body, options);
 export const patch = (path, body, options) => request("PATCH", path, body, options);
 export const del = (path, options) => request("DELETE", path, undefined, options);

@@ -4,7 +4,8 @@ import { actAs, actor } from "./actions.js";
 import * as api from "./api.js";
 import { fill } from "./patch.js";
 import { SchemaForm, formable } from "./schema.js";
-import { allowed, button, dialog, field, h, link, number, plural, problem, readJSON, shortId, showCommands, toast } from "./ui.js";
+import { allowed, button, copyButton, dialog, field, h, link, number, plural, problem, readJSON, shortId, showCommands,
+  toast } from "./ui.js";
 
 // actions are those of POST /v1/actions: the button, what is counted, and the words of the command line.
 const actions = {
@@ -29,12 +30,13 @@ export const bulkButton = (name, count, open, kind = "quiet small", props = {}) 
   `${actions[name].label}${count ? " " + number(count) : ""} …`, open, kind, { key: name, ...props });
 
 // flags are the flags of the command line for members of a filter; lists of ids and of states of steps have none.
-const flags = { status: "status", namespace: "namespace", name: "name", tag: "tag", failure_group: "group", step: "step",
+const flags = { status: "status", namespace: "namespace", name: "name", tag: "tag", failure_group: "group",
+  step: "step",
   created_after: "created-after", created_before: "created-before", subscriber: "subscriber", over: "over" };
 
-// bulkForm opens the form for an action on all that a filter selects. It says first what would happen, by a dry run, and
-// acts on exactly that: what changes meanwhile is left alone. schema is that of a result; about says more. changed() is
-// called once something was done.
+// bulkForm opens the form for an action on all that a filter selects. It says first what would happen, by a dry run,
+// and acts on exactly that: what changes meanwhile is left alone. schema is that of a result, about says more, and
+// changed() is called once something was done.
 export function bulkForm(name, filter, { schema, about, changed = () => {} } = {}) {
   new BulkForm(name, filter, schema, about, changed).look();
 }
@@ -46,7 +48,8 @@ class BulkForm {
     this.by = h("input", { required: true, value: actor });
     this.found = h("div.found", { role: "status" });
     this.commands = h("details.commands");
-    this.send = h("button", { type: "submit", class: this.action.danger ? "danger" : "primary", disabled: true }, this.action.label);
+    this.send = h("button", { type: "submit", class: this.action.danger ? "danger" : "primary", disabled: true },
+      this.action.label);
     this.element = h("form.form", { novalidate: true, oninput: () => this.write(), onsubmit: (e) => this.submit(e) },
       h("p.about", this.action.about, about && " ", about), this.found, name === "complete" && this.result(schema),
       field("Reason", this.reason), field("Your name", this.by), this.commands, h("div.row.end", this.send));
@@ -78,33 +81,39 @@ class BulkForm {
     if (!this.asOf) fill(this.found, h("p.soft", "Looking …"));
     try {
       let asOf;
-      const last = await api.lines("/v1/actions", { ...this.body(), reason: "dry run", dry_run: true }, (line) => { asOf ??= line.as_of; });
+      const last = await api.lines("/v1/actions", { ...this.body(), reason: "dry run", dry_run: true },
+        (line) => { asOf ??= line.as_of; });
       if (turn !== this.turn) return;
       if (last.error) throw new api.ApiError(503, last.error);
       this.asOf = asOf;
       this.total = last.done + last.refused;
       this.send.disabled = !last.done;
       this.send.textContent = `${this.action.label} ${this.count(last.done)}`;
-      fill(this.found, h("p", h("strong", this.count(last.done)), last.done === 1 ? " matches." : " match."), this.refusals(last, "would be refused"),
-        last.samples.length > 0 && h("details", h("summary", "Some of them"), h("ul.plain", last.samples.map((s) => h("li", this.item(s))))));
+      fill(this.found, h("p", h("strong", this.count(last.done)), last.done === 1 ? " matches." : " match."),
+        this.refusals(last, "would be refused"),
+        last.samples.length > 0 && h("details", h("summary", "Some of them"),
+          h("ul.plain", last.samples.map((s) => h("li", this.item(s))))));
     } catch (e) {
       if (turn === this.turn) fill(this.found, problem(e, () => this.look()));
     }
   }
 
   item(s) {
-    return [link("/tasks/" + s.task_uuid, h("code", shortId(s.task_uuid)), { target: "_blank" }), " ", s.step || s.delivery];
+    return [link("/tasks/" + s.task_uuid, h("code", shortId(s.task_uuid)), { target: "_blank" }), " ",
+      s.step || s.delivery];
   }
 
   refusals({ refusals, left_alone: alone }, word) {
-    const left = alone > 0 && !this.done && h("li", `${plural(alone, "task")} changed meanwhile and ${alone === 1 ? "was" : "were"} left alone.`);
+    const left = alone > 0 && !this.done
+      && h("li", `${plural(alone, "task")} changed meanwhile and ${alone === 1 ? "was" : "were"} left alone.`);
     return (refusals.length > 0 || left) && h("ul", refusals.map((r) =>
       h("li.bad-text", `${number(r.count)} ${word}: ${r.message} (`, this.item(r.sample), ")")), left);
   }
 
   write() {
     const body = this.body(), words = this.command(body);
-    showCommands(this.commands, [["curl", api.curl("POST", "/v1/actions", body)], ...(words ? [["Command line", api.cli(...words)]] : [])]);
+    showCommands(this.commands, [["curl", api.curl("POST", "/v1/actions", body)],
+      ...(words ? [["Command line", api.cli(...words)]] : [])]);
   }
 
   // command returns the call of the command line, or null if it has no flag for a part of the filter.
@@ -131,7 +140,8 @@ class BulkForm {
 
   // run acts, and shows how far it is. A run that was cut off goes on where it was.
   async run(body) {
-    const bar = h("progress", { max: this.total || 1, value: 0, "aria-label": "Progress" }), text = h("span"), stop = new AbortController();
+    const bar = h("progress", { max: this.total || 1, value: 0, "aria-label": "Progress" }), text = h("span"),
+      stop = new AbortController();
     let last = { done: 0, refused: 0, left_alone: 0 };
     const show = (line) => {
       if (line.done === undefined) return;
@@ -139,7 +149,8 @@ class BulkForm {
       bar.value = this.done + line.done + line.refused;
       text.textContent = `${number(this.done + line.done)} of ${this.count(this.total)}`;
     };
-    this.element.replaceWith(this.progress = h("div.form", h("div.row", bar, text), h("div.row.end", button("Stop", () => stop.abort()))));
+    this.element.replaceWith(this.progress = h("div.form", h("div.row", bar, text),
+      h("div.row.end", button("Stop", () => stop.abort()))));
     try {
       await api.lines("/v1/actions", { ...body, as_of: this.asOf }, show, stop.signal);
       if (last.error) throw new api.ApiError(503, last.error);
@@ -147,9 +158,11 @@ class BulkForm {
     } catch (e) {
       const refused = e instanceof api.ApiError && e.status && e.status < 500; // before anything was done
       const on = () => { this.done += last.done; this.run(body); };
-      fill(this.progress, h("p", `Stopped after ${this.count(this.done + last.done)}.`), e.name !== "AbortError" && problem(e),
+      fill(this.progress, h("p", `Stopped after ${this.count(this.done + last.done)}.`),
+        e.name !== "AbortError" && problem(e),
         h("div.row.end", !refused && button("Go on", on, "primary"), button("Close", () => this.box.close())));
-      if (!this.box.isConnected && e.name !== "AbortError") toast(`Stopped after ${this.count(this.done + last.done)}: ${e.message}`, "bad");
+      if (!this.box.isConnected
+        && e.name !== "AbortError") toast(`Stopped after ${this.count(this.done + last.done)}: ${e.message}`, "bad");
     }
     this.changed();
   }
@@ -157,9 +170,11 @@ class BulkForm {
   finished(last) {
     const text = `Done: ${this.count(this.done + last.done)}`;
     if (!last.refused && !last.left_alone) this.box.close();
-    if (!this.box.isConnected || !this.box.open) return toast(text + (last.refused ? `, ${number(last.refused)} refused` : ""), last.refused ? "bad" : "good");
+    if (!this.box.isConnected || !this.box.open) return toast(text + (last.refused
+      ? `, ${number(last.refused)} refused` : ""), last.refused ? "bad" : "good");
     fill(this.progress, h("p", h("strong", text), "."), this.refusals(last, "refused"), h("div.row.end",
-      last.left_alone > 0 && button("Look again", () => { this.progress.replaceWith(this.element); this.look(); }), button("Close", () => this.box.close(), "primary")));
+      last.left_alone > 0 && button("Look again", () => { this.progress.replaceWith(this.element); this.look(); }),
+        button("Close", () => this.box.close(), "primary")));
   }
 }
 
@@ -177,13 +192,15 @@ export class Selection {
 
   // box makes the check box of a row.
   box(id, label) {
-    return h("input", { type: "checkbox", "data-pick": id, "aria-label": "Select " + label, checked: this.has(id), onchange: (e) => this.set([id], e.currentTarget.checked) });
+    return h("input", { type: "checkbox", "data-pick": id, "aria-label": "Select " + label, checked: this.has(id),
+      onchange: (e) => this.set([id], e.currentTarget.checked) });
   }
 
   // head makes the check box of all rows that are shown.
   head() {
     return h("input", { type: "checkbox", "data-pick": true, "aria-label": "Select all rows", onchange: (e) =>
-      this.set([...e.currentTarget.closest("table").querySelectorAll("tbody [data-pick]")].map((box) => box.dataset.pick), e.currentTarget.checked) });
+      this.set([...e.currentTarget.closest("table").querySelectorAll("tbody [data-pick]")].map((box) =>
+        box.dataset.pick), e.currentTarget.checked) });
   }
 
   set(ids, chosen) {
@@ -200,12 +217,16 @@ export class Selection {
 
   // draw shows what is chosen in the boxes and the bar.
   draw() {
-    for (const box of document.querySelectorAll("input[data-pick]")) box.checked = box.dataset.pick ? this.has(box.dataset.pick) : this.every || (box.checked && this.ids.size > 0);
+    for (const box of document.querySelectorAll("input[data-pick]")) box.checked = box.dataset.pick
+      ? this.has(box.dataset.pick) : this.every || (box.checked && this.ids.size > 0);
     const total = this.total(), n = this.every ? total : this.ids.size;
     this.bar.hidden = !n;
     fill(this.bar, h("strong", `${this.every ? "All " : ""}${plural(n, ...this.noun)} selected`),
-      !this.every && total > n && button(`Select all ${number(total)} that match`, () => { this.every = true; this.draw(); }, "quiet small", { key: "all" }),
-      this.offers.map((name) => bulkButton(name, 0, () => this.act(name))), h("span.spread"), button("Clear", () => this.clear(), "quiet small"));
+      !this.every && total > n && button(`Select all ${number(total)} that match`,
+        () => { this.every = true; this.draw(); }, "quiet small", { key: "all" }),
+      !this.every && copyButton(() => [...this.ids].join("\n"), "quiet small", "Copy ids"),
+      this.offers.map((name) => bulkButton(name, 0, () => this.act(name))), h("span.spread"),
+        button("Clear", () => this.clear(), "quiet small"));
   }
 
   async act(name) {

@@ -6,7 +6,8 @@ import * as api from "./api.js";
 // returns is called, once a second at most.
 export function live(signal, concerns, read, filter = {}) {
   const soon = api.reader(signal, read, 1000);
-  const stop = api.events(filter, (e) => { if (concerns(e)) soon(); }, (state) => { if (/open|gap|poll/.test(state)) soon(); });
+  const stop = api.events(filter, (e) => { if (concerns(e)) soon(); },
+    (state) => { if (/open|gap|poll/.test(state)) soon(); });
   signal.addEventListener("abort", stop);
   return soon;
 }

@@ -2,7 +2,8 @@
 // colours, keys and the notes that concern all pages.
 
 import * as api from "./api.js";
-import { button, dialog, empty, fill, h, link, loading, problem, signIn, visible, when } from "./ui.js";
+import { openFind } from "./find.js";
+import { button, command, dialog, empty, fill, h, link, loading, problem, signIn, visible, when } from "./ui.js";
 
 // routes lists the pages: path below /console, module, title. A page's module exports
 // show(root, {path, params, query, go, signal, title, keys, remember, renew, kept}), which fills root and ends
@@ -22,6 +23,7 @@ const routes = [
   ["/failures", "failures.js", "Failures"],
   ["/waits", "waits.js", "Waits for me"],
   ["/analytics", "analytics.js", "Analytics"],
+  ["/service", "service.js", "Service"],
   ["/fixture", "fixture.js", "Fixture"],
 ];
 
@@ -111,6 +113,7 @@ async function show(focus) {
   const path = currentPath(), found = find(path);
   shown = location.pathname + location.search;
   pageKeys = {};
+  api.reads.clear();
   renewal = null;
   findPlace();
   markPlace(path);
@@ -221,16 +224,26 @@ function pressed(e) {
   else if (e.key === "?") listKeys();
   else if (e.key === "/") document.querySelector("[data-search]")?.focus();
   else if (e.key === "c" && before !== "g") go("/start");
+  else if (e.key === "q") openFind();
+  else if (e.key === "y") openCopy();
   else if (pageKeys[e.key]) pageKeys[e.key][1](e);
   else return;
   e.preventDefault();
 }
 
 function listKeys() {
-  const rows = [...places().map((a) => ["g " + a.dataset.key, a.textContent]), ["c", "Start a task"], ["/", "Search or filter"],
+  const rows = [...places().map((a) => ["g " + a.dataset.key, a.textContent]), ["c", "Start a task"], ["q", "Find anything"], ["/", "Filter the list"],
+    ["y", "Copy the link and what the page has read"],
     ...Object.entries(pageKeys).map(([key, [what]]) => [key, what]), ["?", "This list"], ["Esc", "Close a dialog"]];
   dialog("Keys", h("dl.keys", rows.map(([keys, what]) =>
     [h("dt", keys.split(" ").map((k) => h("kbd", k))), h("dd", what)])));
+}
+
+// openCopy offers the address of the page and the requests that read what it shows. Those of its events and clock are left
+// out.
+function openCopy() {
+  const paths = [...api.reads].filter((path) => !path.startsWith("/_stepwell/clock") && path !== "/v1/auth/permissions").slice(-8);
+  dialog("Copy", h("div.form", command("Link to this page", location.href), paths.map((path) => command("Read " + path.split("?")[0], api.curl("GET", path)))));
 }
 
 // The bar. Its links are relative in the document, which an address with more parts would break.
@@ -246,6 +259,8 @@ function fillBar() {
   };
   byId("theme").onclick = nextTheme;
   byId("keys").onclick = listKeys;
+  byId("find").onclick = () => openFind();
+  byId("copy").onclick = openCopy;
   nameTheme();
 }
 

@@ -81,10 +81,22 @@ function agoText(at, since) {
   return duration(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : Math.floor(ms / 60_000) * 60_000).replace(/(\d+ h) .*/, "$1") + " ago";
 }
 
-const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+// timeForms are the forms of times, all with their zone.
+const zoned = (timeZone) => new Intl.DateTimeFormat(undefined, { timeZone, year: "numeric", month: "short", day: "numeric",
+  hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+export const timeForms = {
+  local: { label: "Local times", format: (at) => zoned().format(at) },
+  utc: { label: "UTC", format: (at) => zoned("UTC").format(at) },
+  iso: { label: "ISO 8601", format: (at) => new Date(at).toISOString() },
+};
+let form = api.setting("times");
 
-// when returns a time of the service in the person's own form.
-export const when = (text) => zoned.format(instant(text));
+// times returns the name of the form that is chosen, and chooseTimes chooses one.
+export const times = () => (timeForms[form] ? form : "local");
+export const chooseTimes = (name) => { form = name; api.setting("times", name); };
+
+// when returns a time of the service in the form that is chosen.
+export const when = (text) => timeForms[times()].format(instant(text));
 
 // ago makes a time that says how long ago it is and keeps saying so; with since, for how long.
 export function ago(text, since = false) {
@@ -158,7 +170,8 @@ export function copyButton(text, kind = "quiet small", label = "Copy") {
   }, kind);
 }
 
-const command = (label, text) => h("div.command", h("div.row", h("h4", label), copyButton(() => text)),
+// command makes a text to copy, with its label.
+export const command = (label, text) => h("div.command", h("div.row", h("h4", label), copyButton(() => text)),
   h("pre.wrap", { tabindex: 0 }, text));
 
 // showCommands fills a details element with commands to copy, [label, text] pairs.

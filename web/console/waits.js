@@ -13,8 +13,10 @@ const perPage = 100;
 export async function show(root, { signal, renew }) {
   const list = new Waits(signal);
   await list.read();
-  fill(root, h("div.row", h("h1", "Waits for me"), list.total), list.place, h("div.row.center", list.more), list.picked.bar);
-  const soon = live(signal, (e) => e.type === "step" && [e.from_state, e.to_state].some((s) => s === "enqueued"), () => list.read());
+  fill(root, h("div.row", h("h1", "Waits for me"), list.total), list.place, h("div.row.center", list.more),
+    list.picked.bar);
+  const soon = live(signal, (e) => e.type === "step" && [e.from_state, e.to_state].some((s) => s === "enqueued"),
+    () => list.read());
   list.changed = soon;
   renew(soon);
 }
@@ -26,12 +28,14 @@ class Waits {
     this.place = h("div.waits");
     this.more = button("Show more", () => { this.limit += perPage; this.changed(); }, "quiet", { hidden: true });
     this.picked = new Selection({ noun: ["step"], offers: ["complete", "resolve"], total: () => this.steps.length,
-      filter: (name, ids) => this.filterOf(ids), changed: () => this.changed(), schema: () => this.chosen(null)[0].result_schema });
+      filter: (name, ids) => this.filterOf(ids), changed: () => this.changed(),
+        schema: () => this.chosen(null)[0].result_schema });
     this.steps = [];
   }
 
   async read() {
-    const steps = await api.get("/v1/steps" + api.query({ for_person: true, limit: this.limit + 1 }), { signal: this.signal });
+    const steps = await api.get("/v1/steps" + api.query({ for_person: true, limit: this.limit + 1 }),
+      { signal: this.signal });
     this.more.hidden = steps.length <= this.limit;
     this.steps = steps.slice(0, this.limit);
     this.draw();
@@ -46,7 +50,8 @@ class Waits {
     for (const id of this.picked.ids) if (!waiting.has(id)) this.picked.ids.delete(id);
     const over = [...this.cards.keys()].filter((id) => !waiting.has(id));
     const shown = [...over, ...waiting].map((id) => this.cards.get(id).element);
-    fill(this.place, shown.length ? shown : empty("Nothing waits for you", "A step appears here when a person must complete it: its callable has no handler, or is one of console.people."));
+    fill(this.place, shown.length ? shown : empty("Nothing waits for you",
+      "A step appears here when a person must complete it: its callable has no handler, or is one of console.people."));
     this.picked.draw();
   }
 
@@ -56,7 +61,8 @@ class Waits {
   // filterOf selects steps of one template step, since a result is for one kind.
   filterOf(ids) {
     const steps = this.chosen(ids), kinds = new Set(steps.map((s) => [s.namespace, s.task_name, s.name].join("/")));
-    if (kinds.size === 1) return { task_uuid: [...new Set(steps.map((s) => s.task_uuid))], step: steps[0].name, step_status: ["enqueued"] };
+    if (kinds.size === 1) return { task_uuid: [...new Set(steps.map((s) => s.task_uuid))], step: steps[0].name,
+      step_status: ["enqueued"] };
     toast(`Choose steps of one kind: these are ${[...kinds].join(", ")}.`, "bad");
     return null;
   }
@@ -66,18 +72,23 @@ class Waits {
 class WaitCard {
   constructor(step, list) {
     Object.assign(this, { step, list, sent: false });
-    const about = Object.entries(step.about ?? {}).map(([name, v]) => [h("dt", name), h("dd", typeof v === "string" ? v : JSON.stringify(v))]);
+    const about = Object.entries(step.about ?? {}).map(([name, v]) =>
+      [h("dt", name), h("dd", typeof v === "string" ? v : JSON.stringify(v))]);
     this.body = h("div.form");
-    this.details = h("details", { ontoggle: () => this.open() }, h("summary", h("strong", step.name), h("span.soft", `${step.namespace}/${step.task_name}`),
-      about.length > 0 && h("dl.about-pairs", about), h("span.spread"), h("span.soft", "waits ", ago(step.waiting_since, true))), this.body);
-    this.element = h("div.card.wait-card", { key: step.step_uuid, own: true }, list.picked.box(step.step_uuid, `${step.name} ${shortId(step.task_uuid)}`), this.details);
+    this.details = h("details", { ontoggle: () => this.open() },
+      h("summary", h("strong", step.name), h("span.soft", `${step.namespace}/${step.task_name}`),
+      about.length > 0 && h("dl.about-pairs", about), h("span.spread"),
+        h("span.soft", "waits ", ago(step.waiting_since, true))), this.body);
+    this.element = h("div.card.wait-card", { key: step.step_uuid, own: true },
+      list.picked.box(step.step_uuid, `${step.name} ${shortId(step.task_uuid)}`), this.details);
   }
 
   // outlives reports whether the card stays without its step, because something was written in it.
   outlives() {
     if (this.sent || !this.typed || !this.details.open) return false;
     this.send.disabled = true;
-    fill(this.place, h("p.bad-text", "This step does not wait any more: somebody else has acted. ", link("/tasks/" + this.step.task_uuid, "See the task")));
+    fill(this.place, h("p.bad-text", "This step does not wait any more: somebody else has acted. ",
+      link("/tasks/" + this.step.task_uuid, "See the task")));
     return true;
   }
 
@@ -91,10 +102,13 @@ class WaitCard {
     this.place = h("div", { role: "alert" });
     this.send = allowed("steps:resolve", "Complete the step", null, "primary", { type: "submit" });
     this.send = [this.send].flat()[0];
-    const write = h("form.form", { novalidate: true, oninput: () => { this.typed = true; }, onsubmit: (e) => { e.preventDefault(); this.complete(); } },
+    const write = h("form.form", { novalidate: true, oninput: () => { this.typed = true; },
+      onsubmit: (e) => { e.preventDefault(); this.complete(); } },
       this.form ? this.form.element : field("Result", this.text, "Any JSON: the template has no schema for it."),
-      h("div.form.grid", field("Reason", this.reason), field("Your name", this.by)), this.place, h("div.row", this.send));
-    fill(this.body, h("p.soft", link("/tasks/" + step.task_uuid, "Task " + shortId(step.task_uuid)), ` · ${step.callable} · ${step.attempts} of ${step.max_attempts} attempts used`),
+      h("div.form.grid", field("Reason", this.reason), field("Your name", this.by)), this.place,
+        h("div.row", this.send));
+    fill(this.body, h("p.soft", link("/tasks/" + step.task_uuid, "Task " + shortId(step.task_uuid)),
+      ` · ${step.callable} · ${step.attempts} of ${step.max_attempts} attempts used`),
       write, h("div.row", stepButtons(["fail", "resolve_manually", "cancel"], { task_uuid: step.task_uuid },
         { id: step.step_uuid, name: step.name, attempts: step.attempts, max: step.max_attempts }, [], "quiet")));
   }
@@ -106,7 +120,8 @@ class WaitCard {
     actAs(this.by.value);
     this.send.disabled = true;
     try {
-      await api.patch(`/v1/tasks/${this.step.task_uuid}/workflow_steps/${this.step.step_uuid}`, { action_type: "complete_manually",
+      await api.patch(`/v1/tasks/${this.step.task_uuid}/workflow_steps/${this.step.step_uuid}`,
+        { action_type: "complete_manually",
         completion_data: { result: result ?? null }, reason: this.reason.value, completed_by: this.by.value });
       this.sent = true;
       toast(`Done: complete ${this.step.name}`);

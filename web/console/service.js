@@ -18,7 +18,7 @@ export async function show(root, { signal, query, remember }) {
     chooseTimes(name);
     fillHealth();
   });
-  root.append(h("div.row", h("h1", "Service"), h("a.button.quiet.small", { href: api.root + "/api-docs/ui" }, "API"),
+  fill(root, h("div.row", h("h1", "Service"), h("a.button.quiet.small", { href: api.root + "/api-docs/ui" }, "API"),
     field("Times", choice)), health, caller(signal), deliveries.element, configuration(signal));
   await Promise.all([fillHealth(), deliveries.read()]);
   const again = setInterval(() => { if (!document.hidden) fillHealth(); }, 5000);

@@ -465,7 +465,6 @@ var movedDifferences = []struct{ place, about string }{
 	{`\.trace_id$`, "trace_id is missing there"},
 	{`named_step_uuid$`, "named_step_uuid is that of a row there"},
 	{`\.next_retry_at$`, "next_retry_at has a time there for steps that failed for good once"},
-	{`\.last_attempted_at$`, "last_attempted_at before a retry is whole seconds before it"},
 	{`\.last_failure_at$`, "last_failure_at is null there unless a step failed for good"},
 	{`/audit\[\]\.action$`, "the audit has no actions of operators, checkpoints and late results there"},
 	{`/context: status 200, there 404$`, "there is no route for the context there"},

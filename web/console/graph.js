@@ -73,7 +73,8 @@ export class Graph {
     this.boxes = h("g.boxes");
     this.cards = h("g.cards");
     this.lit = h("path.edge.lit");
-    this.world = h("g", this.edges, this.lit, this.boxes, this.cards);
+    this.way = h("path.edge.way");
+    this.world = h("g", this.edges, this.way, this.lit, this.boxes, this.cards);
     this.svg = h("svg.graph-world", this.world);
     this.pane = h("div.graph-view", { tabindex: 0, role: "application", "aria-roledescription": "graph",
       "aria-label": options.label ?? "Graph" }, this.svg);
@@ -358,6 +359,13 @@ export class Graph {
   light(id) {
     const real = (e) => e.links.some((link) => link.includes(id) && !link.some((n) => this.nodes.get(n).ghost));
     this.lit.setAttribute("d", (this.drawn.get(id) ?? []).filter(real).slice(0, 200).map((e) => curve(e.points)).join(""));
+  }
+
+  // mark marks the edges along a path of nodes, such as the critical one.
+  mark(path) {
+    const homes = path.map(id => this.shown.home.get(id)), steps = new Set(homes.slice(1).map((to, i) => `${homes[i]} ${to}`));
+    const marked = new Set(homes.flatMap(id => this.drawn.get(id) ?? []).filter(e => e.links.some(link => steps.has(link.join(" ")))));
+    this.way.setAttribute("d", [...marked].map(e => curve(e.points)).join(""));
   }
 
   // reveal moves the view as little as possible so that a node is in it.

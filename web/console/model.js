@@ -24,7 +24,7 @@ export function span(ms) {
 // TaskModel has the task, its steps by id, and what they are made from.
 //
 // A step is {id, name, state, since, attempts, max, declared, spans, due, because}: declared is the step
-// of the template, because its explanation, and spans are [{kind: "queue", "run" or "retry", from, to,
+// of the template, because its explanation, and spans are [{kind: "queue", "run", "retry" or "people", from, to,
 // attempt, end}] in milliseconds. A span that goes on has no to, and end is the state that ended it.
 export class TaskModel {
   constructor(task, template, transitions) {
@@ -71,9 +71,13 @@ export class TaskModel {
 
   // move takes a step to another state and notes the time in the one before.
   move(step, t, at) {
-    const open = step.spans.at(-1);
-    if (open && open.to === undefined) Object.assign(open, { to: at, end: t.to_state });
-    const kind = { enqueued: "queue", in_progress: "run", waiting_for_retry: "retry" }[t.to_state];
+    const was = step.spans.at(-1), open = was?.to === undefined ? was : undefined;
+    if (open) Object.assign(open, { to: at, end: t.to_state });
+    if (open?.kind === "run" && open.from === at && !t.to_state.startsWith("enqueued")) {
+      step.spans.pop(); // nothing ran: a person ended the step, which had waited for that
+      if (step.spans.at(-1)?.kind === "queue") step.spans.at(-1).kind = "people";
+    }
+    const kind = { enqueued: "queue", in_progress: "run", waiting_for_retry: "retry", error: "people" }[t.to_state];
     if (kind) step.spans.push({ kind, from: at, attempt: t.attempt || step.attempts + 1 });
     if (t.to_state === "in_progress") step.attempts = t.attempt ?? step.attempts + 1;
     if (t.from_state === "error" && t.to_state === "pending") step.attempts = 0;
@@ -156,8 +160,18 @@ export class TaskModel {
     return left > 0 ? "in " + duration(Math.ceil(left / 1000 - 0.05) * 1000) : due ? "due" : "";
   }
 
+  // end returns when the task ended, or now.
+  end() {
+    return this.task.completed_at ? exact(this.task.completed_at) : api.now();
+  }
+
+  // kindOf returns the kind of a span of a step; a step that no handler here takes waits for people.
+  kindOf(s, step) {
+    return s.kind === "queue" && s.to === undefined && step.because?.cause === "outside_actor" ? "people" : s.kind;
+  }
+
   // took returns how long the attempts of a step have run, in milliseconds.
-  took(step, now = api.now()) {
+  took(step, now = this.end()) {
     return step.spans.filter((s) => s.kind === "run").reduce((sum, s) => sum + (s.to ?? now) - s.from, 0);
   }
 

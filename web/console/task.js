@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { cancelTask, causes, stepButtons } from "./actions.js";
 import { Graph } from "./graph.js";
 import { TaskModel, exact, finished, span } from "./model.js";
+import { criticalPath } from "./slow.js";
 import { StepCard, ghostCard, outcome, pair, redacted, sentence, signOf } from "./step.js";
 import { EventList, StepList } from "./steps.js";
 import { Timeline } from "./timeline.js";
@@ -169,6 +170,7 @@ class TaskPage {
       Timeline: () => {
         const box = h("div");
         this.timeline = new Timeline(box, this.model, choose);
+        this.compareTime();
         return box;
       },
       Steps: () => (this.steps = new StepList(this, choose)).root,
@@ -183,6 +185,15 @@ class TaskPage {
       this.events?.draw();
       if (name === "Data") this.showData();
     });
+  }
+
+  // compareTime shows the median of the template beside this run.
+  async compareTime() {
+    const { namespace, name, version } = this.model.task;
+    const found = await api.getOptional("/v1/analytics/history" + api.query({ hours: 168, namespace, name, version }), { signal: this.signal }).catch(() => null);
+    const of = found?.templates.find((t) => t.version === version && t.completed_tasks);
+    this.timeline.median = of && span(of.p50_duration_seconds * 1000);
+    this.timeline.draw();
   }
 
   keepAddress() {
@@ -212,6 +223,7 @@ class TaskPage {
     this.timeline?.draw();
     this.events?.draw();
     this.steps?.count();
+    this.graph.mark(criticalPath(this.model).map((step) => step.id));
     if (!changed || changed.has(this.model.steps.get(this.state.step))) this.showStep();
     fill(this.about, this.facts());
     if (changed && this.data && ended(this.model.task.status)) this.showData();

@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
+import { runs } from "./runs.js";
 import { empty, fill, h, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
 import { jsonTree } from "./values.js";
 
@@ -76,7 +77,7 @@ async function showOne(root, { params, signal, title }) {
     versions.length > 1 && h("nav.chips", { "aria-label": "Versions" }, h("span.soft", "Versions"),
       versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,
-    tabs("Template", { Steps: () => steps(template), "How it fares": () => fare(template, fares, signal), Definition: () => definition(template) })));
+    tabs("Template", { Steps: () => steps(template), "Last runs": () => runs(template, signal), "How it fares": () => fare(template, fares, signal), Definition: () => definition(template) })));
   drawGraph(picture, template, signal);
 }
 

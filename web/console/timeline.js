@@ -2,16 +2,19 @@
 // the queue and in back-off. Only the rows in view are in the document.
 
 import * as api from "./api.js";
-import { button, fill, h } from "./ui.js";
+import { shorten } from "./labels.js";
 import { span } from "./model.js";
+import { criticalPath, timeOf } from "./slow.js";
+import { button, fill, h, number, select } from "./ui.js";
 
 const ROW = 26, HEAD = 26, NAMES = 190, MOST = 420; // heights, the width of names, the greatest height in view
 const MOST_ZOOM = 200;
+const FEW = 6, BARS = 300; // instances of a batch that are not folded, and bars of a folded one
 
 // Timeline shows the steps of a model in an element. onSelect(id) is called for a click on a row.
 export class Timeline {
   constructor(root, model, onSelect) {
-    Object.assign(this, { model, onSelect, scale: 1 });
+    Object.assign(this, { model, onSelect, scale: 1, open: new Set(), order: "start", median: undefined, sum: h("p.sum") });
     this.axis = h("g.axis");
     this.links = h("g.links");
     this.rows = h("g");
@@ -22,12 +25,19 @@ export class Timeline {
     this.svg.addEventListener("pointerover", (e) => this.point(e.target.closest("[data-id]")?.dataset.id));
     this.svg.addEventListener("pointerleave", () => this.point(this.chosen));
     this.svg.addEventListener("click", (e) => {
-      const id = e.target.closest("[data-id]")?.dataset.id;
-      if (id) this.onSelect(id);
+      const id = e.target.closest("[data-id]")?.dataset.id, row = this.rowOf?.(id);
+      if (row?.batch) {
+        if (!this.open.delete(id)) this.open.add(id);
+        this.draw();
+      } else if (id) this.onSelect(id);
     });
     this.pane.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
     const tool = (name, text, act) => button(text, act, "quiet small", { "aria-label": name, title: name });
-    root.append(h("div.row.timeline-head", legend(), tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
+    const order = select([["start", "In their order"], ["long", "Longest first"], ["name", "By name"]], "start", (value) => {
+      this.order = value;
+      this.draw();
+    }, { "aria-label": "Order of the steps", class: "auto" });
+    root.append(this.sum, h("div.row.timeline-head", legend(), order, tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
       tool("Zoom out of the timeline", "−", () => this.zoom(1 / 1.5)), tool("Fit the timeline into the view", "Fit", () => this.zoom(0))), this.pane);
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.pane);
@@ -37,7 +47,7 @@ export class Timeline {
 
   select(id, reveal = true) {
     this.chosen = this.pointed = id;
-    const i = this.steps?.findIndex((s) => s.id === id) ?? -1, top = HEAD + i * ROW;
+    const i = this.items?.indexOf(this.rowOf(id)) ?? -1, top = HEAD + i * ROW;
     const { scrollTop, clientHeight } = this.pane;
     if (reveal && i >= 0 && (top - HEAD < scrollTop || top + ROW > scrollTop + clientHeight)) this.pane.scrollTop = top - clientHeight / 2;
     this.draw();
@@ -67,25 +77,47 @@ export class Timeline {
     const step = { ArrowUp: -1, ArrowDown: 1 }[e.key];
     if (!step) return;
     e.preventDefault();
-    const next = this.steps[this.steps.findIndex((s) => s.id === this.chosen) + step];
-    if (next) this.onSelect(next.id);
+    const next = this.items[this.items.indexOf(this.rowOf(this.chosen)) + step];
+    if (next) this.onSelect(next.steps[0].id);
   }
 
+  // ends returns the ends of the axis: up to the end of the task, or now. While it only waits for somebody to mend it, that
+  // takes a third of the axis at most.
   ends() {
-    const { task, steps } = this.model, from = this.model.created;
+    const { task, steps } = this.model, from = this.model.created, end = this.model.end();
     let to = from;
-    for (const s of steps.values()) {
-      const last = s.spans.at(-1);
-      to = Math.max(to, last ? last.to ?? last.from : s.created, s.due ?? 0);
-    }
-    if (!task.completed_at && task.status !== "blocked_by_failures") to = Math.max(to, api.now());
+    for (const s of steps.values()) to = Math.max(to, s.due ?? 0, ...s.spans.map((x) => x.to ?? x.from));
+    to = Math.max(to, task.status === "blocked_by_failures" ? Math.min(end, to + (to - from) / 2) : end);
     return { from, to: Math.max(to, from + 0.1) };
+  }
+
+  // arrange returns the rows, {id, name, steps}: one for each step, and one for a batch that is folded.
+  arrange() {
+    const size = new Map(), rows = new Map(), batch = (s) => s.declared?.step_type === "batch_worker" && "batch " + s.declared.name;
+    for (const s of this.model.steps.values()) size.set(batch(s), (size.get(batch(s)) ?? 0) + 1);
+    for (const s of this.model.steps.values()) {
+      const id = batch(s), many = id && size.get(id) > FEW;
+      if (many && !rows.has(id)) rows.set(id, { id, batch: true, name: s.declared.name, end: ` × ${number(size.get(id))}`, steps: [] });
+      if (many) rows.get(id).steps.push(s);
+      if (!many || this.open.has(id)) rows.set(s.id, { id: s.id, name: s.name, steps: [s] });
+    }
+    const took = new Map(), length = (r) => took.get(r) ?? took.set(r, r.steps.reduce((sum, s) => sum + this.model.took(s), 0)).get(r);
+    const by = { long: (a, b) => length(b) - length(a), name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) }[this.order];
+    return by ? [...rows.values()].sort(by) : [...rows.values()];
+  }
+
+  // rowOf returns the row of a step, or of the batch that it is folded into.
+  rowOf(id) {
+    return this.items.find((r) => r.id === id) ?? this.items.find((r) => r.steps.some((s) => s.id === id));
   }
 
   draw() {
     if (!this.pane.isConnected || !this.pane.clientWidth) return;
-    this.steps = [...this.model.steps.values()];
-    const high = this.steps.length * ROW + HEAD + 4, bars = this.scale > 1 ? 14 : 0; // the height of a scroll bar
+    this.items = this.arrange();
+    this.path = criticalPath(this.model);
+    this.critical = new Set(this.path);
+    this.showSum();
+    const high = this.items.length * ROW + HEAD + 4, bars = this.scale > 1 ? 14 : 0; // the height of a scroll bar
     this.pane.style.height = Math.min(high + 2 + bars, MOST) + "px";
     const { clientWidth, scrollTop } = this.pane;
     this.names = Math.min(NAMES, clientWidth / 3);
@@ -94,7 +126,7 @@ export class Timeline {
     this.svg.setAttribute("width", width);
     this.svg.setAttribute("height", high);
     const first = Math.max(0, Math.floor((scrollTop - HEAD) / ROW)), last = first + Math.ceil(MOST / ROW) + 1;
-    const shown = this.steps.slice(first, last);
+    const shown = this.items.slice(first, last);
     fill(this.rows, shown.map((s, i) => this.row(s, first + i, width)));
     fill(this.axis, this.ticks(room, scrollTop, high));
     fill(this.labels, h("rect.names", { x: 0, y: scrollTop, width: this.names - 1, height: HEAD }),
@@ -116,30 +148,40 @@ export class Timeline {
     return marks;
   }
 
-  label(step, y) {
-    const most = Math.floor(this.names / 7.6), name = step.name.length > most ? step.name.slice(0, most - 1) + "…" : step.name;
-    return h("g", { class: step.id === this.chosen ? "chosen" : "", key: step.id, "data-id": step.id },
-      h("rect.names", { x: 0, y, width: this.names - 1, height: ROW }), h("text.label", { x: 8, y: y + 17 }, name));
+  // showSum says what the time went to, along the critical path.
+  showSum() {
+    const sum = timeOf(this.model, this.path), total = this.model.end() - this.model.created;
+    const parts = Object.entries(sum).filter(([, ms]) => ms > total / 100).sort((a, b) => b[1] - a[1]);
+    fill(this.sum, parts.length > 0 && h("span", "Critical path: ", parts.map(([kind, ms], i) => [i > 0 && " · ", h(i ? "span" : "b", i ? span(ms)
+      : `${span(ms)} of ${span(total)}`, " ", SUMS[kind])])), this.median && h("span.soft", ` Median of the template: ${this.median}.`));
   }
 
-  row(step, i, width) {
-    const y = HEAD + i * ROW, took = this.model.took(step);
-    const words = step.spans.map((s) => `${WORDS[s.kind]} ${span((s.to ?? api.now()) - s.from)}`).join(", ");
-    const end = step.spans.length ? this.x(this.until(step.spans.at(-1), step)) : 0;
-    return h("g", { class: "line" + (step.id === this.chosen ? " chosen" : ""), key: step.id, "data-id": step.id, role: "img",
-      "aria-label": `${step.name}: ${words || "not started"}` },
-      h("rect.back", { x: 0, y, width, height: ROW }),
-      step.spans.map((s) => this.bar(s, y, step)), took > 0 && h("text.took", { x: end + 6, y: y + 17 }, span(took)));
+  label(row, y) {
+    const chosen = row.steps.some((s) => s.id === this.chosen), name = row.batch ? (this.open.has(row.id) ? "▾ " : "▸ ") + row.name : row.name;
+    const critical = row.steps.some((s) => this.critical.has(s));
+    return h("g", { class: (chosen ? "chosen" : "") + (critical ? " critical" : ""), key: row.id, "data-id": row.id },
+      h("rect.names", { x: 0, y, width: this.names - 1, height: ROW }), critical && h("rect.mark", { x: 0, y: y + 4, width: 3, height: ROW - 8 }),
+      h("text.label", { x: 8, y: y + 17 }, shorten(name, this.names - 16, 12.5, critical, row.end)));
+  }
+
+  row({ id, name, end = "", steps, batch }, i, width) {
+    const y = HEAD + i * ROW, took = steps.reduce((sum, s) => sum + this.model.took(s), 0), [step] = steps;
+    const words = batch ? `${number(steps.length)} steps` : step.spans.map((s) => `${WORDS[this.model.kindOf(s, step)]} ${span((s.to ?? this.model.end()) - s.from)}`).join(", ");
+    const last = Math.max(0, ...steps.map((s) => (s.spans.length ? this.x(this.until(s.spans.at(-1), s)) : 0)));
+    return h("g", { class: `line${steps.some((s) => s.id === this.chosen) ? " chosen" : ""}${batch ? " many" : ""}`, key: id, "data-id": id, role: "img",
+      "aria-label": `${name}${end}: ${words || "not started"}` },
+      h("rect.back", { x: 0, y, width, height: ROW }), steps.filter((_, n) => n % Math.ceil(steps.length / BARS) === 0).map((one) => one.spans.map((s) => this.bar(s, y, one))),
+      took > 0 && h("text.took", { x: last + 6, y: y + 17 }, span(took)));
   }
 
   // until returns when a span ends: so far, or for a back-off when the retry is due.
-  until(s, step) { return s.to ?? ((s.kind === "retry" && step.due) || api.now()); }
+  until(s, step) { return s.to ?? ((s.kind === "retry" && step.due) || this.model.end()); }
 
   bar(s, y, step) {
     const from = this.x(s.from), to = this.x(this.until(s, step)), width = Math.max(to - from, s.kind === "run" ? 3 : 0);
-    const tone = s.kind !== "run" ? s.kind : s.to === undefined ? "run" : TONES[s.end] ?? "off";
+    const kind = this.model.kindOf(s, step), tone = kind !== "run" ? kind : s.to === undefined ? "run" : TONES[s.end] ?? "off";
     const shape = s.kind === "run" ? { y: y + 6, height: ROW - 12, rx: 3 } : { y: y + ROW / 2 - 1.5, height: 3 };
-    const what = `${WORDS[s.kind]}${s.kind === "run" ? " " + s.attempt : ""}, ${span((s.to ?? api.now()) - s.from)}`;
+    const what = `${WORDS[kind]}${kind === "run" ? " " + s.attempt : ""}, ${span((s.to ?? this.model.end()) - s.from)}`;
     return h("rect", { class: `attempt ${tone}`, x: from, width, ...shape }, h("title", what));
   }
 
@@ -151,7 +193,8 @@ export class Timeline {
   }
 
   relate() {
-    const step = this.model.steps.get(this.pointed), place = new Map(this.steps.map((s, i) => [s.id, i]));
+    const step = this.model.steps.get(this.pointed), place = new Map();
+    this.items.forEach((r, i) => r.steps.forEach((s) => place.set(s.id, i)));
     const middle = (s) => HEAD + place.get(s.id) * ROW + ROW / 2;
     const lines = (step ? this.model.parents(step) : []).slice(0, 100).map((p) => {
       const x = this.x(p.spans.at(-1)?.to ?? p.created), to = this.x(step.spans[0]?.from ?? this.range.to), bend = Math.max(to - x, 24) / 2;
@@ -161,7 +204,8 @@ export class Timeline {
   }
 }
 
-const WORDS = { queue: "ready for", run: "attempt", retry: "back-off" };
+const WORDS = { queue: "ready for", run: "attempt", retry: "back-off", people: "waited for a person for" };
+const SUMS = { queue: "waited for a slot or a worker", run: "ran", retry: "back-off", people: "waited for a person", rest: "between steps" };
 const TONES = { enqueued_for_orchestration: "good", complete: "good", resolved_manually: "good",
   enqueued_as_error_for_orchestration: "bad", error: "bad" };
 
@@ -176,5 +220,6 @@ function niceStep(ms) {
 function legend() {
   const entry = (tone, words) => h("span", h("i", { class: "swatch " + tone, "aria-hidden": "true" }), words);
   return h("p.legend", entry("good", "succeeded"), entry("bad", "failed"), entry("run", "running"),
-    entry("queue", "waits for a slot or a worker"), entry("retry", "back-off"));
+    entry("queue", "waits for a slot or a worker"), entry("retry", "back-off"), entry("people", "waits for a person"),
+    entry("mark", "critical path"));
 }

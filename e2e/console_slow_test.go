@@ -1,0 +1,72 @@
+package e2e
+
+// Why a task is slow, as the console shows it: the timeline, the critical path, and the last runs of a template.
+
+import (
+	"testing"
+)
+
+// TestConsoleWhySlow shows a task that waits for a person and one that ended as stale: the wait lasts to the end of the
+// axis, a sentence sums it, and the steps that the end waited for are marked.
+func TestConsoleWhySlow(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--fixture", "--templates", templateDir(t, testTemplate("flow",
+		stepSpec{name: "first", callable: "builtin:sleep", config: `{"duration_ms":2000}`},
+		stepSpec{name: "short", callable: "builtin:noop"},
+		stepSpec{name: "approve", callable: "t.nobody", after: []string{"first", "short"}},
+		stepSpec{name: "last", callable: "builtin:sleep", config: `{"duration_ms":9000}`, after: []string{"approve"}})))
+	a := s.api()
+	clock := func(change string) { a.do("POST", "/_stepwell/clock", change).want(200) }
+	clock(`{"freeze":true}`)
+	id := a.create(`{"namespace":"t","name":"flow"}`)
+	clock(`{"advance":"2s"}`)
+	clock(`{"advance":"23s"}`)
+	p.openTask(s, id)
+	p.waitText("Critical path: 23 s of 25 s waited for a person · 2 s ran")
+	const right = `.getBoundingClientRect().right`
+	p.wait(`document.querySelector(".timeline .attempt.people")` + right + ` > document.querySelector(".timeline .attempt.good")` + right + ` + 300`)
+	const marked = `[...document.querySelectorAll(".timeline .critical .label")].map((e) => e.textContent).join()`
+	p.wait(marked + ` === "first,approve"`)
+	completeStep(a, id, "approve")
+	clock(`{"advance":"9s"}`)
+	p.waitText("Critical path: 23 s of 34 s waited for a person · 11 s ran")
+	p.wait(marked + ` === "first,approve,last"`)
+	p.wait(`document.querySelectorAll(".graph .way").length === 1 && document.querySelector(".graph .way").getAttribute("d").match(/C/g).length === 2`)
+	p.wait(`document.querySelectorAll(".timeline .attempt.people").length === 1`) // though the wait is over
+	p.eval(`(() => { const e = document.querySelector("[aria-label='Order of the steps']"); e.value = "long"; e.dispatchEvent(new Event("change")); })()`)
+	p.wait(`[...document.querySelectorAll(".timeline .label")].map((e) => e.textContent).join() === "last,first,short,approve"`)
+	p.inspect("task-slow")
+
+	p.open(s.ready.OrchestrationURL + "/console/templates/t/flow/1.0.0")
+	p.clickText("Last runs")
+	p.wait(`document.querySelectorAll(".runs tbody a.good").length === 4`)
+	failed := a.create(`{"namespace":"t","name":"flow"}`)
+	clock(`{"advance":"2s"}`)
+	for _, step := range a.steps(failed) {
+		if step.Name == "approve" {
+			a.do("PATCH", "/v1/tasks/"+failed+"/workflow_steps/"+step.StepUUID,
+				`{"action_type":"fail","error":{"message":"no","retryable":false},"reason":"no","failed_by":"test"}`).want(200)
+		}
+	}
+	p.open(s.ready.OrchestrationURL + "/console/templates/t/flow/1.0.0")
+	p.clickText("Last runs")
+	p.wait(`[...document.querySelectorAll(".runs tbody tr")].map((r) => [...r.querySelectorAll("a")].map((e) => e.className).join()).join("; ") ===
+		"good,good; good,good; good,bad; good,idle"`)
+	p.inspect("template-runs")
+	p.click(".runs a.bad")
+	p.wait(`document.querySelector(".step-card h2")?.textContent === "approve" && document.querySelector("h1 + .state").textContent === "Blocked"`)
+}
+
+// TestConsoleTimelineFolds folds a batch into one row of the timeline, which unfolds.
+func TestConsoleTimelineFolds(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	p.openTask(s, s.api().create(`{"namespace":"demo","name":"batch","context":{"total_items":400,"batch_size":10}}`))
+	p.waitState("Complete")
+	const rows = `[...document.querySelectorAll(".timeline .label")].map((e) => e.textContent).join().slice(0, 60)`
+	p.wait(rows + ` === "split,▸ count × 40,total"`)
+	p.clickAt(`[...document.querySelectorAll(".timeline .label")].find((e) => e.textContent.includes("count"))`)
+	p.wait(rows + `.startsWith("split,▾ count × 40,count_001,")`)
+}

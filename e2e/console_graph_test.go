@@ -30,14 +30,14 @@ func TestConsoleGraphReadable(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := serve(t, "--memory", "--templates", templateDir(t, longNames("mid", 8, 5, 22), longNames("large", 30, 20, 399)))
-	for _, name := range []string{"mid", "large"} {
+	for name, zooms := range map[string][]string{"mid": {"", "-", "-", "+", "+", "+"}, "large": {"", "+", "+"}} {
 		id := s.api().create(`{"namespace":"t","name":"` + name + `"}`)
 		s.api().await(id, "blocked_by_failures")
 		for _, width := range []int{1440, 390} {
 			p.size(width, 900)
 			p.openTask(s, id)
 			p.wait(`document.querySelector(".node.bad")`)
-			for _, zoom := range []string{"", "-", "-", "+", "+", "+"} {
+			for _, zoom := range zooms {
 				p.eval(`document.querySelector(".graph-view").focus()`)
 				if zoom != "" {
 					p.key(zoom)
@@ -52,7 +52,10 @@ func TestConsoleGraphReadable(t *testing.T) {
 			}
 		}
 	}
+	large := s.api().create(`{"namespace":"t","name":"large"}`)
+	s.api().await(large, "blocked_by_failures")
 	p.size(1440, 900)
+	p.openTask(s, large)
 	p.clickText("Fit")
 	p.wait(`document.querySelector(".far") && document.querySelector(".graph .legend").innerText.startsWith("Failed 1")`)
 	p.inspect("graph-fit")

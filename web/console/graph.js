@@ -101,8 +101,7 @@ export class Graph {
     const cell = this.cells.get(this.cellOf.get(home));
     const card = cell?.drawn?.querySelector(`[data-id="${CSS.escape(home)}"]`);
     if (card) card.replaceWith(this.card(home));
-    this.stale = true;
-    this.showTools();
+    this.stale = this.changed = true;
     this.soon();
   }
 
@@ -257,6 +256,8 @@ export class Graph {
   // paint moves the drawing and adds what has come near the view. While the scale changes, it only stretches.
   paint() {
     const { x, y, k } = this.view;
+    if (this.changed) this.showTools();
+    this.changed = false;
     if (k !== this.scale) {
       clearTimeout(this.sharp);
       if (this.scale && this.zooming) this.sharp = setTimeout(() => { this.zooming = false; this.soon(); }, 120);

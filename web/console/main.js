@@ -3,7 +3,7 @@
 
 import * as api from "./api.js";
 import { openFind } from "./find.js";
-import { button, command, dialog, empty, fill, h, link, loading, problem, signIn, visible, when } from "./ui.js";
+import { button, choice, command, dialog, empty, fill, h, link, loading, problem, signIn, visible, when } from "./ui.js";
 
 // routes lists the pages: path below /console, module, title. A page's module exports
 // show(root, {path, params, query, go, signal, title, keys, remember, renew, kept}), which fills root and ends
@@ -73,8 +73,8 @@ history.scrollRestoration = "manual"; // the page has its height only once it is
 function findPlace() {
   const entry = history.state?.entry ?? Date.now() + Math.random();
   history.replaceState({ entry }, "");
-  place = kept.find((k) => k.entry === entry);
-  if (!place) kept = [...kept.slice(1 - mostPlaces), (place = { entry })];
+  place = kept.find((k) => k.entry === entry) ?? { entry };
+  kept = [...kept.filter((k) => k !== place).slice(1 - mostPlaces), place]; // the latest visited last
 }
 
 // keep notes where the page is that is left.
@@ -213,10 +213,11 @@ function nameTheme() {
 // Keys.
 
 let after = ""; // the key before, if it was g
+const noKeys = choice("no-keys"); // what people speak to a computer may be taken for keys
 
 function pressed(e) {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) || e.target.isContentEditable;
-  if (typing || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
+  if (typing || noKeys() || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
   const before = after;
   after = e.key === "g" ? "g" : "";
   const place = before === "g" && places().find((a) => a.dataset.key === e.key);
@@ -236,7 +237,8 @@ function listKeys() {
     ["y", "Copy the link and what the page has read"],
     ...Object.entries(pageKeys).map(([key, [what]]) => [key, what]), ["?", "This list"], ["Esc", "Close a dialog"]];
   dialog("Keys", h("dl.keys", rows.map(([keys, what]) =>
-    [h("dt", keys.split(" ").map((k) => h("kbd", k))), h("dd", what)])));
+    [h("dt", keys.split(" ").map((k) => h("kbd", k))), h("dd", what)])),
+  h("label.which", h("input", { type: "checkbox", checked: !noKeys(), onchange: (e) => noKeys(!e.currentTarget.checked) }), "These keys are on"));
 }
 
 // openCopy offers the address of the page and the requests that read what it shows. Those of its events and clock are left

@@ -45,7 +45,7 @@ func situations(t *testing.T) []situation {
 				`map it with --handler Outside=URL or in [worker.handlers], or let an actor claim it`, "", "give --stub STEP=JSON or --handler"},
 		{"wrong decision", []stepSpec{{name: "route", callable: wrong.URL, kind: stepDecision, retry: `{"max_attempts":1}`},
 			{name: "left", callable: "builtin:noop", after: []string{"route"}}}, ends, false,
-			`step "route" failed for good 5 min ago, on attempt 1 of 1: `, "error_type=invalid_outcome", "then run it again"},
+			`the template has no step "nowhere"; "route" may name "left" (invalid_outcome)`, "error_type=invalid_outcome", "then run it again"},
 		{"lease lost", []stepSpec{{name: "approve", callable: "Outside", retry: later}}, func(t *testing.T, s *service, clock *virtualClock, v *task) {
 			loseLeases(t, s, clock, 1)
 		}, false, `step "approve" failed 6 min ago, on attempt 1 of 3: the lease of w expired (worker_lost); it is retried in 3 min, or at once by retry_now`,

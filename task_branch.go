@@ -250,7 +250,8 @@ func (t *template) branchNamed(d int, raw []byte) (int, error) {
 	at, ok := t.flow.index[name]
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("%s.step_names: the template has no step %.120q", decisionMember, name)
+		return 0, fmt.Errorf("%s.step_names: the template has no step %.120q; %q may name %s",
+			decisionMember, name, t.steps[d].name, anyOf(branchNames(t, d)))
 	case t.steps[at].kind == stepBatchWorker:
 		return 0, fmt.Errorf("%s.step_names: step %q is a batch_worker, which only a batchable step creates",
 			decisionMember, name)
@@ -265,6 +266,25 @@ func (t *template) branchNamed(d int, raw []byte) (int, error) {
 // d decides about.
 func (t *template) branchOf(s, d int) bool {
 	return slices.Contains(t.flow.parents[s], d) && t.makes(d, s)
+}
+
+// branchNames returns the names of the steps that the decision d may name, or of some, for a message.
+func branchNames(t *template, d int) (names []string) {
+	const most = 10
+	more := 0
+	for s := range t.steps {
+		switch {
+		case !t.branchOf(s, d):
+		case len(names) < most:
+			names = append(names, fmt.Sprintf("%.120q", t.steps[s].name))
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		names = append(names, fmt.Sprintf("one of %d more", more))
+	}
+	return names
 }
 
 // descends reports whether step i depends on step d, directly or not.

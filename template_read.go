@@ -359,10 +359,10 @@ func wordOf(words ...string) templateRule {
 }
 
 // integerOf is the rule for an integer from least to most.
-func integerOf(least, most int64) templateRule { return usualIntegerOf(least, most, least, most) }
+func integerOf(least, most int64) templateRule { return usualIntegerOf(least, most, least) }
 
-// usualIntegerOf is integerOf with a warning outside low to high.
-func usualIntegerOf(least, most, low, high int64) templateRule {
+// usualIntegerOf is integerOf with a warning below low.
+func usualIntegerOf(least, most, low int64) templateRule {
 	return valueOf("a number", func(r *templateReader, path string, data []byte) []byte {
 		text := clippedText(string(data))
 		n, _, ok := nearestInt(data)
@@ -377,8 +377,6 @@ func usualIntegerOf(least, most, low, high int64) templateRule {
 			r.problem(path, "%s is above %d", text, most)
 		case n < low:
 			r.warn(path, "%d is unusual, below %d", n, low)
-		case n > high:
-			r.warn(path, "%d is unusual, above %d", n, high)
 		}
 		return strconv.AppendInt(nil, n, 10)
 	})
@@ -430,8 +428,8 @@ var (
 		{name: "retryable", value: boolValue, absent: "true"},
 		{name: "max_attempts", value: attemptsValue, absent: "3"},
 		{name: "backoff", value: wordOf("none", "linear", "exponential", "fibonacci"), absent: `"exponential"`},
-		{name: "backoff_base_ms", value: usualIntegerOf(0, maxBackoffMS, 100, 3600000), absent: "1000"},
-		{name: "max_backoff_ms", value: usualIntegerOf(0, maxBackoffMS, 1000, 3600000), absent: "30000"},
+		{name: "backoff_base_ms", value: usualIntegerOf(0, maxBackoffMS, 100), absent: "1000"},
+		{name: "max_backoff_ms", value: usualIntegerOf(0, maxBackoffMS, 1000), absent: "30000"},
 	}
 	handlerFields = []templateField{
 		{name: "callable", value: textOf(1, 500, checkCallableText), required: true},

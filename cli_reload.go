@@ -68,9 +68,7 @@ func (w *templateWatch) look() {
 
 func (w *templateWatch) reload() {
 	r, warnings, err := w.handlers.load(w.cfg)
-	for _, text := range warnings {
-		w.log.Warn(text)
-	}
+	logWarnings(w.log, warnings)
 	if problems, ok := errors.AsType[inputProblems](err); ok {
 		for _, p := range problems {
 			if p.Source == "" {

@@ -4,6 +4,7 @@ package main
 // it down in the reverse order.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -188,9 +190,7 @@ func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handl
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, w := range warnings {
-		log.Warn(w)
-	}
+	logWarnings(log, warnings)
 	warnOfHandlers(registry.all(), handlers, log)
 	if cfg.Role == "orchestration" {
 		handlers = outsideOnly()
@@ -203,14 +203,30 @@ func (h *handlerSet) load(cfg *Config) (*registry, []string, error) {
 	return loadTemplates(cfg.Templates.Dirs, cfg.Environment, h.templateRules(&cfg.Templates, schemasKept))
 }
 
-// warnOfHandlers logs the steps whose every attempt would fail with this configuration.
+// logWarnings logs the warnings of templates: the first ones, and how many there are.
+func logWarnings(log *slog.Logger, warnings []string) {
+	const most = 10
+	for _, w := range warnings[:min(len(warnings), most)] {
+		log.Warn(w)
+	}
+	if more := len(warnings) - most; more > 0 {
+		log.Warn("there are more warnings of templates, which stepwell template check shows", "more", more)
+	}
+}
+
+// warnOfHandlers logs, once for each reason, that every attempt of steps would fail with this configuration.
 func warnOfHandlers(templates []*template, h *handlerSet, log *slog.Logger) {
+	first, steps := map[string]*template{}, map[string]int{}
 	for _, t := range templates {
 		for i := range t.steps {
 			if w := h.warning(t.steps[i].callable); w != "" {
-				log.Warn(w, "template", t.fullName(), "step", t.steps[i].name)
+				steps[w]++
+				first[w] = cmp.Or(first[w], t)
 			}
 		}
+	}
+	for _, w := range slices.Sorted(maps.Keys(steps)) {
+		log.Warn(w, "steps", steps[w], "template", first[w].fullName())
 	}
 }
 

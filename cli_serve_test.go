@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -278,4 +280,27 @@ func parseServeArgs(args []string, out io.Writer) (*serveArgs, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+// TestTemplateWarnings starts with many templates that are warned of: the log has the first ones, and counts the others.
+func TestTemplateWarnings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 30 {
+		text := fmt.Sprintf(`{"name":"w%d","namespace_name":"t","version":"1.0.0","steps":[{"name":"a","handler":{"callable":"exec:none"},
+			"retry":{"backoff_base_ms":1}}]}`, i)
+		noError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("w%d.json", i)), []byte(text), 0o600))
+	}
+	var said bytes.Buffer
+	cfg := testConfig(t, serviceTest{templates: dir})
+	_, _, err := loadWork(cfg, slog.New(slog.NewTextHandler(&said, nil)), func(string) string { return "" })
+	noError(t, err)
+	if lines := strings.Count(said.String(), "\n"); lines != 12 {
+		t.Errorf("got %d lines; want 12:\n%s", lines, &said)
+	}
+	for _, want := range []string{"more=20", "steps=30 template=t.w0@1.0.0"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, &said)
+		}
+	}
 }

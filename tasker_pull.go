@@ -392,7 +392,7 @@ func (x *pulledTask) stepNamed(name string) (int, bool) {
 // end applies what ended or stopped the task as a whole.
 func (x *pulledTask) end() error {
 	switch l, at := x.given.Letter, x.when(x.given.Updated); {
-	case x.given.Status == taskCancelled.String():
+	case x.given.Status == taskCancelled.String() && !x.t.state.final(): // else its steps were complete before it was cancelled
 		x.note("who cancelled it and why is unknown")
 		return x.apply(&record{at: at, kind: recCancelled, step: -1, by: unknownActor})
 	case x.given.Status == taskError.String() && l != nil:

@@ -118,6 +118,7 @@ func TestPullContradictions(t *testing.T) {
 		want   string
 	}{
 		{"retries", func(g *taskerTask) { g.Status = "cancelled_" }, "it is cancelled_, but its steps give complete"},
+		{"retries", func(g *taskerTask) { g.Status = "cancelled" }, "it is cancelled, but its steps give complete; --steps-decide takes their word"},
 		{"retries", func(g *taskerTask) { g.Steps = g.Steps[1:] }, "step after is complete with 1 attempts, but by the other steps it is pending"},
 		{"retries", func(g *taskerTask) { g.Created = "today" }, `"today" is not a timestamp`},
 		{"batch", func(g *taskerTask) { g.Steps = append(g.Steps[:3:3], g.Steps[4:]...) }, "the answers contradict each other: record 3 (ended)"},

@@ -126,7 +126,9 @@ func moveWaiting(t *testing.T, there *reference, templates string) (id, retry st
 	steps := "/v1/tasks/" + id + "/workflow_steps"
 	retry = p.api().do("GET", steps, "").text("0.next_retry_at")
 	attempted := (&api{t, there.OrchestrationURL}).do("GET", steps, "").text("0.last_attempted_at")
-	at := func(text string) time.Time { return wire.Must(time.Parse("2006-01-02T15:04:05", strings.TrimSuffix(text, "Z")))(t) }
+	at := func(text string) time.Time {
+		return wire.Must(time.Parse("2006-01-02T15:04:05", strings.TrimSuffix(text, "Z")))(t)
+	}
 	if wait := at(retry).Sub(at(attempted)); wait%time.Second != 0 || wait < 9*time.Minute {
 		t.Errorf("the retry is due at %s, and the attempt before it is at %s there; want whole seconds", retry, attempted)
 	}

@@ -50,7 +50,9 @@ func TestReferencePull(t *testing.T) {
 		name := kinds[i%len(kinds)]
 		id := far.do("POST", "/v1/tasks", creation(name, fmt.Sprintf(`{"n":%d}`, i))).want(200).text("task_uuid")
 		if ids = append(ids, id); name == "slow" {
-			far.do("DELETE", "/v1/tasks/"+id, "").want(200)
+			awaitSlowly(t, "the task is cancelled", func() bool { // which is refused there while its state changes
+				return far.do("DELETE", "/v1/tasks/"+id, "").status == 200
+			})
 		}
 	}
 	for i, id := range ids {

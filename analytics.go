@@ -250,6 +250,19 @@ type fareHistoryView struct {
 	CalculatedAt        zonedTime          `json:"calculated_at"`
 }
 
+// minuteHistoryView is the answer to a request that asks for minutes, too.
+type minuteHistoryView struct {
+	fareHistoryView
+	Minutes      []minuteView `json:"minutes"`
+	MinutesStart zonedTime    `json:"minutes_start"`
+}
+
+// minuteView has the counts of one minute.
+type minuteView struct {
+	Minute zonedTime `json:"minute"` // its start
+	fareView
+}
+
 // hourView has the counts of one hour.
 type hourView struct {
 	Hour zonedTime `json:"hour"` // its start
@@ -292,7 +305,8 @@ func (r *figureRow) fare() fareView {
 // by template. Hours and templates without figures are left out.
 func (f *frozenFigures) history(filter figureFilter, now instant, hours int) fareHistoryView {
 	from := hoursAgo(now, hours)
-	v := fareHistoryView{[]hourView{}, []templateFareView{}, zonedTime(hourStart(from)), zonedTime(now)}
+	v := fareHistoryView{Hours: []hourView{}, Templates: []templateFareView{},
+		AnalysisPeriodStart: zonedTime(hourStart(from)), CalculatedAt: zonedTime(now)}
 	for _, r := range f.byHour(filter, from) {
 		v.Hours = append(v.Hours, hourView{zonedTime(hourStart(r.hour)), r.fare()})
 	}
@@ -300,6 +314,16 @@ func (f *frozenFigures) history(filter figureFilter, now instant, hours int) far
 		v.Templates = append(v.Templates, templateFareView{n.namespace, n.name, n.version, n.fare()})
 	}
 	return v
+}
+
+// withMinutes adds the last minutes to a history. They begin with the process: the store keeps hours.
+func (f *frozenFigures) withMinutes(v fareHistoryView, now instant, minutes int) minuteHistoryView {
+	from := max(minuteOf(now)-int64(minutes), f.live)
+	m := minuteHistoryView{v, []minuteView{}, zonedTime(minuteStart(from))}
+	for _, r := range f.minutes.hours(from) {
+		m.Minutes = append(m.Minutes, minuteView{zonedTime(minuteStart(r.hour)), r.fare()})
+	}
+	return m
 }
 
 // bottlenecksView is the answer of /v1/analytics/bottlenecks.

@@ -20,6 +20,15 @@ import (
 // over all time.
 const keptHours = 720
 
+// keptMinutes is how many full minutes are kept, beside the current one, of all templates together.
+const keptMinutes = 180
+
+const minuteMicros = int64(time.Minute / time.Microsecond)
+
+// minuteOf returns the minute of an instant, and minuteStart the instant at which one begins.
+func minuteOf(at instant) int64        { return int64(at) / minuteMicros }
+func minuteStart(minute int64) instant { return instant(minute * minuteMicros) }
+
 const hourMicros = int64(time.Hour / time.Microsecond)
 
 // hourOf returns the hour of an instant, counted from the Unix epoch.
@@ -69,7 +78,7 @@ var figureNames = [figureCount]string{
 // figureRow holds the figures of one span of time.
 type figureRow struct {
 	gen    uint64 // the generation that may change it; see freeze
-	hour   int64  // 0 in a row over all time
+	hour   int64  // 0 in a row over all time; the minute in figures by the minute
 	counts [figureCount]uint64
 	times  latencyHistogram // of a template: creation to completion; of a step: attempts
 	types  []typeCount      // failed attempts by error type, ascending
@@ -139,6 +148,7 @@ type templateID struct{ namespace, name, version string }
 // figureBook holds every row. The store's mutex guards it.
 type figureBook struct {
 	gen       uint64
+	kept      int64         // how many full hours are kept beside the newest
 	newest    int64         // the newest hour in which something was counted
 	whole     *figureSeries // the sum of the templates' own series; nil before the first
 	templates []*templateFigures
@@ -152,6 +162,9 @@ type frozenFigures struct {
 	newest    int64
 	whole     *figureSeries
 	templates []*templateFigures
+
+	minutes *figureSeries // of all templates; nil before the first
+	live    int64         // the minute from which on these are counted
 }
 
 // freeze returns the book as it is, and ends a generation. Whoever changes a
@@ -159,7 +172,7 @@ type frozenFigures struct {
 // place. Shared slices are appended to, but never written within their length.
 func (b *figureBook) freeze() *frozenFigures {
 	b.gen++
-	return &frozenFigures{0, b.newest, b.whole, slices.Clone(b.templates)}
+	return &frozenFigures{newest: b.newest, whole: b.whole, templates: slices.Clone(b.templates)}
 }
 
 // began returns when the first task was created, or else the start of the first kept hour.
@@ -260,7 +273,7 @@ func (b *figureBook) hour(s *figureSeries, hour int64) *figureRow {
 // in another order than they happened.
 func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
 	b.newest = max(b.newest, hour)
-	if hour < b.newest-keptHours {
+	if hour < b.newest-b.kept {
 		return &b.lost
 	}
 	if s.now == nil || hour > s.now.hour {
@@ -268,7 +281,7 @@ func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
 			s.past = append(s.past, s.now)
 		}
 		s.now = &figureRow{gen: b.gen, hour: hour}
-		s.past = s.past[firstHour(s.past, b.newest-keptHours):]
+		s.past = s.past[firstHour(s.past, b.newest-b.kept):]
 		return s.now
 	}
 	i := firstHour(s.past, hour)

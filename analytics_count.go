@@ -16,6 +16,8 @@ type analytics struct {
 	book    figureBook
 	covered uint64                   // the book has the records up to this one, from a snapshot
 	plans   map[*template]*countPlan // where each definition's figures are
+	minutes figureBook               // of this process only: its hours are minutes, and only the whole is used
+	live    int64                    // the minute in which the store was opened; 0 before that
 
 	// Of the record that is being applied:
 	counting bool
@@ -23,8 +25,8 @@ type analytics struct {
 	before   taskState // the task's state before the record
 	unknown  bool      // the duration of the attempt is unknown: one action starts and ends it
 	plan     *countPlan
-	hour     int64
-	task     [4]*figureRow // rows of the template and the whole, once needed
+	at       instant
+	task     [5]*figureRow // rows of the template and the whole, once needed
 	step     [2]*figureRow // rows of step stepAt
 	stepAt   int           // -1 for none
 }
@@ -37,18 +39,23 @@ type countPlan struct {
 }
 
 func newAnalytics() *analytics {
-	return &analytics{plans: map[*template]*countPlan{}, book: figureBook{byName: map[templateID]int{}}}
+	return &analytics{plans: map[*template]*countPlan{}, minutes: figureBook{kept: keptMinutes},
+		book: figureBook{kept: keptHours, byName: map[templateID]int{}}}
 }
 
 // freeze returns the figures as they are now.
-func (a *analytics) freeze() *frozenFigures { return a.book.freeze() }
+func (a *analytics) freeze() *frozenFigures {
+	f := a.book.freeze()
+	f.minutes, f.live = a.minutes.freeze().whole, a.live
+	return f
+}
 
 func (a *analytics) startRecord(t *task, r *record) {
 	a.counting = r.seq > a.covered
 	if !a.counting {
 		return
 	}
-	a.before, a.hour, a.creating = t.state, hourOf(r.at), r.kind == recCreated
+	a.before, a.at, a.creating = t.state, r.at, r.kind == recCreated
 	a.unknown = r.kind == recOperator && r.step < len(t.steps) && t.steps[r.step].state == stepEnqueued
 	a.task[0], a.stepAt = nil, -1
 	if a.plan == nil || a.plan.tpl != t.tpl {
@@ -73,8 +80,16 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 // ofTask returns the rows of the task's template and of the whole.
 func (a *analytics) ofTask() figureRows {
 	if a.task[0] == nil {
-		a.task[0], a.task[1] = a.book.rows(&a.book.template(a.plan.at).own, a.hour)
-		a.task[2], a.task[3] = a.book.rows(&a.book.whole, a.hour)
+		a.task[0], a.task[1] = a.book.rows(&a.book.template(a.plan.at).own, hourOf(a.at))
+		a.task[2], a.task[3] = a.book.rows(&a.book.whole, hourOf(a.at))
+		if minute := minuteOf(a.at); a.live > 0 && minute >= a.live {
+			_, a.task[4] = a.minutes.rows(&a.minutes.whole, minute)
+			return a.task[:]
+		}
+		a.task[4] = nil
+	}
+	if a.task[4] == nil { // read again at the start: what the snapshot has is not there by the minute
+		return a.task[:4]
 	}
 	return a.task[:]
 }
@@ -82,7 +97,7 @@ func (a *analytics) ofTask() figureRows {
 // ofStep returns the rows of one of the template's steps.
 func (a *analytics) ofStep(i int) figureRows {
 	if a.stepAt != i {
-		a.step[0], a.step[1] = a.book.rows(&a.book.template(a.plan.at).steps[a.plan.steps[i]], a.hour)
+		a.step[0], a.step[1] = a.book.rows(&a.book.template(a.plan.at).steps[a.plan.steps[i]], hourOf(a.at))
 		a.stepAt = i
 	}
 	return a.step[:]

@@ -269,6 +269,36 @@ func TestHistory(t *testing.T) {
 		map[string]string{"hours": "[]", "templates": "[]"})
 }
 
+// TestHistoryByMinute checks that the last minutes are counted from the start of the service on, and are bounded.
+func TestHistoryByMinute(t *testing.T) {
+	s, y := newStoryServer(t)
+	y.create("chain")
+	y.clock.advance(2 * time.Minute)
+	y.cancel(y.create("chain"))
+	wantJSON(t, s.do("GET", "/v1/analytics/history?minutes=60", "").want(200), map[string]string{
+		"minutes.0.minute": "2026-01-01T00:00:00.000000Z", "minutes.0.created_tasks": "1",
+		"minutes.1.minute": "2026-01-01T00:02:00.000000Z", "minutes.1.created_tasks": "1",
+		"minutes.1.cancelled_tasks": "1", "minutes_start": "2026-01-01T00:00:00.000000Z"})
+	wantJSON(t, s.do("GET", "/v1/analytics/history?minutes=1", "").want(200), map[string]string{
+		"minutes.0.minute": "2026-01-01T00:02:00.000000Z", "minutes_start": "2026-01-01T00:01:00.000000Z"})
+	if got := s.do("GET", "/v1/analytics/history", "").want(200).body; strings.Contains(string(got), "minute") {
+		t.Errorf("got minutes that nobody asked for: %s", got)
+	}
+	s.do("GET", "/v1/analytics/history?minutes=181", "").want(400)
+	s.do("GET", "/v1/analytics/history?minutes=60&name=chain", "").want(400)
+	for range keptMinutes + 9 {
+		y.clock.advance(time.Minute)
+		y.create("chain")
+	}
+	f, _ := s.svc.store.figures()
+	if n := len(f.minutes.hours(allTime)); n != keptMinutes+1 {
+		t.Errorf("%d minutes are kept; want %d", n, keptMinutes+1)
+	}
+	s.svc.store.analytics.live = minuteOf(y.clock.now()) + 1 // as a restart in the next minute
+	y.create("chain")
+	wantJSON(t, s.do("GET", "/v1/analytics/history?minutes=180", "").want(200), map[string]string{"minutes": "[]"})
+}
+
 const blockedAdvice = "Tasks blocked by failures: 1. They wait for an operator to reset, complete or resolve their failed steps."
 
 func TestRecommendations(t *testing.T) {

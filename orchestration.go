@@ -244,15 +244,24 @@ func (a *orchestrationAPI) performance(_ *responseWriter, r *http.Request) (any,
 func (a *orchestrationAPI) history(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	hours := q.number("hours", 24, 1, keptHours)
+	minutes := q.number("minutes", 0, 1, keptMinutes)
 	filter := figureFilter{q.text("namespace"), q.text("name"), q.text("version")}
+	if minutes > 0 && filter != (figureFilter{}) {
+		q.refuse("minutes are counted for all templates together: leave out namespace, name and version")
+	}
 	if err := q.done(); err != nil {
 		return nil, err
 	}
 	figures, _ := a.surface.svc.store.figures()
-	if err := w.holdEach(hours+len(figures.templates), 512); err != nil {
+	if err := w.holdEach(hours+minutes+len(figures.templates), 512); err != nil {
 		return nil, err
 	}
-	return figures.history(filter, a.surface.svc.clock.now(), hours), nil
+	now := a.surface.svc.clock.now()
+	v := figures.history(filter, now, hours)
+	if minutes > 0 {
+		return figures.withMinutes(v, now, minutes), nil
+	}
+	return v, nil
 }
 
 func (a *orchestrationAPI) bottlenecks(w *responseWriter, r *http.Request) (any, error) {

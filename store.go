@@ -386,6 +386,7 @@ func (s *store) seqLocked() uint64 { return s.seq }
 func (s *store) attach(ids *idSource, watch observer) {
 	ids.observe(s.tasks.lastID)
 	s.ids, s.watch = ids, watch
+	s.analytics.live = minuteOf(s.clock.now())
 }
 
 // mark returns letters that differ by store.

@@ -3,11 +3,11 @@
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
 import { top } from "./failures.js";
-import { ago, button, duration, empty, fill, h, link, number, problem, table, templatePath } from "./ui.js";
+import { ago, button, duration, empty, fill, h, link, number, problem, table, templatePath, when } from "./ui.js";
 
-const hour = 3_600_000;
-const windows = { 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
-const bucketHours = { 6: 1, 24: 1, 72: 3, 168: 6, 720: 24 };
+const minute = 60_000, hour = 60 * minute;
+const windows = { 2: "2 hours", 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
+const bucketHours = { 2: 1, 6: 1, 24: 1, 72: 3, 168: 6, 720: 24 };
 
 export async function show(root, { query, remember, signal, renew }) {
   let hours = windows[query.get("hours")] ? query.get("hours") : "24";
@@ -31,16 +31,33 @@ export async function show(root, { query, remember, signal, renew }) {
   renew(soon);
 }
 
-const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}`, "bottlenecks?limit=10&min_executions=1"]
+const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}&minutes=180`, "bottlenecks?limit=10&min_executions=1"]
   .map((path) => api.get("/v1/analytics/" + path, { signal }).catch((e) => { if (e.code === "NOT_AVAILABLE") return e; throw e; })));
 
 function page([performance, history, slow], hours, signal) {
   if (!performance.total_tasks) {
     return [empty("No figures yet", "They appear with the first task.", link("/start", "Start a task", { class: "button primary" }))];
   }
-  const rows = history.hours && buckets(history, bucketHours[hours]);
+  const fine = history.hours && grain(history, hours);
+  const rows = fine && buckets(history, bucketHours[hours], fine);
   return [facts(performance, history), advice(slow.recommendations) || "",
-    ...(rows ? [h("div.charts", charts(rows, history, signal)), figures(rows)] : [problem(history)]), bottlenecks(slow)];
+    ...(rows ? [fine.note && h("p.soft", fine.note), h("div.charts", charts(rows, fine, history, signal)),
+      figures(rows)] : [problem(history)]), bottlenecks(slow)];
+}
+
+const byHour = (history) => ({ list: history.hours, of: "hour", unit: hour,
+  from: Date.parse(history.analysis_period_start) });
+
+// grain chooses what charts are made of: minutes while the time is short, or while these have all that the hours have.
+function grain(history, hours) {
+  const { hours: all, minutes: list } = history;
+  const covered = list && ["created_tasks", "ended_attempts"].every((name) => add(list, name) === add(all, name));
+  if (!list || (!covered && hours > 2)) return byHour(history);
+  const from = Math.max(Date.parse(history.minutes_start), Date.parse(history.analysis_period_start));
+  const size = Date.parse(history.calculated_at) - from < 90 * minute ? 1 : 2;
+  return { list: list.filter((f) => Date.parse(f.minute) >= from), of: "minute", unit: minute, from, size,
+    note: !covered && from > Date.parse(history.analysis_period_start)
+      && `The charts begin at ${when(history.minutes_start)}, when the service started to count minutes.` };
 }
 
 const add = (rows, name) => rows.reduce((n, r) => n + r[name], 0);
@@ -62,14 +79,14 @@ function facts(p, { hours }) {
 const advice = (sentences) => sentences.length > 0 && h("section.card", { "aria-label": "What stands out" },
   h("h2", "What stands out"), h("ul.advice", sentences.map((s) => h("li", s))));
 
-// buckets sums the figures by the hour, and fills the hours without any.
-export function buckets(history, size) {
-  const step = size * hour, end = Date.parse(history.calculated_at), rows = [];
-  for (let t = Math.floor(Date.parse(history.analysis_period_start) / step) * step; t <= end; t += step) {
+// buckets sums figures by so many hours, or by the size of the grain, and fills the times without any.
+export function buckets(history, size, { list, of, unit, from, size: own = size } = byHour(history)) {
+  const step = own * unit, end = Date.parse(history.calculated_at), rows = [];
+  for (let t = Math.floor(from / step) * step; t <= end; t += step) {
     rows.push({ t, step, created: 0, completed: 0, failed: 0, cancelled: 0, attempts: 0, failedAttempts: 0, seconds: 0, p50: null, p95: null });
   }
-  for (const f of history.hours) {
-    const r = rows[Math.floor((Date.parse(f.hour) - rows[0].t) / step)];
+  for (const f of list) {
+    const r = rows[Math.floor((Date.parse(f[of]) - rows[0].t) / step)];
     r.created += f.created_tasks;
     r.completed += f.completed_tasks;
     r.failed += f.failed_tasks;
@@ -89,10 +106,11 @@ export const throughput = (rows, signal) => chart({ label: "Tasks by outcome", t
 
 const short = (n) => (n >= 1e6 ? +(n / 1e6).toFixed(1) + " M" : n >= 1000 ? +(n / 1000).toFixed(1) + " k" : String(+n.toFixed(1)));
 
-function charts(rows, history, signal) {
-  const hourly = buckets(history, 1), by = new Map(history.hours.map((f) => [Date.parse(f.hour), f]));
-  const lasted = (name) => hourly.map((r) => (by.get(r.t)?.completed_tasks ? by.get(r.t)[name] : null));
-  const line = (label, series, format) => chart({ label, times: hourly.map((r) => r.t), step: hour, kind: "lines", series, format }, signal);
+function charts(rows, fine, history, signal) {
+  const finest = buckets(history, 1, { ...fine, size: 1 });
+  const by = new Map(fine.list.map((f) => [Date.parse(f[fine.of]), f]));
+  const lasted = (name) => finest.map((r) => (by.get(r.t)?.completed_tasks ? by.get(r.t)[name] : null));
+  const line = (label, series, format) => chart({ label, times: finest.map((r) => r.t), step: fine.unit, kind: "lines", series, format }, signal);
   const times = rows.map((r) => r.t);
   return [throughput(rows, signal),
     line("Time to complete", [{ name: "Median", tone: "run", values: lasted("p50_duration_seconds") },

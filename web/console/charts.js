@@ -69,7 +69,7 @@ function lines(times, step, series, x, y) {
 const gridLine = (y, text, width) => [h("line.grid", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
   h("text.tick.end", { x: LEFT - 6, y: y + 4 }, text)];
 
-const hour = 3_600_000, day = 24 * hour;
+const minute = 60_000, hour = 60 * minute, day = 24 * hour;
 const clockText = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
 const dayText = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
@@ -79,9 +79,9 @@ export const span = (t, step) => (step >= day ? dayText.format(t) : `${dayText.f
 // axis writes as many times as there is room for.
 function axis(from, to, step, x, width) {
   const room = Math.max(Math.floor((width - LEFT) / 76), 1), long = to - from > 2 * day;
-  const every = [hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= (long ? day : step) && (to - from) / e <= room) || 10 * day;
+  const every = [minute, 2 * minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute, hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= (long ? day : step) && (to - from) / e <= room) || 10 * day;
   const texts = [];
-  for (let t = from; t < to; t += every) {
+  for (let t = every < hour ? Math.ceil(from / every) * every : from; t < to; t += every) {
     if (x(t) < width - 40) texts.push(h("text.tick", { x: x(t), y: HEIGHT - 6 }, (long ? dayText : clockText).format(t)));
   }
   return texts;

@@ -479,13 +479,18 @@ func recommendations(tasks, steps []namedFigures, states *stateCounts) []string 
 
 func (id templateID) fullName() string { return id.namespace + "." + id.name + "@" + id.version }
 
-// adviceOnFailures names the steps that fail most often.
+// hurt returns how many steps failed in their first attempt. It takes each task once, however often it was retried.
+func (r *figureRow) hurt() uint64 {
+	return r.counts[attemptsFailed] - (r.counts[retriesEnded] - r.counts[retriesSucceeded])
+}
+
+// adviceOnFailures names the steps that often fail, those that hurt the most tasks first.
 func adviceOnFailures(steps []namedFigures) []string {
 	failing := slices.DeleteFunc(slices.Clone(steps), func(n namedFigures) bool {
 		return n.attemptErrorRate() < highErrorRate
 	})
 	slices.SortStableFunc(failing, func(a, b namedFigures) int {
-		return cmp.Compare(b.attemptErrorRate(), a.attemptErrorRate())
+		return cmp.Compare(b.hurt(), a.hurt())
 	})
 	var advice []string
 	for _, n := range failing[:min(len(failing), adviceEach)] {

@@ -312,8 +312,8 @@ func TestRecommendations(t *testing.T) {
 	got := bottlenecksOf(s.svc, 10, 3).Recommendations
 	want := []string{
 		blockedAdvice,
-		"Step a of t.chain@1.0.0 fails in 33.33 % of its 3 attempts, most often with timeout.",
 		"Step a of t.other@1.0.0 fails in 18.18 % of its 11 attempts, most often with a custom error type.",
+		"Step a of t.chain@1.0.0 fails in 33.33 % of its 3 attempts, most often with timeout.",
 		"Step a runs 4.500 s on average; whole tasks of t.other@1.0.0 take 7.625 s.",
 		"Half of the tasks of t.other@1.0.0 take up to 2.030 s, but one in twenty takes 47.000 s or more.",
 	}

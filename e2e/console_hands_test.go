@@ -199,10 +199,10 @@ func TestConsoleKeepsDraft(t *testing.T) {
 	p.clickText("Templates")
 	p.waitText("demo/batch")
 	p.eval(`history.back()`)
-	p.wait(fmt.Sprintf(`document.querySelector(%q)?.value.includes("7")`, p.input("Context")))
+	p.wait(`[...document.querySelectorAll("label")].find((e) => e.textContent === "Context")?.control?.value.includes("7")`)
 	if got := p.eval(`[...document.querySelectorAll("input")].map((e) => e.value).join()`); got != "a long reason,,0," {
 		t.Errorf("got %v; want the reason", got)
 	}
 	p.eval(`location.reload()`)
-	p.wait(fmt.Sprintf(`document.querySelector(%q)?.value.includes("7")`, p.input("Context")))
+	p.wait(`[...document.querySelectorAll("label")].find((e) => e.textContent === "Context")?.control?.value.includes("7")`)
 }

@@ -53,8 +53,10 @@ function grain(history, hours) {
   const { hours: all, minutes: list } = history;
   const covered = list && ["created_tasks", "ended_attempts"].every((name) => add(list, name) === add(all, name));
   if (!list || (!covered && hours > 2)) return byHour(history);
-  const from = Math.max(Date.parse(history.minutes_start), Date.parse(history.analysis_period_start));
-  const size = Date.parse(history.calculated_at) - from < 90 * minute ? 1 : 2;
+  const now = Date.parse(history.calculated_at), start = Date.parse(history.minutes_start);
+  const shown = covered ? Math.min(start, now - 30 * minute) : start; // nothing came before it
+  const from = Math.max(shown, Date.parse(history.analysis_period_start));
+  const size = now - from < 90 * minute ? 1 : 2;
   return { list: list.filter((f) => Date.parse(f.minute) >= from), of: "minute", unit: minute, from, size,
     note: !covered && from > Date.parse(history.analysis_period_start)
       && `The charts begin at ${when(history.minutes_start)}, when the service started to count minutes.` };

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { bulkButton, bulkForm } from "./bulk.js";
 import { live } from "./live.js";
 import { fill } from "./patch.js";
-import { ago, empty, h, link, number, plural, when } from "./ui.js";
+import { ago, empty, h, link, number, plural, since, when } from "./ui.js";
 
 // concerns reports whether an event may change the causes.
 const concerns = (e) => [e.from_state, e.to_state].some((s) => s === "error" || s === "waiting_for_retry"
@@ -72,7 +72,7 @@ function course({ course: parts, first_failure_at: first, last_failure_at: last 
     "aria-label": `Failures since ${when(first)}, the latest ${when(last)}` },
   parts.map((n, i) => h("rect.bad", { x: i * width, y: 24 - (n ? Math.max((n / most) * 24, 2) : 0.5), width: width - 1,
     height: n ? Math.max((n / most) * 24, 2) : 0.5 }))),
-  h("p.soft", "since ", ago(first), " · last ", ago(last)));
+  h("p.soft", "since ", since(first), " · last ", ago(last)));
 }
 
 // top makes what fails most, for other pages: nothing while nothing fails, or the caller may not know.
@@ -85,7 +85,7 @@ export function top(signal, limit = 3) {
     if (groups.length) fill(place, h("div.row", h("h2", "What fails now"),
       link("/failures", `All ${number(groups.length + other.groups)} causes`)),
       h("ul.plain", groups.map((g) => h("li", { key: g.group }, link("/failures", title(g)), " ", counts(g),
-        h("span.soft", "since ", ago(g.first_failure_at))))));
+        h("span.soft", "since ", since(g.first_failure_at))))));
   };
   live(signal, concerns, read)();
   return place;

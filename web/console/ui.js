@@ -98,6 +98,14 @@ export const chooseTimes = (name) => { form = name; api.setting("times", name); 
 // when returns a time of the service in the form that is chosen.
 export const when = (text) => timeForms[times()].format(instant(text));
 
+// since makes the time at which something began: the time of day within 24 hours, else the date.
+export function since(text) {
+  const at = instant(text), near = api.now() - at < 86_400_000, timeZone = times() === "local" ? undefined : "UTC";
+  return h("time", { datetime: new Date(at).toISOString(), title: when(text) }, new Intl.DateTimeFormat(undefined, near
+    ? { timeZone, hour: "2-digit", minute: "2-digit", hour12: false, timeZoneName: timeZone && "short" }
+    : { timeZone, day: "numeric", month: "short" }).format(at));
+}
+
 // ago makes a time that says how long ago it is and keeps saying so; with since, for how long.
 export function ago(text, since = false) {
   if (!text) return "–";

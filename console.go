@@ -71,8 +71,8 @@ type consoleSite struct {
 	pages  textForms              // by the path of /console relative to them
 }
 
-// scriptComments are the lines of a script that are comments.
-var scriptComments = regexp.MustCompile(`(?m)^ *//.*\n`)
+// scriptComments are the lines of a script that are comments or types.
+var scriptComments = regexp.MustCompile(`(?m)^ *(//.*|/\*\* @.*\*/)\n`)
 
 // newConsoleSite returns the console of a service whose callers authenticate by auth.
 func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {

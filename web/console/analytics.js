@@ -34,6 +34,7 @@ export async function show(root, { query, remember, signal, renew }) {
 const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}&minutes=180`, "bottlenecks?limit=10&min_executions=1"]
   .map((path) => api.get("/v1/analytics/" + path, { signal }).catch((e) => { if (e.code === "NOT_AVAILABLE") return e; throw e; })));
 
+/** @param {any[]} parts */
 function page([performance, history, slow], hours, signal) {
   if (!performance.total_tasks) {
     return [empty("No figures yet", "They appear with the first task.", link("/start", "Start a task", { class: "button primary" }))];

@@ -19,6 +19,7 @@ export const root = new URL("../../..", import.meta.url).pathname.replace(/\/$/,
 // stream changes (detail: the state), "clock" when the service's time is known anew, "store" when
 // it is known whether changes are taken, "cut" when parts of the page cease to be current or are again (see cutOff), and
 // "again" when the person wants what failed to be tried again.
+/** @type {EventTarget & {addEventListener(type: string, listener: (e: CustomEvent) => void, options?: object): void}} */
 export const signals = new EventTarget();
 
 const tell = (name, detail) => signals.dispatchEvent(new CustomEvent(name, { detail }));
@@ -109,6 +110,7 @@ export function parseJSON(text) {
 // Requests.
 
 // request returns the decoded answer, null for none, or throws an ApiError.
+/** @type {(method: string, path: string, body?: any, options?: RequestInit) => Promise<any>} */
 export async function request(method, path, body, { signal, headers } = {}) {
   const sent = { ...credentialHeader(), ...headers };
   if (body !== undefined) sent["Content-Type"] = "application/json";
@@ -302,7 +304,9 @@ const firstPause = 500, longestPause = 10_000;
 //	denied   the caller needs another credential, with which it goes on
 //
 // It pauses while the tab is hidden. The function that it returns ends it.
+/** @type {(filter: object, onEvent: (event: any) => void, onState?: (name: string) => void) => () => void} */
 export function events(filter, onEvent, onState = () => {}) {
+  /** @type {Record<string, any>} */
   const stream = { filter, onEvent, lastId: "", pause: firstPause, heard: Date.now(), ended: false, wake: () => {} };
   stream.state = (name) => {
     tell("stream", name);
@@ -335,6 +339,7 @@ async function follow(stream) {
     stream.renewed = false;
     if (document.hidden) await sleep(stream, 1e9);
     else {
+      /** @type {any} */
       const error = none || await readStream(stream);
       if (stream.ended) return;
       if (stream.renewed || document.hidden) continue;

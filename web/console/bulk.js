@@ -37,11 +37,13 @@ const flags = { status: "status", namespace: "namespace", name: "name", tag: "ta
 // bulkForm opens the form for an action on all that a filter selects. It says first what would happen, by a dry run,
 // and acts on exactly that: what changes meanwhile is left alone. schema is that of a result, about says more, and
 // changed() is called once something was done.
+/** @type {(name: string, filter: object, options?: Record<string, any>) => void} */
 export function bulkForm(name, filter, { schema, about, changed = () => {} } = {}) {
   new BulkForm(name, filter, schema, about, changed).look();
 }
 
 class BulkForm {
+  action; name; filter; done; changed;
   constructor(name, filter, schema, about, changed) {
     Object.assign(this, { name, filter, changed, action: actions[name], done: 0 });
     this.reason = h("input", { required: true, maxlength: 500, placeholder: "Why? It is kept with each of them" });
@@ -181,6 +183,7 @@ class BulkForm {
 // Selection is what is chosen in a list: some ids, or all that match. offers are actions; filter(action, ids) returns
 // what selects these, or all that match if ids is null; total() is how many that are; schema() is that of a result.
 export class Selection {
+  total; noun; offers; filter; schema; changed;
   constructor({ noun, offers, filter, total, changed, schema = () => {} }) {
     Object.assign(this, { noun, offers, filter, total, changed, schema });
     this.ids = new Set();

@@ -23,6 +23,7 @@ export async function show(root, context) {
 const perPage = 100;
 
 class Letters {
+  root; signal; renew; remember;
   constructor(root, { query, remember, signal, renew }) {
     Object.assign(this, { root, remember, signal, renew, status: statuses[query.get("status")] ? query.get("status") : "Pending" });
     this.queue = h("div.view");

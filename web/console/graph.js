@@ -64,6 +64,7 @@ let graphs = 0; // drawn so far, for ids
 
 // Graph shows steps as a graph in an element: pan, zoom, fit, arrow keys along edges, folding.
 export class Graph {
+  prefix; options; open; root;
   // constructor takes the element to fill; options: label, onSelect(id), onOpen(id), limit.
   constructor(root, options = {}) {
     Object.assign(this, {

@@ -53,6 +53,7 @@ const currentPath = () => location.pathname.slice(home.length).replace(/\/$/, ""
 
 // go shows the page with a path below /console; with replace, it takes the place of the present
 // one in the history.
+/** @type {(path: string, options?: {replace?: boolean}) => void} */
 function go(path, { replace } = {}) {
   keep();
   history[replace ? "replaceState" : "pushState"](replace ? history.state : null, "", home + (path === "/" ? "" : path));
@@ -252,7 +253,7 @@ function openCopy() {
 
 function fillBar() {
   for (const a of document.querySelectorAll(".bar a")) a.href = a.href; // from now on absolute
-  byId("home").href = home;
+  byId("home").setAttribute("href", home);
   byId("fixture").hidden = !api.service.fixture;
   byId("credentials").hidden = !api.service.auth;
   byId("credentials").onclick = () => {

@@ -27,6 +27,7 @@ export function span(ms) {
 // of the template, because its explanation, and spans are [{kind: "queue", "run", "retry" or "people", from, to,
 // attempt, end}] in milliseconds. A span that goes on has no to, and end is the state that ended it.
 export class TaskModel {
+  history; task; steps;
   constructor(task, template, transitions) {
     Object.assign(this, { task, template, steps: new Map(), history: [], seq: 0 });
     this.declared = new Map(template.map((d) => [d.name, { ...d, steps: [], children: [] }]));
@@ -129,7 +130,7 @@ export class TaskModel {
   graph() {
     const ghosts = this.ghosts(), names = new Map(ghosts.map((g) => [g.name, [ghostNode(g)]]));
     for (const d of this.declared.values()) if (d.steps.length) names.set(d.name, d.steps);
-    const nodes = [...this.steps.values()].map((s) => this.node(s)).concat([...names.values()].flat().filter((n) => n.ghost));
+    const nodes = [...[...this.steps.values()].map((s) => this.node(s)), ...[...names.values()].flat().filter((n) => n.ghost)];
     const edges = [];
     for (const [name, children] of names) {
       for (const p of this.declared.get(name).dependencies) edges.push(...between(names.get(p) ?? [], children));

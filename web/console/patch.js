@@ -128,7 +128,9 @@ const control = ":is(a[href], button, input, select, textarea, summary):not(:dis
 // keepFocus makes a change in a place and leaves the focus where it is. If its element goes, the one that takes its place
 // gets it.
 function keepFocus(place, makeChange) {
-  const active = document.activeElement, around = [];
+  /** @type {any} */
+  const active = document.activeElement;
+  const around = [];
   if (!place.contains(active)) return makeChange();
   for (let e = active; e.parentNode; e = e.parentNode) around.push([e.parentNode, [...e.parentNode.children].indexOf(e)]);
   makeChange();

@@ -104,6 +104,7 @@ function jsonInput(s) {
 
 // limits describes the constraints on a value.
 function limits(s) {
+  /** @type {(low?: number, high?: number, count?: (n: number) => string) => string} */
   const between = (low, high, count = String) => (low !== undefined && high !== undefined ? `${low} to ${count(high)}`
     : low !== undefined ? `at least ${count(low)}` : high !== undefined ? `at most ${count(high)}` : "");
   return [between(s.minimum, s.maximum), between(s.minLength, s.maxLength, (n) => plural(n, "character")),

@@ -69,6 +69,7 @@ function configuration(signal) {
 
 // Deliveries are those of domain events to subscribers.
 class Deliveries {
+  total; list; signal; remember;
   constructor(signal, query, remember) {
     Object.assign(this, { signal, remember, status: query.get("deliveries") ?? "dead", limit: perPage, total: 0 });
     this.element = h("section.view", { "aria-label": "Deliveries" });

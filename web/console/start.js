@@ -22,6 +22,7 @@ export async function show(root, { params, query, go, signal, title, kept, renew
 
 // StartForm asks for what a request to create a task has.
 class StartForm {
+  kept; template; go;
   constructor(template, again, go, kept) {
     Object.assign(this, { template, go, kept });
     const config = template.configuration || {}, schema = config.input_schema;
@@ -114,7 +115,7 @@ class StartForm {
     const words = ["task", "create", `${namespace}/${name}@${version}`, "--context", JSON.stringify(body.context)];
     for (const tag of body.tags || []) words.push("--tag", tag);
     if (body.reason) words.push("--reason", body.reason);
-    if (body.priority) words.push("--priority", body.priority);
+    if (body.priority) words.push("--priority", String(body.priority));
     showCommands(this.commands, [["curl", api.curl("POST", "/v1/tasks", body)], ...(body.idempotency_key ? [] : [["Command line", api.cli(...words)]])]);
   }
 

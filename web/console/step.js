@@ -22,6 +22,7 @@ export const signOf = (name, size = 12) => h("svg", { viewBox: "0 0 16 16", widt
 
 // StepCard fills a place with the card of a step of a page, and reads what only the card needs.
 export class StepCard {
+  page; place; details;
   constructor(page, place) {
     Object.assign(this, { page, place, details: h("div.result") });
   }

@@ -7,6 +7,7 @@ const CHUNK = 200; // rows of a list that are shown at a time
 
 // StepList is the list of steps: what the graph shows, as a table.
 export class StepList {
+  words; page; shown; choose;
   constructor(page, choose) {
     Object.assign(this, { page, choose, shown: CHUNK, text: "", only: "", words: new Map() });
     this.body = h("tbody");
@@ -70,6 +71,7 @@ export class StepList {
 
 // EventList shows the transitions, the newest first.
 export class EventList {
+  body; foot; page; shown; lines; choose;
   constructor(page, choose) {
     Object.assign(this, { page, choose, shown: CHUNK, lines: [], body: h("ol.events"), foot: h("div.row.center") });
     this.one = h("input", { type: "checkbox", onchange: () => this.draw() });

@@ -24,6 +24,7 @@ export async function show(root, context) {
 // TaskPage has what is known of the task (model, why, dlq), what the person chose (state: the id of a step and the name of
 // a tab), and the parts that show it.
 class TaskPage {
+  id; signal; path; queue; title; root; wanted; state; remember;
   constructor(root, { params, query, go, signal, title, keys, remember, renew }) {
     Object.assign(this, { root, go, signal, title, remember, queue: [], state: { tab: query.get("tab") }, wanted: query.get("step"),
       id: params.task_uuid, path: "/v1/tasks/" + params.task_uuid });
@@ -246,7 +247,7 @@ class TaskPage {
 
   finishedSteps() {
     let n = 0;
-    for (const s of this.model.steps.values()) n += finished(s.state);
+    for (const s of this.model.steps.values()) n += Number(finished(s.state));
     return n;
   }
 

@@ -7,6 +7,7 @@ import { ago, allowed, button, choice, confirmForm, duration, empty, ended, fiel
   problem, select, shortId, state, toast, when } from "./ui.js";
 
 // groups are the chips: label, tone and states.
+/** @type {[string, string, string[]][]} */
 const groups = [
   ["Pending", "idle", ["pending"]],
   ["In progress", "run", ["initializing", "enqueuing_steps", "steps_in_process", "evaluating_results"]],
@@ -40,6 +41,7 @@ export async function show(root, context) {
 }
 
 class TaskList {
+  signal; kept; root; go; renew; keys; query; remember;
   constructor(root, { query, remember, signal, keys, go, renew, kept }) {
     Object.assign(this, { root, query: new URLSearchParams(query), remember, signal, keys, go, renew, kept });
     this.soon = api.reader(this.signal, () => this.refresh(), pause);
@@ -187,11 +189,12 @@ class TaskList {
   }
 
   // asked returns the parameters that select tasks.
+  /** @returns {Record<string, any>} */
   asked() {
     const q = Object.fromEntries(["q", "namespace", "name", "status", "failure_group", "created_after", "created_before"].map((n) => [n, this.query.get(n)]));
     const since = this.query.get("since"), [, n, unit] = /^(\d{1,6})([mhd])$/.exec(since) ?? [];
     if (since && !n) throw new api.ApiError(400, { message: `since must be a number of minutes, hours or days, such as 15m, not "${since}"` });
-    if (n) q.created_after = new Date(api.now() - n * units[unit]).toISOString();
+    if (n) q.created_after = new Date(api.now() - Number(n) * units[unit]).toISOString();
     return { ...q, tag: this.query.getAll("tag") };
   }
 

@@ -25,7 +25,9 @@ const byVersion = (a, b) => b.version.localeCompare(a.version, "en", { numeric: 
 async function showAll(root, { signal, query, remember }) {
   const [{ templates }, fares] = await Promise.all([api.get("/v1/templates", { signal }), figuresOf({ hours: 720 }, signal)]);
   if (!templates.length) return fill(root, h("h1", "Templates"), empty("No templates", "A template describes the steps of a workflow. Start the service with --templates DIR."));
-  const groups = Map.groupBy(templates.sort(byVersion), nameOf), rows = [];
+  const groups = Map.groupBy(templates.sort(byVersion), nameOf);
+  /** @type {Record<string, any>[]} */
+  const rows = [];
   for (const [name, versions] of [...groups].sort()) rows.push({ name, cells: listRow(name, versions, fares) });
   const list = table("Templates", ["Template", ["Versions", "wide-cell"], ["Steps", "num"], ["Tasks", "num"], ["Success", "num"], ["Median", "num"], ["p95", "num"], ["", "num"]], rows);
   rows.forEach((r, i) => { r.row = list.querySelectorAll("tbody tr")[i]; });

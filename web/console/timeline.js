@@ -13,6 +13,7 @@ const FEW = 6, BARS = 300; // instances of a batch that are not folded, and bars
 
 // Timeline shows the steps of a model in an element. onSelect(id) is called for a click on a row.
 export class Timeline {
+  model; median; open; onSelect; sum;
   constructor(root, model, onSelect) {
     Object.assign(this, { model, onSelect, scale: 1, open: new Set(), order: "start", median: undefined, sum: h("p.sum") });
     this.axis = h("g.axis");

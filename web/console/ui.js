@@ -66,6 +66,7 @@ export function duration(ms) {
   if (ms < 1) return ms === 0 ? "0 ms" : "< 1 ms";
   if (ms < 1000) return Math.round(ms) + " ms";
   if (ms < 59_950) return (ms / 1000).toFixed(ms < 9950 ? 1 : 0).replace(/\.0$/, "") + " s";
+  /** @type {[number, string][]} */
   const units = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]];
   const i = units.findIndex(([size]) => ms >= size);
   const [[size, unit], [small, smaller]] = [units[i], units[Math.min(i + 1, 3)]];
@@ -102,7 +103,7 @@ export const when = (text) => timeForms[times()].format(instant(text));
 export function since(text) {
   const at = instant(text), near = api.now() - at < 86_400_000, timeZone = times() === "local" ? undefined : "UTC";
   return h("time", { datetime: new Date(at).toISOString(), title: when(text) }, new Intl.DateTimeFormat(undefined, near
-    ? { timeZone, hour: "2-digit", minute: "2-digit", hour12: false, timeZoneName: timeZone && "short" }
+    ? { timeZone, hour: "2-digit", minute: "2-digit", hour12: false, timeZoneName: timeZone ? "short" : undefined }
     : { timeZone, day: "numeric", month: "short" }).format(at));
 }
 
@@ -273,7 +274,9 @@ export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
 
 // dialog opens a modal dialog with a heading and content. Escape and close() end it.
 export function dialog(heading, ...content) {
-  const id = uid("dialog"), before = document.activeElement;
+  const id = uid("dialog");
+  /** @type {any} */
+  const before = document.activeElement;
   const e = h("dialog", { "aria-labelledby": id, class: "dialog" },
     h("div.row", h("h2", { id }, heading), button("Close", () => e.close(), "quiet small")), content);
   e.addEventListener("close", () => { e.remove(); if (before?.isConnected) before.focus(); });
@@ -287,6 +290,7 @@ export function dialog(heading, ...content) {
 // to copy, and a button. fields are elements made by field; commands() returns [label, text]
 // pairs for the present values; submit() does it, and its ApiError is shown. It resolves to what
 // submit returned, or undefined if the dialog was closed.
+/** @param {Record<string, any>} options */
 export function confirmForm({ heading, about, fields = [], commands, action, danger, submit }) {
   return new Promise((done) => {
     let result;

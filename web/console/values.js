@@ -19,7 +19,7 @@ export function rawText(text) {
       for (let i = 0; i < 500 && at < text.length; i++) {
         const end = text.indexOf("\n", at), to = Math.min(end < 0 ? text.length : end, at + CUT);
         lines.push(text.slice(at, to));
-        at = to + (to === end);
+        at = to + Number(to === end);
       }
     }
     room.style.height = lines.length * ROW + "px";
@@ -46,6 +46,7 @@ const download = (text, name) => button("Download", () => {
 
 // jsonTree makes a folding tree of JSON, with buttons to copy it, save it and see it raw. key tells that the value is the
 // same as before.
+/** @type {(value: any, options?: {open?: number, label?: string, key?: any}) => HTMLElement} */
 export function jsonTree(value, { open = 2, label = "JSON", key } = {}) {
   const text = () => JSON.stringify(value, null, 2), tree = h("div.tree", treeNode(value, open));
   const raw = button("Raw", () => {

@@ -22,6 +22,7 @@ export async function show(root, { signal, renew }) {
 }
 
 class Waits {
+  changed; limit; signal; cards;
   constructor(signal) {
     Object.assign(this, { signal, limit: perPage, cards: new Map() });
     this.total = h("span.soft", { role: "status" });
@@ -70,6 +71,7 @@ class Waits {
 
 // WaitCard is one step: what it is about, and once it is opened, the form.
 class WaitCard {
+  step; list;
   constructor(step, list) {
     Object.assign(this, { step, list, sent: false });
     const about = Object.entries(step.about ?? {}).map(([name, v]) =>

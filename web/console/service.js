@@ -72,7 +72,7 @@ class Deliveries {
   total; list; signal; remember;
   constructor(signal, query, remember) {
     Object.assign(this, { signal, remember, status: query.get("deliveries") ?? "dead", limit: perPage, total: 0 });
-    this.element = h("section.view", { "aria-label": "Deliveries" });
+    this.element = h("section.view");
     this.picked = new Selection({ noun: ["delivery", "deliveries"], offers: ["resend"], total: () => this.total,
       changed: () => this.read(),
       filter: (name, ids) => ({ status: this.status, ...(ids

@@ -152,6 +152,23 @@ func workInLetters(p *page, row int) int64 {
 	return 7 // moved the focus, marked, selected, clicked, typed, opened, and closed
 }
 
+// TestConsoleComesBackToRow comes back from a task to its row, which new tasks have pushed below the rows that were loaded.
+func TestConsoleComesBackToRow(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	id := s.api().create(`{"namespace":"demo","name":"approval"}`)
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.wait(`document.querySelector("tbody .what a")`)
+	p.click("tbody .what a")
+	p.wait(`document.querySelector(".task-head")`)
+	for range 60 {
+		s.api().create(`{"namespace":"demo","name":"diamond"}`)
+	}
+	p.eval(`history.back()`)
+	p.wait(fmt.Sprintf(`document.activeElement.pathname?.endsWith(%q)`, id))
+}
+
 // TestConsoleCutOff has the service refuse what an open list reads: it says since when it is not current, and goes on by
 // itself once the service answers.
 func TestConsoleCutOff(t *testing.T) {

@@ -61,7 +61,8 @@ class TaskList {
     this.signal.addEventListener("abort", () => this.stop?.());
     let page;
     try {
-      page = await this.read(Math.max(this.kept.rows ?? 0, perPage));
+      const left = /\/tasks\/(.+)/.exec(this.kept.focus)?.[1]; // new ones may have pushed it below the rows that were loaded
+      page = await this.read(Math.max(this.kept.rows ?? 0, perPage), left);
     } catch (error) {
       if (error.status !== 400) throw error;
       return fill(this.root, h("h1", "Tasks"), problem(error), h("div.row", button("Clear the filter", () => this.go("/tasks"), "primary")));
@@ -226,10 +227,12 @@ class TaskList {
     }
   }
 
-  // read reads the list from its start until there are as many tasks as wanted.
-  async read(wanted) {
+  // read reads the list from its start until there are as many tasks as wanted, and the one that was left.
+  async read(wanted, left) {
     const whole = await api.get(this.path("", Math.min(wanted, 100)), { signal: this.signal });
-    while (whole.pagination.next_cursor && whole.tasks.length < wanted) {
+    const short = () => whole.tasks.length < wanted
+      || (left && whole.tasks.length < mostRows && !whole.tasks.some((t) => t.task_uuid === left));
+    while (whole.pagination.next_cursor && short()) {
       const { tasks, pagination } = await api.get(this.path(whole.pagination.next_cursor, 100), { signal: this.signal });
       whole.tasks.push(...tasks);
       whole.pagination.next_cursor = pagination.next_cursor;

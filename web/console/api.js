@@ -221,7 +221,7 @@ export function reader(signal, read, pause) {
     if (failed && failed.status !== 401 && failed.status !== 403) soon(retryPause);
     else if (wanted) soon();
   };
-  for (const name of ["credential", "again"]) signals.addEventListener(name, () => failed && soon(0), { signal });
+  for (const name of ["credential", "again"]) signals.addEventListener(name, () => (failed || reading) && soon(0), { signal });
   signal.addEventListener("abort", () => {
     clearTimeout(timer);
     cutOff(run, null);

@@ -137,7 +137,7 @@ class Letters {
     const tones = { stale: "bad", warning: "wait" };
     const rows = late.map((t) => ({ key: t.task_uuid, cells: [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), state(t.current_state),
       minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes),
-      button("Act …", () => act(t, () => this.reload()), "quiet small", { "aria-label": "Act on " + shortId(t.task_uuid) })] }));
+      button("Act …", () => act(t, () => this.reload()), "quiet small", { "aria-label": "Act … on " + shortId(t.task_uuid) })] }));
     const about = rows.length ? "Tasks that have been in their state for longer than its limit, or soon will be."
       : unfinished ? "Every unfinished task is within its limits." : "There are no unfinished tasks.";
     fill(this.stale, h("div", h("h2", "Stale tasks"), h("p.soft", about)), rows.length

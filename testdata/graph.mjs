@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 
 const page = { addEventListener() {}, querySelector: () => ({ dataset: {} }) };
 Object.assign(globalThis, { document: page, addEventListener() {}, setInterval() {} }); // what the modules ask of a browser
-const { layout } = await import("../web/console/graph.js");
+const { layout } = await import("../web/console/layout.js");
 const { KINDS } = await import("../web/console/model.js");
 
 const template = JSON.parse(readFileSync(0));

@@ -64,7 +64,7 @@ func TestConsoleKeepsHands(t *testing.T) {
 	t.Parallel()
 	want := *consoleHands
 	if os.Getenv("LONG_TESTS") != "" {
-		want = max(want, 150)
+		want = max(want, 60)
 	}
 	tasks, letters := newPage(t), newPage(t)
 	s := serve(t, "--memory")

@@ -96,10 +96,11 @@ func (e *taskerExport) run(ctx context.Context, files []string) (err error) {
 		return exitf(exitFailed, "%s, so nothing was written; --skip writes the other %d", cannotMove(stay), moved)
 	}
 	if *e.hold != "" {
-		if moved, err = e.holdMoved(ctx); err != nil {
+		var late []taskerRefusal
+		if moved, late, err = e.holdMoved(ctx); err != nil {
 			return err
 		}
-		stay = append(stay, m.refused...)
+		stay = append(stay, late...)
 	}
 	err = p.writeExport(files, func(w io.Writer) error { return m.write(e.store, w) })
 	if err == nil && len(stay) > 0 {
@@ -121,29 +122,30 @@ func (e *taskerExport) list(refused []taskerRefusal) {
 	}
 }
 
-// holdMoved holds the tasks that can move and are not over. It returns how many tasks move then; what could not move any
-// more once it was held goes on here, and is among those refused.
-func (e *taskerExport) holdMoved(ctx context.Context) (moved int, err error) {
+// holdMoved holds the tasks that can move and are not over. It returns how many tasks move then, and those that cannot move
+// any more once they are held, which go on here.
+func (e *taskerExport) holdMoved(ctx context.Context) (moved int, late []taskerRefusal, err error) {
 	m, held := &e.move, e.move.free
 	if err := e.act(ctx, bulkHold, held); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if *e.o.url != "" {
 		if err := e.open(ctx); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
 	m.held = true
 	if moved, err = m.check(e.store); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	m.refused = slices.DeleteFunc(m.refused, func(r taskerRefusal) bool { return !slices.Contains(held, r.task) })
-	e.list(m.refused)
-	back := make([]uuid, len(m.refused))
-	for i := range back {
-		back[i] = m.refused[i].task
+	var back []uuid
+	for _, r := range m.refused {
+		if slices.Contains(held, r.task) { // and not by an earlier run, since when it goes on there
+			late, back = append(late, r), append(back, r.task)
+		}
 	}
-	return moved, e.act(ctx, bulkRelease, back)
+	e.list(late)
+	return moved, late, e.act(ctx, bulkRelease, back)
 }
 
 // act holds or releases tasks, where they are.

@@ -141,7 +141,8 @@ func TestExportHolds(t *testing.T) {
 	dir := t.TempDir()
 	o := serviceTest{templates: "templates/demo", dir: dir, extra: []string{`{"name":"far","namespace":"demo","version":"1.0.0","steps":[
 		{"name":"a","handler":{"callable":"builtin:fail","initialization":{"retryable":true}},
-		 "retry":{"max_attempts":3,"backoff":"linear","backoff_base_ms":3600000,"max_backoff_ms":3600000}}]}`}}
+		 "retry":{"max_attempts":3,"backoff":"linear","backoff_base_ms":3600000,"max_backoff_ms":3600000}}]}`,
+		`{"name":"` + strings.Repeat("l", 65) + `","namespace":"demo","version":"1.0.0","steps":[{"name":"a","handler":{"callable":"builtin:noop"}}]}`}}
 	s := (&testServer{t: t, svc: openTestService(t, o)})
 	s = s.with(newOrchestrationAPI(s.svc, nil))
 	export := []string{"store", "export", "--to", "tasker"}
@@ -159,6 +160,7 @@ func TestExportHolds(t *testing.T) {
 	run(0, 2, "", "--url", s.url, "--hold", "https://there")
 	far := s.create(`{"namespace":"demo","name":"far"}`)
 	s.await(far, "waiting_for_retry")
+	s.await(s.create(`{"namespace":"demo","name":"`+strings.Repeat("l", 65)+`"}`), "complete") // whose name is too long
 	run(exitFailed, 0, "1 task is unfinished", "--url", s.url)
 	run(exitFailed, 0, "so nothing was written", "--url", s.url, "--hold", "https://there")
 	run(exitFailed, 2, "the other 2 were written", "--url", s.url, "--hold", "https://there", "--skip")

@@ -102,7 +102,7 @@ func (s *surface) logAdmission(w *responseWriter, r *http.Request, sc *securityC
 	s.log.LogAttrs(r.Context(), level, message, attrs...)
 }
 
-// callerView is what a caller may do.
+// callerView lists the permissions of a caller.
 type callerView struct {
 	Subject     *string    `json:"subject"` // null when the credential names none
 	Method      string     `json:"method"`

@@ -27,7 +27,7 @@ type firefox struct {
 	last int // id of a command
 }
 
-// startFirefox starts Firefox with a profile of its own, or skips the test.
+// startFirefox starts Firefox with a new, empty profile, or skips the test if Firefox is not installed.
 func startFirefox(t *testing.T) *firefox {
 	t.Helper()
 	wire.Long(t)

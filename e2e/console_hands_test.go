@@ -15,20 +15,6 @@ import (
 	"time"
 )
 
-// createFailing creates 13 tasks a second that fail, until the context ends.
-func createFailing(ctx context.Context, a *api) {
-	tick := time.NewTicker(time.Second / 13)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			a.create(`{"namespace":"demo","name":"failing"}`)
-		}
-	}
-}
-
 // redrawn waits until the page changes, at most two seconds.
 const redrawn = `new Promise((done) => {
 	const watch = new MutationObserver(() => { watch.disconnect(); setTimeout(done, 30); });
@@ -75,7 +61,7 @@ func TestConsoleKeepsHands(t *testing.T) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer stop()
-	group.Go(func() { createFailing(ctx, s.api()) })
+	group.Go(func() { createTasks(ctx, s.api(), "failing", time.Second/13) })
 
 	var done atomic.Int64
 	work := func(round func(i int)) func() {

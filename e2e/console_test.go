@@ -701,7 +701,7 @@ func TestConsoleMemory(t *testing.T) {
 	load := func(d time.Duration) {
 		ctx, stop := context.WithTimeout(t.Context(), d)
 		defer stop()
-		createTasks(ctx, s.api(), 24*time.Millisecond) // a diamond makes 25 transitions
+		createTasks(ctx, s.api(), "diamond", 24*time.Millisecond) // a diamond makes 25 transitions
 	}
 	load(*consoleSoak / 3) // until the list is full
 	before, events := p.heap(), s.api().metric("stepwell_events_delivered_total")
@@ -715,8 +715,8 @@ func TestConsoleMemory(t *testing.T) {
 	}
 }
 
-// createTasks creates a task every so often until the context ends.
-func createTasks(ctx context.Context, a *api, every time.Duration) {
+// createTasks creates a task of a demo template every so often until the context ends.
+func createTasks(ctx context.Context, a *api, name string, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -724,7 +724,7 @@ func createTasks(ctx context.Context, a *api, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			a.create(`{"namespace":"demo","name":"diamond"}`)
+			a.create(`{"namespace":"demo","name":"` + name + `"}`)
 		}
 	}
 }

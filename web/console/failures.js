@@ -83,7 +83,7 @@ export function top(signal, limit = 3) {
       { signal }) ?? { groups: [] };
     place.hidden = !groups.length;
     if (groups.length) fill(place, h("div.row", h("h2", "What fails now"),
-      link("/failures", `All ${number(groups.length + other.groups)} causes`)),
+      link("/failures", plural(groups.length + other.groups, "cause"))),
       h("ul.plain", groups.map((g) => h("li", { key: g.group }, link("/failures", title(g)), " ", counts(g),
         h("span.soft", "since ", since(g.first_failure_at))))));
   };

@@ -155,14 +155,10 @@ export function allowedAll(permission, list) {
 // needs says which permission is missing.
 export const needs = (permission, id) => h("span", { id, class: "why" }, "needs ", h("code", permission));
 
-// choice is a choice of the person that the browser keeps, on or off: choice("dense")() reads it, and choice("dense")(on) sets it.
+// choice is a setting that is on or off: choice("dense")() reads it, and choice("dense")(on) sets it.
 export const choice = (name) => (on) => {
-  try {
-    if (on !== undefined) localStorage.setItem("stepwell-" + name, on);
-    return localStorage.getItem("stepwell-" + name) === "true";
-  } catch {
-    return on ?? false; // the browser denies storage
-  }
+  const kept = api.setting(name, on);
+  return kept === null ? on ?? false : kept === "true";
 };
 
 let ids = 0;

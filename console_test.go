@@ -2,11 +2,15 @@ package main
 
 import (
 	"compress/gzip"
+	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // TestConsoleFacts checks what the page says about the service.
@@ -64,6 +68,26 @@ func TestConsoleIsWhole(t *testing.T) {
 		t.Errorf("a browser loads %d bytes for the page of the tasks; want 40,000 at most", first)
 	}
 	t.Logf("%d bytes, compressed; %d for the page of the tasks", size, first)
+}
+
+// TestConsoleLines checks that the lines of the pages have 120 columns at most, but for pictures within them.
+func TestConsoleLines(t *testing.T) {
+	lines := 0
+	err := fs.WalkDir(os.DirFS("web"), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join("web", name))
+		for line := range strings.Lines(string(text)) {
+			if lines++; utf8.RuneCountInString(strings.TrimRight(line, "\n")) > 120 && !strings.Contains(line, "data:image/") {
+				t.Errorf("%s: got a line of more than 120 columns: %s", name, line)
+			}
+		}
+		return err
+	})
+	if err != nil || lines < 5000 {
+		t.Errorf("got %d lines, %v; want all of them", lines, err)
+	}
 }
 
 // consolePaths are the paths that the bar of the console leads to.

@@ -23,7 +23,8 @@ function el(tag, properties, ...children) {
 // follow resolves a reference; any other value is returned as it is.
 function follow(value) {
   for (let hops = 0; value && value.$ref && hops < 20; hops++) {
-    value = value.$ref.split("/").slice(1).reduce((v, part) => v && v[part.replace(/~1/g, "/").replace(/~0/g, "~")], api);
+    value = value.$ref.split("/").slice(1).reduce((v, part) => v && v[part.replace(/~1/g, "/").replace(/~0/g, "~")],
+      api);
   }
   return value || {};
 }
@@ -111,7 +112,8 @@ function limits(s) {
   else if (s.minimum !== undefined) parts.push("from " + s.minimum);
   else if (s.maximum !== undefined) parts.push("up to " + s.maximum);
   if (s.maxLength !== undefined) parts.push(`up to ${s.maxLength} characters`);
-  if (s.default !== undefined && s.default !== null && s.default !== "") parts.push("default " + JSON.stringify(s.default));
+  if (s.default !== undefined && s.default !== null && s.default !== "") parts.push("default "
+    + JSON.stringify(s.default));
   return parts.join(" · ");
 }
 
@@ -200,7 +202,8 @@ function insideOf(op) {
 function parametersView(request) {
   const parameters = (request.op.parameters || []).map(follow);
   if (!parameters.length) return "";
-  const views = (headers) => parameters.filter((p) => (p.in === "header") === headers).map((p) => fieldView(request, p));
+  const views = (headers) => parameters.filter((p) => (p.in === "header") === headers)
+    .map((p) => fieldView(request, p));
   const plain = views(false), headers = views(true);
   return el("section", {}, el("h3", {}, "Parameters"), el("div", { className: "fields" }, plain,
     headers.length ? el("details", {}, el("summary", {}, plain.length ? "Headers" : "Headers only"), headers) : ""));
@@ -209,8 +212,10 @@ function parametersView(request) {
 function fieldView(request, p) {
   const s = follow(p.schema), id = request.op.operationId + "-" + p.name;
   const input = s.enum || s.type === "boolean"
-    ? el("select", { id }, ["", ...(s.enum || ["true", "false"])].map((v) => el("option", { value: v }, String(v) || "—")))
-    : el("input", { id, autocomplete: "off", spellcheck: false, placeholder: p.example === undefined ? "" : String(p.example) });
+    ? el("select", { id }, ["", ...(s.enum || ["true", "false"])].map((v) => el("option", { value: v },
+      String(v) || "—")))
+    : el("input", { id, autocomplete: "off", spellcheck: false, placeholder: p.example === undefined ? ""
+      : String(p.example) });
   if (p.required) input.required = true;
   const field = { ...p, input };
   request.fields.push(field);
@@ -221,7 +226,8 @@ function fieldView(request, p) {
     else if (!/uuid/.test(p.name) && p.example !== undefined) input.value = p.example;
   }
   return el("div", { className: "field" },
-    el("label", { htmlFor: id }, el("code", {}, p.name), p.required ? el("span", { className: "needed", title: "required" }, " *") : "",
+    el("label", { htmlFor: id }, el("code", {}, p.name),
+      p.required ? el("span", { className: "needed", title: "required" }, " *") : "",
       el("span", { className: "kind" }, [p.in, kindOf(p.schema)].join(" · "))),
     input, el("p", { className: "about" }, inline([p.description, limits(s)].filter(Boolean).join(" · "))));
 }
@@ -242,7 +248,8 @@ function bodyView(request) {
   pick.addEventListener("change", () => { text.value = example(pick.value); request.changed(); });
   const schema = el("details", {}, el("summary", {}, "Schema"), schemaView(media.schema));
   return el("section", {},
-    el("div", { className: "row" }, el("h3", {}, el("label", { htmlFor: id }, "Body"), body.required ? "" : " (optional)"),
+    el("div", { className: "row" },
+      el("h3", {}, el("label", { htmlFor: id }, "Body"), body.required ? "" : " (optional)"),
       names.length > 1 ? pick : ""),
     text, problem, body.description ? el("p", { className: "prose" }, inline(body.description)) : "", schema);
 }
@@ -282,7 +289,8 @@ const quoted = (text) => "'" + text.replace(/'/g, "'\\''") + "'";
 // instead of credentials, because commands end up in histories and chats.
 function curlOf(request) {
   const method = request.op.method.toUpperCase();
-  const parts = ["curl -sS" + (method === "GET" ? "" : " -X " + method) + " " + quoted(location.origin + target(request))];
+  const parts = ["curl -sS" + (method === "GET" ? "" : " -X " + method) + " "
+    + quoted(location.origin + target(request))];
   if (request.op.security && byId("token").value) parts.push('-H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"');
   else if (request.op.security && byId("key").value) parts.push(`-H "${keyHeader()}: $STEPWELL_API_KEY"`);
   for (const [name, value] of headersOf(request)) parts.push("-H " + quoted(name + ": " + value));
@@ -303,7 +311,8 @@ function sendView(request) {
   request.changed();
   commands.push(request.changed);
   send.addEventListener("click", () => submit(request, send, place));
-  return [el("section", {}, el("div", { className: "row" }, el("h3", {}, "Request"), copyButton(() => command.textContent), send), command), place];
+  return [el("section", {}, el("div", { className: "row" }, el("h3", {}, "Request"),
+    copyButton(() => command.textContent), send), command), place];
 }
 
 const commands = []; // functions that rewrite the curl commands
@@ -357,7 +366,8 @@ async function submit(request, send, place) {
     if (typeOf(response).includes("event-stream")) await showStream(response, place);
     else place.replaceChildren(answerView(response, await response.text(), performance.now() - began));
   } catch (e) {
-    place.replaceChildren(failureView(e.name === "AbortError" ? "You stopped the request before its response had arrived."
+    place.replaceChildren(failureView(e.name === "AbortError"
+      ? "You stopped the request before its response had arrived."
       : "The request failed: " + e.message));
   } finally {
     send.textContent = label;
@@ -382,7 +392,8 @@ const gradeOf = (status) => (status < 400 ? "good" : status < 500 ? "warn" : "ba
 function answerView(response, text, took) {
   const isJSON = typeOf(response).includes("json");
   if (isJSON) learn(text);
-  return answerFrame(response, el("span", { className: "measure" }, `${Math.max(Math.round(took), 1)} ms · ${sizeText(text)}`),
+  return answerFrame(response, el("span", { className: "measure" },
+    `${Math.max(Math.round(took), 1)} ms · ${sizeText(text)}`),
     () => text, text ? codeBlock(text, isJSON) : el("p", { className: "prose" }, "No body."));
 }
 
@@ -390,8 +401,10 @@ function answerView(response, text, took) {
 function answerFrame(response, measure, text, body) {
   const headers = [...response.headers].map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, value)));
   return el("div", { className: "answer " + gradeOf(response.status) },
-    el("div", { className: "row" }, el("span", { className: "status" }, `${response.status} ${response.statusText}`), measure, copyButton(text)),
-    el("details", {}, el("summary", {}, `${headers.length} headers`), el("table", { className: "headers" }, el("tbody", {}, headers))),
+    el("div", { className: "row" }, el("span", { className: "status" }, `${response.status} ${response.statusText}`),
+      measure, copyButton(text)),
+    el("details", {}, el("summary", {}, `${headers.length} headers`),
+      el("table", { className: "headers" }, el("tbody", {}, headers))),
     body);
 }
 
@@ -469,12 +482,14 @@ function find(value, name, depth) {
 }
 
 function responsesView(op) {
-  return el("section", {}, el("h3", {}, "Responses"), Object.entries(op.responses).map(([code, r]) => responseView(code, follow(r))));
+  return el("section", {}, el("h3", {}, "Responses"),
+    Object.entries(op.responses).map(([code, r]) => responseView(code, follow(r))));
 }
 
 function responseView(code, response) {
   const row = el("details", { className: "response" },
-    el("summary", {}, el("span", { className: "code " + gradeOf(Number(code)) }, code), el("span", {}, inline(response.description))));
+    el("summary", {}, el("span", { className: "code " + gradeOf(Number(code)) }, code),
+      el("span", {}, inline(response.description))));
   row.addEventListener("toggle", () => {
     if (row.open && row.children.length < 2) row.append(responseInside(response));
   });
@@ -490,7 +505,8 @@ function responseInside(response) {
       el("h4", {}, "Example" + (name === "example" || /^[A-Z]/.test(name) ? "" : ": " + name)),
       codeBlock(exampleText(value), typeof value !== "string")]),
   ]);
-  return el("div", {}, bodies, headers.length ? [el("h4", {}, "Headers"), el("table", { className: "headers" }, el("tbody", {}, headers))] : "");
+  return el("div", {}, bodies, headers.length
+    ? [el("h4", {}, "Headers"), el("table", { className: "headers" }, el("tbody", {}, headers))] : "");
 }
 
 // readOperations returns the operations by tag, in the order of the document.
@@ -499,7 +515,8 @@ function readOperations() {
   for (const [path, item] of Object.entries(api.paths)) {
     for (const method of methods) if (item[method]) all.push({ ...item[method], path, method });
   }
-  api.pathParameters = all.flatMap((op) => (op.parameters || []).map(follow)).filter((p) => p.in === "path").map((p) => p.name);
+  api.pathParameters = all.flatMap((op) => (op.parameters || []).map(follow)).filter((p) => p.in === "path")
+    .map((p) => p.name);
   return (api.tags || []).map((tag) => ({ ...tag, operations: all.filter((op) => (op.tags || [])[0] === tag.name) }))
     .filter((group) => group.operations.length);
 }
@@ -516,12 +533,14 @@ function show(groups) {
     el("p", { className: "facts" }, `${operations.length} operations · `, el("code", {}, location.origin + base), " · ",
       el("a", { href: base + "/api-docs/openapi.json" }, "openapi.json")));
   for (const group of groups) {
-    group.section = el("section", { className: "group" }, el("h2", {}, group.name), el("p", {}, inline(group.description || "")),
+    group.section = el("section", { className: "group" }, el("h2", {}, group.name),
+      el("p", {}, inline(group.description || "")),
       group.operations.map(operationView));
     byId("operations").append(group.section);
     group.heading = el("h2", {}, group.name);
     for (const op of group.operations) {
-      op.link = el("a", { href: "#" + op.operationId, title: op.path }, el("span", { className: "method " + op.method }, op.method.toUpperCase()), op.summary);
+      op.link = el("a", { href: "#" + op.operationId, title: op.path },
+        el("span", { className: "method " + op.method }, op.method.toUpperCase()), op.summary);
       op.link.addEventListener("click", (e) => { e.preventDefault(); open(op); });
     }
     byId("contents").append(group.heading, ...group.operations.map((op) => op.link));
@@ -537,7 +556,8 @@ function filter(groups, none) {
   const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   for (const group of groups) {
     for (const op of group.operations) {
-      const text = [op.method, op.path, op.summary, op.operationId, op["x-required-permission"], group.name].join(" ").toLowerCase();
+      const text = [op.method, op.path, op.summary, op.operationId, op["x-required-permission"], group.name].join(" ")
+        .toLowerCase();
       op.card.hidden = op.link.hidden = !words.every((w) => text.includes(w));
     }
     group.section.hidden = group.heading.hidden = group.operations.every((op) => op.card.hidden);
@@ -623,7 +643,8 @@ async function load() {
   } catch (e) {
     const again = el("button", { type: "button" }, "Try again");
     again.addEventListener("click", () => location.reload());
-    byId("intro").replaceChildren(el("h1", {}, "The OpenAPI document could not be loaded"), el("p", { role: "alert" }, e.message), again);
+    byId("intro").replaceChildren(el("h1", {}, "The OpenAPI document could not be loaded"),
+      el("p", { role: "alert" }, e.message), again);
   }
 }
 

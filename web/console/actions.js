@@ -23,16 +23,21 @@ const actions = {
     about: (s) => `It runs again, attempts counted from zero: up to ${plural(s.max, "attempt")}.` },
   retry_now: { verb: "retry", label: "Retry now …", heading: "Retry", by: "retried_by", action: "Retry",
     about: (s) => `Starts at once: ${s.attempts} of ${s.max} attempts used.` },
-  complete_manually: { verb: "complete", label: "Complete …", heading: "Complete", by: "completed_by", action: "Complete the step",
+  complete_manually: { verb: "complete", label: "Complete …", heading: "Complete", by: "completed_by",
+    action: "Complete the step",
     about: (s, after) => `The step ends as complete, with the result below. ${thenRuns(after)}`, inputs: resultInputs },
-  resolve_manually: { verb: "resolve", label: "Resolve …", heading: "Resolve", by: "resolved_by", action: "Resolve the step",
+  resolve_manually: { verb: "resolve", label: "Resolve …", heading: "Resolve", by: "resolved_by",
+    action: "Resolve the step",
     about: (s, after) => `The step ends as resolved, without a result. ${thenRuns(after)}` },
   fail: { verb: "fail", label: "Fail …", heading: "Fail", by: "failed_by", action: "Fail the step", danger: true,
-    about: (s) => `The attempt fails. While attempts are left (${s.attempts} of ${s.max} used), the step is retried, unless you say that it is final.`,
+    about: (s) => `The attempt fails. While attempts are left (${s.attempts} of ${s.max} used), the step is ` +
+      `retried, unless you say that it is final.`,
     inputs: errorInputs },
-  cancel: { verb: "cancel", label: "Cancel …", heading: "Cancel", by: "cancelled_by", action: "Cancel the step", danger: true,
+  cancel: { verb: "cancel", label: "Cancel …", heading: "Cancel", by: "cancelled_by", action: "Cancel the step",
+    danger: true,
     about: (s, after) => "The step will never run." + (after.length
-      ? ` ${names(after)} can then not run either, and the task is blocked until somebody acts on ${after.length > 1 ? "them" : "it"}.` : "") },
+      ? ` ${names(after)} can then not run either, and the task is blocked until somebody acts on ` +
+        `${after.length > 1 ? "them" : "it"}.` : "") },
 };
 
 function resultInputs() {
@@ -44,12 +49,16 @@ function resultInputs() {
 }
 
 function errorInputs() {
-  const message = h("input", { required: true, value: "failed by an operator" }), type = h("input", { placeholder: "for example Rejected" });
+  const message = h("input", { required: true, value: "failed by an operator" }),
+    type = h("input", { placeholder: "for example Rejected" });
   const final = select([["retry", "Retry while attempts are left"], ["final", "Final: do not retry"]], "retry");
   const last = () => final.value === "final";
-  const body = () => ({ error: { message: message.value, retryable: !last(), ...(type.value && { error_type: type.value }) } });
-  const words = () => ["--message", message.value, ...(type.value ? ["--type", type.value] : []), ...(last() ? ["--final"] : [])];
-  return { fields: [field("Error message", message), field("Error type", type, "Optional."), field("Afterwards", final)], body, words };
+  const body = () => ({ error: { message: message.value, retryable: !last(),
+    ...(type.value && { error_type: type.value }) } });
+  const words = () => ["--message", message.value, ...(type.value ? ["--type", type.value] : []),
+    ...(last() ? ["--final"] : [])];
+  return { fields: [field("Error message", message), field("Error type", type, "Optional."),
+    field("Afterwards", final)], body, words };
 }
 
 // actOn opens the form for an action, and resolves to the changed step or undefined.
@@ -63,7 +72,8 @@ function actOn(name, task, step, children) {
     heading: `${a.heading} ${step.name}`, about: a.about(step, children), action: a.action, danger: a.danger,
     fields: [...extra.fields, field("Reason", reason), field("Your name", by)],
     commands: () => [["curl", api.curl("PATCH", path, body())],
-      ["Command line", api.cli("step", a.verb, task.task_uuid, step.name, ...extra.words(), "--reason", reason.value, "--by", by.value)]],
+      ["Command line", api.cli("step", a.verb, task.task_uuid, step.name, ...extra.words(), "--reason", reason.value,
+        "--by", by.value)]],
     submit: async () => {
       if (extra.valid && !extra.valid()) {
         extra.input.focus();
@@ -80,7 +90,8 @@ function actOn(name, task, step, children) {
 // stepButtons makes the buttons for actions on a step, the first one of the kind lead.
 export function stepButtons(names, task, step, children, lead = "primary") {
   const order = Object.keys(actions).filter((name) => names.includes(name));
-  return allowedAll("steps:resolve", order.map((name, i) => [actions[name].label, () => actOn(name, task, step, children),
+  return allowedAll("steps:resolve",
+    order.map((name, i) => [actions[name].label, () => actOn(name, task, step, children),
     (i === 0 ? lead : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
 }
 
@@ -88,12 +99,14 @@ export function stepButtons(names, task, step, children, lead = "primary") {
 export function againFrom(task, step) {
   const context = h("textarea", { spellcheck: "false" }), value = () => readJSON(context, "null");
   const which = select([["", "As it was then"], ["--latest", "The newest version"]], "");
-  const path = `/v1/tasks/${task.task_uuid}/again`, body = () => ({ from: step.name, context: value(), latest: !!which.value });
+  const path = `/v1/tasks/${task.task_uuid}/again`,
+    body = () => ({ from: step.name, context: value(), latest: !!which.value });
   return confirmForm({
     heading: `Again from ${step.name}`, action: "Create the task",
     about: "A new task begins with the results of the steps that do not follow from this one. The others run anew.",
     fields: [field("Template", which), field("Context", context, "Empty for that of this task.")],
-    commands: () => [["curl", api.curl("POST", path, body())], ["Command line", api.cli("task", "again", task.task_uuid, "--from", step.name,
+    commands: () => [["curl", api.curl("POST", path, body())],
+      ["Command line", api.cli("task", "again", task.task_uuid, "--from", step.name,
       ...[which.value, context.value && "--context", context.value].filter(Boolean))]],
     submit: () => {
       if (value() === undefined) throw new api.ApiError(422, { message: "The context is not valid JSON." });
@@ -105,7 +118,8 @@ export function againFrom(task, step) {
 // causes returns the steps to act on, without those that only wait for them.
 export function causes(steps) {
   const helpful = steps.filter((s) => s.actions.length), failed = helpful.filter((s) => s.cause === "failed");
-  const roots = failed.length ? failed : helpful.filter((s) => !s.cause.startsWith("dependency_") && s.cause !== "task_stopped");
+  const roots = failed.length ? failed
+    : helpful.filter((s) => !s.cause.startsWith("dependency_") && s.cause !== "task_stopped");
   return roots.length ? roots : helpful;
 }
 
@@ -114,7 +128,8 @@ export function cancelTask(task, unfinished) {
   const path = () => `/v1/tasks/${task.task_uuid}` + api.query({ reason: reason.value });
   return confirmForm({
     heading: "Cancel the task", action: "Cancel the task", danger: true, fields: [field("Reason", reason)],
-    about: `${plural(unfinished, "unfinished step")} will be cancelled and running handlers stopped. This cannot be undone.`,
+    about: `${plural(unfinished, "unfinished step")} will be cancelled and running handlers stopped. This cannot ` +
+      `be undone.`,
     commands: () => [["curl", api.curl("DELETE", path())],
       ["Command line", api.cli("task", "cancel", task.task_uuid, ...(reason.value ? ["--reason", reason.value] : []))]],
     submit: async () => {

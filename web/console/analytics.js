@@ -13,7 +13,9 @@ export async function show(root, { query, remember, signal, renew }) {
   let hours = windows[query.get("hours")] ? query.get("hours") : "24";
   const body = h("div.view");
   const chips = h("div.chips", { role: "group", "aria-label": "Period" });
-  const drawChips = () => fill(chips, Object.entries(windows).map(([n, label]) => button(label, () => choose(n), "chip", { "aria-pressed": String(n === hours) })));
+  const drawChips = () => fill(chips,
+    Object.entries(windows).map(([n, label]) => button(label, () => choose(n), "chip",
+    { "aria-pressed": String(n === hours) })));
   const read = async () => {
     const asked = hours, parts = await load(asked, signal);
     if (!signal.aborted && hours === asked) fill(body, page(parts, Number(asked), signal));
@@ -31,13 +33,16 @@ export async function show(root, { query, remember, signal, renew }) {
   renew(soon);
 }
 
-const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}&minutes=180`, "bottlenecks?limit=10&min_executions=1"]
-  .map((path) => api.get("/v1/analytics/" + path, { signal }).catch((e) => { if (e.code === "NOT_AVAILABLE") return e; throw e; })));
+const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}&minutes=180`,
+  "bottlenecks?limit=10&min_executions=1"]
+  .map((path) => api.get("/v1/analytics/" + path, { signal })
+    .catch((e) => { if (e.code === "NOT_AVAILABLE") return e; throw e; })));
 
 /** @param {any[]} parts */
 function page([performance, history, slow], hours, signal) {
   if (!performance.total_tasks) {
-    return [empty("No figures yet", "They appear with the first task.", link("/start", "Start a task", { class: "button primary" }))];
+    return [empty("No figures yet", "They appear with the first task.",
+      link("/start", "Start a task", { class: "button primary" }))];
   }
   const fine = history.hours && grain(history, hours);
   const rows = fine && buckets(history, bucketHours[hours], fine);
@@ -67,7 +72,8 @@ const add = (rows, name) => rows.reduce((n, r) => n + r[name], 0);
 export const percent = (part, whole) => (whole ? (Math.floor((part / whole) * 1000) / 10) + " %" : "–");
 export const seconds = (s) => (s > 0 && s < 0.01 ? +(s * 1000).toPrecision(2) + " ms" : duration(s * 1000));
 
-export const fact = (label, value, about) => h("div.card.fact", h("dt", label), h("dd", value), about && h("dd.about.soft", about));
+export const fact = (label, value, about) => h("div.card.fact", h("dt", label), h("dd", value),
+  about && h("dd.about.soft", about));
 
 function facts(p, { hours }) {
   const ended = p.completed_tasks + p.failed_tasks;
@@ -86,7 +92,8 @@ const advice = (sentences) => sentences.length > 0 && h("section.card", { "aria-
 export function buckets(history, size, { list, of, unit, from, size: own = size } = byHour(history)) {
   const step = own * unit, end = Date.parse(history.calculated_at), rows = [];
   for (let t = Math.floor(from / step) * step; t <= end; t += step) {
-    rows.push({ t, step, created: 0, completed: 0, failed: 0, cancelled: 0, attempts: 0, failedAttempts: 0, seconds: 0, p50: null, p95: null });
+    rows.push({ t, step, created: 0, completed: 0, failed: 0, cancelled: 0, attempts: 0, failedAttempts: 0, seconds: 0,
+      p50: null, p95: null });
   }
   for (const f of list) {
     const r = rows[Math.floor((Date.parse(f[of]) - rows[0].t) / step)];
@@ -103,36 +110,45 @@ export function buckets(history, size, { list, of, unit, from, size: own = size 
 }
 
 // throughput draws what became of tasks.
-export const throughput = (rows, signal) => chart({ label: "Tasks by outcome", times: rows.map((r) => r.t), step: rows[0].step, kind: "bars", format: short,
-  series: [["Completed", "good", "completed"], ["Failed", "bad", "failed"], ["Cancelled", "off", "cancelled"]].map(([name, tone, of]) =>
+export const throughput = (rows, signal) => chart({ label: "Tasks by outcome", times: rows.map((r) => r.t),
+  step: rows[0].step, kind: "bars", format: short,
+  series: [["Completed", "good", "completed"], ["Failed", "bad", "failed"],
+    ["Cancelled", "off", "cancelled"]].map(([name, tone, of]) =>
     ({ name, tone, values: rows.map((r) => r[of]) })) }, signal);
 
-const short = (n) => (n >= 1e6 ? +(n / 1e6).toFixed(1) + " M" : n >= 1000 ? +(n / 1000).toFixed(1) + " k" : String(+n.toFixed(1)));
+const short = (n) => (n >= 1e6 ? +(n / 1e6).toFixed(1) + " M" : n >= 1000 ? +(n / 1000).toFixed(1) + " k"
+  : String(+n.toFixed(1)));
 
 function charts(rows, fine, history, signal) {
   const finest = buckets(history, 1, { ...fine, size: 1 });
   const by = new Map(fine.list.map((f) => [Date.parse(f[fine.of]), f]));
   const lasted = (name) => finest.map((r) => (by.get(r.t)?.completed_tasks ? by.get(r.t)[name] : null));
-  const line = (label, series, format) => chart({ label, times: finest.map((r) => r.t), step: fine.unit, kind: "lines", series, format }, signal);
+  const line = (label, series, format) => chart({ label, times: finest.map((r) => r.t), step: fine.unit, kind: "lines",
+    series, format }, signal);
   const times = rows.map((r) => r.t);
   return [throughput(rows, signal),
     line("Time to complete", [{ name: "Median", tone: "run", values: lasted("p50_duration_seconds") },
       { name: "p95", tone: "wait", values: lasted("p95_duration_seconds") }], seconds),
-    chart({ label: "Failed attempts, in percent", times, step: rows[0].step, kind: "bars", format: (v) => short(v) + " %",
-      series: [{ name: "Failed", tone: "bad", values: rows.map((r) => (r.attempts ? (r.failedAttempts / r.attempts) * 100 : null)) }] }, signal),
+    chart({ label: "Failed attempts, in percent", times, step: rows[0].step, kind: "bars",
+      format: (v) => short(v) + " %",
+      series: [{ name: "Failed", tone: "bad",
+        values: rows.map((r) => (r.attempts ? (r.failedAttempts / r.attempts) * 100 : null)) }] }, signal),
     chart({ label: "Tasks created", times, step: rows[0].step, kind: "bars", format: short,
       series: [{ name: "Created", tone: "run", values: rows.map((r) => r.created) }] }, signal)];
 }
 
 function figures(rows) {
   const used = rows.filter((r) => r.created || r.completed || r.failed || r.attempts || r.cancelled).reverse();
-  const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts", "Average", "p95"].map((c) => [c, "num"])];
-  return h("details", h("summary", "The figures as a table"), table("Figures", columns, used.map((r) => [span(r.t, r.step),
+  const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts",
+    "Average", "p95"].map((c) => [c, "num"])];
+  return h("details", h("summary", "The figures as a table"),
+    table("Figures", columns, used.map((r) => [span(r.t, r.step),
     ...[r.created, r.completed, r.failed, r.cancelled, r.attempts, r.failedAttempts].map(number),
     r.completed ? seconds(r.seconds / r.completed) : "–", r.p95 === null ? "–" : seconds(r.p95)])));
 }
 
-const template = (f) => link("/templates/" + templatePath({ namespace: f.namespace_name, name: f.task_name, version: f.version }), `${f.namespace_name}/${f.task_name}`);
+const template = (f) => link("/templates/" + templatePath({ namespace: f.namespace_name, name: f.task_name,
+  version: f.version }), `${f.namespace_name}/${f.task_name}`);
 
 // bar draws a share of the longest as a bar, beside the figure.
 function bar(value, most) {
@@ -142,10 +158,12 @@ function bar(value, most) {
 
 function bottlenecks({ slow_steps: steps, slow_tasks: tasks }) {
   const most = (list) => Math.max(...list.map((f) => f.average_duration_seconds));
-  const row = (f, list) => [bar(f.average_duration_seconds, most(list)), seconds(f.max_duration_seconds), number(f.execution_count),
+  const row = (f, list) => [bar(f.average_duration_seconds, most(list)), seconds(f.max_duration_seconds),
+    number(f.execution_count),
     f.error_count ? h("span.bad-text", percent(f.error_count, f.execution_count)) : "0 %", ago(f.last_executed_at)];
   const columns = ["Average", ["Longest", "num"], ["Runs", "num"], ["Failed", "num"], "Last"];
   return h("section.view", h("div", h("h2", "Bottlenecks"), h("p.soft", "Over all time, the slowest first.")),
-    table("Slowest steps", ["Step", ["Template", "wide-cell"], ...columns], steps.map((f) => [h("strong", f.step_name), template(f), ...row(f, steps)])),
+    table("Slowest steps", ["Step", ["Template", "wide-cell"], ...columns],
+      steps.map((f) => [h("strong", f.step_name), template(f), ...row(f, steps)])),
     table("Slowest templates", ["Template", ...columns], tasks.map((f) => [template(f), ...row(f, tasks)])));
 }

@@ -15,11 +15,11 @@ export const service = {
 // root is the path before every path of the API: empty, or the prefix of a proxy.
 export const root = new URL("../../..", import.meta.url).pathname.replace(/\/$/, "");
 
-// signals sends "credential" when the credential changes, "stream" when the state of an event
-// stream changes (detail: the state), "clock" when the service's time is known anew, "store" when
-// it is known whether changes are taken, "cut" when parts of the page cease to be current or are again (see cutOff), and
-// "again" when the person wants what failed to be tried again.
-/** @type {EventTarget & {addEventListener(type: string, listener: (e: CustomEvent) => void, options?: object): void}} */
+// signals sends "credential" when the credential changes, "stream" when the state of an event stream changes (detail:
+// the state), "clock" when the service's time is known anew, "store" when it is known whether changes are taken,
+// "cut" when parts of the page cease to be current or are again (see cutOff), and "again" when the person wants what
+// failed to be tried again.
+/** @type {EventTarget & {addEventListener(type: string, f: (e: CustomEvent) => void, options?: object): void}} */
 export const signals = new EventTarget();
 
 const tell = (name, detail) => signals.dispatchEvent(new CustomEvent(name, { detail }));
@@ -99,12 +99,16 @@ export async function readCaller() {
 export const can = (permission) => !service.auth || !denied.has(permission)
   && (!caller || caller.permissions.includes(permission));
 
-// parseJSON reads JSON. A number with more digits than a double holds stays as it is written, where the browser
-// can do that: JSON.stringify gives the same digits. Most texts have none, and are then read without a look at each value.
+// parseJSON reads JSON. A number with more digits than a double holds stays as it is written, where the browser can
+// do that: JSON.stringify gives the same digits. Most texts have none, and are then read without a look at each
+// value.
 export function parseJSON(text) {
-  const long = (source) => String(Number(source)) !== source && (source.replace(/\D/g, "").length > 15 || !Number.isFinite(Number(source)));
-  if (!JSON.rawJSON || !text.match(/-?\d[\d.]{15,}(e[-+]?\d+)?|-?[\d.]+e\+?\d{3,}/gi)?.some(long)) return JSON.parse(text);
-  return JSON.parse(text, (key, value, { source }) => (typeof value === "number" && long(source) ? JSON.rawJSON(source) : value));
+  const long = (source) => String(Number(source)) !== source
+    && (source.replace(/\D/g, "").length > 15 || !Number.isFinite(Number(source)));
+  if (!JSON.rawJSON || !text.match(/-?\d[\d.]{15,}(e[-+]?\d+)?|-?[\d.]+e\+?\d{3,}/gi)?.some(long)) return JSON.parse(
+    text);
+  return JSON.parse(text, (key, value, { source }) => (typeof value === "number" && long(source) ? JSON.rawJSON(source)
+    : value));
 }
 
 // Requests.
@@ -148,7 +152,8 @@ function refusal(response, text) {
 export async function lines(path, body, onLine, signal) {
   const headers = { ...credentialHeader(), "Content-Type": "application/json" };
   try {
-    const response = await fetch(root + path, { method: "POST", headers, body: JSON.stringify(body), signal, credentials: "same-origin" });
+    const response = await fetch(root + path, { method: "POST", headers, body: JSON.stringify(body), signal,
+      credentials: "same-origin" });
     if (!response.ok) throw refusal(response, await response.text());
     let rest = "", last = null;
     for await (const text of response.body.pipeThrough(new TextDecoderStream())) {
@@ -195,9 +200,9 @@ export function cutOff(part, error, since = Date.now()) {
 
 const retryPause = 5000; // after a failure that may pass
 
-// reader returns a function that has a part of the page read again soon: one reading at a time, each some milliseconds
-// after the last one, or ten times as long as that took. It says when the part is cut off, and tries again; after a refusal,
-// once there is another credential or the person asks for it ("again").
+// reader returns a function that has a part of the page read again soon: one reading at a time, each some
+// milliseconds after the last one, or ten times as long as that took. It says when the part is cut off, and tries
+// again; after a refusal, once there is another credential or the person asks for it ("again").
 export function reader(signal, read, pause) {
   let timer, reading = false, wanted = false, failed = null, ended = 0, took = 0, current = Date.now();
   const soon = (wait = Math.max(ended + Math.max(pause, 10 * took) - Date.now(), 100)) => {
@@ -221,7 +226,8 @@ export function reader(signal, read, pause) {
     if (failed && failed.status !== 401 && failed.status !== 403) soon(retryPause);
     else if (wanted) soon();
   };
-  for (const name of ["credential", "again"]) signals.addEventListener(name, () => (failed || reading) && soon(0), { signal });
+  for (const name of ["credential", "again"]) signals.addEventListener(name, () => (failed || reading) && soon(0),
+    { signal });
   signal.addEventListener("abort", () => {
     clearTimeout(timer);
     cutOff(run, null);
@@ -348,7 +354,8 @@ async function follow(stream) {
         continue;
       }
       failures = stream.pause === firstPause ? 1 : failures + 1;
-      if (failures > 1 || error?.status === 401) cutOff(stream, error ?? new ApiError(0, { message: "The connection to the service is lost." }), stream.heard);
+      if (failures > 1 || error?.status === 401) cutOff(stream,
+        error ?? new ApiError(0, { message: "The connection to the service is lost." }), stream.heard);
       stream.state(error?.status === 401 ? "denied" : "lost");
       await sleep(stream, error?.status === 401 ? 1e9 : stream.pause * (0.75 + Math.random() / 2));
       stream.pause = Math.min(stream.pause * 2, longestPause);
@@ -360,7 +367,8 @@ let none = false; // the service has no events
 
 // poll says for half a minute what to read again. After that, the caller may be allowed to follow the stream.
 async function poll(stream) {
-  for (let n = 0; n < 15 && !stream.ended && !stream.renewed; n++, await sleep(stream, 2000)) if (!document.hidden) stream.state("poll");
+  for (let n = 0; n < 15 && !stream.ended && !stream.renewed; n++,
+    await sleep(stream, 2000)) if (!document.hidden) stream.state("poll");
 }
 
 // sleep waits, or until the tab is shown or the stream is ended.
@@ -374,11 +382,13 @@ function sleep(stream, ms) {
 // readStream reads one connection to its end. It returns an ApiError for a refusal.
 async function readStream(stream) {
   const abort = (stream.abort = new AbortController());
-  const began = Date.now(), watch = setInterval(() => { if (Date.now() - Math.max(began, stream.heard) > silence) abort.abort(); }, 5000);
+  const began = Date.now(), watch =
+    setInterval(() => { if (Date.now() - Math.max(began, stream.heard) > silence) abort.abort(); }, 5000);
   try {
     const headers = { ...credentialHeader(), Accept: "text/event-stream" };
     if (stream.lastId) headers["Last-Event-ID"] = stream.lastId;
-    const response = await fetch(root + "/v1/events" + query(stream.filter), { headers, signal: abort.signal, cache: "no-store" });
+    const response = await fetch(root + "/v1/events" + query(stream.filter),
+      { headers, signal: abort.signal, cache: "no-store" });
     if (!response.ok) return refusal(response, await response.text());
     stream.state(stream.lastId ? "resumed" : "open");
     [stream.pause, stream.heard] = [firstPause, Date.now()];

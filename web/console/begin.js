@@ -11,9 +11,11 @@ if (/\/(console|tasks)\/?$/.test(location.pathname)) files.push("tasks.js"); // 
 const say = (text) => { document.querySelector(".loading").textContent = text; };
 const begin = () => {
   if (!CSS.supports("color", "light-dark(red, red)") || !Map.groupBy || !Set.prototype.union) {
-    return say("This browser is too old for the console, which needs Chrome or Edge 123, Firefox 127 or Safari 17.5, or a later one.");
+    return say("This browser is too old for the console, which needs Chrome or Edge 123, Firefox 127 or Safari " +
+      "17.5, or a later one.");
   }
-  for (const file of files) import("./" + file).catch((e) => say(`The console cannot be loaded: ${e.message}. Is the service running? Load the page again.`));
+  for (const file of files) import("./" + file)
+    .catch((e) => say(`The console cannot be loaded: ${e.message}. Is the service running? Load the page again.`));
 };
 if (document.hidden) begin(); // nothing is drawn in a tab that is not shown
 else {

@@ -15,21 +15,28 @@ export function chart(options, signal) {
   });
   watch.observe(box);
   signal.addEventListener("abort", () => watch.disconnect());
-  return h("figure.chart", { key: JSON.stringify(options), own: true }, h("figcaption.row", h("h3", options.label), legend(options.series)), box);
+  return h("figure.chart", { key: JSON.stringify(options), own: true },
+    h("figcaption.row", h("h3", options.label), legend(options.series)), box);
 }
 
 export const legend = (series) => h("div.legend", series.map((s) =>
   h("span", h("span", { class: "swatch " + s.tone }), s.name)));
 
 function draw({ label, times, step, series, kind, format }, width) {
-  const top = ceiling(Math.max(0, ...times.map((_, i) => (kind === "bars" ? sum(series, i) : Math.max(...series.map((s) => s.values[i] ?? 0))))));
+  const top = ceiling(Math.max(0,
+    ...times.map((_, i) => (kind === "bars" ? sum(series, i) : Math.max(...series.map((s) => s.values[i] ?? 0))))));
   const from = times[0], to = times.at(-1) + step;
-  const x = (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - RIGHT), y = (v) => HEIGHT - BOTTOM - (v / top) * (HEIGHT - TOP - BOTTOM);
+  const x = (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - RIGHT),
+    y = (v) => HEIGHT - BOTTOM - (v / top) * (HEIGHT - TOP - BOTTOM);
   const marks = kind === "bars" ? bars(times, step, series, x, y) : lines(times, step, series, x, y);
-  const hits = times.map((t, i) => h("rect.hit", { x: x(t), y: TOP, width: x(t + step) - x(t), height: HEIGHT - TOP - BOTTOM },
-    h("title", [span(t, step), ...series.map((s) => `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join("\n"))));
-  return h("svg", { width, height: HEIGHT, role: "img", "aria-label": `${label}, up to ${format(top)}. The figures are in the table below.` },
-    (top === 1 ? [0, 1] : [0, 0.5, 1]).map((part) => gridLine(y(top * part), format(top * part), width)), axis(from, to, step, x, width), marks, hits);
+  const hits = times.map((t, i) => h("rect.hit",
+    { x: x(t), y: TOP, width: x(t + step) - x(t), height: HEIGHT - TOP - BOTTOM },
+    h("title", [span(t, step), ...series.map((s) =>
+      `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join("\n"))));
+  return h("svg", { width, height: HEIGHT, role: "img",
+    "aria-label": `${label}, up to ${format(top)}. The figures are in the table below.` },
+    (top === 1 ? [0, 1] : [0, 0.5, 1]).map((part) => gridLine(y(top * part), format(top * part), width)),
+      axis(from, to, step, x, width), marks, hits);
 }
 
 const sum = (series, i) => series.reduce((n, s) => n + (s.values[i] ?? 0), 0);
@@ -47,7 +54,8 @@ function bars(times, step, series, x, y) {
     let below = 0;
     return series.filter((s) => s.values[i]).map((s) => {
       const low = y(below), high = y((below += s.values[i]));
-      return h("rect", { class: "bar-part " + s.tone, x: x(t) + gap / 2, y: high, width: Math.max(x(t + step) - x(t) - gap, 1), height: Math.max(low - high, 1) });
+      return h("rect", { class: "bar-part " + s.tone, x: x(t) + gap / 2, y: high,
+        width: Math.max(x(t + step) - x(t) - gap, 1), height: Math.max(low - high, 1) });
     });
   });
 }
@@ -58,11 +66,13 @@ function lines(times, step, series, x, y) {
     let d = "", dots = [];
     s.values.forEach((v, i) => {
       if (v === null) return;
-      const at = `${x(times[i] + step / 2).toFixed(1)} ${y(v).toFixed(1)}`, before = s.values[i - 1] ?? null, after = s.values[i + 1] ?? null;
+      const at = `${x(times[i] + step / 2).toFixed(1)} ${y(v).toFixed(1)}`, before = s.values[i - 1] ?? null,
+        after = s.values[i + 1] ?? null;
       d += (before === null ? "M" : "L") + at;
       if (before === null && after === null) dots.push(at.split(" "));
     });
-    return [h("path", { class: "chart-line " + s.tone, d }), dots.map(([cx, cy]) => h("circle", { class: "chart-dot " + s.tone, cx, cy, r: 3 }))];
+    return [h("path", { class: "chart-line " + s.tone, d }),
+      dots.map(([cx, cy]) => h("circle", { class: "chart-dot " + s.tone, cx, cy, r: 3 }))];
   });
 }
 
@@ -74,15 +84,19 @@ const clockText = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: 
 const dayText = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
 // span names a bucket of time.
-export const span = (t, step) => (step >= day ? dayText.format(t) : `${dayText.format(t)} ${clockText.format(t)}–${clockText.format(t + step)}`);
+export const span = (t, step) => (step >= day ? dayText.format(t)
+  : `${dayText.format(t)} ${clockText.format(t)}–${clockText.format(t + step)}`);
 
 // axis writes as many times as there is room for.
 function axis(from, to, step, x, width) {
   const room = Math.max(Math.floor((width - LEFT) / 76), 1), long = to - from > 2 * day;
-  const every = [minute, 2 * minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute, hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= (long ? day : step) && (to - from) / e <= room) || 10 * day;
+  const every = [minute, 2 * minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute, hour, 2 * hour, 3 * hour,
+    6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= (long ? day : step)
+    && (to - from) / e <= room) || 10 * day;
   const texts = [];
   for (let t = every < hour ? Math.ceil(from / every) * every : from; t < to; t += every) {
-    if (x(t) < width - 40) texts.push(h("text.tick", { x: x(t), y: HEIGHT - 6 }, (long ? dayText : clockText).format(t)));
+    if (x(t) < width - 40) texts.push(h("text.tick", { x: x(t), y: HEIGHT - 6 },
+      (long ? dayText : clockText).format(t)));
   }
   return texts;
 }

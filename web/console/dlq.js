@@ -5,10 +5,12 @@ import * as api from "./api.js";
 import { Selection, bulkForm } from "./bulk.js";
 import { top } from "./failures.js";
 import { live } from "./live.js";
-import { ago, allowed, button, dialog, empty, field, fill, h, link, loading, number, plural, problem, select, shortId, showCommands, state, table, toast } from "./ui.js";
+import { ago, allowed, button, dialog, empty, field, fill, h, link, loading, number, plural, problem, select, shortId,
+  showCommands, state, table, toast } from "./ui.js";
 import { errorText, jsonTree } from "./values.js";
 
-const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good", Cancelled: "Cancelled" };
+const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good",
+  Cancelled: "Cancelled" };
 
 // words writes a name such as MaxRetriesExceeded or max_retries as words.
 const words = (name) => {
@@ -25,13 +27,15 @@ const perPage = 100;
 class Letters {
   root; signal; renew; remember;
   constructor(root, { query, remember, signal, renew }) {
-    Object.assign(this, { root, remember, signal, renew, status: statuses[query.get("status")] ? query.get("status") : "Pending" });
+    Object.assign(this, { root, remember, signal, renew, status: statuses[query.get("status")] ? query.get("status")
+      : "Pending" });
     this.queue = h("div.view");
     this.stale = h("section.view");
     this.over = h("span");
     this.limit = perPage;
     this.entries = [];
-    this.picked = new Selection({ noun: ["dead letter"], offers: ["reset", "resolve", "cancel", "close"], total: () => this.pending,
+    this.picked = new Selection({ noun: ["dead letter"], offers: ["reset", "resolve", "cancel", "close"],
+      total: () => this.pending,
       filter: (name, ids) => this.filterOf(name, ids), changed: () => this.reload() });
     this.chips = h("div.chips", { role: "group", "aria-label": "Investigation" });
   }
@@ -39,7 +43,8 @@ class Letters {
   async open() {
     await this.load();
     fill(this.root, h("div.row", h("h1", "Dead letters"), this.chips, this.over),
-      h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and note what came of it."), top(this.signal), this.queue, this.picked.bar, this.stale);
+      h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and note what " +
+        "came of it."), top(this.signal), this.queue, this.picked.bar, this.stale);
     this.follow();
   }
 
@@ -59,7 +64,8 @@ class Letters {
 
   async load() {
     const read = (path) => api.get("/v1/dlq" + path, { signal: this.signal }), status = this.status;
-    const [entries, stale, stats] = await Promise.all([this.read(this.limit + 1), read("/staleness?limit=1000"), api.getOptional("/v1/dlq/stats", { signal: this.signal })]);
+    const [entries, stale, stats] = await Promise.all([this.read(this.limit + 1), read("/staleness?limit=1000"),
+      api.getOptional("/v1/dlq/stats", { signal: this.signal })]);
     if (this.signal.aborted || status !== this.status) return;
     this.more = entries.length > this.limit;
     this.entries = entries.slice(0, this.limit);
@@ -73,9 +79,11 @@ class Letters {
 
   // read resolves to so many of the entries, in answers of 1,000.
   async read(count) {
-    const list = this.status === "Pending" ? "/investigation-queue?over=false" : "?resolution_status=" + this.status, all = [];
+    const list = this.status === "Pending" ? "/investigation-queue?over=false" : "?resolution_status=" + this.status,
+      all = [];
     for (let page; all.length < count && (!page || page.length === 1000);) {
-      page = await api.get(`/v1/dlq${list}&offset=${all.length}&limit=${Math.min(count - all.length, 1000)}`, { signal: this.signal });
+      page = await api.get(`/v1/dlq${list}&offset=${all.length}&limit=${Math.min(count - all.length, 1000)}`,
+        { signal: this.signal });
       all.push(...page);
     }
     return all;
@@ -91,13 +99,17 @@ class Letters {
   }
 
   showChips(stats) {
-    const members = { Pending: "pending", ManuallyResolved: "manually_resolved", PermanentlyFailed: "permanent_failures", Cancelled: "cancelled" };
+    const members = { Pending: "pending", ManuallyResolved: "manually_resolved",
+      PermanentlyFailed: "permanent_failures", Cancelled: "cancelled" };
     fill(this.chips, Object.entries(statuses).map(([status, label]) => button([label, stats &&
-      h("b", number(stats.reduce((n, s) => n + s[members[status]] - (status === "Pending" && (s.pending_over ?? 0)), 0)))], () => this.choose(status), "chip", { key: status, "aria-pressed": String(status === this.status) })));
+      h("b", number(stats.reduce((n, s) => n + s[members[status]] - (status === "Pending" && (s.pending_over ?? 0)),
+        0)))], () => this.choose(status), "chip", { key: status, "aria-pressed": String(status === this.status) })));
     const over = stats?.reduce((n, s) => n + s.pending_over, 0);
     this.pending = stats?.reduce((n, s) => n + s.pending - s.pending_over, 0) ?? 0;
-    fill(this.over, over > 0 && allowed("dlq:update", `Close ${number(over)} that are over …`, () => bulkForm("close", { over: true },
-      { about: "Of these, the tasks have completed or were cancelled since.", changed: () => this.reload() }), "quiet small", { key: "close" }));
+    fill(this.over, over > 0 && allowed("dlq:update", `Close ${number(over)} that are over …`,
+      () => bulkForm("close", { over: true },
+      { about: "Of these, the tasks have completed or were cancelled since.", changed: () => this.reload() }),
+        "quiet small", { key: "close" }));
   }
 
   async choose(status) {
@@ -115,39 +127,50 @@ class Letters {
         "A task appears here when a step has failed for good, or when it is stale and its template sends it here.")
         : empty("No such entry", `No investigation ended as “${statuses[this.status].toLowerCase()}”.`));
     }
-    const columns = pending ? [[this.picked.head(), "pick"], "Task", ["Why", "wide-cell"], ["Priority", "num"], "Now", "Since", ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
+    const columns = pending ? [[this.picked.head(), "pick"], "Task", ["Why", "wide-cell"], ["Priority", "num"], "Now",
+      "Since", ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
     const cells = (e) => (pending ? this.pendingRow(e) : this.endedRow(e));
-    fill(this.queue, table("Dead letters", columns, entries.map((e) => ({ key: e.dlq_entry_uuid, cells: cells(e) })), { key: this.status }),
+    fill(this.queue, table("Dead letters", columns, entries.map((e) => ({ key: e.dlq_entry_uuid, cells: cells(e) })),
+      { key: this.status }),
       this.more && h("div.row.center", button("Show more", () => { this.limit += perPage; this.reload(); })));
   }
 
   opener(e) {
-    return button("Investigate", () => investigate(e.task_uuid, e.dlq_entry_uuid, () => this.reload()), "quiet small", { "aria-label": "Investigate " + shortId(e.task_uuid) });
+    return button("Investigate", () => investigate(e.task_uuid, e.dlq_entry_uuid, () => this.reload()), "quiet small",
+      { "aria-label": "Investigate " + shortId(e.task_uuid) });
   }
 
   pendingRow(e) {
-    return [this.picked.box(e.dlq_entry_uuid, shortId(e.task_uuid)), task(e, e.namespace_name), reason(e), h("strong", number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
+    return [this.picked.box(e.dlq_entry_uuid, shortId(e.task_uuid)), task(e, e.namespace_name), reason(e),
+      h("strong", number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
   }
 
   endedRow(e) {
-    return [task({ ...e, task_name: e.task_snapshot.task_name }, e.task_snapshot.namespace), reason(e), e.resolution_notes || "–", e.resolved_by || "–", ago(e.resolution_timestamp), this.opener(e)];
+    return [task({ ...e, task_name: e.task_snapshot.task_name }, e.task_snapshot.namespace), reason(e),
+      e.resolution_notes || "–", e.resolved_by || "–", ago(e.resolution_timestamp), this.opener(e)];
   }
 
   showStale(late, unfinished) {
     const tones = { stale: "bad", warning: "wait" };
-    const rows = late.map((t) => ({ key: t.task_uuid, cells: [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), state(t.current_state),
+    const rows = late.map((t) => ({ key: t.task_uuid,
+      cells: [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] },
+      words(t.health_status)), state(t.current_state),
       minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes),
-      button("Act …", () => act(t, () => this.reload()), "quiet small", { "aria-label": "Act … on " + shortId(t.task_uuid) })] }));
+      button("Act …", () => act(t, () => this.reload()), "quiet small",
+        { "aria-label": "Act … on " + shortId(t.task_uuid) })] }));
     const about = rows.length ? "Tasks that have been in their state for longer than its limit, or soon will be."
       : unfinished ? "Every unfinished task is within its limits." : "There are no unfinished tasks.";
     fill(this.stale, h("div", h("h2", "Stale tasks"), h("p.soft", about)), rows.length
-      ? table("Stale tasks", ["Task", "Health", "State", ["In state", "num"], ["Limit", "num"], ["Age", "num"], ["", "num"]], rows) : "");
+      ? table("Stale tasks", ["Task", "Health", "State", ["In state", "num"], ["Limit", "num"], ["Age", "num"],
+        ["", "num"]], rows) : "");
   }
 }
 
-const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, `${namespace}/${e.task_name}`), " ", h("span.soft.mono", shortId(e.task_uuid)));
+const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, `${namespace}/${e.task_name}`), " ",
+  h("span.soft.mono", shortId(e.task_uuid)));
 
-const reason = ({ error: e, dlq_reason }) => (e ? `${e.step_name}: ${(e.message || e.error_type).split("\n")[0]}` : words(dlq_reason));
+const reason = ({ error: e, dlq_reason }) => (e ? `${e.step_name}: ${(e.message || e.error_type).split("\n")[0]}`
+  : words(dlq_reason));
 
 const minutes = (n) => (n < 120 ? `${n} min` : n < 2880 ? `${Math.floor(n / 60)} h` : `${Math.floor(n / 1440)} d`);
 
@@ -170,31 +193,37 @@ async function open(heading, changed, make) {
 function investigate(id, entryId, changed) {
   let rest;
   return open("Investigate", changed, async (again) => {
-    const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), api.getOptional(`/v1/tasks/${id}/explain`), api.getOptional(`/v1/tasks/${id}/summary`)]);
+    const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id),
+      api.getOptional(`/v1/tasks/${id}/explain`), api.getOptional(`/v1/tasks/${id}/summary`)]);
     const entry = found.entries?.find((e) => e.dlq_entry_uuid === entryId) || found;
-    rest ||= [h("details", h("summary", "The task as it was then"), jsonTree(entry.task_snapshot, { label: "Snapshot" })), note(entry, changed)];
+    rest ||= [h("details", h("summary", "The task as it was then"),
+      jsonTree(entry.task_snapshot, { label: "Snapshot" })), note(entry, changed)];
     return [...sections(entry, why, summary, again), ...rest];
   });
 }
 
 // act opens a dialog about a stale task: why it waits, and what helps.
 const act = (t, changed) => open("Stale task", changed, async (again) => {
-  const [why, summary] = await Promise.all([api.get(`/v1/tasks/${t.task_uuid}/explain`), api.getOptional(`/v1/tasks/${t.task_uuid}/summary`)]);
+  const [why, summary] = await Promise.all([api.get(`/v1/tasks/${t.task_uuid}/explain`),
+    api.getOptional(`/v1/tasks/${t.task_uuid}/summary`)]);
   return [h("div.row", task(t, t.namespace_name), state(why.status)), help(why, summary, again)];
 });
 
 function sections(entry, why, summary, again) {
   const snapshot = entry.task_snapshot;
   const acts = why && help(why, summary, again);
-  return [h("div.row", task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status), h("span.soft", words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
+  return [h("div.row", task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status),
+    h("span.soft", words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
     failures(snapshot, acts?.querySelector(".help-row")), acts];
 }
 
 // failures shows the errors of the steps, unless what helps says the same: of a stack trace, that has the first line.
 function failures(snapshot, told) {
   const failed = (snapshot.steps ?? []).filter((s) => s.error && !(told && !s.error.message?.includes("\n")));
-  return failed.length > 0 && h("div.problem", failed.map((s) => [h("p", h("strong", s.name), ` failed after ${plural(s.attempts, "attempt")} `,
-    s.error.error_type && h("span.soft", s.error.error_type)), s.error.message ? errorText(s.error.message, s.name) : h("i", "the message is hidden from you")]));
+  return failed.length > 0 && h("div.problem",
+    failed.map((s) => [h("p", h("strong", s.name), ` failed after ${plural(s.attempts, "attempt")} `,
+    s.error.error_type && h("span.soft", s.error.error_type)), s.error.message ? errorText(s.error.message, s.name)
+      : h("i", "the message is hidden from you")]));
 }
 
 const mostSteps = 5; // that are offered at once
@@ -203,23 +232,33 @@ const mostSteps = 5; // that are offered at once
 function help(why, summary, changed) {
   const t = { task_uuid: why.task_uuid }, declared = summary?.template.steps || [];
   const steps = causes(why.steps), more = steps.length - mostSteps;
-  const acts = steps.slice(0, mostSteps).map((s) => h("div.help-row", { key: s.step_uuid }, h("p", h("strong", s.name), ": ", s.message, "."),
+  const acts = steps.slice(0, mostSteps).map((s) => h("div.help-row", { key: s.step_uuid },
+    h("p", h("strong", s.name), ": ", s.message, "."),
     h("div.row", stepButtons(s.actions, t, { id: s.step_uuid, name: s.name, attempts: s.attempt, max: s.max_attempts },
       declared.filter((d) => d.dependencies.includes(s.name))))));
   if (more > 0) acts.push(h("p.soft", `${plural(more, "more step")} can be acted on in the page of the task.`));
-  if (why.steps.length) acts.push(h("div", allowed("tasks:cancel", "Cancel the task …", () => cancelTask(t, why.steps.length), "quiet small")));
-  const after = () => document.querySelector("dialog.dialog:last-of-type")?.addEventListener("close", changed, { once: true });
-  return h("section.view", { "aria-label": "What helps", onclick: after }, h("h3", acts.length ? "What helps" : "The task is over"), acts);
+  if (why.steps.length) acts.push(h("div",
+    allowed("tasks:cancel", "Cancel the task …", () => cancelTask(t, why.steps.length), "quiet small")));
+  const after = () => document.querySelector("dialog.dialog:last-of-type")?.addEventListener("close", changed,
+    { once: true });
+  return h("section.view", { "aria-label": "What helps", onclick: after },
+    h("h3", acts.length ? "What helps" : "The task is over"), acts);
 }
 
 // note is the form about the investigation.
 function note(entry, changed) {
-  const status = select(Object.entries(statuses), entry.resolution_status), by = h("input", { value: entry.resolved_by || actor });
-  const notes = h("textarea", { rows: 4, class: "prose", value: entry.resolution_notes || "", placeholder: "What was the cause, and what did you do?" });
-  const place = h("div", { role: "alert" }), commands = h("details.commands"), path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
-  const body = () => ({ resolution_status: status.value, ...(notes.value && { resolution_notes: notes.value }), ...(by.value && { resolved_by: by.value }) });
-  const write = () => showCommands(commands, [["curl", api.curl("PATCH", path, body())], ["Command line", api.cli("dlq", "update", entry.dlq_entry_uuid,
-    "--status", status.value, ...(notes.value ? ["--notes", notes.value] : []), ...(by.value ? ["--by", by.value] : []))]]);
+  const status = select(Object.entries(statuses), entry.resolution_status),
+    by = h("input", { value: entry.resolved_by || actor });
+  const notes = h("textarea", { rows: 4, class: "prose", value: entry.resolution_notes || "",
+    placeholder: "What was the cause, and what did you do?" });
+  const place = h("div", { role: "alert" }), commands = h("details.commands"),
+    path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
+  const body = () => ({ resolution_status: status.value, ...(notes.value && { resolution_notes: notes.value }),
+    ...(by.value && { resolved_by: by.value }) });
+  const write = () => showCommands(commands,
+    [["curl", api.curl("PATCH", path, body())], ["Command line", api.cli("dlq", "update", entry.dlq_entry_uuid,
+    "--status", status.value, ...(notes.value ? ["--notes", notes.value] : []),
+      ...(by.value ? ["--by", by.value] : []))]]);
   const save = async () => {
     try {
       await api.patch(path, body());

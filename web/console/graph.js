@@ -34,7 +34,8 @@ function curve(points) {
 // moved shifts the absolute coordinates of path data.
 function moved(d, dx, dy) {
   return d.replace(/([MLHVA])([^A-Za-z]+)/g, (_, letter, rest) => {
-    const n = rest.match(/-?(\d+\.?\d*|\.\d+)/g).map(Number), shift = { H: [dx], V: [dy], A: [0, 0, 0, 0, 0, dx, dy] }[letter] ?? [dx, dy];
+    const n = rest.match(/-?(\d+\.?\d*|\.\d+)/g).map(Number),
+      shift = { H: [dx], V: [dy], A: [0, 0, 0, 0, 0, dx, dy] }[letter] ?? [dx, dy];
     return letter + n.map((v, i) => v + shift[i % shift.length]).join(" ");
   });
 }
@@ -55,7 +56,8 @@ function groupNode({ id, members }) {
   const counts = tally(members), batch = members.every(m => m.group === id);
   const name = batch ? members[0].groupName ?? id : id.replace("layer", "Layer");
   return {
-    id, members, counts, name, times: batch ? ` × ${number(members.length)}` : "", tone: counts[0].tone, sign: counts[0].sign,
+    id, members, counts, name, times: batch ? ` × ${number(members.length)}` : "", tone: counts[0].tone,
+      sign: counts[0].sign,
     word: counts.map(c => `${number(c.n)} ${c.word.toLowerCase()}`).join(" · "), detail: "",
   };
 }
@@ -68,7 +70,8 @@ export class Graph {
   // constructor takes the element to fill; options: label, onSelect(id), onOpen(id), limit.
   constructor(root, options = {}) {
     Object.assign(this, {
-      root, options, prefix: `graph${++graphs}-`, open: new Set(), view: { x: 0, y: 0, k: 1 }, touched: false, nodes: new Map(),
+      root, options, prefix: `graph${++graphs}-`, open: new Set(), view: { x: 0, y: 0, k: 1 }, touched: false,
+        nodes: new Map(),
     });
     this.edges = h("g.edges");
     this.boxes = h("g.boxes");
@@ -183,7 +186,8 @@ export class Graph {
       link(this.links.to, b, a);
     }
     this.drawn = new Map();
-    for (const e of this.shape.edges) for (const id of new Set(e.links.flat())) (this.drawn.get(id) ?? this.drawn.set(id, []).get(id)).push(e);
+    for (const e of this.shape.edges) for (const id of new Set(e.links.flat())) (this.drawn.get(id)
+      ?? this.drawn.set(id, []).get(id)).push(e);
     this.fillCells();
     this.fillEdges();
     this.stale = true;
@@ -204,7 +208,8 @@ export class Graph {
     const open = this.shape.nodes.filter(p => !["good", "off"].includes(this.nodes.get(p.id).tone));
     const first = open.find(p => this.nodes.get(p.id).tone === "bad") ?? open[0] ?? this.shape.nodes[0];
     const k = Math.min(0.8, Math.max(READABLE, height / (this.shape.height + 48))), tall = this.shape.height * k;
-    const y = tall + 48 < height ? (height - tall) / 2 : Math.min(24, Math.max(height - 24 - tall, height / 2 - first.y * k));
+    const y = tall + 48 < height ? (height - tall) / 2
+      : Math.min(24, Math.max(height - 24 - tall, height / 2 - first.y * k));
     this.look(Math.min(24, width / 3 - first.x * k), y, k);
   }
 
@@ -221,7 +226,8 @@ export class Graph {
     for (const p of this.shape.nodes) {
       const cx = Math.floor(p.x / CELL_X), cy = Math.floor(p.y / CELL_Y), key = `${cx} ${cy}`;
       if (!this.cells.has(key)) {
-        this.cells.set(key, { ids: [], x: cx * CELL_X, y: cy * CELL_Y, width: CELL_X + WIDTH, height: CELL_Y + HEIGHT });
+        this.cells.set(key, { ids: [], x: cx * CELL_X, y: cy * CELL_Y, width: CELL_X + WIDTH,
+          height: CELL_Y + HEIGHT });
       }
       this.cells.get(key).ids.push(p.id);
       this.cellOf.set(p.id, key);
@@ -285,8 +291,10 @@ export class Graph {
   // fill puts into the document what is in view or near it.
   fill() {
     const { x, y, k } = this.view, { width, height } = this.size(), near = 300;
-    const box = { x: (-x - near) / k, y: (-y - near) / k, width: (width + 2 * near) / k, height: (height + 2 * near) / k };
-    const meets = b => b.x < box.x + box.width && b.x + b.width > box.x && b.y < box.y + box.height && b.y + b.height > box.y;
+    const box = { x: (-x - near) / k, y: (-y - near) / k, width: (width + 2 * near) / k,
+      height: (height + 2 * near) / k };
+    const meets = b => b.x < box.x + box.width && b.x + b.width > box.x && b.y < box.y + box.height
+      && b.y + b.height > box.y;
     for (const s of this.strands) {
       if (!meets(s)) s.path.remove();
       else if (!s.path.isConnected) this.edges.append(s.path);
@@ -326,13 +334,17 @@ export class Graph {
     const n = this.nodes.get(id), { x, y, index } = this.places.get(id);
     const face = (name, by) => h("rect", { class: name, x: x + by, y: y + by, width: WIDTH, height: HEIGHT, rx: 9 });
     const size = this.text, two = HEIGHT / size > 2.6, room = WIDTH - 48; // lines of text that fit, and their width
-    const text = (name, dx, dy, words, large = size) => h("text", { class: name, x: x + dx, y: y + dy, "font-size": large }, words);
-    const large = Math.max(size, 13.5), note = n.note && size < 13 ? n.note : "", [base, below] = two ? [HEIGHT / 2 - 4, HEIGHT / 2 + size] : [HEIGHT / 2 + large / 3];
+    const text = (name, dx, dy, words, large = size) => h("text",
+      { class: name, x: x + dx, y: y + dy, "font-size": large }, words);
+    const large = Math.max(size, 13.5), note = n.note && size < 13 ? n.note : "",
+      [base, below] = two ? [HEIGHT / 2 - 4, HEIGHT / 2 + size] : [HEIGHT / 2 + large / 3];
     const name = shorten(n.name, room - (note && note.length * 6.5), large, true, n.times);
-    return h("g", { class: `node ${n.tone}${n.ghost ? " ghost" : ""}${id === this.active ? " active" : ""}`, "data-id": id,
+    return h("g", { class: `node ${n.tone}${n.ghost ? " ghost" : ""}${id === this.active ? " active" : ""}`,
+      "data-id": id,
       id: this.prefix + index, role: "img", "aria-label": this.describe(n) },
     h("title", this.describe(n)), n.members && [face("behind", 8), face("behind", 4)], face("face", 0),
-    h("circle.disc", { cx: x + 21, cy: y + 25, r: 12 }), h("path.sign", { d: moved(n.sign, x + 13, y + 17) }), text("label", 40, base, name, large),
+    h("circle.disc", { cx: x + 21, cy: y + 25, r: 12 }), h("path.sign", { d: moved(n.sign, x + 13, y + 17) }),
+      text("label", 40, base, name, large),
     two && text("detail", 40, below, shorten(n.word, room, size, false, n.detail ? " · " + n.detail : "")),
     n.members ? this.bar(n, x, y) : note && text("note", WIDTH - 9, 16, note, 11.5));
   }
@@ -347,9 +359,11 @@ export class Graph {
   }
 
   describe(n) {
-    const after = this.links.to.get(n.id) ?? [], names = after.slice(0, 3).map(id => this.nodes.get(id).name).join(", ");
+    const after = this.links.to.get(n.id) ?? [], names = after.slice(0, 3).map(id => this.nodes.get(id).name)
+      .join(", ");
     const more = after.length > 3 ? ` and ${after.length - 3} more` : "";
-    return `${n.name}${n.times ?? ""}: ${n.word}` + (n.detail ? ", " + n.detail : "") + (names && `; after ${names}${more}`) + (n.members ? "; press Enter to unfold" : "");
+    return `${n.name}${n.times ?? ""}: ${n.word}` + (n.detail ? ", " + n.detail : "")
+      + (names && `; after ${names}${more}`) + (n.members ? "; press Enter to unfold" : "");
   }
 
   repaint(id) {
@@ -360,13 +374,16 @@ export class Graph {
   // light marks the edges of a node, as they are drawn.
   light(id) {
     const real = (e) => e.links.some((link) => link.includes(id) && !link.some((n) => this.nodes.get(n).ghost));
-    this.lit.setAttribute("d", (this.drawn.get(id) ?? []).filter(real).slice(0, 200).map((e) => curve(e.points)).join(""));
+    this.lit.setAttribute("d", (this.drawn.get(id) ?? []).filter(real).slice(0, 200).map((e) => curve(e.points))
+      .join(""));
   }
 
   // mark marks the edges along a path of nodes, such as the critical one.
   mark(path) {
-    const homes = path.map(id => this.shown.home.get(id)), steps = new Set(homes.slice(1).map((to, i) => `${homes[i]} ${to}`));
-    const marked = new Set(homes.flatMap(id => this.drawn.get(id) ?? []).filter(e => e.links.some(link => steps.has(link.join(" ")))));
+    const homes = path.map(id => this.shown.home.get(id)),
+      steps = new Set(homes.slice(1).map((to, i) => `${homes[i]} ${to}`));
+    const marked = new Set(homes.flatMap(id => this.drawn.get(id) ?? [])
+      .filter(e => e.links.some(link => steps.has(link.join(" ")))));
     this.way.setAttribute("d", [...marked].map(e => curve(e.points)).join(""));
   }
 
@@ -374,7 +391,8 @@ export class Graph {
   reveal(id) {
     const p = this.places.get(id), { width, height } = this.size(), { x, y, k } = this.view, pad = 30;
     const shift = (low, high, size) => (low < pad ? pad - low : high > size - pad ? size - pad - high : 0);
-    const dx = shift(p.x * k + x, (p.x + WIDTH) * k + x, width), dy = shift(p.y * k + y, (p.y + HEIGHT) * k + y, height);
+    const dx = shift(p.x * k + x, (p.x + WIDTH) * k + x, width),
+      dy = shift(p.y * k + y, (p.y + HEIGHT) * k + y, height);
     if (dx || dy) this.look(x + dx, y + dy, k);
   }
 
@@ -388,15 +406,19 @@ export class Graph {
     };
     const tool = (name, text, act) => button(text, act, "quiet small", { "aria-label": name, title: name, key: text });
     fill(this.tools,
-      all.length > 12 && h("input", { type: "search", placeholder: "Find in the graph", "aria-label": "Find in the graph", onkeydown: find }),
-      failed.length > 0 && all.length > 3 && button(`Failed ${number(failed.length)}`, () => this.jump(failed), "quiet small", { key: "failed",
+      all.length > 12 && h("input", { type: "search", placeholder: "Find in the graph",
+        "aria-label": "Find in the graph", onkeydown: find }),
+      failed.length > 0 && all.length > 3 && button(`Failed ${number(failed.length)}`, () => this.jump(failed),
+        "quiet small", { key: "failed",
         title: "Go to the next step that failed" }),
       [...groups].some(g => !this.open.has(g)) && tool("Show every step", "Unfold", () => this.unfold()),
       this.open.size > 0 && tool("Fold batches and layers", "Fold", () => this.refold()),
       tool("Zoom in", "+", () => this.zoom(1.3)), tool("Zoom out", "−", () => this.zoom(1 / 1.3)),
       tool("Fit the graph into the view", "Fit", () => { this.fit(); this.touched = true; }),
-      document.fullscreenEnabled && tool("Full screen", "Full screen", () => (document.fullscreenElement ? document.exitFullscreen() : this.root.requestFullscreen())));
-    fill(this.legend, this.scale < DETAIL && tally(all).map(c => h("span", h("i", { class: `swatch ${c.tone}`, "aria-hidden": "true" }),
+      document.fullscreenEnabled && tool("Full screen", "Full screen",
+        () => (document.fullscreenElement ? document.exitFullscreen() : this.root.requestFullscreen())));
+    fill(this.legend, this.scale < DETAIL
+      && tally(all).map(c => h("span", h("i", { class: `swatch ${c.tone}`, "aria-hidden": "true" }),
       `${c.word} ${number(c.n)}`)));
   }
 
@@ -473,7 +495,8 @@ export class Graph {
   // along follows an edge to the neighbour that is nearest in height.
   along(side) {
     const here = this.places.get(this.active), next = this.links[side].get(this.active) ?? [];
-    const far = id => Math.abs(this.places.get(id).y - here.y) + 1000 * Math.abs(this.places.get(id).layer - here.layer);
+    const far = id => Math.abs(this.places.get(id).y - here.y)
+      + 1000 * Math.abs(this.places.get(id).layer - here.layer);
     if (next.length) this.select(next.reduce((a, b) => (far(b) < far(a) ? b : a)));
   }
 

@@ -1,5 +1,5 @@
-// The layout of graphs: fold turns nodes into groups, and layout gives nodes and edges their places. Nothing here touches
-// the page.
+// The layout of graphs: fold turns nodes into groups, and layout gives nodes and edges their places. Nothing here
+// touches the page.
 
 export const WIDTH = 192, HEIGHT = 50; // of a node
 const GAP_X = 42, GAP_Y = 14; // between layers, and between the nodes of one
@@ -131,7 +131,8 @@ function place(rows, n, { up, down }) {
   const pull = sides => v => (sides[v].length ? mean(sides[v], y) : y[v]);
   const both = up.map((list, v) => list.concat(down[v]));
   for (const [sides, back] of [[up, false], [down, true], [up, false], [both, true]]) {
-    for (const l of back ? [...rows.keys()].reverse() : rows.keys()) if (!frames[l]) settle(rows[l], y, pull(sides), tall);
+    for (const l of back ? [...rows.keys()].reverse() : rows.keys()) if (!frames[l]) settle(rows[l], y, pull(sides),
+      tall);
   }
   return { x, y, frames, widths, width: left - GAP_X };
 }
@@ -150,15 +151,17 @@ export function layout(nodes, edges) {
   const frames = at.frames.map(f => f && { ...f, y: f.y - top });
   const placed = nodes.map((node, i) => ({ id: node.id, x: at.x[i], y: at.y[i] - top - HEIGHT / 2, layer: layer[i] }));
   const drawn = edgePoints(nodes, bent, at, frames, top);
-  return { nodes: placed, edges: drawn, frames: frames.filter(Boolean), width: at.width, height: bottom + HEIGHT / 2 - top };
+  return { nodes: placed, edges: drawn, frames: frames.filter(Boolean), width: at.width,
+    height: bottom + HEIGHT / 2 - top };
 }
 
-// edgePoints returns edges as {links, points}, those of a block up to its frame and equal ones once: links lists the ends of
-// all edges that one stands for.
+// edgePoints returns edges as {links, points}, those of a block up to its frame and equal ones once: links lists the
+// ends of all edges that one stands for.
 function edgePoints(nodes, { level, edges }, { x, y, widths }, frames, top) {
   const seen = new Map(), drawn = [], n = nodes.length;
   for (const path of edges) {
-    const ends = [path[0], path.at(-1)].map(v => (frames[level[v]] ? `frame ${level[v]}` : v)), link = [nodes[path[0]].id, nodes[path.at(-1)].id];
+    const ends = [path[0], path.at(-1)].map(v => (frames[level[v]] ? `frame ${level[v]}` : v)),
+      link = [nodes[path[0]].id, nodes[path.at(-1)].id];
     const key = `${ends[0]} ${ends[1]}`, same = seen.get(key);
     if (same) {
       same.links.push(link);

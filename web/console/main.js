@@ -3,14 +3,14 @@
 
 import * as api from "./api.js";
 import { openFind } from "./find.js";
-import { button, choice, command, dialog, empty, fill, h, link, loading, problem, signIn, visible, when } from "./ui.js";
+import { button, choice, command, dialog, empty, fill, h, link, loading, problem, signIn, visible,
+  when } from "./ui.js";
 
-// routes lists the pages: path below /console, module, title. A page's module exports
-// show(root, {path, params, query, go, signal, title, keys, remember, renew, kept}), which fills root and ends
-// what it started when signal aborts. title(text) names the page, keys({key: [what, function]})
-// adds keys, and remember(query) puts another query into the address without showing it anew. renew(f) has f called when
-// the credential changes, instead of showing the page anew. kept is what the page wants to find again when a person comes
-// back to it.
+// routes lists the pages: path below /console, module, title. A page's module exports show(root, {path, params,
+// query, go, signal, title, keys, remember, renew, kept}), which fills root and ends what it started when signal
+// aborts. title(text) names the page, keys({key: [what, function]}) adds keys, and remember(query) puts another query
+// into the address without showing it anew. renew(f) has f called when the credential changes, instead of showing the
+// page anew. kept is what the page wants to find again when a person comes back to it.
 const routes = [
   ["/", "tasks.js", "Tasks"],
   ["/tasks", "tasks.js", "Tasks"],
@@ -56,7 +56,8 @@ const currentPath = () => location.pathname.slice(home.length).replace(/\/$/, ""
 /** @type {(path: string, options?: {replace?: boolean}) => void} */
 function go(path, { replace } = {}) {
   keep();
-  history[replace ? "replaceState" : "pushState"](replace ? history.state : null, "", home + (path === "/" ? "" : path));
+  history[replace ? "replaceState" : "pushState"](replace ? history.state : null, "",
+    home + (path === "/" ? "" : path));
   if (!replace) scrollTo(0, 0);
   show(true);
 }
@@ -64,8 +65,8 @@ function go(path, { replace } = {}) {
 // setTitle names the page in the tab.
 const setTitle = (text) => { document.title = visible(text) + " · Stepwell"; };
 
-// The history: what a person finds again at each of its entries. That is the scroll, the link that had the focus and its
-// place, since rows above it may be new, and what the page keeps.
+// The history: what a person finds again at each of its entries. That is the scroll, the link that had the focus and
+// its place, since rows above it may be new, and what the page keeps.
 
 const store = "stepwell-places", mostPlaces = 50;
 let kept = [], place = {};
@@ -81,7 +82,8 @@ function findPlace() {
 // keep notes where the page is that is left.
 function keep() {
   const active = document.activeElement ?? document.body;
-  Object.assign(place, { scroll: scrollY, focus: active.getAttribute("href"), top: active.getBoundingClientRect().top });
+  Object.assign(place, { scroll: scrollY, focus: active.getAttribute("href"),
+    top: active.getBoundingClientRect().top });
 }
 
 // findAgain shows a page where it was left.
@@ -128,7 +130,8 @@ async function show(focus) {
     const [module] = await Promise.all([found ? load(found.module) : { show: nowhere }, api.readCaller()]);
     if (signal.aborted) return;
     await module.show(view, { path, params: found?.params, query: new URLSearchParams(location.search), go, signal,
-      title: setTitle, remember, kept: place, renew: (f) => { renewal = f; }, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
+      title: setTitle, remember, kept: place, renew: (f) => { renewal = f; },
+        keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
     if (signal.aborted) return;
     findAgain(view);
   } catch (error) {
@@ -151,7 +154,8 @@ async function load(name) {
   try {
     return await import("./" + name);
   } catch (error) {
-    if (error instanceof TypeError) throw new api.ApiError(0, { message: "A file of the console cannot be read. Is the service running?" });
+    if (error instanceof TypeError) throw new api.ApiError(0,
+      { message: "A file of the console cannot be read. Is the service running?" });
     throw error;
   }
 }
@@ -181,7 +185,8 @@ function markPlace(path) {
 // followLinks shows pages of the console without loading the document again.
 function followLinks(click) {
   const a = click.target.closest?.("a[href]");
-  if (!a || click.defaultPrevented || click.button || click.metaKey || click.ctrlKey || click.shiftKey || click.altKey) return;
+  if (!a || click.defaultPrevented || click.button || click.metaKey || click.ctrlKey || click.shiftKey
+    || click.altKey) return;
   const inside = a.origin === location.origin && (a.pathname === home || a.pathname.startsWith(home + "/"));
   if (!inside || a.target || a.hash) return;
   click.preventDefault();
@@ -218,7 +223,8 @@ const noKeys = choice("no-keys"); // what people speak to a computer may be take
 
 function pressed(e) {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) || e.target.isContentEditable;
-  if (typing || noKeys() || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
+  if (typing || noKeys() || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented
+    || document.querySelector("dialog[open]")) return;
   const before = after;
   after = e.key === "g" ? "g" : "";
   const place = before === "g" && places().find((a) => a.dataset.key === e.key);
@@ -234,19 +240,23 @@ function pressed(e) {
 }
 
 function listKeys() {
-  const rows = [...places().map((a) => ["g " + a.dataset.key, a.textContent]), ["c", "Start a task"], ["q", "Find anything"], ["/", "Filter the list"],
+  const rows = [...places().map((a) => ["g " + a.dataset.key, a.textContent]), ["c", "Start a task"],
+    ["q", "Find anything"], ["/", "Filter the list"],
     ["y", "Copy the link and what the page has read"],
     ...Object.entries(pageKeys).map(([key, [what]]) => [key, what]), ["?", "This list"], ["Esc", "Close a dialog"]];
   dialog("Keys", h("dl.keys", rows.map(([keys, what]) =>
     [h("dt", keys.split(" ").map((k) => h("kbd", k))), h("dd", what)])),
-  h("label.which", h("input", { type: "checkbox", checked: !noKeys(), onchange: (e) => noKeys(!e.currentTarget.checked) }), "These keys are on"));
+  h("label.which", h("input", { type: "checkbox", checked: !noKeys(),
+    onchange: (e) => noKeys(!e.currentTarget.checked) }), "These keys are on"));
 }
 
-// openCopy offers the address of the page and the requests that read what it shows. Those of its events and clock are left
-// out.
+// openCopy offers the address of the page and the requests that read what it shows. Those of its events and clock are
+// left out.
 function openCopy() {
-  const paths = [...api.reads].filter((path) => !path.startsWith("/_stepwell/clock") && path !== "/v1/auth/permissions").slice(-8);
-  dialog("Copy", h("div.form", command("Link to this page", location.href), paths.map((path) => command("Read " + path.split("?")[0], api.curl("GET", path)))));
+  const paths = [...api.reads].filter((path) => !path.startsWith("/_stepwell/clock") && path !== "/v1/auth/permissions")
+    .slice(-8);
+  dialog("Copy", h("div.form", command("Link to this page", location.href),
+    paths.map((path) => command("Read " + path.split("?")[0], api.curl("GET", path)))));
 }
 
 // The bar. Its links are relative in the document, which an address with more parts would break.
@@ -268,13 +278,15 @@ function fillBar() {
 }
 
 function showStream({ detail }) {
-  byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", poll: "Polling", lost: "Reconnecting …", denied: "Cut off" }[detail] || "";
+  byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", poll: "Polling", lost: "Reconnecting …",
+    denied: "Cut off" }[detail] || "";
   byId("live").classList.toggle("lost", /lost|denied/.test(detail));
 }
 
 function showClock({ detail }) {
   const at = when(detail.now);
-  const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at], real: ["Fixture mode: tests can move time.", ""],
+  const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at],
+    real: ["Fixture mode: tests can move time.", ""],
     auto: ["Time is virtual and jumps to the next timer. It is ", at] }[detail.mode];
   notice.className = detail.mode === "real" ? "notice" : "notice virtual";
   fill(notice, h("span", lead, h("b", rest)), link("/fixture", "Clock"));
@@ -292,7 +304,8 @@ function showCut({ detail: cuts }) {
   const { error } = [401, 403].map((s) => cuts.find((c) => c.error.status === s)).find(Boolean) ?? cuts[0] ?? {};
   if (!error || broken) return cut.remove();
   const since = timeOfDay.format(Math.min(...cuts.map((c) => c.since)));
-  fill(cut, h("div.row", h("span.grow", h("b", `Not current since ${since}. `), error.status === 401 ? "" : visible(error.message)),
+  fill(cut, h("div.row", h("span.grow", h("b", `Not current since ${since}. `), error.status === 401 ? ""
+    : visible(error.message)),
     error.status !== 401 && button("Try again", () => api.signals.dispatchEvent(new Event("again")), "quiet small")),
   error.status === 401 && h("div", { key: "401", own: true }, signIn(error)));
   if (!cut.isConnected) byId("page").before(cut);

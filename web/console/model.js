@@ -52,7 +52,8 @@ export class TaskModel {
     if (!t.step_uuid) {
       this.task.status = t.to_state;
       this.task.updated_at = t.recorded_at;
-      this.task.completed_at = ["complete", "error", "cancelled", "resolved_manually"].includes(t.to_state) ? t.recorded_at : null;
+      this.task.completed_at = ["complete", "error", "cancelled", "resolved_manually"].includes(t.to_state)
+        ? t.recorded_at : null;
       return { task: true };
     }
     const grown = !this.steps.has(t.step_uuid);
@@ -117,7 +118,8 @@ export class TaskModel {
 
   hopeless(d, gone) {
     const makers = d.dependencies.filter((p) => this.makes(this.declared.get(p), d));
-    const closed = (p) => gone(p) || (this.declared.get(p).steps.length > 0 && this.declared.get(p).steps.every((s) => over.has(s.state)));
+    const closed = (p) => gone(p) || (this.declared.get(p).steps.length > 0
+      && this.declared.get(p).steps.every((s) => over.has(s.state)));
     if (d.step_type === "deferred_convergence") return d.dependencies.length > 0 && d.dependencies.every(gone);
     return makers.length ? makers.every(closed) : d.dependencies.some(gone);
   }
@@ -130,7 +132,8 @@ export class TaskModel {
   graph() {
     const ghosts = this.ghosts(), names = new Map(ghosts.map((g) => [g.name, [ghostNode(g)]]));
     for (const d of this.declared.values()) if (d.steps.length) names.set(d.name, d.steps);
-    const nodes = [...[...this.steps.values()].map((s) => this.node(s)), ...[...names.values()].flat().filter((n) => n.ghost)];
+    const nodes = [...[...this.steps.values()].map((s) => this.node(s)),
+      ...[...names.values()].flat().filter((n) => n.ghost)];
     const edges = [];
     for (const [name, children] of names) {
       for (const p of this.declared.get(name).dependencies) edges.push(...between(names.get(p) ?? [], children));
@@ -140,9 +143,12 @@ export class TaskModel {
 
   // node describes a step for the graph.
   node(step) {
-    const d = step.declared, kind = KINDS[d?.step_type], tries = step.attempts > 1 || step.state === "error" ? `${step.attempts}/${step.max}` : "";
-    return { id: step.id, name: step.name, ...look(step.state), ...(step.state === "waiting_for_retry" && { word: "Retry" }), detail: this.detail(step),
-      note: [kind, tries].filter(Boolean).join(" "), group: kind === "batch" ? "batch " + d.name : undefined, groupName: d?.name };
+    const d = step.declared, kind = KINDS[d?.step_type], tries = step.attempts > 1 || step.state === "error"
+      ? `${step.attempts}/${step.max}` : "";
+    return { id: step.id, name: step.name, ...look(step.state),
+      ...(step.state === "waiting_for_retry" && { word: "Retry" }), detail: this.detail(step),
+      note: [kind, tries].filter(Boolean).join(" "), group: kind === "batch" ? "batch " + d.name : undefined,
+        groupName: d?.name };
   }
 
   // detail says in a few words how far a step is.
@@ -195,7 +201,8 @@ export class TaskModel {
 }
 
 // KINDS holds the short names of the kinds of steps that are not plain.
-export const KINDS = { decision: "decision", batchable: "splits", batch_worker: "batch", deferred_convergence: "joins" };
+export const KINDS = { decision: "decision", batchable: "splits", batch_worker: "batch",
+  deferred_convergence: "joins" };
 
 function ghostNode(d) {
   return { id: "ghost " + d.name, name: d.name, ...look(d.skipped ? "cancelled" : "pending"), tone: "off", ghost: true,

@@ -18,12 +18,14 @@ export const visible = (text, tag) => text.replace(/[\p{Cc}\p{Bidi_C}\u2028\u202
 // element in event.currentTarget, because patch hands it to the element that is shown.
 export function h(kind, props, ...children) {
   const [tag, ...classes] = kind.split(".");
-  const e = svgTags.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const e = svgTags.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
   if (props?.constructor !== Object) [props, children] = [{}, [props, children]];
   if (classes.length) props = { ...props, class: props.class ?? classes.join(" ") };
   kinds.set(e, `${kind} ${props.key ?? props.type ?? ""}`);
   given.set(e, props);
-  for (const name of Object.keys(props)) if (name !== "value" && (props[name] ?? false) !== false) give(e, name, props[name]);
+  for (const name of Object.keys(props)) if (name !== "value" && (props[name] ?? false) !== false) give(e, name,
+    props[name]);
   e.append(...contents(children, tag));
   if ((props.value ?? false) !== false) e.value = props.value; // which a list can have only once it has its options
   return e;
@@ -52,8 +54,8 @@ export function patch(old, fresh) {
   return same ? old : fresh;
 }
 
-// fill is replaceChildren by patches. Elements that are already in the place stay as they are; of others, it is not known
-// whether they or what they patch is shown.
+// fill is replaceChildren by patches. Elements that are already in the place stay as they are; of others, it is not
+// known whether they or what they patch is shown.
 export function fill(place, ...children) {
   keepFocus(place, () => fillWith(place, contents(children, place.localName)));
 }
@@ -66,7 +68,8 @@ function change(old, fresh) {
   const was = given.get(old) ?? {}, is = given.get(fresh) ?? {};
   given.set(old, is);
   for (const name of new Set([...Object.keys(was), ...Object.keys(is)])) {
-    if (name !== "value" && (name.startsWith("on") ? !was[name] : was[name] !== is[name] && !touched(old, name, was[name]))) give(old, name, is[name]);
+    if (name !== "value" && (name.startsWith("on") ? !was[name] : was[name] !== is[name]
+      && !touched(old, name, was[name]))) give(old, name, is[name]);
   }
   const typed = touched(old, "value", was.value);
   if (!is.own) fillWith(old, [...fresh.childNodes]);
@@ -88,7 +91,8 @@ function changeText(node, text) {
 }
 
 function fillWith(place, fresh) {
-  const old = [...place.childNodes], index = new Map(old.map((node, i) => [node, i])), same = new Set(fresh), free = new Map();
+  const old = [...place.childNodes], index = new Map(old.map((node, i) => [node, i])), same = new Set(fresh),
+    free = new Map();
   for (const node of old) {
     if (!same.has(node)) free.get(kindOf(node))?.push(node) ?? free.set(kindOf(node), [node]);
   }
@@ -103,7 +107,8 @@ function fillWith(place, fresh) {
   }
 }
 
-const move = (place, node, next) => (node.isConnected && place.moveBefore ? place.moveBefore(node, next) : place.insertBefore(node, next));
+const move = (place, node, next) => (node.isConnected && place.moveBefore ? place.moveBefore(node, next)
+  : place.insertBefore(node, next));
 
 // rising returns the indexes of as many numbers as possible that rise from one to the next, without those below 0.
 function rising(numbers) {
@@ -125,17 +130,20 @@ function rising(numbers) {
 
 const control = ":is(a[href], button, input, select, textarea, summary):not(:disabled)"; // what can have the focus
 
-// keepFocus makes a change in a place and leaves the focus where it is. If its element goes, the one that takes its place
-// gets it.
+// keepFocus makes a change in a place and leaves the focus where it is. If its element goes, the one that takes its
+// place gets it.
 function keepFocus(place, makeChange) {
   /** @type {any} */
   const active = document.activeElement;
   const around = [];
   if (!place.contains(active)) return makeChange();
-  for (let e = active; e.parentNode; e = e.parentNode) around.push([e.parentNode, [...e.parentNode.children].indexOf(e)]);
+  for (let e = active; e.parentNode;
+    e = e.parentNode) around.push([e.parentNode, [...e.parentNode.children].indexOf(e)]);
   makeChange();
   if (active === document.activeElement) return;
   if (active.isConnected) return active.focus({ preventScroll: true });
-  const [parent, i] = around.find(([e]) => e.isConnected), next = parent.children[Math.min(i, parent.children.length - 1)];
-  (next?.matches(control) ? next : next?.querySelector(control) ?? parent.closest("[tabindex]"))?.focus({ preventScroll: true });
+  const [parent, i] = around.find(([e]) => e.isConnected),
+    next = parent.children[Math.min(i, parent.children.length - 1)];
+  (next?.matches(control) ? next : next?.querySelector(control)
+    ?? parent.closest("[tabindex]"))?.focus({ preventScroll: true });
 }

@@ -4,7 +4,8 @@ import { parseJSON } from "./api.js";
 import { field, h, plural, select, uid, wrong } from "./ui.js";
 
 // typeOf returns the one type of a schema besides null, or "".
-const typeOf = (s) => [s?.type ?? (s?.properties ? "object" : s?.enum ? "enum" : "")].flat().filter((t) => t !== "null")[0] ?? "";
+const typeOf = (s) => [s?.type ?? (s?.properties ? "object" : s?.enum ? "enum" : "")].flat()
+  .filter((t) => t !== "null")[0] ?? "";
 
 // formable reports whether a schema describes an object with members, so that a form can be made.
 export const formable = (s) => typeOf(s) === "object" && Object.keys(s.properties || {}).length > 0 && !s.$ref;
@@ -51,13 +52,15 @@ export class SchemaForm {
 
 // partOf makes the part of a form for one member: {element, value, check, wrong}.
 function partOf(name, s, value, required) {
-  const about = [s.description, limits(s)].filter(Boolean).join(" · "), label = (s.title || name) + (required ? "" : " (optional)");
+  const about = [s.description, limits(s)].filter(Boolean).join(" · "),
+    label = (s.title || name) + (required ? "" : " (optional)");
   if (formable(s)) {
     const form = new SchemaForm(s, value ?? {}, required), id = uid("group");
     return Object.assign(form, { element: h("div.group", { role: "group", "aria-labelledby": id },
       h("h3", { id }, label), about && h("p.help", about), form.element) });
   }
-  const make = s.enum ? enumInput : { boolean: enumInput, string: textInput, integer: numberInput, number: numberInput }[typeOf(s)] || jsonInput;
+  const make = s.enum ? enumInput : { boolean: enumInput, string: textInput, integer: numberInput,
+    number: numberInput }[typeOf(s)] || jsonInput;
   const { input, read, write = (v) => (typeof v === "object" ? JSON.stringify(v) : v) } = make(s, required);
   const first = value ?? s.default ?? (required && s.const !== undefined ? s.const : undefined);
   if (first !== undefined) input.value = write(first);
@@ -65,11 +68,13 @@ function partOf(name, s, value, required) {
   const part = {
     element: field(label, input, about),
     value: () => { try { return read(input.value); } catch { return undefined; } },
-    check: () => { wrong(input, problemOf(s, required, input.value, read)); return !input.hasAttribute("aria-invalid"); },
+    check: () => { wrong(input, problemOf(s, required, input.value, read)); return !input.hasAttribute("aria-invalid");
+      },
     wrong: (path, text) => { wrong(input, path.length ? `${path.join(".")}: ${text}` : text); return true; },
   };
   input.addEventListener("change", part.check);
-  // A problem that is mended goes at once: if it went when the input is left, it would move the button that is being clicked.
+  // A problem that is mended goes at once: if it went when the input is left, it would move the button that is being
+  // clicked.
   input.addEventListener("input", () => { if (input.hasAttribute("aria-invalid")) part.check(); });
   return part;
 }
@@ -82,11 +87,13 @@ function textInput(s) {
 }
 
 function numberInput(s) {
-  const input = h("input", { inputmode: typeOf(s) === "integer" ? "numeric" : "decimal", autocomplete: "off", placeholder: s.examples?.[0] ?? "" });
+  const input = h("input", { inputmode: typeOf(s) === "integer" ? "numeric" : "decimal", autocomplete: "off",
+    placeholder: s.examples?.[0] ?? "" });
   return { input, write: (v) => (typeof v === "string" ? v : JSON.stringify(v)), read: (text) => {
     if (text.trim() === "") return undefined;
     const n = Number(text);
-    if (!Number.isFinite(n) || (typeOf(s) === "integer" && !Number.isInteger(n))) throw new Error(`Enter a ${typeOf(s) === "integer" ? "whole " : ""}number.`);
+    if (!Number.isFinite(n) || (typeOf(s) === "integer" && !Number.isInteger(n))) throw new Error(
+      `Enter a ${typeOf(s) === "integer" ? "whole " : ""}number.`);
     try { return parseJSON(text); } catch { return n; } // all its digits, unless only people write it so: 007
   } };
 }
@@ -94,12 +101,14 @@ function numberInput(s) {
 function enumInput(s) {
   const options = s.enum || [true, false], words = { true: "Yes", false: "No" };
   const input = select([["", "–"], ...options.map((o, i) => [String(i), s.enum ? String(o) : words[o]])]);
-  return { input, write: (v) => String(options.findIndex((o) => JSON.stringify(o) === JSON.stringify(v))), read: (at) => options[at] };
+  return { input, write: (v) => String(options.findIndex((o) => JSON.stringify(o) === JSON.stringify(v))),
+    read: (at) => options[at] };
 }
 
 function jsonInput(s) {
   const input = h("textarea", { rows: 4, spellcheck: "false", placeholder: typeOf(s) === "array" ? "[]" : "JSON" });
-  return { input, write: (v) => JSON.stringify(v, null, 2), read: (text) => (text.trim() === "" ? undefined : parseJSON(text)) };
+  return { input, write: (v) => JSON.stringify(v, null, 2),
+    read: (text) => (text.trim() === "" ? undefined : parseJSON(text)) };
 }
 
 // limits describes the constraints on a value.
@@ -124,7 +133,8 @@ function problemOf(s, required, text, read) {
   }
   if (v === undefined) return required ? "This is required." : "";
   if (typeOf(s) === "array" && !Array.isArray(v)) return "Enter a JSON array, in [ ].";
-  if (v < s.minimum || v > s.maximum) return `Enter ${limits({ type: "number", minimum: s.minimum, maximum: s.maximum })}.`;
+  if (v < s.minimum || v > s.maximum) return `Enter ` +
+    `${limits({ type: "number", minimum: s.minimum, maximum: s.maximum })}.`;
   if (typeof v === "string" && ([...v].length < s.minLength || [...v].length > s.maxLength)) {
     return `Enter ${limits({ type: "string", minLength: s.minLength, maxLength: s.maxLength })}.`;
   }

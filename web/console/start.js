@@ -2,18 +2,21 @@
 
 import * as api from "./api.js";
 import { SchemaForm, formable, pathOf } from "./schema.js";
-import { button, empty, field, fill, h, link, needs, problem, readJSON, select, showCommands, templatePath, wrong } from "./ui.js";
+import { button, empty, field, fill, h, link, needs, problem, readJSON, select, showCommands, templatePath,
+  wrong } from "./ui.js";
 
 export async function show(root, { params, query, go, signal, title, kept, renew }) {
   const from = query.get("from");
   const [{ templates }, again] = await Promise.all([api.get("/v1/templates", { signal }),
     from && api.get("/v1/tasks/" + from, { signal })]);
-  if (!templates.length) return fill(root, h("h1", "Start a task"), empty("No templates", "The service has no templates. Start it with --templates DIR."));
+  if (!templates.length) return fill(root, h("h1", "Start a task"),
+    empty("No templates", "The service has no templates. Start it with --templates DIR."));
   const at = again || (params.name && params) || templates.find((t) => t.name === "diamond") || templates[0];
   const template = await api.get("/v1/templates/" + templatePath(at), { signal });
   title("Start " + template.name);
   const name = (t) => `${t.namespace}/${t.name}@${t.version}`;
-  const choice = select(templates.map((t) => [templatePath(t), name(t)]), templatePath(at), (to) => go("/start/" + to, { replace: true }));
+  const choice = select(templates.map((t) => [templatePath(t), name(t)]), templatePath(at),
+    (to) => go("/start/" + to, { replace: true }));
   const form = new StartForm(template, again, go, kept);
   renew(() => form.permit());
   fill(root, h("h1", again ? "Start again, with changes" : "Start a task"),
@@ -29,7 +32,8 @@ class StartForm {
     const draft = kept.draft?.of === templatePath(template) ? kept.draft : {};
     const context = draft.context ?? (again?.context_redacted ? {} : again?.context ?? config.default_context ?? {});
     this.keyed = config.identity_strategy === "caller_provided";
-    this.text = h("textarea", { rows: Math.min(Math.max(JSON.stringify(context, null, 2).split("\n").length + 2, 6), 24), spellcheck: "false", value: JSON.stringify(context, null, 2) });
+    this.text = h("textarea", { rows: Math.min(Math.max(JSON.stringify(context, null, 2).split("\n").length + 2, 6),
+      24), spellcheck: "false", value: JSON.stringify(context, null, 2) });
     this.schema = formable(schema) && new SchemaForm(schema, context);
     this.options(again);
     for (const [name, text] of Object.entries(draft.texts ?? {})) this.inputs[name].value = text;
@@ -38,7 +42,8 @@ class StartForm {
     this.commands = h("details.commands");
     this.send = h("div.row");
     this.permit();
-    this.element = h("form.form", { novalidate: true, oninput: () => { this.write(); this.keep(); }, onsubmit: (e) => this.submit(e) },
+    this.element = h("form.form", { novalidate: true, oninput: () => { this.write(); this.keep(); },
+      onsubmit: (e) => this.submit(e) },
       again && this.origin(again), this.body(), this.more, this.commands, this.place, this.send);
     this.write();
   }
@@ -46,17 +51,20 @@ class StartForm {
   // permit shows whether the caller may start tasks.
   permit() {
     const may = api.can("tasks:create");
-    fill(this.send, h("button", { type: "submit", class: "primary", disabled: !may }, "Start the task"), !may && needs("tasks:create"));
+    fill(this.send, h("button", { type: "submit", class: "primary", disabled: !may }, "Start the task"),
+      !may && needs("tasks:create"));
   }
 
   // keep keeps what is typed for when the person comes back to this page.
   keep() {
     const texts = Object.fromEntries(Object.entries(this.inputs).map(([name, input]) => [name, input.value]));
-    this.kept.draft = { of: templatePath(this.template), texts, context: this.editing ? undefined : this.schema.value(), text: this.editing ? this.text.value : "" };
+    this.kept.draft = { of: templatePath(this.template), texts, context: this.editing ? undefined : this.schema.value(),
+      text: this.editing ? this.text.value : "" };
   }
 
   origin(again) {
-    return h("p.help", again.context_redacted ? "The context is hidden from you, so this begins empty; " : "As for task ",
+    return h("p.help", again.context_redacted ? "The context is hidden from you, so this begins empty; "
+      : "As for task ",
       link("/tasks/" + again.task_uuid, again.context_redacted ? "the task" : again.task_uuid.slice(-8)), ".");
   }
 
@@ -91,7 +99,9 @@ class StartForm {
     const key = field("Key", this.key, this.keyed ? "This template needs a key: a second task with it is refused."
       : "A second task with the same key is refused.");
     this.more = h("div.form", this.keyed && key,
-      h("details", { open: Boolean(again) }, h("summary", this.keyed ? "Reason, tags and priority" : "Reason, tags, priority and key"), h("div.form.grid", rest, !this.keyed && key)));
+      h("details", { open: Boolean(again) },
+        h("summary", this.keyed ? "Reason, tags and priority" : "Reason, tags, priority and key"),
+        h("div.form.grid", rest, !this.keyed && key)));
   }
 
   // parsed returns what the editor holds, or undefined, with the problem at the editor.
@@ -103,10 +113,12 @@ class StartForm {
   }
 
   request() {
-    const { namespace, name, version } = this.template, tags = this.tags.value.split(",").map((t) => t.trim()).filter(Boolean);
+    const { namespace, name, version } = this.template,
+      tags = this.tags.value.split(",").map((t) => t.trim()).filter(Boolean);
     return { namespace, name, version, context: this.editing ? this.parsed() : this.schema.value(),
       ...(this.reason.value && { reason: this.reason.value }), ...(tags.length && { tags }),
-      ...(Number(this.priority.value) && { priority: Number(this.priority.value) }), ...(this.key.value && { idempotency_key: this.key.value }) };
+      ...(Number(this.priority.value) && { priority: Number(this.priority.value) }),
+        ...(this.key.value && { idempotency_key: this.key.value }) };
   }
 
   write() {
@@ -116,7 +128,8 @@ class StartForm {
     for (const tag of body.tags || []) words.push("--tag", tag);
     if (body.reason) words.push("--reason", body.reason);
     if (body.priority) words.push("--priority", String(body.priority));
-    showCommands(this.commands, [["curl", api.curl("POST", "/v1/tasks", body)], ...(body.idempotency_key ? [] : [["Command line", api.cli(...words)]])]);
+    showCommands(this.commands, [["curl", api.curl("POST", "/v1/tasks", body)],
+      ...(body.idempotency_key ? [] : [["Command line", api.cli(...words)]])]);
   }
 
   async submit(e) {

@@ -12,12 +12,14 @@ const KINDS = { decision: "Decides which steps are created", batchable: "Splits 
 // pair returns a label and its value, if there is one, for a list of pairs.
 export const pair = (label, value) => value && [h("dt", label), h("dd", value)];
 
-export const redacted = (text, permission) => h("p.soft.redacted", text + " Showing it needs ", h("code", permission), ".");
+export const redacted = (text, permission) => h("p.soft.redacted", text + " Showing it needs ", h("code", permission),
+  ".");
 
 export const sentence = (text, capital = true) => (capital ? text.charAt(0).toUpperCase() + text.slice(1) : text) + ".";
 
 // signOf draws the sign of a state.
-export const signOf = (name, size = 12) => h("svg", { viewBox: "0 0 16 16", width: size, height: size, class: "sign", "aria-hidden": "true" },
+export const signOf = (name, size = 12) => h("svg", { viewBox: "0 0 16 16", width: size, height: size, class: "sign",
+  "aria-hidden": "true" },
   h("path", { d: look(name).sign }));
 
 // StepCard fills a place with the card of a step of a page, and reads what only the card needs.
@@ -31,16 +33,22 @@ export class StepCard {
   show(step) {
     const { page } = this, { model } = page, e = step.because;
     const list = (label, steps) => steps.length > 0 && [h("dt", label), h("dd", steps.slice(0, 8).map((s, i) =>
-      [i > 0 && ", ", button(s.name, () => page.choose(s.id), "as-link")]), steps.length > 8 && ` and ${steps.length - 8} more`)];
+      [i > 0 && ", ", button(s.name, () => page.choose(s.id), "as-link")]),
+        steps.length > 8 && ` and ${steps.length - 8} more`)];
     if (this.step !== step) this.read = this.chosen = undefined;
     this.step = step;
     fill(this.place, h("section.card.step-card", { "aria-label": `Step ${step.name}` },
-      h("div.row.title", h("h2", step.name), button("×", () => page.choose(), "quiet small", { "aria-label": "Close the step" })), h("div", state(step.state)),
+      h("div.row.title", h("h2", step.name),
+        button("×", () => page.choose(), "quiet small", { "aria-label": "Close the step" })),
+        h("div", state(step.state)),
       e && h("p", sentence(step.state === "error" ? e.remedy : e.message)),
       e?.actions.length > 0 && h("div.row", stepButtons(e.actions, model.task, step, model.children(step))),
-      h("dl.pairs", pair("Attempts", `${step.attempts} of ${step.max}`), pair("Ran", span(model.took(step))), pair("Handler", h("code", step.declared?.handler ?? "")),
-        pair("Kind", KINDS[step.declared?.step_type]), list("After", model.parents(step)), list("Before", model.children(step))),
-      h("div", !api.service.far && allowed("tasks:create", "Again from here …", () => this.repeat(), "quiet small")), this.details));
+      h("dl.pairs", pair("Attempts", `${step.attempts} of ${step.max}`), pair("Ran", span(model.took(step))),
+        pair("Handler", h("code", step.declared?.handler ?? "")),
+        pair("Kind", KINDS[step.declared?.step_type]), list("After", model.parents(step)),
+          list("Before", model.children(step))),
+      h("div", !api.service.far && allowed("tasks:create", "Again from here …", () => this.repeat(), "quiet small")),
+        this.details));
     this.showDetails();
     this.load();
   }
@@ -52,7 +60,8 @@ export class StepCard {
 
   // load reads the audit, which has the results of all attempts, if something has happened to the step since.
   async load() {
-    const { step, page } = this, at = `${step.id} ${step.state} ${step.since}`, path = `${page.path}/workflow_steps/${step.id}`;
+    const { step, page } = this, at = `${step.id} ${step.state} ${step.since}`,
+      path = `${page.path}/workflow_steps/${step.id}`;
     if (at === this.at || (step.attempts === 0 && !finished(step.state) && step.state !== "error")) return;
     this.at = at;
     try {
@@ -67,16 +76,21 @@ export class StepCard {
   }
 
   showDetails() {
-    const { audit = [], error } = this.read ?? {}, tries = attemptsOf(this.step, audit), ended = new Set(tries.map((t) => t.entry));
-    const acts = audit.filter((a) => !ended.has(a)), given = finished(this.step.state) && acts.find((a) => a.result?.success);
-    fill(this.details, error && (error.status === 403 ? redacted("The result and the audit are hidden from you.", "steps:read") : problem(error, () => this.load())),
+    const { audit = [], error } = this.read ?? {}, tries = attemptsOf(this.step, audit),
+      ended = new Set(tries.map((t) => t.entry));
+    const acts = audit.filter((a) => !ended.has(a)), given = finished(this.step.state)
+      && acts.find((a) => a.result?.success);
+    fill(this.details, error && (error.status === 403 ? redacted("The result and the audit are hidden from you.",
+      "steps:read") : problem(error, () => this.load())),
       tries.length > 0 && this.attempts(tries), given && outcome(given.result, given.audit_uuid),
-      acts.length > 0 && h("details.audit", { open: true }, h("summary", `Audit: ${plural(acts.length, "entry", "entries")}`), h("ol", acts.slice(0, 50).map(auditLine))));
+      acts.length > 0 && h("details.audit", { open: true },
+        h("summary", `Audit: ${plural(acts.length, "entry", "entries")}`), h("ol", acts.slice(0, 50).map(auditLine))));
   }
 
   // attempts shows a tab for each attempt, at first the last one.
   attempts(tries) {
-    const chosen = tries[this.chosen] ?? tries.at(-1), { created } = this.page.model, choose = (t) => { this.chosen = tries.indexOf(t); this.showDetails(); };
+    const chosen = tries[this.chosen] ?? tries.at(-1), { created } = this.page.model,
+      choose = (t) => { this.chosen = tries.indexOf(t); this.showDetails(); };
     const move = (e) => {
       const next = tries[tries.indexOf(chosen) + ({ ArrowRight: 1, ArrowLeft: -1 }[e.key] ?? NaN)];
       if (!next) return;
@@ -84,12 +98,16 @@ export class StepCard {
       choose(next);
       this.details.querySelector("[aria-selected=true]").focus();
     };
-    const tab = (t) => h("button", { type: "button", role: "tab", key: t.key, "aria-selected": String(t === chosen), tabindex: t === chosen ? 0 : -1,
-      "aria-controls": "attempt", "aria-label": `${t.attempt}: ${t.word}`, title: `Attempt ${t.attempt} ${t.word}`, class: look(t.state).tone, onclick: () => choose(t) },
+    const tab = (t) => h("button", { type: "button", role: "tab", key: t.key, "aria-selected": String(t === chosen),
+      tabindex: t === chosen ? 0 : -1,
+      "aria-controls": "attempt", "aria-label": `${t.attempt}: ${t.word}`, title: `Attempt ${t.attempt} ${t.word}`,
+        class: look(t.state).tone, onclick: () => choose(t) },
     signOf(t.state), t.attempt);
-    return h("section.attempts", h("div.row", h("h3", "Attempts"), tries.length > 1 && button("Compare …", () => compare(this.step, tries, created), "quiet small")),
+    return h("section.attempts", h("div.row", h("h3", "Attempts"),
+      tries.length > 1 && button("Compare …", () => compare(this.step, tries, created), "quiet small")),
       h("div.tablist", { role: "tablist", "aria-label": "Attempts", onkeydown: move }, tries.map(tab)),
-    h("div.tabpanel", { role: "tabpanel", id: "attempt", key: chosen.key, tabindex: 0, "aria-label": `Attempt ${chosen.attempt}` },
+    h("div.tabpanel", { role: "tabpanel", id: "attempt", key: chosen.key, tabindex: 0,
+      "aria-label": `Attempt ${chosen.attempt}` },
       h("dl.pairs", facts(chosen, created).map(([label, value]) => pair(label, value))),
       chosen.entry && outcome(chosen.entry.result, chosen.key)));
   }
@@ -97,38 +115,50 @@ export class StepCard {
 
 // attemptsOf returns the attempts at a step, the first one first, each with its entry in the audit, if that is known.
 export function attemptsOf(step, audit) {
-  const ends = new Map(audit.filter((a) => a.result && !a.action).map((a) => [exact(a.recorded_at), a])), { spans } = step;
+  const ends = new Map(audit.filter((a) => a.result && !a.action).map((a) => [exact(a.recorded_at), a])),
+    { spans } = step;
   let inputs;
   return spans.flatMap((s, i) => {
     if (s.kind !== "run") return [];
     for (const a of [...audit].reverse()) if (a.inputs && exact(a.recorded_at) <= s.from) ({ inputs } = a);
-    const entry = ends.get(s.to), state = s.to === undefined ? "in_progress" : entry?.success === false ? "error" : entry ? "complete" : s.end;
+    const entry = ends.get(s.to), state = s.to === undefined ? "in_progress" : entry?.success === false ? "error"
+      : entry ? "complete" : s.end;
     const around = (kind, n) => (spans[n]?.kind === kind ? spans[n] : undefined);
-    return [{ ...s, key: `${step.id} ${i} ${s.to ?? ""}`, entry, inputs, state, word: WORDS[state] ?? look(state).word, ready: around("queue", i - 1), pause: around("retry", i + 1) }];
+    return [{ ...s, key: `${step.id} ${i} ${s.to ?? ""}`, entry, inputs, state, word: WORDS[state] ?? look(state).word,
+      ready: around("queue", i - 1), pause: around("retry", i + 1) }];
   });
 }
 
-const WORDS = { error: "failed", enqueued_as_error_for_orchestration: "failed", complete: "succeeded", enqueued_for_orchestration: "succeeded", in_progress: "runs" };
+const WORDS = { error: "failed", enqueued_as_error_for_orchestration: "failed", complete: "succeeded",
+  enqueued_for_orchestration: "succeeded", in_progress: "runs" };
 
 const length = (s) => s && span((s.to ?? api.now()) - s.from);
 
 // facts returns what is known of an attempt, as pairs of a label and a text.
-const facts = (t, created) => [["Started", "+" + span(t.from - created)], ["Ready for", length(t.ready)], ["Ran", length(t)], ["Back-off after", length(t.pause)],
-  ["Ended", t.to !== undefined && t.word], ["Worker", t.entry?.result?.metadata?.worker_id], ["Inputs", t.inputs ? JSON.stringify(t.inputs) : "the context of the task"]];
+const facts = (t, created) => [["Started", "+" + span(t.from - created)], ["Ready for", length(t.ready)],
+  ["Ran", length(t)], ["Back-off after", length(t.pause)],
+  ["Ended", t.to !== undefined && t.word], ["Worker", t.entry?.result?.metadata?.worker_id],
+    ["Inputs", t.inputs ? JSON.stringify(t.inputs) : "the context of the task"]];
 
 // compare opens a dialog with two attempts side by side, what differs marked.
 function compare(step, tries, created) {
   const sides = tries.slice(-2), table = h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Attempts" });
   const whole = (t) => {
     const { error, success, result } = t.entry?.result ?? {};
-    return [...facts(t, created), ["Error type", error?.error_type], ["Message", error?.message], ["Status code", error?.status_code],
-      ["Context of the error", error && JSON.stringify(error.context ?? {}, null, 1)], ["Result", success && JSON.stringify(result, null, 1)]];
+    return [...facts(t, created), ["Error type", error?.error_type], ["Message", error?.message],
+      ["Status code", error?.status_code],
+      ["Context of the error", error && JSON.stringify(error.context ?? {}, null, 1)],
+        ["Result", success && JSON.stringify(result, null, 1)]];
   };
   const draw = () => {
     const [a, b] = sides.map(whole);
-    fill(table, h("table", h("thead", h("tr", h("th", h("span.hidden", "What")), sides.map((t, i) => h("th", { scope: "col" }, select(tries.map((o, n) =>
-      [n, `Attempt ${o.attempt}: ${o.word}`]), tries.indexOf(t), (n) => { sides[i] = tries[n]; draw(); }, { "aria-label": `Attempt ${i + 1} of 2` }))))),
-    h("tbody", a.map(([label, text], i) => (text || b[i][1]) && h("tr", { class: text === b[i][1] ? "" : "differs" }, h("th", { scope: "row" }, label),
+    fill(table, h("table", h("thead",
+      h("tr", h("th", h("span.hidden", "What")),
+      sides.map((t, i) => h("th", { scope: "col" }, select(tries.map((o, n) =>
+      [n, `Attempt ${o.attempt}: ${o.word}`]), tries.indexOf(t), (n) => { sides[i] = tries[n]; draw(); },
+        { "aria-label": `Attempt ${i + 1} of 2` }))))),
+    h("tbody", a.map(([label, text], i) => (text || b[i][1]) && h("tr", { class: text === b[i][1] ? "" : "differs" },
+      h("th", { scope: "row" }, label),
       [text, b[i][1]].map((v) => h("td", h("pre.wrap", String(v || "–").slice(0, 5000)))))))));
   };
   draw();
@@ -137,19 +167,25 @@ function compare(step, tries, created) {
 
 // ghostCard is the card of a step that does not exist.
 export const ghostCard = (ghost) => h("section.card.step-card", h("h2", ghost.name), h("p", ghost.skipped
-  ? "This step was not created: the decisions before it did not choose it." : "This step does not exist yet: a decision before it is open."),
+  ? "This step was not created: the decisions before it did not choose it."
+    : "This step does not exist yet: a decision before it is open."),
 h("dl.pairs", pair("Handler", h("code", ghost.handler)), pair("After", ghost.dependencies.join(", "))));
 
 // outcome shows the result or the error of an attempt; key tells that it is the same as before.
-export const outcome = (r, key) => (r.error ? errorView(r.error, key) : r.success && [h("h3", "Result"), jsonTree(r.result, { label: "Result", key })]);
+export const outcome = (r, key) => (r.error ? errorView(r.error, key) : r.success
+  && [h("h3", "Result"), jsonTree(r.result, { label: "Result", key })]);
 
-const AUDITED = { enqueued_for_orchestration: "Attempt succeeded", enqueued_as_error_for_orchestration: "Attempt failed" };
-const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed", resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled", copied: "Copied" };
+const AUDITED = { enqueued_for_orchestration: "Attempt succeeded",
+  enqueued_as_error_for_orchestration: "Attempt failed" };
+const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed",
+  resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled", copied: "Copied" };
 
 // auditLine tells of what a person did, or of a result that came too late.
 function auditLine(a) {
-  const about = [a.copied_from && "from task " + a.copied_from.task_uuid, a.acted_by && `by ${a.acted_by}: ${a.action_reason}`, a.subject && "as " + a.subject,
+  const about = [a.copied_from && "from task " + a.copied_from.task_uuid,
+    a.acted_by && `by ${a.acted_by}: ${a.action_reason}`, a.subject && "as " + a.subject,
     a.result?.error?.error_type, !a.action && a.result?.metadata.worker_id].filter(Boolean);
-  return h("li", { key: a.audit_uuid }, h("b", { class: a.success || a.action ? "good" : "bad" }, DONE[a.action] ?? AUDITED[a.to_state] ?? look(a.to_state).word),
+  return h("li", { key: a.audit_uuid }, h("b", { class: a.success || a.action ? "good" : "bad" },
+    DONE[a.action] ?? AUDITED[a.to_state] ?? look(a.to_state).word),
     " ", ago(a.recorded_at), h("span.soft", about.map((t) => " · " + t)));
 }

@@ -13,12 +13,14 @@ export class StepList {
     this.body = h("tbody");
     this.chips = h("div.chips");
     this.foot = h("div.row.center");
-    const search = h("input", { type: "search", placeholder: "Find a step", "aria-label": "Find a step", "data-search": true,
+    const search = h("input", { type: "search", placeholder: "Find a step", "aria-label": "Find a step",
+      "data-search": true,
       oninput: () => { this.text = search.value.toLowerCase(); this.draw(); } });
     const heads = ["State", "Step", "Attempts", "Time", "After"].map((c) => h("th", { scope: "col" }, c));
     this.root = h("div.step-list", h("div.row.filter", search, this.chips),
       h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Steps" },
-        h("table", h("caption.hidden", "Steps of the task, in the order of their creation"), h("thead", h("tr", heads)), this.body)), this.foot);
+        h("table", h("caption.hidden", "Steps of the task, in the order of their creation"), h("thead", h("tr", heads)),
+          this.body)), this.foot);
     this.draw();
   }
 
@@ -32,25 +34,31 @@ export class StepList {
     }
     const choose = (word) => { this.only = this.only === word ? "" : word; this.draw(); };
     fill(this.chips, (words.size > 1 || this.only) && [...words].map(([word, { tone, n }]) =>
-      button([word, " ", h("b", number(n))], () => choose(word), "chip " + tone, { "aria-pressed": String(this.only === word), key: word })));
+      button([word, " ", h("b", number(n))], () => choose(word), "chip " + tone,
+        { "aria-pressed": String(this.only === word), key: word })));
   }
 
   draw() {
     const { model } = this.page, all = [...model.steps.values()];
     this.count();
-    const fits = all.filter((s) => s.name.toLowerCase().includes(this.text) && (!this.only || look(s.state).word === this.only));
-    const ghosts = this.text || this.only || fits.length > this.shown ? [] : model.ghosts().map((g) => h("tr.soft", { key: g.name },
-      h("td", g.skipped ? "Not taken" : "Not decided yet"), h("td", g.name), h("td.tries"), h("td"), h("td.after", g.dependencies.join(", "))));
+    const fits = all.filter((s) => s.name.toLowerCase().includes(this.text)
+      && (!this.only || look(s.state).word === this.only));
+    const ghosts = this.text || this.only || fits.length > this.shown ? []
+      : model.ghosts().map((g) => h("tr.soft", { key: g.name },
+      h("td", g.skipped ? "Not taken" : "Not decided yet"), h("td", g.name), h("td.tries"), h("td"),
+        h("td.after", g.dependencies.join(", "))));
     fill(this.body, fits.slice(0, this.shown).map((s) => this.row(s)), ghosts);
     const left = fits.length - this.shown, more = () => { this.shown += CHUNK; this.draw(); };
-    fill(this.foot, left > 0 && button(`Show ${number(Math.min(left, CHUNK))} of ${number(left)} more`, more, "quiet small"));
+    fill(this.foot, left > 0 && button(`Show ${number(Math.min(left, CHUNK))} of ${number(left)} more`, more,
+      "quiet small"));
   }
 
   row(s) {
     const { model } = this.page, parents = model.parents(s), after = parents.slice(0, 3).map((p) => p.name).join(", ");
     const chosen = s.id === this.page.state.step;
     const name = button(s.name, () => this.choose(s.id), "as-link", { "aria-pressed": String(chosen) });
-    return h("tr", { class: chosen ? "chosen" : "", key: s.id, "data-id": s.id }, h("td", state(s.state)), h("td", name),
+    return h("tr", { class: chosen ? "chosen" : "", key: s.id, "data-id": s.id }, h("td", state(s.state)),
+      h("td", name),
       h("td.tries", s.attempts ? `${s.attempts}/${s.max}` : "–"), h("td.took", this.time(s)),
       h("td.after.soft", after + (parents.length > 3 ? ` and ${parents.length - 3} more` : "")));
   }

@@ -21,12 +21,13 @@ export async function show(root, context) {
   await new TaskPage(root, context).open();
 }
 
-// TaskPage has what is known of the task (model, why, dlq), what the person chose (state: the id of a step and the name of
-// a tab), and the parts that show it.
+// TaskPage has what is known of the task (model, why, dlq), what the person chose (state: the id of a step and the
+// name of a tab), and the parts that show it.
 class TaskPage {
   id; signal; path; queue; title; root; wanted; state; remember;
   constructor(root, { params, query, go, signal, title, keys, remember, renew }) {
-    Object.assign(this, { root, go, signal, title, remember, queue: [], state: { tab: query.get("tab") }, wanted: query.get("step"),
+    Object.assign(this, { root, go, signal, title, remember, queue: [], state: { tab: query.get("tab") },
+      wanted: query.get("step"),
       id: params.task_uuid, path: "/v1/tasks/" + params.task_uuid });
     this.flushSoon = api.reader(signal, () => this.flush(), PAUSE);
     this.refresh = api.reader(signal, () => this.askWhy(), 250);
@@ -60,7 +61,8 @@ class TaskPage {
 
   async load() {
     const { path } = this;
-    const [task, summary, { transitions }, why] = await Promise.all(["", "/summary", "/transitions", "/explain"].map((rest) => this.read(path + rest)));
+    const [task, summary, { transitions }, why] = await Promise.all(["", "/summary", "/transitions",
+      "/explain"].map((rest) => this.read(path + rest)));
     this.dlq = summary.dlq;
     this.model = new TaskModel(task, summary.template.steps, transitions);
     this.explain(why);
@@ -152,12 +154,14 @@ class TaskPage {
     this.cause = h("section.explain.card", { "aria-label": "Why the task is where it is" });
     const picture = h("div");
     this.graph = new Graph(picture, { label: "Graph of the steps. Arrow keys follow the edges, Enter shows the step.",
-      onSelect: (id, members) => this.choose(members ? members[0].id : id), onOpen: (id) => { this.choose(id); this.aside.focus(); } });
+      onSelect: (id, members) => this.choose(members ? members[0].id : id),
+        onOpen: (id) => { this.choose(id); this.aside.focus(); } });
     this.about = h("div");
     this.card = new StepCard(this, h("div"));
     this.aside = h("aside.task-aside", { tabindex: "-1", "aria-label": "Details" }, this.card.place, this.about);
     this.tabs = this.makeTabs();
-    this.body = h("div.task-body", h("section.picture", { "aria-label": "Graph" }, picture), h("div.task-main", this.tabs), this.aside);
+    this.body = h("div.task-body", h("section.picture", { "aria-label": "Graph" }, picture),
+      h("div.task-main", this.tabs), this.aside);
     this.root.replaceChildren(this.head, this.cause, this.body);
     this.redraw();
     const start = this.wanted && this.model.byName(this.wanted);
@@ -191,7 +195,8 @@ class TaskPage {
   // compareTime shows the median of the template beside this run.
   async compareTime() {
     const { namespace, name, version } = this.model.task;
-    const found = await api.getOptional("/v1/analytics/history" + api.query({ hours: 168, namespace, name, version }), { signal: this.signal }).catch(() => null);
+    const found = await api.getOptional("/v1/analytics/history" + api.query({ hours: 168, namespace, name, version }),
+      { signal: this.signal }).catch(() => null);
     const of = found?.templates.find((t) => t.version === version && t.completed_tasks);
     this.timeline.median = of && span(of.p50_duration_seconds * 1000);
     this.timeline.draw();
@@ -238,8 +243,10 @@ class TaskPage {
     fill(this.head,
       h("div.row", h("h1", h("span.soft", task.namespace + "/"), task.name), state(task.status),
         h("span.spread"), link("/start?from=" + task.task_uuid, "Start again …", { class: "button quiet small" }),
-        !over && allowed("tasks:cancel", "Cancel the task …", () => cancelTask(task, all - this.finishedSteps()), "quiet small")),
-      h("p.facts.soft", link("/templates/" + templatePath(task), "version " + task.version), h("span", "created ", ago(task.created_at)),
+        !over && allowed("tasks:cancel", "Cancel the task …", () => cancelTask(task, all - this.finishedSteps()),
+          "quiet small")),
+      h("p.facts.soft", link("/templates/" + templatePath(task), "version " + task.version),
+        h("span", "created ", ago(task.created_at)),
         took && h("span", "took ", took), h("span", `${number(done)} of ${plural(all, "step")} done`),
         this.dlq.in_dlq && link("/dlq", "in the dead letter queue")),
       this.progressBar());
@@ -258,7 +265,8 @@ class TaskPage {
       counts.set(tone, (counts.get(tone) ?? 0) + 1);
     }
     const shares = ["good", "run", "wait", "bad", "off", "idle"].filter((tone) => counts.has(tone));
-    const bar = h("div.progress", { "aria-hidden": "true", key: [...counts].join() }, shares.map((tone) => h("span", { class: tone })));
+    const bar = h("div.progress", { "aria-hidden": "true", key: [...counts].join() },
+      shares.map((tone) => h("span", { class: tone })));
     shares.forEach((tone, i) => { bar.children[i].style.flexGrow = counts.get(tone); });
     return bar;
   }
@@ -266,19 +274,23 @@ class TaskPage {
   // Why, and what would help.
 
   showWhy() {
-    const { task } = this.model, helpful = this.why.steps.filter((e) => e.actions.length && this.model.steps.has(e.step_uuid));
+    const { task } = this.model, helpful = this.why.steps.filter((e) => e.actions.length
+      && this.model.steps.has(e.step_uuid));
     const listed = causes(helpful).slice(0, 3), more = helpful.length - listed.length;
     if (this.why.status !== task.status) return; // the answer that fits is on its way
     const calm = !listed.length, like = calm || look(task.status).tone === "bad" ? task.status : "enqueued";
     this.cause.className = `explain card ${look(like).tone}${calm ? " calm" : ""}`;
     fill(this.cause, h("p.lead", signOf(like, 20), h("span", sentence(this.why.message))),
-      listed.map((e) => this.helpFor(e, listed.length > 1)), (this.why.undelivered_events ?? []).map((u) => this.undelivered(u)),
-      more > 0 && h("p.soft", `${plural(more, "more step")} can be acted on: choose ${more > 1 ? "one" : "it"} in the graph or the list.`));
+      listed.map((e) => this.helpFor(e, listed.length > 1)),
+        (this.why.undelivered_events ?? []).map((u) => this.undelivered(u)),
+      more > 0 && h("p.soft", `${plural(more, "more step")} can be acted on: choose ${more > 1 ? "one" : "it"} in ` +
+        `the graph or the list.`));
   }
 
   helpFor(e, named) {
     const step = this.model.steps.get(e.step_uuid);
-    return h("div.help-row", { key: step.id }, named && h("p", button(e.name, () => this.choose(step.id, true), "as-link"), ": ", sentence(e.message, false)),
+    return h("div.help-row", { key: step.id },
+      named && h("p", button(e.name, () => this.choose(step.id, true), "as-link"), ": ", sentence(e.message, false)),
       h("div.row", stepButtons(e.actions, this.model.task, step, this.model.children(step))));
   }
 
@@ -292,7 +304,8 @@ class TaskPage {
         toast(e.message, "bad");
       }
     };
-    return h("div.help-row", { key: u.delivery }, h("p", `Event ${u.type} of ${u.step_name} did not reach ${u.subscriber}` + (u.problem ? `: ${u.problem}` : "")),
+    return h("div.help-row", { key: u.delivery },
+      h("p", `Event ${u.type} of ${u.step_name} did not reach ${u.subscriber}` + (u.problem ? `: ${u.problem}` : "")),
       h("div.row", allowed("dlq:update", "Send again", send, "quiet small")));
   }
 
@@ -313,33 +326,44 @@ class TaskPage {
   }
 
   showStep() {
-    const id = this.state.step, step = this.model.steps.get(id), ghost = !step && id && this.model.ghosts().find((g) => "ghost " + g.name === id);
+    const id = this.state.step, step = this.model.steps.get(id),
+      ghost = !step && id && this.model.ghosts().find((g) => "ghost " + g.name === id);
     if (step) this.card.show(step);
     else fill(this.card.place, ghost && ghostCard(ghost));
   }
 
   // facts makes the card about the task.
   facts() {
-    const { task } = this.model, id = (value) => value && h("span.id", h("code", { title: value }, value.length > 24 ? `${value.slice(0, 8)}…${value.slice(-12)}` : value),
+    const { task } = this.model, id = (value) => value
+      && h("span.id", h("code", { title: value }, value.length > 24 ? `${value.slice(0, 8)}…${value.slice(-12)}`
+      : value),
       copyButton(() => value, "as-copy"));
     return h("section.card", { "aria-label": "About the task" }, h("h2", "Task"), h("dl.pairs",
-      pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)), pair("Ended", task.completed_at && when(task.completed_at)),
-      pair("Cancelled", this.model.history.find((t) => t.reason)?.reason), pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason),
-      pair("Again of", task.again_of && link("/tasks/" + task.again_of.task_uuid, task.again_of.task_uuid)), pair("Priority", task.priority || ""),
+      pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)),
+        pair("Ended", task.completed_at && when(task.completed_at)),
+      pair("Cancelled", this.model.history.find((t) => t.reason)?.reason),
+        pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason),
+      pair("Again of", task.again_of && link("/tasks/" + task.again_of.task_uuid, task.again_of.task_uuid)),
+        pair("Priority", task.priority || ""),
       pair("Tags", task.tags.length > 0 && h("span.chips", task.tags.map((t) => h("span.tag", t)))),
       pair("Correlation", id(task.correlation_id)), pair("Parent", id(task.parent_correlation_id))));
   }
 
   async showData() {
-    const { task } = this.model, last = [...this.model.steps.values()].filter((s) => !this.model.children(s).length).slice(0, 20), results = h("div", { key: "results" });
+    const { task } = this.model, last = [...this.model.steps.values()].filter((s) => !this.model.children(s).length)
+      .slice(0, 20), results = h("div", { key: "results" });
     if (!this.data.firstChild) fill(this.data, h("section", h("h2", "Context"), task.context_redacted
-      ? redacted("The context is hidden from you.", "tasks:context_read") : jsonTree(task.context, { label: "Context" })),
+      ? redacted("The context is hidden from you.", "tasks:context_read")
+        : jsonTree(task.context, { label: "Context" })),
     h("section", h("h2", "Results of the last steps"), results));
     const views = await Promise.allSettled(last.map((s) => this.read(`${this.path}/workflow_steps/${s.id}`)));
     const shown = (v, id) => {
-      if (v.reason?.status === 403 || v.value?.results_redacted) return redacted("The result is hidden from you.", "steps:read");
-      return v.reason ? problem(v.reason) : v.value.results ? outcome(v.value.results, id + v.value.updated_at) : h("p.soft", "Not finished yet.");
+      if (v.reason?.status === 403 || v.value?.results_redacted) return redacted("The result is hidden from you.",
+        "steps:read");
+      return v.reason ? problem(v.reason) : v.value.results ? outcome(v.value.results, id + v.value.updated_at)
+        : h("p.soft", "Not finished yet.");
     };
-    if (!this.signal.aborted) fill(this.data.lastChild.lastChild, views.map((v, i) => h("div.last", { key: last[i].id }, h("h3", last[i].name), shown(v, last[i].id))));
+    if (!this.signal.aborted) fill(this.data.lastChild.lastChild,
+      views.map((v, i) => h("div.last", { key: last[i].id }, h("h3", last[i].name), shown(v, last[i].id))));
   }
 }

@@ -3,7 +3,8 @@
 
 import * as api from "./api.js";
 import { Selection } from "./bulk.js";
-import { ago, allowed, button, choice, confirmForm, duration, empty, ended, field, fill, h, instant, link, number, patch, plural,
+import { ago, allowed, button, choice, confirmForm, duration, empty, ended, field, fill, h, instant, link, number,
+  patch, plural,
   problem, select, shortId, state, toast, when } from "./ui.js";
 
 // groups are the chips: label, tone and states.
@@ -19,7 +20,8 @@ const groups = [
   ["Cancelled", "off", ["cancelled"]],
 ];
 
-const periods = [["", "Any time"], ["15m", "Last 15 minutes"], ["1h", "Last hour"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]];
+const periods = [["", "Any time"], ["15m", "Last 15 minutes"], ["1h", "Last hour"], ["24h", "Last 24 hours"],
+  ["7d", "Last 7 days"]];
 const units = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 const orders = [["", "Newest first"], ["created_at", "Oldest first"], ["-updated_at", "Latest change first"],
@@ -49,7 +51,8 @@ class TaskList {
     this.rows = new Map(); // {task, element} by UUID, in the order of the table
     this.dirty = new Set(); // UUIDs of rows that events have changed
     this.next = null; // cursor of the next page
-    this.picked = new Selection({ noun: ["task"], offers: ["reset", "retry_now", "resolve", "cancel"], total: () => this.known,
+    this.picked = new Selection({ noun: ["task"], offers: ["reset", "retry_now", "resolve", "cancel"],
+      total: () => this.known,
       filter: (name, ids) => (ids ? { task_uuid: ids } : this.filter()), changed: () => this.soon() });
   }
 
@@ -61,11 +64,13 @@ class TaskList {
     this.signal.addEventListener("abort", () => this.stop?.());
     let page;
     try {
-      const left = /\/tasks\/(.+)/.exec(this.kept.focus)?.[1]; // new ones may have pushed it below the rows that were loaded
+      const left = /\/tasks\/(.+)/.exec(this.kept.focus)?.[
+        1]; // new ones may have pushed it below the rows that were loaded
       page = await this.read(Math.max(this.kept.rows ?? 0, perPage), left);
     } catch (error) {
       if (error.status !== 400) throw error;
-      return fill(this.root, h("h1", "Tasks"), problem(error), h("div.row", button("Clear the filter", () => this.go("/tasks"), "primary")));
+      return fill(this.root, h("h1", "Tasks"), problem(error),
+        h("div.row", button("Clear the filter", () => this.go("/tasks"), "primary")));
     }
     this.draw();
     this.showPage(page);
@@ -85,29 +90,37 @@ class TaskList {
     this.total = h("span.soft", { role: "status" });
     const group = this.query.get("failure_group") && h("div.row.notice", "Only tasks that fail now for one cause.",
       link("/failures", "Failures"), link("/tasks", "All tasks"));
-    const squeeze = (on) => this.table.classList.toggle("dense", on), dense = h("label.which", h("input", { type: "checkbox", checked: isDense(),
+    const squeeze = (on) => this.table.classList.toggle("dense", on),
+      dense = h("label.which", h("input", { type: "checkbox", checked: isDense(),
       onchange: (e) => squeeze(isDense(e.currentTarget.checked)) }), "Dense");
-    fill(this.root, h("div.row", h("h1", "Tasks"), dense, this.total), this.filters(), group, this.chips, this.place, h("div.row.center", this.more),
+    fill(this.root, h("div.row", h("h1", "Tasks"), dense, this.total), this.filters(), group, this.chips, this.place,
+      h("div.row.center", this.more),
       this.picked.bar, this.arrivals);
     this.table = h("div.scroll", { role: "region", "aria-label": "Tasks", tabindex: 0 },
-      h("table.tasks", h("caption.hidden", "Tasks"), h("thead", h("tr", h("th.pick", { scope: "col" }, this.picked.head()),
+      h("table.tasks", h("caption.hidden", "Tasks"),
+        h("thead", h("tr", h("th.pick", { scope: "col" }, this.picked.head()),
         ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
     squeeze(isDense());
   }
 
   filters() {
     const q = (name) => this.query.get(name) || "";
-    const text = h("input", { type: "search", value: q("q"), placeholder: "Search names", "data-search": true, autocomplete: "off" });
+    const text = h("input", { type: "search", value: q("q"), placeholder: "Search names", "data-search": true,
+      autocomplete: "off" });
     text.addEventListener("input", () => this.later(() => this.set("q", text.value.trim())));
-    const tag = h("input", { value: this.query.getAll("tag").join(", "), placeholder: "Tags: eu, urgent", autocomplete: "off" });
+    const tag = h("input", { value: this.query.getAll("tag").join(", "), placeholder: "Tags: eu, urgent",
+      autocomplete: "off" });
     tag.addEventListener("change", () => this.set("tag", tag.value.split(",").map((t) => t.trim()).filter(Boolean)));
     this.namespace = select([], "", (v) => { this.set("name", ""); this.set("namespace", v); this.fillNames(); });
     this.name = select([], "", (v) => this.set("name", v));
     this.fillTemplates();
-    const sort = select(orders.some(([v]) => v === q("sort")) ? orders : [...orders, q("sort")], q("sort"), (v) => this.set("sort", v));
-    const more = button("Filters", () => more.setAttribute("aria-expanded", box.classList.toggle("open")), "quiet", { "aria-expanded": "false" });
+    const sort = select(orders.some(([v]) => v === q("sort")) ? orders : [...orders, q("sort")], q("sort"),
+      (v) => this.set("sort", v));
+    const more = button("Filters", () => more.setAttribute("aria-expanded", box.classList.toggle("open")), "quiet",
+      { "aria-expanded": "false" });
     this.created = this.period();
-    const box = h("div.filters", field("Text", text), more, field("Namespace", this.namespace), field("Template", this.name),
+    const box = h("div.filters", field("Text", text), more, field("Namespace", this.namespace),
+      field("Template", this.name),
       field("Tags", tag), field("Created", this.created), field("Order", sort));
     return box;
   }
@@ -142,7 +155,8 @@ class TaskList {
     const iso = (input) => input.value && new Date(input.value).toISOString();
     return confirmForm({ heading: "Created between", about: "Leave one empty for an open period.", action: "Show",
       fields: [field("From", from), field("To", to)],
-      submit: () => Object.fromEntries([["created_after", iso(from)], ["created_before", iso(to)]].filter((p) => p[1])) });
+      submit: () => Object.fromEntries([["created_after", iso(from)],
+        ["created_before", iso(to)]].filter((p) => p[1])) });
   }
 
   async fillTemplates() {
@@ -164,12 +178,15 @@ class TaskList {
 
   fillNames() {
     const chosen = this.query.get("namespace");
-    this.offer(this.name, "All templates", new Set(this.templates.filter((t) => !chosen || t.namespace === chosen).map((t) => t.name)), this.query.get("name"));
+    this.offer(this.name, "All templates",
+      new Set(this.templates.filter((t) => !chosen || t.namespace === chosen).map((t) => t.name)),
+      this.query.get("name"));
   }
 
   offer(list, all, values, chosen) {
     if (chosen) values.add(chosen);
-    fill(list, [["", all], ...[...values].sort().map((v) => [v, v])].map(([v, text]) => h("option", { key: v, value: v }, text)));
+    fill(list, [["", all], ...[...values].sort().map((v) => [v, v])].map(([v, text]) => h("option",
+      { key: v, value: v }, text)));
     list.value = chosen || "";
   }
 
@@ -192,9 +209,11 @@ class TaskList {
   // asked returns the parameters that select tasks.
   /** @returns {Record<string, any>} */
   asked() {
-    const q = Object.fromEntries(["q", "namespace", "name", "status", "failure_group", "created_after", "created_before"].map((n) => [n, this.query.get(n)]));
+    const q = Object.fromEntries(["q", "namespace", "name", "status", "failure_group", "created_after",
+      "created_before"].map((n) => [n, this.query.get(n)]));
     const since = this.query.get("since"), [, n, unit] = /^(\d{1,6})([mhd])$/.exec(since) ?? [];
-    if (since && !n) throw new api.ApiError(400, { message: `since must be a number of minutes, hours or days, such as 15m, not "${since}"` });
+    if (since && !n) throw new api.ApiError(400,
+      { message: `since must be a number of minutes, hours or days, such as 15m, not "${since}"` });
     if (n) q.created_after = new Date(api.now() - Number(n) * units[unit]).toISOString();
     return { ...q, tag: this.query.getAll("tag") };
   }
@@ -202,13 +221,15 @@ class TaskList {
   // filter returns the same for an action on all that match. An empty one would be refused.
   filter() {
     const { status, tag, ...rest } = this.asked();
-    const f = { ...Object.fromEntries(Object.entries(rest).filter(([, v]) => v)), ...(status && { status: status.split(",") }), ...(tag.length && { tag }) };
+    const f = { ...Object.fromEntries(Object.entries(rest).filter(([, v]) => v)),
+      ...(status && { status: status.split(",") }), ...(tag.length && { tag }) };
     return Object.keys(f).length ? f : { created_before: new Date(api.now() + 1000).toISOString() };
   }
 
   // path returns the path of a page of the list.
   path(cursor, count) {
-    const text = api.query({ ...this.asked(), sort: this.query.get("sort"), per_page: count, counts: cursor ? "" : "true" });
+    const text = api.query({ ...this.asked(), sort: this.query.get("sort"), per_page: count,
+      counts: cursor ? "" : "true" });
     return `/v1/tasks${text}&cursor=${encodeURIComponent(cursor)}`;
   }
 
@@ -233,7 +254,8 @@ class TaskList {
     const short = () => whole.tasks.length < wanted
       || (left && whole.tasks.length < mostRows && !whole.tasks.some((t) => t.task_uuid === left));
     while (whole.pagination.next_cursor && short()) {
-      const { tasks, pagination } = await api.get(this.path(whole.pagination.next_cursor, 100), { signal: this.signal });
+      const { tasks, pagination } = await api.get(this.path(whole.pagination.next_cursor, 100),
+        { signal: this.signal });
       whole.tasks.push(...tasks);
       whole.pagination.next_cursor = pagination.next_cursor;
     }
@@ -262,7 +284,8 @@ class TaskList {
       this.body.append(...fresh.map((t) => this.add(t)));
       this.next = page.pagination.next_cursor;
       this.kept.rows = this.rows.size;
-      if ([this.more, document.body].includes(document.activeElement)) this.body.querySelector(`[data-id="${fresh[0]?.task_uuid}"] a`)?.focus();
+      if ([this.more, document.body].includes(document.activeElement)) this.body.querySelector(
+        `[data-id="${fresh[0]?.task_uuid}"] a`)?.focus();
     } catch (error) {
       if (!this.signal.aborted) this.place.append(problem(error));
     }
@@ -293,7 +316,8 @@ class TaskList {
     fill(this.chips, groups.map(([label, tone, states]) => {
       const count = states.reduce((sum, s) => sum + (counts[s] || 0), 0), on = states.some((s) => chosen.includes(s));
       const others = chosen.filter((s) => !states.includes(s));
-      return button([label, " ", h("b", number(count))], () => this.set("status", (on ? others : [...others, ...states]).join(",")),
+      return button([label, " ", h("b", number(count))],
+        () => this.set("status", (on ? others : [...others, ...states]).join(",")),
         `chip ${tone}${count || on ? "" : " none"}`, { key: label, "aria-pressed": String(on) });
     }));
   }
@@ -308,13 +332,16 @@ class TaskList {
   }
 
   row(t) {
-    const name = link("/tasks/" + t.task_uuid, h("b", t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
+    const name = link("/tasks/" + t.task_uuid, h("b", t.name),
+      { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
     const over = t.completed_at && ended(t.status);
-    return h("tr", { key: t.task_uuid, "data-id": t.task_uuid }, h("td.pick", this.picked.box(t.task_uuid, `${t.name} ${shortId(t.task_uuid)}`)), h("td", state(t.status)),
+    return h("tr", { key: t.task_uuid, "data-id": t.task_uuid },
+      h("td.pick", this.picked.box(t.task_uuid, `${t.name} ${shortId(t.task_uuid)}`)), h("td", state(t.status)),
       h("td.what", name, h("span.soft", `${t.namespace} · ${t.version} · `, h("code", shortId(t.task_uuid)))),
       h("td.steps", progress(t)), h("td.created", ago(t.created_at)),
       h("td.took", over && duration(Math.max(instant(t.completed_at) - instant(t.created_at), 0.5))),
-      h("td.taglist", t.tags.slice(0, 3).map((tag) => h("span.tag", tag)), t.tags.length > 3 && h("span.soft", ` +${t.tags.length - 3}`)));
+      h("td.taglist", t.tags.slice(0, 3).map((tag) => h("span.tag", tag)),
+        t.tags.length > 3 && h("span.soft", ` +${t.tags.length - 3}`)));
   }
 
   move(step) {
@@ -425,11 +452,13 @@ class TaskList {
   // isRead reports whether the person is among the rows: with the pointer, the focus, or further
   // down the page.
   isRead() {
-    return scrollY > 60 || this.table.matches(":hover") || this.table.contains(document.activeElement) || document.getSelection()?.type === "Range";
+    return scrollY > 60 || this.table.matches(":hover") || this.table.contains(document.activeElement)
+      || document.getSelection()?.type === "Range";
   }
 }
 
-const changed = (a, b) => a.updated_at !== b.updated_at || a.status !== b.status || a.completed_steps !== b.completed_steps ||
+const changed = (a, b) => a.updated_at !== b.updated_at || a.status !== b.status
+  || a.completed_steps !== b.completed_steps ||
   a.total_steps !== b.total_steps || a.in_progress_steps !== b.in_progress_steps || a.failed_steps !== b.failed_steps;
 
 // progress makes the bar of a task's steps, with the numbers beside it.
@@ -443,5 +472,6 @@ function progress(t) {
     return bar;
   });
   return [h("svg.bars", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-    h("rect.base", { width: 100, height: 6 }), bars), h("span.num", `${number(t.completed_steps)} / ${number(t.total_steps)}`)];
+    h("rect.base", { width: 100, height: 6 }), bars),
+      h("span.num", `${number(t.completed_steps)} / ${number(t.total_steps)}`)];
 }

@@ -23,15 +23,19 @@ const figuresOf = (query, signal) => api.get("/v1/analytics/history" + api.query
 const byVersion = (a, b) => b.version.localeCompare(a.version, "en", { numeric: true });
 
 async function showAll(root, { signal, query, remember }) {
-  const [{ templates }, fares] = await Promise.all([api.get("/v1/templates", { signal }), figuresOf({ hours: 720 }, signal)]);
-  if (!templates.length) return fill(root, h("h1", "Templates"), empty("No templates", "A template describes the steps of a workflow. Start the service with --templates DIR."));
+  const [{ templates }, fares] = await Promise.all([api.get("/v1/templates", { signal }),
+    figuresOf({ hours: 720 }, signal)]);
+  if (!templates.length) return fill(root, h("h1", "Templates"),
+    empty("No templates", "A template describes the steps of a workflow. Start the service with --templates DIR."));
   const groups = Map.groupBy(templates.sort(byVersion), nameOf);
   /** @type {Record<string, any>[]} */
   const rows = [];
   for (const [name, versions] of [...groups].sort()) rows.push({ name, cells: listRow(name, versions, fares) });
-  const list = table("Templates", ["Template", ["Versions", "wide-cell"], ["Steps", "num"], ["Tasks", "num"], ["Success", "num"], ["Median", "num"], ["p95", "num"], ["", "num"]], rows);
+  const list = table("Templates", ["Template", ["Versions", "wide-cell"], ["Steps", "num"], ["Tasks", "num"],
+    ["Success", "num"], ["Median", "num"], ["p95", "num"], ["", "num"]], rows);
   rows.forEach((r, i) => { r.row = list.querySelectorAll("tbody tr")[i]; });
-  const search = h("input", { type: "search", placeholder: "Filter templates", "aria-label": "Filter templates", "data-search": true, value: query.get("q") || "" });
+  const search = h("input", { type: "search", placeholder: "Filter templates", "aria-label": "Filter templates",
+    "data-search": true, value: query.get("q") || "" });
   const none = h("p.soft", { role: "status", hidden: true }, "No template matches.");
   const filter = () => {
     for (const { name, row } of rows) row.hidden = !name.toLowerCase().includes(search.value.trim().toLowerCase());
@@ -45,12 +49,16 @@ async function showAll(root, { signal, query, remember }) {
 }
 
 function listRow(name, versions, fares) {
-  const newest = versions[0], mine = fares.templates.filter((f) => nameOf(f) === name), f = mine.find((m) => m.version === newest.version);
-  const total = (member) => mine.reduce((n, m) => n + m[member], 0), done = total("completed_tasks"), ended = done + total("failed_tasks");
+  const newest = versions[0], mine = fares.templates.filter((f) => nameOf(f) === name),
+    f = mine.find((m) => m.version === newest.version);
+  const total = (member) => mine.reduce((n, m) => n + m[member], 0), done = total("completed_tasks"),
+    ended = done + total("failed_tasks");
   const created = total("created_tasks");
-  return [h("div", link("/templates/" + templatePath(newest), name, { class: "strong" }), h("p.about.soft", newest.description)),
+  return [h("div", link("/templates/" + templatePath(newest), name, { class: "strong" }),
+    h("p.about.soft", newest.description)),
     h("span.chips", versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "tag" }))),
-    number(newest.step_count), fares.error || !created ? "–" : link("/tasks" + api.query({ namespace: newest.namespace, name: newest.name }), number(created)),
+    number(newest.step_count), fares.error || !created ? "–"
+      : link("/tasks" + api.query({ namespace: newest.namespace, name: newest.name }), number(created)),
     percent(done, ended), quantile(f, "p50"), quantile(f, "p95"),
     link("/start/" + templatePath(newest), "Start", { class: "button quiet small", "aria-label": "Start " + name })];
 }
@@ -64,7 +72,8 @@ async function showOne(root, { params, signal, title }) {
   const at = templatePath(params);
   const [template, { templates }, fares] = await Promise.all([api.get("/v1/templates/" + at, { signal }),
     api.get("/v1/templates" + api.query({ namespace: params.namespace }), { signal }),
-    figuresOf({ hours: 168, namespace: params.namespace, name: params.name, version: params.version === "latest" ? "" : params.version }, signal)]);
+    figuresOf({ hours: 168, namespace: params.namespace, name: params.name, version: params.version === "latest" ? ""
+      : params.version }, signal)]);
   const whole = template.steps.every((s) => s.dependencies);
   for (const s of template.steps) Object.assign(s, { type: s.type ?? "standard", dependencies: s.dependencies ?? [] });
   const versions = templates.filter((t) => t.name === template.name).sort(byVersion);
@@ -72,14 +81,17 @@ async function showOne(root, { params, signal, title }) {
   const picture = h("div");
   fill(root, h("div.view",
     h("div.row", h("h1", h("span.soft", template.namespace + "/"), template.name, " ", h("span.tag", template.version)),
-      h("div.row", link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
+      h("div.row", link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks",
+        { class: "button quiet" }),
         link("/start/" + templatePath(template), "Start a task", { class: "button primary" }))),
     template.description && h("p.lead.soft", template.description),
     !whole && h("p.soft", "The service tells handlers and dependencies only once there is a task of this template."),
     versions.length > 1 && h("nav.chips", { "aria-label": "Versions" }, h("span.soft", "Versions"),
-      versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
+      versions.map((v) => link("/templates/" + templatePath(v), v.version,
+        { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,
-    tabs("Template", { Steps: () => steps(template), "Last runs": () => runs(template, signal), "How it fares": () => fare(template, fares, signal), Definition: () => definition(template) })));
+    tabs("Template", { Steps: () => steps(template), "Last runs": () => runs(template, signal),
+      "How it fares": () => fare(template, fares, signal), Definition: () => definition(template) })));
   drawGraph(picture, template, signal);
 }
 
@@ -90,14 +102,16 @@ function drawGraph(picture, template, signal) {
     row(id)?.classList.add("chosen");
   } });
   const sign = "M3 4h3v3h3v3h4v3"; // a staircase, as in the logo
-  graph.set(template.steps.map((s) => ({ id: s.name, name: s.name, tone: "idle", sign, word: s.handler?.callable || s.type, note: KINDS[s.type] })),
+  graph.set(template.steps.map((s) => ({ id: s.name, name: s.name, tone: "idle", sign,
+    word: s.handler?.callable || s.type, note: KINDS[s.type] })),
     template.steps.flatMap((s) => s.dependencies.map((d) => [d, s.name])));
   signal.addEventListener("abort", () => graph.destroy());
 }
 
 function steps(template) {
   const declared = new Map((template.configuration?.steps || []).map((s) => [s.name, s]));
-  return table("Steps", ["Step", ["Runs", "wide-cell"], "After", ["Attempts", "num"], ["Timeout", "num"]], template.steps.map((s) => ({ id: "step-" + s.name, cells: [
+  return table("Steps", ["Step", ["Runs", "wide-cell"], "After", ["Attempts", "num"], ["Timeout", "num"]],
+    template.steps.map((s) => ({ id: "step-" + s.name, cells: [
     [h("strong", s.name), " ", s.type !== "standard" && h("span.tag", s.type), h("p.about.soft", s.description)],
     h("code", s.handler?.callable || "–"), s.dependencies.join(", ") || "–",
     s.default_retryable ? s.default_max_attempts : 1, time(declared.get(s.name)?.timeout_seconds ?? undefined)] })));
@@ -106,11 +120,15 @@ function steps(template) {
 function fare(template, fares, signal) {
   if (fares.error) return problem(fares.error);
   const f = fares.templates.find((t) => t.version === template.version);
-  if (!f) return empty("Not used in the last 7 days", "", link("/start/" + templatePath(template), "Start a task", { class: "button primary" }));
+  if (!f) return empty("Not used in the last 7 days", "",
+    link("/start/" + templatePath(template), "Start a task", { class: "button primary" }));
   return h("div.view", h("dl.tiles",
-    fact("Tasks", number(f.created_tasks), "in the last 7 days"), fact("Success", percent(f.completed_tasks, f.completed_tasks + f.failed_tasks), plural(f.failed_tasks, "failure")),
+    fact("Tasks", number(f.created_tasks), "in the last 7 days"),
+      fact("Success", percent(f.completed_tasks, f.completed_tasks + f.failed_tasks),
+      plural(f.failed_tasks, "failure")),
     fact("Median", quantile(f, "p50"), "half end within it"), fact("p95", quantile(f, "p95"), "95th percentile"),
-    fact("Attempts", number(f.ended_attempts), percent(f.failed_attempts, f.ended_attempts) + " failed")), throughput(buckets(fares, 6), signal));
+    fact("Attempts", number(f.ended_attempts), percent(f.failed_attempts, f.ended_attempts) + " failed")),
+      throughput(buckets(fares, 6), signal));
 }
 
 function definition({ configuration }) {

@@ -15,12 +15,14 @@ const FEW = 6, BARS = 300; // instances of a batch that are not folded, and bars
 export class Timeline {
   model; median; open; onSelect; sum;
   constructor(root, model, onSelect) {
-    Object.assign(this, { model, onSelect, scale: 1, open: new Set(), order: "start", median: undefined, sum: h("p.sum") });
+    Object.assign(this, { model, onSelect, scale: 1, open: new Set(), order: "start", median: undefined,
+      sum: h("p.sum") });
     this.axis = h("g.axis");
     this.links = h("g.links");
     this.rows = h("g");
     this.labels = h("g");
-    this.svg = h("svg.timeline-rows", { role: "group", "aria-label": "Timeline" }, this.axis, this.rows, this.links, this.labels);
+    this.svg = h("svg.timeline-rows", { role: "group", "aria-label": "Timeline" }, this.axis, this.rows, this.links,
+      this.labels);
     this.pane = h("div.timeline", { tabindex: 0, role: "region", "aria-label": "Timeline of attempts",
       onscroll: () => this.draw(), onkeydown: (e) => this.key(e) }, this.svg);
     this.svg.addEventListener("pointerover", (e) => this.point(e.target.closest("[data-id]")?.dataset.id));
@@ -34,12 +36,15 @@ export class Timeline {
     });
     this.pane.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
     const tool = (name, text, act) => button(text, act, "quiet small", { "aria-label": name, title: name });
-    const order = select([["start", "In their order"], ["long", "Longest first"], ["name", "By name"]], "start", (value) => {
+    const order = select([["start", "In their order"], ["long", "Longest first"], ["name", "By name"]], "start",
+      (value) => {
       this.order = value;
       this.draw();
     }, { "aria-label": "Order of the steps", class: "auto" });
-    root.append(this.sum, h("div.row.timeline-head", legend(), order, tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
-      tool("Zoom out of the timeline", "−", () => this.zoom(1 / 1.5)), tool("Fit the timeline into the view", "Fit", () => this.zoom(0))), this.pane);
+    root.append(this.sum, h("div.row.timeline-head", legend(), order,
+      tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
+      tool("Zoom out of the timeline", "−", () => this.zoom(1 / 1.5)),
+        tool("Fit the timeline into the view", "Fit", () => this.zoom(0))), this.pane);
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.pane);
   }
@@ -50,7 +55,8 @@ export class Timeline {
     this.chosen = this.pointed = id;
     const i = this.items?.indexOf(this.rowOf(id)) ?? -1, top = HEAD + i * ROW;
     const { scrollTop, clientHeight } = this.pane;
-    if (reveal && i >= 0 && (top - HEAD < scrollTop || top + ROW > scrollTop + clientHeight)) this.pane.scrollTop = top - clientHeight / 2;
+    if (reveal && i >= 0 && (top - HEAD < scrollTop || top + ROW > scrollTop + clientHeight)) this.pane.scrollTop = top
+      - clientHeight / 2;
     this.draw();
   }
 
@@ -66,7 +72,8 @@ export class Timeline {
   wheel(e) {
     if (!e.ctrlKey && !e.metaKey) return;
     e.preventDefault();
-    this.zoom(Math.exp(-Math.max(-60, Math.min(60, e.deltaY)) / 200), e.clientX - this.pane.getBoundingClientRect().left);
+    this.zoom(Math.exp(-Math.max(-60, Math.min(60, e.deltaY)) / 200),
+      e.clientX - this.pane.getBoundingClientRect().left);
   }
 
   key(e) {
@@ -82,8 +89,8 @@ export class Timeline {
     if (next) this.onSelect(next.steps[0].id);
   }
 
-  // ends returns the ends of the axis: up to the end of the task, or now. While it only waits for somebody to mend it, that
-  // takes a third of the axis at most.
+  // ends returns the ends of the axis: up to the end of the task, or now. While it only waits for somebody to mend
+  // it, that takes a third of the axis at most.
   ends() {
     const { task, steps } = this.model, from = this.model.created, end = this.model.end();
     let to = from;
@@ -94,16 +101,20 @@ export class Timeline {
 
   // arrange returns the rows, {id, name, steps}: one for each step, and one for a batch that is folded.
   arrange() {
-    const size = new Map(), rows = new Map(), batch = (s) => s.declared?.step_type === "batch_worker" && "batch " + s.declared.name;
+    const size = new Map(), rows = new Map(), batch = (s) => s.declared?.step_type === "batch_worker"
+      && "batch " + s.declared.name;
     for (const s of this.model.steps.values()) size.set(batch(s), (size.get(batch(s)) ?? 0) + 1);
     for (const s of this.model.steps.values()) {
       const id = batch(s), many = id && size.get(id) > FEW;
-      if (many && !rows.has(id)) rows.set(id, { id, batch: true, name: s.declared.name, end: ` × ${number(size.get(id))}`, steps: [] });
+      if (many && !rows.has(id)) rows.set(id,
+        { id, batch: true, name: s.declared.name, end: ` × ${number(size.get(id))}`, steps: [] });
       if (many) rows.get(id).steps.push(s);
       if (!many || this.open.has(id)) rows.set(s.id, { id: s.id, name: s.name, steps: [s] });
     }
-    const took = new Map(), length = (r) => took.get(r) ?? took.set(r, r.steps.reduce((sum, s) => sum + this.model.took(s), 0)).get(r);
-    const by = { long: (a, b) => length(b) - length(a), name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) }[this.order];
+    const took = new Map(), length = (r) => took.get(r)
+      ?? took.set(r, r.steps.reduce((sum, s) => sum + this.model.took(s), 0)).get(r);
+    const by = { long: (a, b) => length(b) - length(a),
+      name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) }[this.order];
     return by ? [...rows.values()].sort(by) : [...rows.values()];
   }
 
@@ -122,7 +133,8 @@ export class Timeline {
     this.pane.style.height = Math.min(high + 2 + bars, MOST) + "px";
     const { clientWidth, scrollTop } = this.pane;
     this.names = Math.min(NAMES, clientWidth / 3);
-    const { from, to } = (this.range = this.ends()), room = (clientWidth - this.names - 70) * this.scale, width = this.names + room + 70;
+    const { from, to } = (this.range = this.ends()), room = (clientWidth - this.names - 70) * this.scale,
+      width = this.names + room + 70;
     this.x = (at) => this.names + ((Math.min(at, to) - from) / (to - from)) * room;
     this.svg.setAttribute("width", width);
     this.svg.setAttribute("height", high);
@@ -142,10 +154,12 @@ export class Timeline {
     const step = niceStep(per * 110), end = Math.min(to - from, (scrollLeft + clientWidth) * per);
     for (let t = Math.floor((scrollLeft * per) / step) * step; t <= end; t += step) {
       const x = this.x(from + t);
-      marks.push(h("line", { x1: x, x2: x, y1: top + HEAD - 4, y2: high }), h("text", { x: x + 4, y: top + 16 }, t ? span(t) : "0"));
+      marks.push(h("line", { x1: x, x2: x, y1: top + HEAD - 4, y2: high }),
+        h("text", { x: x + 4, y: top + 16 }, t ? span(t) : "0"));
     }
     const now = this.x(api.now());
-    if (!this.model.task.completed_at && api.now() < to) marks.push(h("line.now", { x1: now, x2: now, y1: top + HEAD - 4, y2: high }));
+    if (!this.model.task.completed_at && api.now() < to) marks.push(h("line.now",
+      { x1: now, x2: now, y1: top + HEAD - 4, y2: high }));
     return marks;
   }
 
@@ -153,25 +167,34 @@ export class Timeline {
   showSum() {
     const sum = timeOf(this.model, this.path), total = this.model.end() - this.model.created;
     const parts = Object.entries(sum).filter(([, ms]) => ms > total / 100).sort((a, b) => b[1] - a[1]);
-    fill(this.sum, parts.length > 0 && h("span", "Critical path: ", parts.map(([kind, ms], i) => [i > 0 && " · ", h(i ? "span" : "b", i ? span(ms)
-      : `${span(ms)} of ${span(total)}`, " ", SUMS[kind])])), this.median && h("span.soft", ` Median of the template: ${this.median}.`));
+    fill(this.sum, parts.length > 0 && h("span", "Critical path: ",
+      parts.map(([kind, ms], i) => [i > 0 && " · ", h(i ? "span" : "b", i ? span(ms)
+      : `${span(ms)} of ${span(total)}`, " ", SUMS[kind])])),
+        this.median && h("span.soft", ` Median of the template: ${this.median}.`));
   }
 
   label(row, y) {
-    const chosen = row.steps.some((s) => s.id === this.chosen), name = row.batch ? (this.open.has(row.id) ? "▾ " : "▸ ") + row.name : row.name;
+    const chosen = row.steps.some((s) => s.id === this.chosen),
+      name = row.batch ? (this.open.has(row.id) ? "▾ " : "▸ ") + row.name : row.name;
     const critical = row.steps.some((s) => this.critical.has(s));
     return h("g", { class: (chosen ? "chosen" : "") + (critical ? " critical" : ""), key: row.id, "data-id": row.id },
-      h("rect.names", { x: 0, y, width: this.names - 1, height: ROW }), critical && h("rect.mark", { x: 0, y: y + 4, width: 3, height: ROW - 8 }),
+      h("rect.names", { x: 0, y, width: this.names - 1, height: ROW }),
+        critical && h("rect.mark", { x: 0, y: y + 4, width: 3, height: ROW - 8 }),
       h("text.label", { x: 8, y: y + 17 }, shorten(name, this.names - 16, 12.5, critical, row.end)));
   }
 
   row({ id, name, end = "", steps, batch }, i, width) {
     const y = HEAD + i * ROW, took = steps.reduce((sum, s) => sum + this.model.took(s), 0), [step] = steps;
-    const words = batch ? `${number(steps.length)} steps` : step.spans.map((s) => `${WORDS[this.model.kindOf(s, step)]} ${span((s.to ?? this.model.end()) - s.from)}`).join(", ");
+    const words = batch ? `${number(steps.length)} steps`
+      : step.spans.map((s) => `${WORDS[this.model.kindOf(s, step)]} ${span((s.to ?? this.model.end()) - s.from)}`)
+      .join(", ");
     const last = Math.max(0, ...steps.map((s) => (s.spans.length ? this.x(this.until(s.spans.at(-1), s)) : 0)));
-    return h("g", { class: `line${steps.some((s) => s.id === this.chosen) ? " chosen" : ""}${batch ? " many" : ""}`, key: id, "data-id": id, role: "img",
+    return h("g", { class: `line${steps.some((s) => s.id === this.chosen) ? " chosen" : ""}${batch ? " many" : ""}`,
+      key: id, "data-id": id, role: "img",
       "aria-label": `${name}${end}: ${words || "not started"}` },
-      h("rect.back", { x: 0, y, width, height: ROW }), steps.filter((_, n) => n % Math.ceil(steps.length / BARS) === 0).map((one) => one.spans.map((s) => this.bar(s, y, one))),
+      h("rect.back", { x: 0, y, width, height: ROW }),
+        steps.filter((_, n) => n % Math.ceil(steps.length / BARS) === 0)
+        .map((one) => one.spans.map((s) => this.bar(s, y, one))),
       took > 0 && h("text.took", { x: last + 6, y: y + 17 }, span(took)));
   }
 
@@ -179,8 +202,10 @@ export class Timeline {
   until(s, step) { return s.to ?? ((s.kind === "retry" && step.due) || this.model.end()); }
 
   bar(s, y, step) {
-    const from = this.x(s.from), to = this.x(this.until(s, step)), width = Math.max(to - from, s.kind === "run" ? 3 : 0);
-    const kind = this.model.kindOf(s, step), tone = kind !== "run" ? kind : s.to === undefined ? "run" : TONES[s.end] ?? "off";
+    const from = this.x(s.from), to = this.x(this.until(s, step)),
+      width = Math.max(to - from, s.kind === "run" ? 3 : 0);
+    const kind = this.model.kindOf(s, step), tone = kind !== "run" ? kind : s.to === undefined ? "run" : TONES[s.end]
+      ?? "off";
     const shape = s.kind === "run" ? { y: y + 6, height: ROW - 12, rx: 3 } : { y: y + ROW / 2 - 1.5, height: 3 };
     const what = `${WORDS[kind]}${kind === "run" ? " " + s.attempt : ""}, ${span((s.to ?? this.model.end()) - s.from)}`;
     return h("rect", { class: `attempt ${tone}`, x: from, width, ...shape }, h("title", what));
@@ -198,15 +223,18 @@ export class Timeline {
     this.items.forEach((r, i) => r.steps.forEach((s) => place.set(s.id, i)));
     const middle = (s) => HEAD + place.get(s.id) * ROW + ROW / 2;
     const lines = (step ? this.model.parents(step) : []).slice(0, 100).map((p) => {
-      const x = this.x(p.spans.at(-1)?.to ?? p.created), to = this.x(step.spans[0]?.from ?? this.range.to), bend = Math.max(to - x, 24) / 2;
-      return h("path", { d: `M${x} ${middle(p)}C${x + bend} ${middle(p)} ${to - bend} ${middle(step)} ${to} ${middle(step)}` });
+      const x = this.x(p.spans.at(-1)?.to ?? p.created), to = this.x(step.spans[0]?.from ?? this.range.to),
+        bend = Math.max(to - x, 24) / 2;
+      return h("path", { d: `M${x} ${middle(p)}C${x + bend} ${middle(p)} ${to - bend} ${middle(step)} ${to} ` +
+        `${middle(step)}` });
     });
     fill(this.links, lines);
   }
 }
 
 const WORDS = { queue: "ready for", run: "attempt", retry: "back-off", people: "waited for a person for" };
-const SUMS = { queue: "waited for a slot or a worker", run: "ran", retry: "back-off", people: "waited for a person", rest: "between steps" };
+const SUMS = { queue: "waited for a slot or a worker", run: "ran", retry: "back-off", people: "waited for a person",
+  rest: "between steps" };
 const TONES = { enqueued_for_orchestration: "good", complete: "good", resolved_manually: "good",
   enqueued_as_error_for_orchestration: "bad", error: "bad" };
 

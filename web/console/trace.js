@@ -1,14 +1,18 @@
 // Stack traces: which lines of a text are frames, and which frames are of libraries. Nothing here touches the page.
 
-// FRAME matches the first line of a frame: JavaScript, Java and .NET; Python; Ruby; PHP; Rust; Elixir; and places alone.
-const FRAME = new RegExp([/at \S/, /File ".*", line \d/, /from \S+:\d/, /#\d+ /, /\d+: \S/, /\(.+\) \S+:\d+: /, /\.\.\. \d+ more/,
-  /\S+\.\w+:\d+(:|$| \+0x)/].map((r) => "^\\s*" + r.source).join("|"));
+// FRAME matches the first line of a frame: JavaScript, Java and .NET; Python; Ruby; PHP; Rust; Elixir; and places
+// alone.
+const FRAME = new RegExp([/at \S/, /File ".*", line \d/, /from \S+:\d/, /#\d+ /, /\d+: \S/, /\(.+\) \S+:\d+: /,
+  /\.\.\. \d+ more/, /\S+\.\w+:\d+(:|$| \+0x)/].map((r) => "^\\s*" + r.source).join("|"));
 const GO = /^\t\S+\.\w+:\d+/; // below the line of its function
 
 // LIBRARY matches what tells frames of libraries, runtimes and frameworks.
-const LIBRARY = new RegExp([/node_modules|(site|dist)-packages|\bnode:|<frozen |\/(rustc|gems|pkg\/mod|vendor|\.cargo|\.m2|deps)\//,
-  /\/usr\/(local\/)?(lib|go|share)\/|\/lib\/(python|ruby)|\.\.\. \d+ more/, /\bat (?:\S+\/)?(javax?|jdk|sun|kotlinx?|scala|System|Microsoft)\./,
-  /\bat (org\.(spring|apache|hibernate|junit)|io\.netty|com\.(sun|fasterxml))/, /^(runtime|reflect|net|panic)[.(/]/].map((r) => r.source).join("|"));
+const LIBRARY = new RegExp([
+  /node_modules|(site|dist)-packages|\bnode:|<frozen |\/(rustc|gems|pkg\/mod|vendor|\.cargo|\.m2|deps)\//,
+  /\/usr\/(local\/)?(lib|go|share)\/|\/lib\/(python|ruby)|\.\.\. \d+ more/,
+  /\bat (?:\S+\/)?(javax?|jdk|sun|kotlinx?|scala|System|Microsoft)\./,
+  /\bat (org\.(spring|apache|hibernate|junit)|io\.netty|com\.(sun|fasterxml))/,
+  /^(runtime|reflect|net|panic)[.(/]/].map((r) => r.source).join("|"));
 
 const PYTHON = "Traceback (most recent call last):";
 
@@ -18,8 +22,8 @@ export function headline(text) {
   return (at >= 0 && /\n(\S.*)/.exec(rest)?.[1] || rest.trim().split("\n", 1)[0]).trim();
 }
 
-// readTrace returns {headline, parts, frames, libraries}: parts are the other lines, in their order, as {words} for lines
-// between frames or {own, library} for frames that follow each other. frames and libraries count.
+// readTrace returns {headline, parts, frames, libraries}: parts are the other lines, in their order, as {words} for
+// lines between frames or {own, library} for frames that follow each other. frames and libraries count.
 export function readTrace(text) {
   const lines = text.replace(/\s+$/, "").split(/\r?\n/), first = headline(text), parts = [];
   let frame, indent, frames = 0, libraries = 0, said = false;

@@ -79,11 +79,13 @@ function agoText(at, since) {
   if (since) return "for " + duration(Math.max(Math.floor(ms / 1000), 0) * 1000).replace("0 ms", "0 s");
   if (ms < -1000) return "in " + duration(Math.round(-ms / 1000) * 1000);
   if (ms < 1500) return "just now";
-  return duration(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : Math.floor(ms / 60_000) * 60_000).replace(/(\d+ h) .*/, "$1") + " ago";
+  return duration(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : Math.floor(ms / 60_000) * 60_000).replace(/(\d+ h) .*/,
+    "$1") + " ago";
 }
 
 // timeForms are the forms of times, all with their zone.
-const zoned = (timeZone) => new Intl.DateTimeFormat(undefined, { timeZone, year: "numeric", month: "short", day: "numeric",
+const zoned = (timeZone) => new Intl.DateTimeFormat(undefined,
+  { timeZone, year: "numeric", month: "short", day: "numeric",
   hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
 export const timeForms = {
   local: { label: "Local times", format: (at) => zoned().format(at) },
@@ -190,7 +192,8 @@ export const command = (label, text) => h("div.command", h("div.row", h("h4", la
   h("pre.wrap", { tabindex: 0 }, text));
 
 // showCommands fills a details element with commands to copy, [label, text] pairs.
-export const showCommands = (details, pairs) => fill(details, h("summary", "The same as a command"), pairs.map((c) => command(...c)));
+export const showCommands = (details, pairs) => fill(details, h("summary", "The same as a command"),
+  pairs.map((c) => command(...c)));
 
 // field makes a labelled input with help. The input is an element.
 export function field(label, input, help) {
@@ -200,8 +203,8 @@ export function field(label, input, help) {
     help && h("p.help", { id: input.id + "-help" }, help), h("p.wrong", { id: input.id + "-wrong" }));
 }
 
-// readJSON returns the value that an input holds, or undefined, with the problem at the input. none is the JSON text for
-// an empty one.
+// readJSON returns the value that an input holds, or undefined, with the problem at the input. none is the JSON text
+// for an empty one.
 export function readJSON(input, none = "") {
   try {
     wrong(input, "");
@@ -234,8 +237,10 @@ export function table(caption, columns, rows, props = {}) {
     h("table.list", h("caption.hidden", caption),
       h("thead", h("tr", heads.map(([label, kind]) => h("th", { scope: "col", class: kind },
         label || h("span.hidden", "Actions"))))),
-      h("tbody", rows.map((r) => h("tr", { key: r.key ?? r.id, id: r.id, hidden: r.hidden }, (r.cells || r).map((cell, i) =>
-        h("td", { class: heads[i][1], "data-label": typeof heads[i][0] === "string" ? heads[i][0] || null : null }, cell)))))));
+      h("tbody", rows.map((r) => h("tr", { key: r.key ?? r.id, id: r.id, hidden: r.hidden },
+        (r.cells || r).map((cell, i) =>
+        h("td", { class: heads[i][1], "data-label": typeof heads[i][0] === "string" ? heads[i][0] || null : null },
+          cell)))))));
 }
 
 // tabs makes tabs of {name: function that makes the content}, which run when they are first
@@ -341,7 +346,8 @@ export function problem(error, again) {
   if (error.status === 401) return signIn(error);
   if (error.code === "NOT_AVAILABLE") return h("p.soft", error.message);
   return h("div.problem", { role: "alert" }, h("strong", problemHeading(error)), h("p", error.message),
-    error.details?.length > 0 && h("ul", error.details.map((d) => h("li", d.field && h("code", d.field), " ", d.message))),
+    error.details?.length > 0 && h("ul",
+      error.details.map((d) => h("li", d.field && h("code", d.field), " ", d.message))),
     error.requestId && h("p.soft", "Request ", h("code", error.requestId)),
     again && !(error.status > 0 && error.status < 429) && h("div.row", button("Try again", again, "quiet small")));
 }

@@ -1,5 +1,5 @@
-// Values of any size: JSON as a tree or raw, long texts, and errors with their stack traces. What is large comes into the
-// document as it comes into view.
+// Values of any size: JSON as a tree or raw, long texts, and errors with their stack traces. What is large comes into
+// the document as it comes into view.
 
 import { button, copyButton, fill, h, number, plural } from "./ui.js";
 import { readTrace } from "./trace.js";
@@ -27,7 +27,8 @@ export function rawText(text) {
     if (at < text.length) requestAnimationFrame(read);
   };
   const draw = () => {
-    const from = Math.max(0, Math.floor(view.scrollTop / ROW) - AHEAD), shown = Math.ceil(view.clientHeight / ROW) + 2 * AHEAD;
+    const from = Math.max(0, Math.floor(view.scrollTop / ROW) - AHEAD),
+      shown = Math.ceil(view.clientHeight / ROW) + 2 * AHEAD;
     fill(part, lines.slice(from, from + shown).join("\n"));
     part.style.top = from * ROW + "px";
   };
@@ -44,8 +45,8 @@ const download = (text, name) => button("Download", () => {
   setTimeout(() => URL.revokeObjectURL(url));
 }, "quiet small");
 
-// jsonTree makes a folding tree of JSON, with buttons to copy it, save it and see it raw. key tells that the value is the
-// same as before.
+// jsonTree makes a folding tree of JSON, with buttons to copy it, save it and see it raw. key tells that the value is
+// the same as before.
 /** @type {(value: any, options?: {open?: number, label?: string, key?: any}) => HTMLElement} */
 export function jsonTree(value, { open = 2, label = "JSON", key } = {}) {
   const text = () => JSON.stringify(value, null, 2), tree = h("div.tree", treeNode(value, open));
@@ -76,14 +77,16 @@ function treeMembers(entries, open, from = 0) {
   const box = h("div.members", entries.slice(from, from + PAGE).map(([k, v]) => treeNode(v, open, k)));
   const left = entries.length - from - PAGE;
   if (left > 0) {
-    const more = button(`${number(left)} more`, () => more.replaceWith(treeMembers(entries, open, from + PAGE)), "quiet small");
+    const more = button(`${number(left)} more`, () => more.replaceWith(treeMembers(entries, open, from + PAGE)),
+      "quiet small");
     box.append(more);
   }
   return box;
 }
 
 function treeLeaf(value) {
-  const kind = typeof value === "string" ? "string" : typeof value === "number" || JSON.isRawJSON?.(value) ? "number" : "word";
+  const kind = typeof value === "string" ? "string" : typeof value === "number" || JSON.isRawJSON?.(value) ? "number"
+    : "word";
   if (!(value?.length > CUT)) return h("span", { class: kind }, JSON.stringify(value));
   const more = button(`${number(value.length - CUT)} more characters`, () => {
     const whole = rawText(value);
@@ -96,12 +99,17 @@ function treeLeaf(value) {
 // errorText shows what an error or a program said: the line that says what happened and, folded, the other lines. Of a
 // stack trace, the frames of libraries are folded once more.
 export function errorText(text, key) {
-  const { headline, parts, frames, libraries } = readTrace(text), pre = (kind, lines) => h(kind, { tabindex: 0 }, dedent(lines.join("\n")));
+  const { headline, parts, frames, libraries } = readTrace(text),
+    pre = (kind, lines) => h(kind, { tabindex: 0 }, dedent(lines.join("\n")));
   if (!parts.length) return h("p", text);
   const own = frames - libraries, said = text.trim().split("\n").length;
-  const about = frames ? `Stack trace: ${plural(frames, "frame")}` + (own && libraries ? `, ${number(own)} outside libraries` : "") : plural(said, "line");
-  return [h("p", headline), h("details.trace", { key }, h("summary", about), parts.map((p) => (p.words ? pre("pre.wrap", [p.words])
-    : [p.own.length > 0 && pre("pre.wrap", p.own), p.library.length > 0 && (own ? h("details", h("summary", plural(p.library.length, "frame") + " of libraries"), pre("pre", p.library))
+  const about = frames ? `Stack trace: ${plural(frames, "frame")}`
+    + (own && libraries ? `, ${number(own)} outside libraries` : "") : plural(said, "line");
+  return [h("p", headline), h("details.trace", { key }, h("summary", about),
+    parts.map((p) => (p.words ? pre("pre.wrap", [p.words])
+    : [p.own.length > 0 && pre("pre.wrap", p.own),
+      p.library.length > 0 && (own ? h("details", h("summary", plural(p.library.length, "frame") + " of libraries"),
+      pre("pre", p.library))
       : pre("pre", p.library))])), h("div.row.end", copyButton(() => text)))];
 }
 
@@ -113,9 +121,12 @@ function dedent(text) {
 
 // errorView shows the error of a step, with its context: texts of several lines as such, the rest as a tree.
 export function errorView(error, key) {
-  const context = Object.entries(error.context ?? {}), long = context.filter(([, v]) => typeof v === "string" && v.trim().includes("\n") && v !== error.message);
+  const context = Object.entries(error.context ?? {}),
+    long = context.filter(([, v]) => typeof v === "string" && v.trim().includes("\n") && v !== error.message);
   const rest = context.filter(([k, v]) => v !== error.message && !long.some(([name]) => name === k));
-  return [h("div.problem", h("strong", error.error_type), errorText(error.message, key), long.map(([name, v]) => [h("h4", name), errorText(v, `${key} ${name}`)]),
-    h("p.soft", [error.status_code && `status ${error.status_code}`, error.retryable ? "may be retried" : "permanent"].filter(Boolean).join(" · "))),
+  return [h("div.problem", h("strong", error.error_type), errorText(error.message, key),
+    long.map(([name, v]) => [h("h4", name), errorText(v, `${key} ${name}`)]),
+    h("p.soft", [error.status_code && `status ${error.status_code}`, error.retryable ? "may be retried"
+      : "permanent"].filter(Boolean).join(" · "))),
   rest.length > 0 && jsonTree(Object.fromEntries(rest), { label: "Context of the error", key })];
 }

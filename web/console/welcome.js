@@ -11,7 +11,8 @@ export async function welcome(root, { go, signal }, list) {
   const place = h("div");
   const run = async () => {
     try {
-      const task = await api.post("/v1/tasks", { ...demo, initiator: "console", source_system: "console", reason: "a first look" });
+      const task = await api.post("/v1/tasks", { ...demo, initiator: "console", source_system: "console",
+        reason: "a first look" });
       stop();
       go("/tasks/" + task.task_uuid);
     } catch (error) {
@@ -23,7 +24,8 @@ export async function welcome(root, { go, signal }, list) {
   fill(root, h("section.welcome",
     h("h1", "Welcome to Stepwell"),
     h("p.lead", "Stepwell runs workflows: a template names the steps, a task is one run of it. Steps run in order, ",
-      "in parallel where they can, and again when they fail. Here you watch tasks live, see why one waits, and help it on."),
+      "in parallel where they can, and again when they fail. Here you watch tasks live, see why one waits, and " +
+        "help it on."),
     h("div.row", action), place,
     h("ul.cards",
       card("/templates", "Templates", "What can run: each workflow with its graph."),

@@ -48,7 +48,8 @@ class Element extends Node {
   emit(type) { for (const f of this.listeners.get(type) ?? []) f({ type, currentTarget: this }); }
   focus() { document.activeElement = this; }
   matches(selector) { return selector.includes(this.localName); }
-  querySelector(selector) { return this.children.map((c) => (c.matches(selector) ? c : c.querySelector(selector))).find(Boolean) ?? null; }
+  querySelector(selector) { return this.children.map((c) => (c.matches(selector) ? c : c.querySelector(selector)))
+    .find(Boolean) ?? null; }
   closest() { return null; }
 }
 

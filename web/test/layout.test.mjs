@@ -19,10 +19,12 @@ for (const [name, [n, edges]] of Object.entries(graphs)) {
     const got = layout(nodes(n), edges), at = new Map(got.nodes.map((p) => [p.id, p]));
     for (const [a, b] of edges) assert.ok(at.get(a).x < at.get(b).x, `${a} is not left of ${b}`);
     for (const a of at.values()) {
-      for (const b of at.values()) assert.ok(a === b || Math.abs(a.x - b.x) >= WIDTH || Math.abs(a.y - b.y) >= HEIGHT, `${a.id} overlaps ${b.id}`);
+      for (const b of at.values()) assert.ok(a === b || Math.abs(a.x - b.x) >= WIDTH || Math.abs(a.y - b.y) >= HEIGHT,
+        `${a.id} overlaps ${b.id}`);
     }
     assert.deepEqual(got.edges.flatMap((e) => e.links).sort(), [...edges].sort());
-    for (const p of at.values()) assert.ok(p.x >= 0 && p.y >= 0 && p.x + WIDTH <= got.width && p.y + HEIGHT <= got.height);
+    for (const p of at.values()) assert.ok(p.x >= 0 && p.y >= 0 && p.x + WIDTH <= got.width
+      && p.y + HEIGHT <= got.height);
   });
 }
 

@@ -12,7 +12,8 @@ const texts = (list) => list.childNodes.map((c) => c.textContent).join(" ");
 
 test("an element stays and gets the properties, texts and listeners of its successor", () => {
   const heard = [];
-  const make = (n, props) => h("p.soft", { title: "t" + n, onclick: () => heard.push(n), ...props }, "run ", h("b", n), " of 9");
+  const make = (n, props) => h("p.soft", { title: "t" + n, onclick: () => heard.push(n), ...props }, "run ", h("b", n),
+    " of 9");
   const e = shown(make(1, { hidden: true, onfocus: () => heard.push("focus") })), [, bold] = e.childNodes;
   assert.equal(patch(e, make(2, { lang: "en" })), e);
   assert.equal(e.textContent, "run 2 of 9");
@@ -34,20 +35,23 @@ test("another tag, class or key is another element", () => {
 test("rows keep their elements in every order, and as few as possible move", () => {
   const list = shown(h("ul"));
   let before = "";
-  for (const [order, moves] of [["a b c d", 4], ["b c d a", 1], ["d b c a", 1], ["x d b c a", 1], ["b a", 0], ["a b", 1], ["", 0], ["c a", 2], ["a c a", 2]]) {
+  for (const [order, moves] of [["a b c d", 4], ["b c d a", 1], ["d b c a", 1], ["x d b c a", 1], ["b a", 0],
+      ["a b", 1], ["", 0], ["c a", 2], ["a c a", 2]]) {
     const names = order.split(" ").filter(Boolean), was = new Map(list.childNodes.map((c) => [c.textContent, c]));
     const rows = names.map((n) => row(n));
     document.moves = 0;
     fill(list, rows);
     assert.equal(document.moves, moves, `${before} → ${order}`);
     assert.equal(texts(list), order);
-    for (const c of list.childNodes) if (was.has(c.textContent) && new Set(names).size === names.length) assert.equal(c, was.get(c.textContent));
+    for (const c of list.childNodes) if (was.has(c.textContent) && new Set(names).size === names.length) assert.equal(c,
+      was.get(c.textContent));
     before = order;
   }
 });
 
 test("what a person typed, chose and opened stays; what the page gives anew is shown otherwise", () => {
-  const make = (value, checked, open) => h("form", h("input", { value }), h("input", { type: "checkbox", checked }), h("details", { open }));
+  const make = (value, checked, open) => h("form", h("input", { value }), h("input", { type: "checkbox", checked }),
+    h("details", { open }));
   const form = shown(make("a", false, true)), [text, box, details] = form.childNodes;
   patch(form, make("b", true, false));
   assert.deepEqual([text.value, box.checked, details.open], ["b", true, false]);

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { headline, readTrace } from "../console/trace.js";
 
-// Each trace, and what it is read as: the headline, and for each part its words, or its own frames and how many of libraries.
+// Each trace, and what it is read as: the headline, and for each part its words, or its own frames and how many of
+// libraries.
 const traces = {
   Python: [`Traceback (most recent call last):
   File "/srv/app/pay.py", line 8, in charge
@@ -21,18 +22,21 @@ pay.CardError: insufficient_funds
 Hint: top up
 `, "pay.CardError: insufficient_funds", [`  File "/srv/app/pay.py", line 8, in charge
     return gateway.post(order)
-           ^^^^^^^^^^^^^^^^^^^`], 1, "requests.ConnectTimeout: no route\nDuring handling of the above exception, another exception occurred:",
+           ^^^^^^^^^^^^^^^^^^^`], 1,
+  "requests.ConnectTimeout: no route\nDuring handling of the above exception, another exception occurred:",
   [`  File "/srv/app/pay.py", line 11, in <module>\n    raise CardError`], 0, "Hint: top up"],
   JavaScript: [`TypeError: reading 'id'
     at next (/srv/app/node_modules/express/index.js:9:5)
     at reserve (/srv/app/stock.js:20:31)
-    at process.tick (node:internal/process:1:2)`, "TypeError: reading 'id'", ["    at reserve (/srv/app/stock.js:20:31)"], 2],
+    at process.tick (node:internal/process:1:2)`, "TypeError: reading 'id'",
+      ["    at reserve (/srv/app/stock.js:20:31)"], 2],
   Java: [`java.lang.IllegalStateException: closed
 \tat com.shop.Pay.run(Pay.java:10)
 \tat java.base/java.lang.Thread.run(Thread.java:840)
 Caused by: java.io.IOException: cut
 \tat com.shop.Net.get(Net.java:3)
-\t... 2 more`, "java.lang.IllegalStateException: closed", ["\tat com.shop.Pay.run(Pay.java:10)"], 1, "Caused by: java.io.IOException: cut",
+\t... 2 more`, "java.lang.IllegalStateException: closed", ["\tat com.shop.Pay.run(Pay.java:10)"], 1,
+  "Caused by: java.io.IOException: cut",
   ["\tat com.shop.Net.get(Net.java:3)"], 1],
   Go: [`panic: oops
 
@@ -40,17 +44,21 @@ goroutine 1 [running]:
 runtime.gopanic({0x1})
 \t/usr/local/go/src/runtime/panic.go:770 +0x132
 main.charge(0x1)
-\t/srv/app/charge.go:12 +0x1d`, "panic: oops", "goroutine 1 [running]:", ["main.charge(0x1)\n\t/srv/app/charge.go:12 +0x1d"], 1],
+\t/srv/app/charge.go:12 +0x1d`, "panic: oops", "goroutine 1 [running]:",
+  ["main.charge(0x1)\n\t/srv/app/charge.go:12 +0x1d"], 1],
   Rust: [`thread 'main' panicked at src/main.rs:2:5:
 stack backtrace:
    0: rust_begin_unwind
              at /rustc/abc/library/std/src/panicking.rs:665:5
    1: app::main
-             at ./src/main.rs:2:5`, "thread 'main' panicked at src/main.rs:2:5:", "stack backtrace:", ["   1: app::main\n             at ./src/main.rs:2:5"], 1],
+             at ./src/main.rs:2:5`, "thread 'main' panicked at src/main.rs:2:5:", "stack backtrace:",
+               ["   1: app::main\n             at ./src/main.rs:2:5"], 1],
   Ruby: [`/srv/app/pay.rb:3:in 'pay': closed (RuntimeError)
 \tfrom /srv/app/run.rb:1:in '<main>'
-\tfrom /usr/lib/ruby/gems/3.1/rake.rb:2:in 'run'`, "/srv/app/pay.rb:3:in 'pay': closed (RuntimeError)", ["\tfrom /srv/app/run.rb:1:in '<main>'"], 1],
-  "standard error": ["curl: (6) no such host\n\n  tried twice\nexit 6\n", "curl: (6) no such host", "  tried twice\nexit 6"],
+\tfrom /usr/lib/ruby/gems/3.1/rake.rb:2:in 'run'`, "/srv/app/pay.rb:3:in 'pay': closed (RuntimeError)",
+  ["\tfrom /srv/app/run.rb:1:in '<main>'"], 1],
+  "standard error": ["curl: (6) no such host\n\n  tried twice\nexit 6\n", "curl: (6) no such host",
+    "  tried twice\nexit 6"],
   "one line": ["gateway timed out", "gateway timed out"],
 };
 

@@ -77,7 +77,7 @@ type bulkParser struct {
 }
 
 const (
-	maxBulkIDs    = 1000 // tasks that a filter may name
+	maxBulkIDs    = 1000 // tasks or deliveries that a filter may name
 	maxBulkFilter = 100  // members of a filter
 )
 
@@ -140,7 +140,7 @@ func (p *bulkParser) options() {
 
 // isBulkList reports whether a member of the filter of an action is an array.
 func isBulkList(action, name string) bool {
-	return name == "status" && action != bulkResend || slices.Contains([]string{"tag", "step_status", "task_uuid"}, name)
+	return name == "status" && action != bulkResend || slices.Contains([]string{"tag", "step_status", "task_uuid", "delivery"}, name)
 }
 
 // filter reads the filter: an object with the names of the lists' query parameters.
@@ -157,7 +157,7 @@ func (p *bulkParser) filter() {
 		}
 		read := func(at string, raw []byte) {
 			text, _ := jsonString(raw)
-			if kind := jsonKind(raw); name == "over" && (kind == 't' || kind == 'f') {
+			if kind := jsonKind(raw); (name == "over" || name == "dead_letter") && (kind == 't' || kind == 'f') {
 				text = string(raw)
 			}
 			if strings.TrimSpace(strings.ReplaceAll(text, ",", "")) == "" { // which a list takes for no filter
@@ -194,9 +194,11 @@ func (p *bulkParser) filter() {
 	case bulkResend:
 		f.deliveries = q.deliveryFilter()
 		f.deliveries.status = cmp.Or(f.deliveries.status, deliveryDead)
+		f.chosen = q.deliveryIDs()
 	default:
 		f.tasks = q.taskFilter()
 		f.tasks.states = q.states(filteredState, strings.Join(stateWords, ", "))
+		f.stuck = queryWord(q, "dead_letter", parseFlag, []string{"true", "false"})
 		p.steps(q)
 	}
 	for name := range values {
@@ -225,13 +227,32 @@ func (p *bulkParser) steps(q *query) {
 	}
 }
 
+// deliveryIDs reads the ids of deliveries. It returns nil if there are none.
+func (q *query) deliveryIDs() (ids map[string]bool) {
+	for _, id := range q.bulkIDs("delivery", "deliveries") {
+		if _, _, _, ok := parseDeliveryID(id); !ok {
+			q.refuse("delivery: %.60q is not the id of a delivery", id)
+		}
+		if ids == nil {
+			ids = map[string]bool{}
+		}
+		ids[id] = true
+	}
+	return ids
+}
+
+// bulkIDs reads the ids that a member of a filter names.
+func (q *query) bulkIDs(name, many string) []string {
+	words := q.texts(name)
+	if len(words) > maxBulkIDs {
+		q.refuse("%s names %d %s; at most %d are allowed", name, len(words), many, maxBulkIDs)
+	}
+	return words
+}
+
 // taskIDs reads the ids of tasks. It returns nil if there are none.
 func (q *query) taskIDs() (ids map[uuid]bool) {
-	words := q.texts("task_uuid")
-	if len(words) > maxBulkIDs {
-		q.refuse("task_uuid names %d tasks; at most %d are allowed", len(words), maxBulkIDs)
-	}
-	for _, word := range words {
+	for _, word := range q.bulkIDs("task_uuid", "tasks") {
 		id, ok := parseUUID(word)
 		if !ok {
 			q.refuse("task_uuid: %.60q is not a UUID", word)

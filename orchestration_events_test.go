@@ -425,6 +425,13 @@ func TestDeliveriesAPI(t *testing.T) {
 			t.Errorf("%s: got %s; want %v", query, a.body, want)
 		}
 	}
+	s.do("POST", "/v1/actions", `{"action":"resend","reason":"r","filter":{"delivery":["nonsense"]}}`).want(422)
+	for id, want := range map[string]float64{list[0].ID: 1, "1-1-shop": 0} {
+		lines := s.bulk(`{"action":"resend","reason":"r","dry_run":true,"filter":{"delivery":["` + id + `"]}}`)
+		if last := lines[len(lines)-1]; last.number("done") != want {
+			t.Errorf("resend %s: got %s; want %v", id, last.raw, want)
+		}
+	}
 	s.do("GET", "/v1/events/deliveries?status=late", "").want(400)
 	s.do("POST", "/v1/events/deliveries/nonsense/resend", "").want(404)
 	s.do("POST", "/v1/events/deliveries/1-1-shop/resend", "").want(404)

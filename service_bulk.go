@@ -50,10 +50,12 @@ var taskActions = map[string]func(t *task, who taskActor) (*record, error){
 type bulkFilter struct {
 	tasks      taskFilter
 	ids        map[uuid]bool // of tasks; nil for any
+	stuck      *bool         // whether the task has a pending dead letter that is not over; nil for any
 	step       string        // the name of a step or of its template; "" for any
 	states     []stepState   // of steps; nil for those of the action
 	letters    dlqFilter
 	deliveries deliveryFilter
+	chosen     map[string]bool // ids of deliveries; nil for any
 }
 
 // bulkRequest is a checked request.
@@ -237,6 +239,12 @@ func (b *bulkRun) count(item bulkItem, err error) {
 // tasks acts on the tasks of the filter or their steps, the oldest task first.
 func (b *bulkRun) tasks(ctx context.Context) error {
 	q := taskQuery{taskFilter: b.filter.tasks, ascending: true, limit: 4 * bulkBatch}
+	stuck := map[uuid]bool{}
+	if b.filter.stuck != nil {
+		for _, row := range b.rows(dlqFilter{status: new(dlqPending), over: new(false)}) {
+			stuck[row.task] = true
+		}
+	}
 	for {
 		var page []matchingTask
 		b.s.store.locked(func() { page = b.s.store.table().matching(&q, b.s.store.reader().find) })
@@ -246,7 +254,7 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		last := page[len(page)-1]
 		q.after = &last.place
 		page = slices.DeleteFunc(page, func(m matchingTask) bool {
-			return m.place.seq > b.asOf || b.filter.ids != nil && !b.filter.ids[m.id]
+			return m.place.seq > b.asOf || b.filter.ids != nil && !b.filter.ids[m.id] || b.filter.stuck != nil && *b.filter.stuck != stuck[m.id]
 		})
 		b.checkResult(ctx, page)
 		if err := inBatches(ctx, b, page, func(batch []matchingTask) error {
@@ -353,16 +361,20 @@ func (b *bulkRun) checkResult(ctx context.Context, page []matchingTask) {
 	}
 }
 
-// letters closes dead letters, the oldest first.
-func (b *bulkRun) letters(ctx context.Context) error {
-	var rows []dlqRow
+// rows returns all dead letters that a filter selects, the oldest first.
+func (b *bulkRun) rows(f dlqFilter) (rows []dlqRow) {
 	for {
-		page, _, _ := b.s.store.letters().page(b.filter.letters, len(rows), bulkPage)
+		page, _, _ := b.s.store.letters().page(f, len(rows), bulkPage)
 		if rows = append(rows, page...); len(page) < bulkPage {
-			break
+			slices.Reverse(rows)
+			return rows
 		}
 	}
-	slices.Reverse(rows)
+}
+
+// letters closes dead letters, the oldest first.
+func (b *bulkRun) letters(ctx context.Context) error {
+	rows := b.rows(b.filter.letters)
 	rows = slices.DeleteFunc(rows, func(r dlqRow) bool {
 		return r.seq > b.asOf || b.filter.ids != nil && !b.filter.ids[r.task]
 	})
@@ -402,7 +414,7 @@ func (b *bulkRun) resend(ctx context.Context) error {
 	slices.Reverse(all)
 	all = slices.DeleteFunc(all, func(v eventDeliveryView) bool {
 		_, seq, _, _ := parseDeliveryID(v.ID)
-		return seq > b.asOf || b.filter.ids != nil && !b.filter.ids[v.TaskUUID]
+		return seq > b.asOf || b.filter.ids != nil && !b.filter.ids[v.TaskUUID] || b.filter.chosen != nil && !b.filter.chosen[v.ID]
 	})
 	return inBatches(ctx, b, all, func(batch []eventDeliveryView) error {
 		for _, v := range batch {

@@ -121,6 +121,12 @@ func TestBulkCloses(t *testing.T) {
 			t.Errorf("entry %d: got %s, %q", i, status, notes)
 		}
 	}
+	for filter, want := range map[string]float64{`{"dead_letter":true}`: 3, `{"dead_letter":false}`: 2, `{"dead_letter":true,"tag":["n0"]}`: 2} {
+		lines = s.bulk(`{"action":"reset","reason":"r","dry_run":true,"filter":` + filter + `}`)
+		if last := lines[len(lines)-1]; last.number("done") != want {
+			t.Errorf("%s: got %s; want %v", filter, last.raw, want)
+		}
+	}
 	lines = s.bulk(`{"action":"cancel","reason":"r","filter":{"status":["blocked_by_failures"]}}`)
 	if last := lines[len(lines)-1]; last.number("done") != 5 {
 		t.Errorf("cancel: got %s", last.raw)

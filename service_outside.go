@@ -83,6 +83,7 @@ func (v outsideStepView) writeJSON(o *jsonWriter) {
 	v.stepView.write(o)
 	o.text("namespace", v.tpl.namespace)
 	o.text("task_name", v.tpl.name)
+	o.text("task_version", v.tpl.version)
 	o.text("callable", v.callable)
 	o.number("priority", v.priority)
 	o.zoned("waiting_since", v.waitingSince)

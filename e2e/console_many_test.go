@@ -5,8 +5,11 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -220,4 +223,70 @@ func TestConsoleService(t *testing.T) {
 	p.key("Escape")
 	p.open(s.ready.OrchestrationURL + "/console/service") // which the browser keeps
 	p.wait(`document.querySelector("select").value === "iso"`)
+}
+
+// TestConsoleSelectionBeyond selects what the pages have not loaded: steps that wait for people, and dead letters. Of
+// deliveries, exactly the chosen ones are sent again.
+func TestConsoleSelectionBeyond(t *testing.T) {
+	t.Parallel()
+	const many = 505 // more than fit into one answer
+	var got atomic.Int32
+	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		got.Add(1)
+		w.WriteHeader(http.StatusGone)
+	}))
+	t.Cleanup(gone.Close)
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "paid.json"), []byte(`{"namespace":"shop","name":"paid","version":"1.0.0","steps":[
+		{"name":"pay","handler":{"callable":"builtin:echo"},"publishes_events":[
+			{"name":"payment.made","description":"","schema":{}},{"name":"receipt.due","description":"","schema":{}}]}]}`))
+	writeFile(t, filepath.Join(dir, "approval.json"), []byte(`{"namespace":"demo","name":"approval","version":"1.0.0","identity_strategy":"always_unique","steps":[
+		{"name":"approve","handler":{"callable":"people.approve"}}]}`))
+	p, s := openConsole(t, "/waits", "--templates", dir, "--config", configFile(t, `[[events.subscribers]]
+name = "billing"
+url = "`+gone.URL+`"
+events = ["*"]
+secret = "`+signingSecret+`"
+`))
+	a := s.api()
+	ids := failApprovals(a, 105, "insufficient funds")
+	for range many {
+		a.create(`{"namespace":"demo","name":"approval"}`)
+	}
+	paid := a.create(`{"namespace":"shop","name":"paid"}`)
+	a.await(paid, "complete")
+
+	p.waitText("100 steps or more")
+	p.click(".wait-card [data-pick]")
+	p.clickText("Select all that match")
+	p.waitText("All that match selected")
+	p.clickText("Resolve …")
+	p.waitText(fmt.Sprintf("%d steps match.", many))
+	p.key("Escape")
+	for n := 200; n < many; n += 100 {
+		p.clickText("Show more")
+		p.waitText(fmt.Sprintf("%d steps or more", n))
+	}
+	p.clickText("Show more")
+	p.wait(fmt.Sprintf(`document.querySelectorAll(".wait-card").length === %d`, many))
+
+	p.open(s.ready.OrchestrationURL + "/console/dlq")
+	p.click("thead [data-pick]")
+	p.clickText(fmt.Sprintf("Select all %d that match", len(ids)))
+	p.clickText("Reset …")
+	p.waitText(fmt.Sprintf("%d steps match.", len(ids)))
+
+	p.open(s.ready.OrchestrationURL + "/console/service")
+	p.waitText("2 deliveries.")
+	before := got.Load()
+	p.click("tbody [data-pick]")
+	p.waitText("1 delivery selected")
+	p.clickText("Send again …")
+	p.waitText("1 delivery matches.")
+	p.fill(p.input("Reason"), "billing is back")
+	p.clickText("Send again 1 delivery")
+	p.waitText("1 refused") // it is gone still
+	if n := got.Load() - before; n != 1 {
+		t.Errorf("%d deliveries were sent again; want the chosen one", n)
+	}
 }

@@ -186,6 +186,16 @@ export const getOptional = (path, options) => get(path, options).catch((error) =
   return null;
 });
 
+// several resolves to so many elements of a list, read in answers of at most size.
+export async function several(path, params, count, size, signal) {
+  const all = [];
+  for (let page; all.length < count && (!page || page.length === size);) {
+    const part = { ...params, offset: all.length || "", limit: Math.min(count - all.length, size) };
+    all.push(...(page = await get(path + query(part), { signal })));
+  }
+  return all;
+}
+
 // What is not current.
 
 const cuts = new Map();

@@ -181,7 +181,8 @@ class BulkForm {
 }
 
 // Selection is what is chosen in a list: some ids, or all that match. offers are actions; filter(action, ids) returns
-// what selects these, or all that match if ids is null; total() is how many that are; schema() is that of a result.
+// what selects these, or all that match if ids is null; total() is how many that are, Infinity if it is not known;
+// schema() is that of a result.
 export class Selection {
   total; noun; offers; filter; schema; changed;
   constructor({ noun, offers, filter, total, changed, schema = () => {} }) {
@@ -222,10 +223,11 @@ export class Selection {
   draw() {
     for (const box of document.querySelectorAll("input[data-pick]")) box.checked = box.dataset.pick
       ? this.has(box.dataset.pick) : this.every || (box.checked && this.ids.size > 0);
-    const total = this.total(), n = this.every ? total : this.ids.size;
+    const total = this.total(), n = this.every ? total : this.ids.size, known = total < Infinity;
     this.bar.hidden = !n;
-    fill(this.bar, h("strong", `${this.every ? "All " : ""}${plural(n, ...this.noun)} selected`),
-      !this.every && total > n && button(`Select all ${number(total)} that match`,
+    fill(this.bar, h("strong", n === Infinity ? "All that match selected"
+      : `${this.every ? "All " : ""}${plural(n, ...this.noun)} selected`),
+      !this.every && total > n && button(`Select all ${known ? number(total) + " " : ""}that match`,
         () => { this.every = true; this.draw(); }, "quiet small", { key: "all" }),
       !this.every && copyButton(() => [...this.ids].join("\n"), "quiet small", "Copy ids"),
       this.offers.map((name) => bulkButton(name, 0, () => this.act(name))), h("span.spread"),

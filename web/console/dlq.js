@@ -64,7 +64,9 @@ class Letters {
 
   async load() {
     const read = (path) => api.get("/v1/dlq" + path, { signal: this.signal }), status = this.status;
-    const [entries, stale, stats] = await Promise.all([this.read(this.limit + 1), read("/staleness?limit=1000"),
+    const list = status === "Pending" ? ["/investigation-queue", { over: false }] : ["", { resolution_status: status }];
+    const [entries, stale, stats] = await Promise.all([
+      api.several("/v1/dlq" + list[0], list[1], this.limit + 1, 1000, this.signal), read("/staleness?limit=1000"),
       api.getOptional("/v1/dlq/stats", { signal: this.signal })]);
     if (this.signal.aborted || status !== this.status) return;
     this.more = entries.length > this.limit;
@@ -77,25 +79,11 @@ class Letters {
     this.showStale(late, stale.length);
   }
 
-  // read resolves to so many of the entries, in answers of 1,000.
-  async read(count) {
-    const list = this.status === "Pending" ? "/investigation-queue?over=false" : "?resolution_status=" + this.status,
-      all = [];
-    for (let page; all.length < count && (!page || page.length === 1000);) {
-      page = await api.get(`/v1/dlq${list}&offset=${all.length}&limit=${Math.min(count - all.length, 1000)}`,
-        { signal: this.signal });
-      all.push(...page);
-    }
-    return all;
-  }
-
   // filterOf returns what selects these entries or all, or their tasks.
-  async filterOf(name, ids) {
-    if (!ids && name === "close") return { over: false };
-    const entries = ids ? this.entries.filter((e) => ids.includes(e.dlq_entry_uuid)) : await this.read(1001);
-    if (entries.length <= 1000) return { task_uuid: [...new Set(entries.map((e) => e.task_uuid))] };
-    toast("More than 1,000 tasks at once: act by cause, on the page of failures.", "bad");
-    return null;
+  filterOf(name, ids) {
+    if (!ids) return name === "close" ? { over: false } : { dead_letter: true };
+    const chosen = this.entries.filter((e) => ids.includes(e.dlq_entry_uuid));
+    return { task_uuid: [...new Set(chosen.map((e) => e.task_uuid))] };
   }
 
   showChips(stats) {

@@ -75,8 +75,7 @@ class Deliveries {
     this.element = h("section.view");
     this.picked = new Selection({ noun: ["delivery", "deliveries"], offers: ["resend"], total: () => this.total,
       changed: () => this.read(),
-      filter: (name, ids) => ({ status: this.status, ...(ids
-        && { task_uuid: [...new Set(this.list.filter((d) => ids.includes(d.id)).map((d) => d.task_uuid))] }) }) });
+      filter: (name, ids) => ({ status: this.status, ...(ids && { delivery: ids }) }) });
   }
 
   async read() {

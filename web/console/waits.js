@@ -28,15 +28,15 @@ class Waits {
     this.total = h("span.soft", { role: "status" });
     this.place = h("div.waits");
     this.more = button("Show more", () => { this.limit += perPage; this.changed(); }, "quiet", { hidden: true });
-    this.picked = new Selection({ noun: ["step"], offers: ["complete", "resolve"], total: () => this.steps.length,
+    this.picked = new Selection({ noun: ["step"], offers: ["complete", "resolve"],
+      total: () => (this.more.hidden ? this.steps.length : Infinity), // how many more there are is not known
       filter: (name, ids) => this.filterOf(ids), changed: () => this.changed(),
-        schema: () => this.chosen(null)[0].result_schema });
+      schema: () => this.chosen(null)[0].result_schema });
     this.steps = [];
   }
 
   async read() {
-    const steps = await api.get("/v1/steps" + api.query({ for_person: true, limit: this.limit + 1 }),
-      { signal: this.signal });
+    const steps = await api.several("/v1/steps", { for_person: true }, this.limit + 1, 500, this.signal);
     this.more.hidden = steps.length <= this.limit;
     this.steps = steps.slice(0, this.limit);
     this.draw();
@@ -61,9 +61,10 @@ class Waits {
 
   // filterOf selects steps of one template step, since a result is for one kind.
   filterOf(ids) {
-    const steps = this.chosen(ids), kinds = new Set(steps.map((s) => [s.namespace, s.task_name, s.name].join("/")));
-    if (kinds.size === 1) return { task_uuid: [...new Set(steps.map((s) => s.task_uuid))], step: steps[0].name,
-      step_status: ["enqueued"] };
+    const steps = this.chosen(ids), { namespace, task_name: name, task_version: version, name: step } = steps[0];
+    const kinds = new Set(steps.map((s) => [s.namespace, s.task_name, s.task_version, s.name].join("/")));
+    if (kinds.size === 1) return { ...(ids ? { task_uuid: [...new Set(steps.map((s) => s.task_uuid))] }
+      : { namespace, name, version }), step, step_status: ["enqueued"] };
     toast(`Choose steps of one kind: these are ${[...kinds].join(", ")}.`, "bad");
     return null;
   }

@@ -58,7 +58,7 @@ func TestConsoleWhySlow(t *testing.T) {
 	p.wait(`document.querySelector(".step-card h2")?.textContent === "approve" && document.querySelector("h1 + .state").textContent === "Blocked"`)
 }
 
-// TestConsoleTimelineFolds folds a batch into one row of the timeline, which unfolds.
+// TestConsoleTimelineFolds folds a batch into one row of the timeline, which unfolds and stays where it was scrolled.
 func TestConsoleTimelineFolds(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -69,4 +69,9 @@ func TestConsoleTimelineFolds(t *testing.T) {
 	p.wait(rows + ` === "split,▸ count × 40,total"`)
 	p.clickAt(`[...document.querySelectorAll(".timeline .label")].find((e) => e.textContent.includes("count"))`)
 	p.wait(rows + `.startsWith("split,▾ count × 40,count_001,")`)
+	p.eval(`document.querySelector(".timeline").scrollTop = 120`)
+	p.clickText("Events")
+	p.waitText("split")
+	p.clickText("Timeline")
+	p.wait(`document.querySelector(".timeline").scrollTop === 120`) // the other tab has not lost the place
 }

@@ -10,17 +10,16 @@ const RUNS = 20;
 // the last attempt took, compared with the other runs.
 export function runs({ namespace, name, version, steps }, signal) {
   const place = h("div", loading());
-  read({ namespace, name }, version, signal)
+  read({ namespace, name, version }, signal)
     .then((found) => fill(place, found.length ? grid(found, steps.map((s) => s.name))
     : empty("No runs", "This version of the template has not been used.")),
       (error) => signal.aborted || fill(place, problem(error)));
   return place;
 }
 
-async function read(template, version, signal) {
-  const { tasks } = await api.get("/v1/tasks" + api.query({ ...template, per_page: 100 }), { signal });
-  const last = tasks.filter((t) => t.version === version).slice(0, RUNS).reverse();
-  return Promise.all(last.map(async (task) =>
+async function read(template, signal) {
+  const { tasks } = await api.get("/v1/tasks" + api.query({ ...template, per_page: RUNS }), { signal });
+  return Promise.all(tasks.reverse().map(async (task) =>
     ({ task, steps: (await api.get(`/v1/tasks/${task.task_uuid}/summary`, { signal })).steps })));
 }
 

@@ -244,9 +244,10 @@ export function table(caption, columns, rows, props = {}) {
 }
 
 // tabs makes tabs of {name: function that makes the content}, which run when they are first
-// shown. It returns the element; its show(name) switches.
+// shown. What is scrolled in a panel stays so. It returns the element; its show(name) switches.
 export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
-  const names = Object.keys(parts), base = uid("tab"), made = {};
+  const names = Object.keys(parts), base = uid("tab"), made = {}, scrolled = {};
+  let shown;
   const panel = h("div.tabpanel", { role: "tabpanel", id: base + "-panel", tabindex: 0 });
   const heads = names.map((name, i) => h("button", { type: "button", role: "tab", id: `${base}-${i}`,
     "aria-controls": base + "-panel", onclick: () => show(name) }, name));
@@ -256,7 +257,10 @@ export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
       e.tabIndex = names[i] === name ? 0 : -1;
       if (names[i] === name) panel.setAttribute("aria-labelledby", e.id);
     });
-    panel.replaceChildren((made[name] ||= parts[name]()));
+    scrolled[shown] = [...panel.querySelectorAll("*")].filter((e) => e.scrollTop || e.scrollLeft)
+      .map((e) => [e, e.scrollLeft, e.scrollTop]);
+    panel.replaceChildren((made[shown = name] ||= parts[name]()));
+    for (const [e, left, top] of scrolled[name] ?? []) e.scrollTo(left, top);
     onswitch?.(name);
   };
   const move = (e) => {

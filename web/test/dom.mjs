@@ -1,4 +1,5 @@
-// As much of a document as the modules under test need: elements, texts, listeners and the focus.
+// As much of a document as the modules under test need: elements, texts, listeners, the focus and what is wrong at an
+// input.
 
 class Node {
   childNodes = [];
@@ -40,6 +41,7 @@ class Element extends Node {
   checked = false;
   constructor(tag) { super(); this.localName = tag; this.nodeName = tag.toUpperCase(); }
   get textContent() { return this.childNodes.map((c) => c.textContent).join(""); }
+  set textContent(text) { this.childNodes = text ? [new Text(text)] : []; }
   get open() { return this.attributes.has("open"); }
   setAttribute(name, value) { this.attributes.set(name, String(value)); }
   removeAttribute(name) { this.attributes.delete(name); }
@@ -47,7 +49,18 @@ class Element extends Node {
   addEventListener(type, f) { this.listeners.set(type, (this.listeners.get(type) ?? new Set()).add(f)); }
   emit(type) { for (const f of this.listeners.get(type) ?? []) f({ type, currentTarget: this }); }
   focus() { document.activeElement = this; }
-  matches(selector) { return selector.includes(this.localName); }
+  hasAttribute(name) { return this.attributes.has(name); }
+  set ariaInvalid(value) {
+    if (value === null) this.removeAttribute("aria-invalid");
+    else this.setAttribute("aria-invalid", value);
+  }
+  get id() { return this.getAttribute("id") ?? ""; }
+  set id(value) { this.setAttribute("id", value); }
+  get ownerDocument() { return document; }
+  matches(selector) {
+    if (selector.startsWith("#")) return this.id === selector.slice(1);
+    return selector.startsWith("[") ? this.hasAttribute(selector.slice(1, -1)) : selector.includes(this.localName);
+  }
   querySelector(selector) { return this.children.map((c) => (c.matches(selector) ? c : c.querySelector(selector)))
     .find(Boolean) ?? null; }
   closest() { return null; }
@@ -58,6 +71,10 @@ const document = {
   createElement: (tag) => new Element(tag),
   createElementNS: (_, tag) => new Element(tag),
   createTextNode: (data) => new Text(data),
+  getElementById: (id) => document.body.querySelector("#" + id),
+  querySelector: () => ({ dataset: {} }), // what the service says of itself
 };
 document.body = document.activeElement = new Element("body");
 globalThis.document = document;
+const every = setInterval;
+globalThis.setInterval = (f, ms) => every(f, ms).unref(); // what pages do now and then does not keep the tests from ending

@@ -1,0 +1,188 @@
+// Tests workflows with a real Stepwell: one process for a file of tests, and an isolated sandbox with a virtual clock
+// for each test. index.d.cts documents what it exports.
+"use strict";
+const { execFileSync, spawn } = require("node:child_process");
+const { createHash } = require("node:crypto");
+const { once } = require("node:events");
+const { accessSync, constants, existsSync, mkdirSync, realpathSync, statSync } = require("node:fs");
+const { homedir } = require("node:os");
+const path = require("node:path");
+
+const serve = ["--fixture", "--quiet", "--log-level", "warn", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0",
+  "--print-ready", "--exit-with-parent"];
+const windows = process.platform === "win32";
+let service; // a promise of { program, url }
+const open = new Set(); // the sandboxes that are not deleted
+
+// fail ends a test with one line. The stack shows the test, not this file.
+function fail(message) {
+  const error = new Error(message);
+  error.stack = error.stack.split("\n").filter((line) => !line.includes(__filename)).join("\n");
+  throw error;
+}
+
+async function request(method, url, body) {
+  const reply = await fetch(url, { method, headers: { "Content-Type": "application/json" }, body: body && JSON.stringify(body) });
+  const text = await reply.text();
+  if (reply.ok) return text ? JSON.parse(text) : undefined;
+  let message;
+  try { message = JSON.parse(text).error.message; } catch { /* not from the service */ }
+  fail(message ?? `${method} ${url}: ${text}`);
+}
+
+// which returns the path of a program on PATH.
+function which(name, env) {
+  return (env.PATH ?? env.Path ?? "").split(path.delimiter).map((dir) => path.join(dir, windows ? name + ".exe" : name))
+    .find((file) => {
+      try { accessSync(file, constants.X_OK); } catch { return false; }
+      return path.isAbsolute(file) && statSync(file).isFile();
+    });
+}
+
+// find returns the command that starts Stepwell, found as docs/testing.md says.
+function find(env) {
+  const given = env.STEPWELL;
+  if (given) return existsSync(given) ? [given] : given.split(/\s+/);
+  const found = which("stepwell", env);
+  if (found) return [found];
+  const checkout = path.join(__dirname, "../.."); // of which npm has linked this directory
+  const source = env.STEPWELL_SOURCE || (existsSync(path.join(checkout, "go.mod")) && checkout);
+  if (!source) fail("there is no program stepwell: put it on PATH, set STEPWELL to it, or set STEPWELL_SOURCE to its checkout");
+  return [build(realpathSync(source), env)];
+}
+
+// build builds the program of a checkout into the user's cache. Go does nothing where it has not changed.
+function build(source, env) {
+  const cache = windows ? env.LOCALAPPDATA : process.platform === "darwin" ? path.join(homedir(), "Library/Caches")
+    : env.XDG_CACHE_HOME || path.join(homedir(), ".cache");
+  const directory = path.join(cache, "stepwell", createHash("sha256").update(source).digest("hex").slice(0, 16));
+  const program = path.join(directory, windows ? "stepwell.exe" : "stepwell"), go = which("go", env);
+  if (!go) return existsSync(program) ? program : fail(`there is no program stepwell, and no Go to build it in ${source}`);
+  mkdirSync(directory, { recursive: true });
+  try {
+    // Go renames what it has built, which other runs may be using, because its own directory is in the same place.
+    execFileSync(go, ["build", "-buildvcs=false", "-o", program, "."], { cwd: source, encoding: "utf8",
+      stdio: ["ignore", "ignore", "pipe"], env: { ...env, GOTMPDIR: directory, GOFLAGS: "", GOWORK: "off" } });
+  } catch (e) {
+    fail(`go build in ${source}: ${(e.stderr || e.message).trim()}`);
+  }
+  return program;
+}
+
+async function launch(flags, variables) {
+  const env = { ...process.env, ...variables }, [file, ...args] = find(env);
+  const program = spawn(file, [...args, ...serve, ...flags], { stdio: ["pipe", "pipe", "inherit"], env });
+  const ended = once(program, "exit").then(() => fail(`stepwell ${flags.join(" ")} did not start: its output says why`),
+    (e) => fail(`${file} does not run: ${e.message}`));
+  ended.catch(() => {}); // once it serves, it may end
+  const [ready] = await Promise.race([once(program.stdout, "data"), ended]);
+  // This process ends when nothing else is left to do. That closes the program's standard input, which ends it.
+  for (const handle of [program, program.stdin, program.stdout]) handle.unref();
+  return { program, url: JSON.parse(ready).orchestration_url };
+}
+
+// stop ends Stepwell with a file of tests. Its sandboxes go first, so that it has no work to warn about.
+async function stop() {
+  const ending = service;
+  service = undefined;
+  await Promise.all([...open].map((s) => s.delete()));
+  (await ending?.catch(() => undefined))?.program.stdin.end();
+}
+
+// jest, and vitest with its globals, run several files in one process.
+globalThis.afterAll?.(stop);
+
+function start(flags = [], env = {}) {
+  const before = stop();
+  service = before.then(() => launch(flags, env));
+  service.catch(() => {}); // sandbox says it
+  return service;
+}
+
+async function sandbox(t, options = {}) {
+  if (!service) start();
+  const s = new Sandbox((await service).url + "/_stepwell/sandboxes");
+  await s.open(options);
+  (t?.after ?? t?.onTestFinished)?.call(t, () => s.delete());
+  return s;
+}
+
+class Sandbox {
+  #sandboxes;
+  #name;
+
+  constructor(sandboxes) { this.#sandboxes = sandboxes; }
+
+  async open(options) {
+    const box = await request("POST", this.#sandboxes, options);
+    this.#name = box.name;
+    this.url = box.orchestration_url;
+    open.add(this);
+    await this.clock({ freeze: true });
+  }
+
+  async delete() {
+    open.delete(this);
+    await request("DELETE", `${this.#sandboxes}/${this.#name}`);
+  }
+
+  request(method, path, body) { return request(method, this.url + path, body); }
+
+  async control(path, body) {
+    const reply = await this.request("POST", `/_stepwell/${path}`, body);
+    if (reply?.warning) fail(reply.warning); // such as an unknown step
+    return reply;
+  }
+
+  clock(change) { return this.control("clock", change); }
+
+  stub(step, ...outcomes) { return this.stubThen("last", step, ...outcomes); }
+
+  async stubThen(then, step, ...outcomes) { await this.control("stubs", { match: { step }, outcomes, then }); }
+
+  async create(template, context = {}) {
+    const [namespace, name] = template.split("/");
+    return (await this.request("POST", "/v1/tasks", { namespace, name, context })).task_uuid;
+  }
+
+  async steps(task) {
+    await this.control("wait-idle");
+    return this.request("GET", `/v1/tasks/${task}/workflow_steps`);
+  }
+
+  async step(task, name) {
+    const steps = await this.steps(task);
+    return steps.find((s) => s.name === name) ??
+      fail(`the task has no step ${name}; it has ${steps.map((s) => s.name).join(", ")}`);
+  }
+
+  async complete(task, step, result) {
+    const { step_uuid } = await this.step(task, step);
+    await this.request("PATCH", `/v1/tasks/${task}/workflow_steps/${step_uuid}`, {
+      action_type: "complete_manually", completion_data: { result }, reason: "test", completed_by: "test",
+    });
+  }
+
+  async status(task, want) {
+    await this.control("wait-idle");
+    const got = (await this.request("GET", `/v1/tasks/${task}`)).status;
+    if (got !== want) fail(`the task is ${got}, not ${want}: ${await this.why(task)}`);
+  }
+
+  async why(task) { return (await this.request("GET", `/v1/tasks/${task}/explain`)).message; }
+
+  async calls(step, want) {
+    await this.control("wait-idle");
+    await this.control("verify", { match: { step }, count: { exactly: want } });
+  }
+
+  async result(task, step) {
+    const found = await this.step(task, step);
+    if (!["complete", "resolved_manually"].includes(found.current_state)) {
+      fail(`step ${step} has no result: ${await this.why(task)}`);
+    }
+    return found.results?.result;
+  }
+}
+
+module.exports = { sandbox, start };

@@ -1,0 +1,2 @@
+import stepwell from "./index.cjs";
+export const { sandbox, start } = stepwell;

@@ -1,0 +1,135 @@
+package stepwell;
+
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Pattern;
+import org.junit.jupiter.api.extension.ExtensionContext;
+
+/** A running Stepwell. It ends when it is closed, or with this process, however that ends. */
+final class Service implements ExtensionContext.Store.CloseableResource {
+    private static final String SERVE = "--fixture --quiet --log-level warn --listen 127.0.0.1:0"
+            + " --worker-listen 127.0.0.1:0 --print-ready --exit-with-parent";
+    private static final boolean WINDOWS = File.separatorChar == '\\';
+    private final Process process;
+    private final String url;
+
+    Service(List<String> flags) {
+        List<String> command = new ArrayList<>(find(System.getenv(), installedFrom()));
+        String program = command.get(0);
+        command.addAll(List.of(SERVE.split(" ")));
+        command.addAll(flags);
+        try {
+            process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+            String ready = new BufferedReader(process.inputReader(StandardCharsets.UTF_8)).readLine();
+            if (ready == null) {
+                throw new AssertionError("stepwell " + String.join(" ", flags) + " did not start: its output says why");
+            }
+            url = (String) Json.object(Json.read(ready)).get("orchestration_url");
+        } catch (IOException e) {
+            throw new AssertionError(program + " does not run: " + e.getMessage());
+        }
+    }
+
+    String url() {
+        return url;
+    }
+
+    @Override
+    public void close() throws IOException, InterruptedException {
+        process.getOutputStream().close(); // its standard input, without which it ends
+        process.waitFor();
+    }
+
+    /** Finds the command that starts Stepwell, as docs/testing.md says. */
+    static List<String> find(Map<String, String> env, Path checkout) {
+        String given = env.getOrDefault("STEPWELL", "");
+        if (!given.isEmpty()) {
+            return Files.exists(Path.of(given)) ? List.of(given) : List.of(given.trim().split("\\s+"));
+        }
+        Path found = which("stepwell", env);
+        if (found != null) {
+            return List.of(found.toString());
+        }
+        String told = env.getOrDefault("STEPWELL_SOURCE", "");
+        Path source = told.isEmpty() ? checkout : Path.of(told);
+        if (source == null) {
+            throw new AssertionError(
+                    "there is no program stepwell: put it on PATH, set STEPWELL to it, or set STEPWELL_SOURCE to its checkout");
+        }
+        try {
+            return List.of(build(source.toRealPath(), env).toString());
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    /** Builds the program of a checkout into the user's cache. Go does nothing where it has not changed. */
+    private static Path build(Path source, Map<String, String> env) throws IOException {
+        String home = System.getProperty("user.home");
+        boolean mac = System.getProperty("os.name").startsWith("Mac");
+        String cache = WINDOWS ? env.get("LOCALAPPDATA") : mac ? home + "/Library/Caches"
+                : env.getOrDefault("XDG_CACHE_HOME", home + "/.cache");
+        Path directory = Path.of(cache, "stepwell", key(source));
+        Path program = directory.resolve(WINDOWS ? "stepwell.exe" : "stepwell");
+        Path go = which("go", env);
+        if (go == null) {
+            if (!Files.exists(program)) {
+                throw new AssertionError("there is no program stepwell, and no Go to build it in " + source);
+            }
+            return program;
+        }
+        Files.createDirectories(directory);
+        ProcessBuilder build = new ProcessBuilder(go.toString(), "build", "-buildvcs=false", "-o", program.toString(), ".")
+                .directory(source.toFile()).redirectErrorStream(true);
+        // Go renames what it has built, which other runs may be using, because its own directory is in the same place.
+        build.environment().putAll(Map.of("GOTMPDIR", directory.toString(), "GOFLAGS", "", "GOWORK", "off"));
+        Process building = build.start();
+        String said = new String(building.getInputStream().readAllBytes(), StandardCharsets.UTF_8).trim();
+        if (building.onExit().join().exitValue() != 0) {
+            throw new AssertionError("go build in " + source + ": " + said);
+        }
+        return program;
+    }
+
+    /** Returns the name of a checkout in the cache, which the packages for other languages use, too. */
+    private static String key(Path source) {
+        try {
+            byte[] sum = MessageDigest.getInstance("SHA-256").digest(source.toString().getBytes(StandardCharsets.UTF_8));
+            return HexFormat.of().formatHex(sum).substring(0, 16);
+        } catch (NoSuchAlgorithmException e) {
+            throw new IllegalStateException(e); // every Java has it
+        }
+    }
+
+    private static Path which(String name, Map<String, String> env) {
+        for (String directory : env.getOrDefault("PATH", env.getOrDefault("Path", "")).split(Pattern.quote(File.pathSeparator))) {
+            Path file = Path.of(directory, WINDOWS ? name + ".exe" : name);
+            if (file.isAbsolute() && Files.isRegularFile(file) && Files.isExecutable(file)) {
+                return file;
+            }
+        }
+        return null;
+    }
+
+    /** Returns the checkout in which Maven has installed this package, or null. */
+    private static Path installedFrom() {
+        try (InputStream in = Service.class.getResourceAsStream("checkout")) {
+            Path checkout = Path.of(new String(in.readAllBytes(), StandardCharsets.UTF_8).trim());
+            return checkout.isAbsolute() && Files.exists(checkout.resolve("go.mod")) ? checkout : null;
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+package stepwell;
+
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import org.junit.jupiter.api.extension.ExtensionContext;
+import org.junit.jupiter.api.extension.ParameterContext;
+import org.junit.jupiter.api.extension.ParameterResolver;
+import org.junit.platform.commons.support.AnnotationSupport;
+
+/** The extension behind {@link Stepwell}. Register it in a static field to compute flags. */
+public final class StepwellExtension implements ParameterResolver {
+    private static final ExtensionContext.Namespace NAMESPACE = ExtensionContext.Namespace.create(StepwellExtension.class);
+    private final List<String> flags; // null for those of the annotation
+
+    StepwellExtension() {
+        flags = null;
+    }
+
+    /** @param flags flags of Stepwell, such as "--handler", "shop.*=" + url */
+    public StepwellExtension(String... flags) {
+        this.flags = List.of(flags);
+    }
+
+    @Override
+    public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
+        return parameter.getParameter().getType() == Sandbox.class;
+    }
+
+    /** Returns the sandbox of a test, which ends with it. One that a class asks for before its tests is for all of them. */
+    @Override
+    public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
+        List<String> wanted = flags != null ? flags : annotated(context);
+        return context.getStore(NAMESPACE).getOrComputeIfAbsent("sandbox", key -> {
+            Service service = context.getRoot().getStore(NAMESPACE)
+                    .getOrComputeIfAbsent(wanted, Service::new, Service.class);
+            return new Sandbox(service.url() + "/_stepwell/sandboxes", Map.of());
+        });
+    }
+
+    private static List<String> annotated(ExtensionContext context) {
+        Optional<Stepwell> found = AnnotationSupport.findAnnotation(context.getElement(), Stepwell.class);
+        return found.map(a -> Arrays.asList(a.value())).orElseGet(() -> annotated(context.getParent().orElseThrow()));
+    }
+}

@@ -17,6 +17,7 @@ type clientTools struct {
 	t     *testing.T
 	tools string // the directory that .ci/client-tools filled
 	dir   string
+	env   []string // further variables
 }
 
 // in returns the same for a directory inside.
@@ -39,6 +40,7 @@ func (c clientTools) run(name string, args ...string) {
 	cmd.Dir = c.dir
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+c.dir, "PYTHONDONTWRITEBYTECODE=1", "GOFLAGS=-mod=mod", "GOWORK=off",
 		"PATH="+filepath.Join(c.tools, "python/bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, c.env...)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		c.t.Fatalf("%s %q: %v\n%s", name, args, err, said)
 	}
@@ -61,7 +63,7 @@ func TestGeneratedClients(t *testing.T) {
 	env := []string{"STEPWELL_ORCHESTRATION__WEB__CONFIG_ENDPOINT_ENABLED=true"}
 	p := serveWith(t, env, "--fixture")
 	urls := []string{p.ready.OrchestrationURL, p.ready.WorkerURL, p.ready.MountURL}
-	all := clientTools{t, tools, t.TempDir()}
+	all := clientTools{t, tools, t.TempDir(), nil}
 	var documents []string
 	for i, surface := range []string{"orchestration", "worker", "mount"} {
 		name := filepath.Join(all.dir, surface+".json")

@@ -18,6 +18,11 @@ import (
 
 var testingGuide = repository("docs/testing.md")
 
+const (
+	pytest   = "python3 -m pytest -p stepwell.pytest_plugin -p no:cacheprovider -v"
+	nodeTest = "node --test --test-reporter=tap"
+)
+
 // TestExampleSuites runs the suites of the examples in Python and JavaScript with this program, and with
 // frequent garbage collections, which must not close the pipe that keeps the program running. The suites
 // end only if no process is left that holds their standard error. Those in Go are packages of their own.
@@ -28,11 +33,14 @@ func TestExampleSuites(t *testing.T) {
 	for _, tt := range []struct {
 		dir, command string
 		tests        int
-	}{{"testing", python, 2}, {"testing", node, 2}, {"documents", python, 5}, {"approval", node, 4}} {
+	}{{"testing", pytest, 2}, {"testing", node, 2}, {"documents", python, 5}, {"documents", pytest, 5}, {"approval", node, 4}} {
 		t.Run(tt.dir+" "+tt.command, func(t *testing.T) {
 			t.Parallel()
-			said, err := suite(t, repository("examples/"+tt.dir), tt.command)
-			if n := len(regexp.MustCompile(`(?m)\.\.\. ok|^ok `).FindAllString(said, -1)); err != nil || n != tt.tests {
+			dir := t.TempDir() // a copy, beside which the package for JavaScript can be installed
+			wire.Must(0, os.CopyFS(filepath.Join(dir, tt.dir), os.DirFS(repository("examples/"+tt.dir))))(t)
+			writeFile(t, filepath.Join(dir, "worker.py"), readFile(t, repository("examples/worker.py")))
+			said, err := suite(t, filepath.Join(dir, tt.dir), tt.command)
+			if n := len(regexp.MustCompile(`(?m)\.\.\. ok|^ok |::\w+ PASSED`).FindAllString(said, -1)); err != nil || n != tt.tests {
 				t.Errorf("%v, %d tests passed; want %d\n%s", err, n, tt.tests, said)
 			}
 		})
@@ -43,21 +51,24 @@ func TestExampleSuites(t *testing.T) {
 func TestExampleSuiteFails(t *testing.T) {
 	t.Parallel()
 	wire.Long(t)
-	for _, tt := range []struct{ file, helper, command, from, to, want string }{
-		{"test_order.py", "stepwell.py", "python3 -m unittest", `"charge", 2`, `"charge", 1`,
-			"AssertionError: 2 calls match, 1 wanted: attempt 1 failed (declined), attempt 2 succeeded"},
-		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"complete"`, `"error"`,
+	for _, tt := range []struct{ file, command, from, to, want string }{
+		{"test_order.py", pytest, `"charge", 2`, `"charge", 1`,
+			"E       AssertionError: 2 calls match, 1 wanted: attempt 1 failed (declined), attempt 2 succeeded"},
+		{"order.test.mjs", nodeTest, `"complete"`, `"error"`,
 			`error: 'the task is complete, not error: the task is complete: nothing is left to do'`},
-		{"test_order.py", "stepwell.py", "python3 -m unittest", `"order.json"`, `"odrer.json"`,
-			"odrer.json did not start: its output says why"},
-		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"order.json"`, `"odrer.json"`,
+		{"pytest.ini", pytest + " -k declined", `order.json`, `odrer.json`,
+			"E       AssertionError: stepwell --templates odrer.json did not start: its output says why"},
+		{"order.test.mjs", nodeTest, `"order.json"`, `"odrer.json"`,
 			"odrer.json did not start: its output says why"},
 	} {
-		t.Run(tt.file, func(t *testing.T) {
+		t.Run(tt.file+" "+tt.to, func(t *testing.T) {
 			t.Parallel()
 			dir, from := t.TempDir(), repository("examples/testing/")
-			for _, name := range []string{tt.file, tt.helper, "order.json"} {
-				text := strings.Replace(string(readFile(t, filepath.Join(from, name))), tt.from, tt.to, 1)
+			for _, name := range []string{tt.file, "test_order.py", "pytest.ini", "order.json"} {
+				text := string(readFile(t, filepath.Join(from, name)))
+				if name == tt.file {
+					text = strings.Replace(text, tt.from, tt.to, 1)
+				}
 				writeFile(t, filepath.Join(dir, name), []byte(text))
 			}
 			if said, err := suite(t, dir, tt.command); err == nil || strings.Count(said, tt.want) != 1 {
@@ -82,20 +93,14 @@ func TestOwnHandlers(t *testing.T) {
 	if told(guide) != 1 {
 		t.Errorf("the guide does not show %q", want)
 	}
-	for _, tt := range []struct{ file, helper, command string }{
-		{"parcel_test.go", "", "go test ."},
-		{"test_parcel.py", "stepwell.py", "python3 -m unittest"},
-		{"parcel.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap"},
+	for _, tt := range []struct{ file, command string }{
+		{"parcel_test.go", "go test ."}, {"test_parcel.py", pytest}, {"parcel.test.mjs", nodeTest},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			writeListings(t, dir, guide)
-			if tt.helper != "" {
-				writeFile(t, filepath.Join(dir, tt.helper), readFile(t, repository("examples/testing/"+tt.helper)))
-			} else {
-				asModule(t, dir)
-			}
+			asModule(t, dir)
 			if said, err := suite(t, dir, tt.command); err != nil {
 				t.Fatalf("%v\n%s", err, said)
 			}
@@ -109,38 +114,41 @@ func TestOwnHandlers(t *testing.T) {
 	}
 }
 
-// asModule makes a directory a module of another application, which has the service as a tool, as the guide says.
+// asModule makes a directory a module of another application, which requires this one as the guide says.
 func asModule(t *testing.T, dir string) {
 	t.Helper()
 	writeFile(t, filepath.Join(dir, "go.mod"), []byte("module app\n\ngo 1.26\n"))
-	link := filepath.Join(t.TempDir(), "stepwell")
-	wire.Must(0, os.Symlink(wire.Must(filepath.Abs(".."))(t), link))(t)
-	_, text, _ := strings.Cut(string(readFile(t, testingGuide)), "```console\n")
-	commands, _, _ := strings.Cut(text, "```")
-	if strings.Count(commands, "\n") != 3 {
-		t.Errorf("got %q; want three commands", commands)
-	}
-	shell := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(commands, "../stepwell", link, 1))
-	shell.Dir = dir
-	shell.Env = append(os.Environ(), "GOFLAGS=")
-	if said, err := shell.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s%s", err, commands, said)
+	command := regexp.MustCompile("\\| Go \\| `(go .*?)`").FindStringSubmatch(string(readFile(t, testingGuide)))[1]
+	command = strings.Replace(command, "../stepwell", wire.Must(filepath.Abs(".."))(t), 1)
+	edit := exec.CommandContext(t.Context(), "sh", "-ec", command)
+	edit.Dir = dir
+	if said, err := edit.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, command, said)
 	}
 }
 
-// suite runs a suite of tests with this program, and returns what it said.
+// suite runs a suite of tests with this program and the packages, and returns what it said.
 func suite(t *testing.T, dir, command string) (said string, err error) {
 	t.Helper()
 	args := strings.Fields(command)
 	if _, err := exec.LookPath(args[0]); err != nil {
 		t.Skipf("needs %s", args[0])
 	}
+	if strings.HasPrefix(command, pytest) && exec.Command("python3", "-c", "import pytest").Run() != nil {
+		t.Skip("needs pytest")
+	}
+	if args[0] == "node" {
+		modules := filepath.Join(dir, "node_modules")
+		os.Mkdir(modules, 0o755) // it may be there from a run before
+		os.Symlink(wire.Must(filepath.Abs(repository("packages/npm")))(t), filepath.Join(modules, "stepwell"))
+	}
 	program := programFile(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	suite := exec.CommandContext(ctx, args[0], args[1:]...)
 	suite.Dir = dir
-	suite.Env = append(os.Environ(), "STEPWELL="+program, "PYTHONDONTWRITEBYTECODE=1", "GOFLAGS=")
+	suite.Env = append(os.Environ(), "STEPWELL="+program, "PYTHONDONTWRITEBYTECODE=1", "GOFLAGS=",
+		"PYTHONPATH="+wire.Must(filepath.Abs(repository("packages/python/src")))(t))
 	text, err := suite.CombinedOutput()
 	return string(text), err
 }
@@ -220,7 +228,7 @@ func TestTestingGuideFiles(t *testing.T) {
 func TestTestingGuideSettings(t *testing.T) {
 	t.Parallel()
 	text := string(readFile(t, testingGuide))
-	known := map[string]bool{"STEPWELL_CONFIG": true}
+	known := map[string]bool{"STEPWELL_CONFIG": true, "STEPWELL_SOURCE": true}
 	_, shown, _ := runProgram(t, nil, "config", "show")
 	for _, m := range regexp.MustCompile(`(?m)^([a-z_.]+) `).FindAllStringSubmatch(shown, -1) {
 		known[m[1]], known["STEPWELL_"+strings.ToUpper(strings.ReplaceAll(m[1], ".", "__"))] = true, true

@@ -1,8 +1,8 @@
-// Run: node --test, with STEPWELL as the command that starts Stepwell.
+// Run: npm install --prefix .., and node --test.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, test } from "node:test";
-import { sandbox, start } from "../testing/stepwell.mjs";
+import { sandbox, start } from "stepwell";
 import { server } from "./handlers.mjs";
 
 await once(server.listen(0, "127.0.0.1"), "listening");

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	stepwelltest "stepwell/examples/testing"
+	"stepwell/stepwelltest"
 )
 
 // TestMain runs the handlers in the test, and Stepwell beside it.

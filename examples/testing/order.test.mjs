@@ -1,5 +1,5 @@
 import { test } from "node:test";
-import { sandbox, start } from "./stepwell.mjs";
+import { sandbox, start } from "stepwell";
 
 await start(["--templates", new URL("order.json", import.meta.url).pathname]);
 

@@ -1,9 +1,9 @@
-package stepwelltest_test
+package order
 
 import (
 	"testing"
 
-	stepwelltest "stepwell/examples/testing"
+	"stepwell/stepwelltest"
 )
 
 func TestMain(m *testing.M) { stepwelltest.Main(m, "--templates", "order.json") }

@@ -107,6 +107,15 @@ def test_a_service_that_does_not_start_says_why(pytester: pytest.Pytester) -> No
                                  "*nowhere.json*"])
 
 
+def test_a_session_has_one_set_of_flags(pytester: pytest.Pytester) -> None:
+    flags = "import pytest\n@pytest.fixture(scope='session')\ndef stepwell_flags():\n    return ['--log-level', '{}']\n"
+    test = "def test_it(sandbox): pass\n"
+    pytester.makepyfile(test_1=flags.format("warn") + test, test_2=flags.format("error") + test)
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["Stepwell runs with the flags * in this session, not *: have one fixture stepwell_flags*"])
+
+
 class OrderTest(package.TestCase):
     flags = FLAGS
 

@@ -36,16 +36,16 @@ class Service:
     """A running Stepwell. It ends with stop, or with this process, however that ends."""
 
     def __init__(self, flags: Sequence[object], cwd: str | os.PathLike[str] | None, env: dict[str, str]) -> None:
-        command = _program(os.environ | env)
+        command, self.flags = _program(os.environ | env), [str(flag) for flag in flags]
         try:
-            self._program = subprocess.Popen([*command, *_SERVE, *map(str, flags)], cwd=cwd, env=os.environ | env,
+            self._program = subprocess.Popen([*command, *_SERVE, *self.flags], cwd=cwd, env=os.environ | env,
                                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as e:
             _fail(f"{shlex.join(command)} does not run: {e.strerror}")
         assert self._program.stdout is not None
         if not (ready := self._program.stdout.readline()):
             self.stop()
-            _fail(f"stepwell {' '.join(map(str, flags))} did not start: its output says why")
+            _fail(f"stepwell {' '.join(self.flags)} did not start: its output says why")
         self.url: str = json.loads(ready)["orchestration_url"]
 
     def sandbox(self, **options: object) -> Sandbox:

@@ -15,7 +15,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def stepwell_flags(pytestconfig: pytest.Config) -> Sequence[object]:
-    """The flags of Stepwell: those of the configuration, unless a conftest.py has a fixture of this name."""
+    """The flags of Stepwell: those of the configuration, unless the tests have a fixture of this name."""
     flags: list[str] = pytestconfig.getini("stepwell_flags")
     return flags
 
@@ -28,7 +28,10 @@ def _stepwell(pytestconfig: pytest.Config, stepwell_flags: Sequence[object]) -> 
 
 
 @pytest.fixture
-def sandbox(stepwell: Service) -> Iterator[Sandbox]:
+def sandbox(stepwell: Service, stepwell_flags: Sequence[object]) -> Iterator[Sandbox]:
     """A sandbox for this test, whose clock is frozen."""
+    if (wanted := [str(flag) for flag in stepwell_flags]) != stepwell.flags:
+        pytest.fail(f"Stepwell runs with the flags {stepwell.flags} in this session, not {wanted}: "
+                    "have one fixture stepwell_flags, in the conftest.py of the whole suite", pytrace=False)
     with stepwell.sandbox() as box:
         yield box

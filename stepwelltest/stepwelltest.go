@@ -1,0 +1,280 @@
+// Package stepwelltest tests workflows with a real Stepwell: one process for all tests of a package, and an
+// isolated sandbox with a virtual clock for each test.
+package stepwelltest
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const serve = "--fixture --quiet --log-level warn --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0" +
+	" --print-ready --exit-with-parent"
+
+var (
+	sandboxes string   // URL that creates sandboxes
+	inputs    []string // flags, some of which name files
+)
+
+// Main starts Stepwell with further flags, such as --templates, and runs the tests. Call it from TestMain. Stepwell
+// reads the environment, too: set STEPWELL_WORKER__HANDLERS with os.Setenv before.
+func Main(m *testing.M, flags ...string) {
+	inputs = flags
+	args, err := find()
+	if err != nil {
+		log.Fatal(err)
+	}
+	args = slices.Concat(args, strings.Fields(serve), flags)
+	program := exec.Command(args[0], args[1:]...)
+	program.Stderr = os.Stderr
+	stdin, _ := program.StdinPipe()
+	stdout, _ := program.StdoutPipe()
+	if err := program.Start(); err != nil {
+		log.Fatalf("%s does not run: %v", args[0], err)
+	}
+	var ready map[string]any
+	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
+		log.Fatalf("stepwell %s did not start: its output says why", strings.Join(flags, " "))
+	}
+	sandboxes = ready["orchestration_url"].(string) + "/_stepwell/sandboxes"
+	code := m.Run()
+	stdin.Close() // ends Stepwell
+	program.Wait()
+	os.Exit(code)
+}
+
+// find returns the command that starts Stepwell, found as docs/testing.md says.
+func find() ([]string, error) {
+	if given := os.Getenv("STEPWELL"); given != "" {
+		if _, err := os.Stat(given); err == nil {
+			return []string{given}, nil
+		}
+		return strings.Fields(given), nil
+	}
+	if found, err := exec.LookPath("stepwell"); err == nil {
+		return []string{found}, nil
+	}
+	_, here, _, _ := runtime.Caller(0) // in a checkout, or in the module cache
+	source := cmp.Or(os.Getenv("STEPWELL_SOURCE"), filepath.Dir(filepath.Dir(here)))
+	source, err := filepath.EvalSymlinks(source)
+	if err != nil || !filepath.IsAbs(source) { // such as a path of -trimpath
+		return nil, errors.New("there is no program stepwell: put it on PATH, set STEPWELL to it, or set STEPWELL_SOURCE to its checkout")
+	}
+	program, err := build(source)
+	return []string{program}, err
+}
+
+// build builds the program of a checkout into the user's cache. Go does nothing where it has not changed.
+func build(source string) (program string, err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "stepwell", fmt.Sprintf("%x", sha256.Sum256([]byte(source)))[:16])
+	program = filepath.Join(dir, "stepwell")
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		if _, err := os.Stat(program); err != nil {
+			return "", fmt.Errorf("there is no program stepwell, and no Go to build it in %s", source)
+		}
+		return program, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	compile := exec.Command("go", "build", "-buildvcs=false", "-o", program, ".")
+	compile.Dir = source
+	// Go renames what it has built, which other runs may be using, because its own directory is in the same place.
+	compile.Env = append(os.Environ(), "GOTMPDIR="+dir, "GOFLAGS=", "GOWORK=off")
+	if said, err := compile.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build in %s: %s", source, cmp.Or(string(bytes.TrimSpace(said)), err.Error()))
+	}
+	return program, nil
+}
+
+// Sandbox is a service for one test, with tasks, stubs and a clock of its own.
+type Sandbox struct {
+	URL string // for the application under test
+	t   testing.TB
+}
+
+// New creates a sandbox whose clock is frozen. It ends with the test. Options are at most one JSON object, such as
+// {"deterministic_ids": "SEED"}.
+func New(t testing.TB, options ...string) *Sandbox {
+	t.Helper()
+	if sandboxes == "" {
+		t.Fatal("there is no service: call stepwelltest.Main from TestMain")
+	}
+	noteInputs()
+	root := &Sandbox{sandboxes, t}
+	box := root.Request("POST", "", strings.Join(options, "")).(map[string]any)
+	t.Cleanup(func() { root.Request("DELETE", "/"+box["name"].(string), "") })
+	s := &Sandbox{box["orchestration_url"].(string), t}
+	s.Clock(`{"freeze": true}`)
+	return s
+}
+
+// noteInputs opens the files that Stepwell reads, and reads the variables, during a test. Only then does go test run
+// the test again when they have changed, in place of showing a cached result.
+func noteInputs() {
+	os.Getenv("STEPWELL")
+	os.Getenv("STEPWELL_SOURCE")
+	for _, input := range inputs {
+		if _, file, found := strings.Cut(input, "="); found {
+			input = file
+		}
+		filepath.WalkDir(input, func(path string, _ fs.DirEntry, err error) error {
+			if file, err := os.Open(path); err == nil {
+				file.Close()
+			}
+			return err
+		})
+	}
+}
+
+// Request sends a request, ends the test if the service refuses it, and returns the response.
+func (s *Sandbox) Request(method, path, body string) any {
+	s.t.Helper()
+	request, _ := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, _ := io.ReadAll(reply.Body)
+	var answer any
+	json.Unmarshal(text, &answer) // 204 has no body
+	if reply.StatusCode < 400 {
+		return answer
+	}
+	if object, ok := answer.(map[string]any); ok {
+		if refusal, ok := object["error"].(map[string]any); ok {
+			s.t.Fatal(refusal["message"])
+		}
+	}
+	s.t.Fatalf("%s %s: %s %s", method, path, reply.Status, bytes.TrimSpace(text))
+	return nil
+}
+
+// Control posts JSON to the control API, under /_stepwell/, and ends the test if the response has a warning.
+func (s *Sandbox) Control(path, body string) any {
+	s.t.Helper()
+	answer := s.Request("POST", "/_stepwell/"+path, body)
+	if object, ok := answer.(map[string]any); ok && object["warning"] != nil { // such as an unknown step
+		s.t.Fatal(object["warning"])
+	}
+	return answer
+}
+
+// Stub scripts the outcomes of a step's attempts; the last one repeats.
+func (s *Sandbox) Stub(step string, outcomes ...string) {
+	s.t.Helper()
+	s.StubThen("last", step, outcomes...)
+}
+
+// StubThen is Stub, but after the last outcome the step runs if then is "handler".
+func (s *Sandbox) StubThen(then, step string, outcomes ...string) {
+	s.t.Helper()
+	s.Control("stubs", `{"match": {"step": "`+step+`"}, "outcomes": [`+strings.Join(outcomes, ", ")+
+		`], "then": "`+then+`"}`)
+}
+
+// Clock moves the clock: {"advance": "1h"}, or {"auto": true} to jump to each timer.
+func (s *Sandbox) Clock(change string) any { s.t.Helper(); return s.Control("clock", change) }
+
+// Create creates a task of the template namespace/name, and returns its id.
+func (s *Sandbox) Create(template, context string) (task string) {
+	s.t.Helper()
+	namespace, name, _ := strings.Cut(template, "/")
+	body, _ := json.Marshal(map[string]any{
+		"namespace": namespace, "name": name, "context": json.RawMessage(cmp.Or(context, "{}")),
+	})
+	return s.Request("POST", "/v1/tasks", string(body)).(map[string]any)["task_uuid"].(string)
+}
+
+// Complete completes a step as a person does; the result is JSON.
+func (s *Sandbox) Complete(task, step, result string) {
+	s.t.Helper()
+	id := s.Step(task, step)["step_uuid"].(string)
+	s.Request("PATCH", "/v1/tasks/"+task+"/workflow_steps/"+id, `{"action_type": "complete_manually",
+		"completion_data": {"result": `+result+`}, "reason": "test", "completed_by": "test"}`)
+}
+
+// Status waits until nothing runs, and checks the status of a task. If it differs, the test ends and says why.
+func (s *Sandbox) Status(task, want string) {
+	s.t.Helper()
+	s.idle()
+	if got := s.Request("GET", "/v1/tasks/"+task, "").(map[string]any)["status"]; got != want {
+		s.t.Fatalf("the task is %s, not %s: %s", got, want, s.Why(task))
+	}
+}
+
+// Why says in one line why a task is stuck.
+func (s *Sandbox) Why(task string) string {
+	s.t.Helper()
+	return s.Request("GET", "/v1/tasks/"+task+"/explain", "").(map[string]any)["message"].(string)
+}
+
+// Calls waits until nothing runs, and checks how often a step's handler or stub was called, in this sandbox. The
+// attempts of all instances of a batch worker count.
+func (s *Sandbox) Calls(step string, want int) {
+	s.t.Helper()
+	s.idle()
+	body, _ := json.Marshal(map[string]any{"match": map[string]any{"step": step}, "count": map[string]any{"exactly": want}})
+	s.Control("verify", string(body))
+}
+
+// Result waits until nothing runs, and returns the result of a step. The test ends if the step has none.
+func (s *Sandbox) Result(task, step string) any {
+	s.t.Helper()
+	found := s.Step(task, step)
+	if state := found["current_state"]; state != "complete" && state != "resolved_manually" {
+		s.t.Fatalf("step %s has no result: %s", step, s.Why(task))
+	}
+	outcome, _ := found["results"].(map[string]any)
+	return outcome["result"]
+}
+
+func (s *Sandbox) idle() { s.t.Helper(); s.Control("wait-idle", "") }
+
+// Steps waits until nothing runs, and returns the steps of a task.
+func (s *Sandbox) Steps(task string) (steps []map[string]any) {
+	s.t.Helper()
+	s.idle()
+	for _, step := range s.Request("GET", "/v1/tasks/"+url.PathEscape(task)+"/workflow_steps", "").([]any) {
+		steps = append(steps, step.(map[string]any))
+	}
+	return steps
+}
+
+// Step waits until nothing runs, and returns a step of a task.
+func (s *Sandbox) Step(task, name string) map[string]any {
+	s.t.Helper()
+	var names []string
+	for _, step := range s.Steps(task) {
+		if step["name"] == name {
+			return step
+		}
+		names = append(names, step["name"].(string))
+	}
+	s.t.Fatalf("the task has no step %s; it has %s", name, strings.Join(names, ", "))
+	return nil
+}

@@ -1,0 +1,159 @@
+package stepwelltest
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) { Main(m, "--templates", "../examples/testing/order.json") }
+
+func TestSandbox(t *testing.T) {
+	t.Parallel()
+	s := New(t)
+	s.Stub("charge", `{"error": {"message": "declined"}}`, `{"result": {"receipt": 1}}`)
+	task := s.Create("shop/order", `{"amount": 120}`)
+	s.Status(task, "waiting_for_retry")
+	s.Clock(`{"advance": "1h"}`)
+	s.Calls("charge", 2)
+	if got := fmt.Sprint(s.Result(task, "charge")); got != "map[receipt:1]" {
+		t.Errorf("got the result %s; want the receipt", got)
+	}
+	s.Clock(`{"auto": true}`)
+	s.Control("wait-idle", "")
+	s.Complete(task, "settle", `"settled"`)
+	s.Status(task, "complete")
+	var names []string
+	for _, step := range s.Steps(task) {
+		names = append(names, step["name"].(string))
+	}
+	if want := []string{"charge", "return_period", "settle"}; !slices.Equal(names, want) || s.Step(task, "charge")["attempts"] != 2.0 {
+		t.Errorf("got the steps %q, %v; want %q", names, s.Step(task, "charge"), want)
+	}
+	if got, want := s.Why(task), "the task is complete: nothing is left to do"; got != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
+	other := New(t, `{"deterministic_ids": "seed"}`)
+	if got := other.Request("GET", "/v1/tasks", "").(map[string]any)["pagination"].(map[string]any)["total_count"]; got != 0.0 {
+		t.Errorf("another sandbox has %v tasks; want none", got)
+	}
+	if got := other.Clock(`{"freeze": true}`).(map[string]any)["now"]; !strings.HasPrefix(got.(string), "2026-01-01T00:00:00") {
+		t.Errorf("got the time %v; want the first of deterministic ids", got)
+	}
+}
+
+// failing is a test that fails.
+type failing struct {
+	testing.TB
+	said string
+}
+
+func (f *failing) Helper()           {}
+func (f *failing) Fatal(args ...any) { f.said = fmt.Sprint(args...); runtime.Goexit() }
+func (f *failing) Fatalf(format string, args ...any) {
+	f.said = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	s := New(t)
+	s.Stub("charge", `{"error": {"message": "declined"}}`)
+	task := s.Create("shop/order", "")
+	for want, check := range map[string]func(*Sandbox){
+		`the task is waiting_for_retry, not complete: step "charge" `:          func(s *Sandbox) { s.Status(task, "complete") },
+		"1 call matches, 2 wanted: attempt 1 failed (declined)":                func(s *Sandbox) { s.Calls("charge", 2) },
+		`no template has a step "chrge"`:                                       func(s *Sandbox) { s.Calls("chrge", 1) },
+		"step charge has no result: ":                                          func(s *Sandbox) { s.Result(task, "charge") },
+		"the task has no step pay; it has charge, return_period, settle":       func(s *Sandbox) { s.Step(task, "pay") },
+		"no template shop.odrer is registered; did you mean shop.order@1.0.0?": func(s *Sandbox) { s.Create("shop/odrer", "") },
+		"no such path: /nowhere":                                               func(s *Sandbox) { s.Request("GET", "/nowhere", "") },
+	} {
+		f, done := &failing{TB: t}, make(chan struct{})
+		go func() {
+			defer close(done)
+			check(&Sandbox{s.URL, f})
+		}()
+		<-done
+		if !strings.Contains(f.said, want) || strings.Contains(f.said, "\n") {
+			t.Errorf("got %q; want one line with %q", f.said, want)
+		}
+	}
+}
+
+// TestRunnerIsKilled has this program kill itself in a test, as a runner that runs out of memory is killed.
+func TestRunnerIsKilled(t *testing.T) {
+	if os.Getenv("STEPWELL_TEST_KILLED") != "" {
+		fmt.Println("URL", New(t).URL)
+		self, _ := os.FindProcess(os.Getpid())
+		self.Kill()
+		select {}
+	}
+	runner := exec.Command(os.Args[0], "-test.run=^TestRunnerIsKilled$")
+	runner.Env = append(os.Environ(), "STEPWELL_TEST_KILLED=1")
+	said, err := runner.CombinedOutput() // until the service, too, closes its standard error
+	_, url, found := strings.Cut(strings.TrimSpace(string(said)), "URL ")
+	if err == nil || !found {
+		t.Fatalf("got %v and %s; want a URL and a killed runner", err, said)
+	}
+	if reply, err := http.Get(url + "/health/live"); err == nil {
+		t.Errorf("got %s; want no service", reply.Status)
+	}
+}
+
+func TestFind(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		os.MkdirAll(filepath.Dir(file), 0o755)
+		if err := os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	given, onPath := script("a b/stepwell", ""), script("bin/stepwell", "")
+	script("go/go", `[ ! -e broken ] || { echo "broken: $*"; exit 1; }; echo built >"$4"`)
+	checkout := filepath.Dir(script("checkout/go.mod", ""))
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	t.Setenv("HOME", dir)
+	found := func(variables ...string) string {
+		for i := 0; i < len(variables); i += 2 {
+			t.Setenv(variables[i], variables[i+1])
+		}
+		command, err := find()
+		if err != nil {
+			return err.Error()
+		}
+		return strings.Join(command, "|")
+	}
+	type row struct{ got, want string }
+	rows := []row{{found("STEPWELL", given, "PATH", dir+"/bin", "STEPWELL_SOURCE", checkout), given},
+		{found("STEPWELL", "run  it"), "run|it"}, {found("STEPWELL", ""), onPath},
+		{found("PATH", dir), "there is no program stepwell, and no Go to build it in " + checkout}}
+	built := found("PATH", dir+"/go")
+	if text, err := os.ReadFile(built); string(text) != "built\n" {
+		t.Errorf("got %q, %v in %s; want a program", text, err, built)
+	}
+	rows = append(rows, row{found("PATH", dir), built})
+	script("checkout/broken", "")
+	rows = append(rows, row{found("PATH", dir+"/go"), "go build in " + checkout + ": broken: build -buildvcs=false -o " + built + " ."},
+		row{found("STEPWELL_SOURCE", dir+"/nowhere"), "there is no program stepwell: put it on PATH, set STEPWELL to it, " +
+			"or set STEPWELL_SOURCE to its checkout"})
+	for _, r := range rows {
+		if r.got != r.want {
+			t.Errorf("got %q; want %q", r.got, r.want)
+		}
+	}
+}

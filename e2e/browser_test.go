@@ -180,7 +180,7 @@ type page struct {
 
 // everydayPages are the tests in the browser that do not need LONG_TESTS.
 var everydayPages = map[string]bool{"TestConsoleFirstVisit": true, "TestConsoleFollowsTask": true, "TestConsoleActions": true,
-	"TestConsoleKeepsHands": true}
+	"TestConsoleKeepsHands": true, "TestConsolePictures": true}
 
 // newPage opens an empty tab with its own storage. At the end of the test it must have seen no
 // script error, no breach of its policy, and no request to another origin.

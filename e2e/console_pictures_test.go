@@ -1,0 +1,157 @@
+package e2e
+
+// Pictures of the console: of every page for people to look at, and those in the README. And what pages make of names,
+// tags, errors and notes that are as long as they may be.
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"stepwell/e2e/wire"
+)
+
+// picturedPages returns the path of each page by its name, with a service that has something for all of them: tasks of
+// all kinds, of which steps fail with a stack trace, wait for a person, run and are repeated.
+func picturedPages(t *testing.T) (s *program, pages map[string]string) {
+	t.Helper()
+	files := wire.Must(filepath.Glob("../templates/demo/*.json"))(t)
+	demo := []string{}
+	for _, file := range files {
+		demo = append(demo, string(wire.ReadFile(t, file)))
+	}
+	s = serve(t, "--memory", "--config", configFile(t, "[orchestration.web]\nconfig_endpoint_enabled = true\n"),
+		"--templates", templateDir(t, append(demo, orderTemplate, refundTemplate, longNames("large", 30, 20, 399),
+			testTemplate("charge", stepSpec{name: "reserve", callable: "builtin:noop"},
+				stepSpec{name: "charge", callable: "t.charge", after: []string{"reserve"}}),
+			testTemplate("import", stepSpec{name: "fetch", callable: "builtin:noop"},
+				stepSpec{name: "convert", callable: "builtin:sleep", config: `{"duration_ms":600000}`, after: []string{"fetch"}, timeout: 900},
+				stepSpec{name: "book", callable: "builtin:noop", after: []string{"convert"}}),
+			testTemplate("courier", stepSpec{name: "call", callable: "builtin:flaky", config: `{"failures":9}`,
+				retry: `{"max_attempts":9,"backoff":"exponential","backoff_base_ms":600000,"max_backoff_ms":600000}`}))...),
+		"--handler", fails(t, func(int) any {
+			return object{"success": false, "error": object{"message": trace, "error_type": "CardError", "retryable": false,
+				"context": object{"order": 17, "stderr": "warming up\nno route\n"}}}
+		}))
+	a := s.api()
+	create := func(namespace, name, more string) string {
+		return a.create(fmt.Sprintf(`{"namespace":%q,"name":%q,"tags":["eu","urgent"]%s}`, namespace, name, more))
+	}
+	for range 9 {
+		a.await(create("demo", "linear", ""), "complete")
+		create("t", "charge", "")
+	}
+	failApprovals(a, 4, "insufficient funds")
+	for n := range 3 {
+		create("shop", "refund", fmt.Sprintf(`,"context":{"order_id":"ORD-%d"}`, n))
+	}
+	running, blocked, large := create("t", "import", ""), create("t", "charge", ""), create("t", "large", "")
+	create("t", "courier", "")
+	done := create("demo", "batch", "")
+	a.do("DELETE", "/v1/tasks/"+create("demo", "approval", ""), "").want(200)
+	waits := create("demo", "approval", "")
+	a.await(large, "blocked_by_failures")
+	a.await(blocked, "blocked_by_failures")
+	a.await(done, "complete")
+	return s, map[string]string{
+		"tasks": "/tasks", "tasks-none": "/tasks?q=none", "failures": "/failures", "waits": "/waits", "dlq": "/dlq",
+		"task-blocked": "/tasks/" + blocked + "?step=charge", "task-running": "/tasks/" + running, "task-waits": "/tasks/" + waits,
+		"task-steps": "/tasks/" + waits + "?tab=Steps", "task-events": "/tasks/" + waits + "?tab=Events", "task-data": "/tasks/" + waits + "?tab=Data",
+		"task-complete": "/tasks/" + done, "task-large": "/tasks/" + large, "templates": "/templates", "template": "/templates/t/charge/1.0.0",
+		"analytics": "/analytics", "service": "/service", "start": "/start", "start-form": "/start/shop/order/1.2.0", "nowhere": "/nowhere",
+		"api": "/../api-docs/ui",
+	}
+}
+
+// picture writes the whole of what is shown at a width to a file in the directory that STEPWELL_SCREENSHOTS names.
+func (p *page) picture(dir, name string, width int) {
+	p.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		p.scheme(scheme)
+		wire.WriteFile(p.t, filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), p.capture())
+	}
+	p.scheme("light")
+}
+
+// capture returns a picture of what is seen, as PNG, once nothing follows from a change of size or colours any more.
+func (p *page) capture() []byte {
+	p.t.Helper()
+	p.eval(`new Promise((done) => requestAnimationFrame(() => setTimeout(done, 250)))`)
+	var shot struct{ Data string }
+	p.command("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
+	return wire.Must(base64.StdEncoding.DecodeString(shot.Data))(p.t)
+}
+
+// show opens a page at a width, as high as its content, and waits until that is there.
+func (p *page) show(address string, width int) {
+	p.t.Helper()
+	p.size(width, 900)
+	p.open(address)
+	if strings.Contains(address, "api-docs") {
+		p.waitText("operations ·")
+	} else {
+		p.settle()
+	}
+	p.size(width, min(max(900, int(p.eval("document.documentElement.scrollHeight").(float64))), 2600))
+}
+
+// TestConsolePictures takes pictures of every page for people to look at, on screens, tablets and phones, light and dark:
+//
+//	STEPWELL_SCREENSHOTS=/tmp/pictures go test -run TestConsolePictures ./e2e
+func TestConsolePictures(t *testing.T) {
+	dir := os.Getenv("STEPWELL_SCREENSHOTS")
+	if dir == "" {
+		t.Skip("needs a directory for the pictures: STEPWELL_SCREENSHOTS")
+	}
+	p := newPage(t)
+	s, pages := picturedPages(t)
+	addresses := map[string]string{"welcome": serve(t, "--memory").ready.OrchestrationURL + "/console",
+		"fixture": serve(t, "--fixture").ready.OrchestrationURL + "/console/fixture"}
+	for name, path := range pages {
+		addresses[name] = s.ready.OrchestrationURL + strings.Replace("/console"+path, "/console/..", "", 1)
+	}
+	long, longPages := lengthyPages(t)
+	for name, path := range longPages {
+		addresses["long-"+name] = long.ready.OrchestrationURL + "/console" + path
+	}
+	for name, address := range addresses {
+		for _, width := range []int{1440, 1024, 390} {
+			p.show(address, width)
+			p.picture(dir, name, width)
+		}
+	}
+}
+
+// lengthyPages returns the path of each page by its name, with a service whose names, tags, errors and notes are as long
+// as they may be, without a space.
+func lengthyPages(t *testing.T) (s *program, pages map[string]string) {
+	t.Helper()
+	name := func(of string) string { return of + strings.Repeat("verylong", 30) }
+	message := name("error") + name("of")
+	s = serve(t, "--memory", "--templates", templateDir(t,
+		strings.NewReplacer(`"namespace":"shop"`, fmt.Sprintf(`"namespace":%q`, name("shop")[:29]), `"name":"refund"`, fmt.Sprintf(`"name":%q`, name("refund")),
+			`"name":"decide"`, fmt.Sprintf(`"name":%q`, name("decide")), `["decide"]`, fmt.Sprintf(`[%q]`, name("decide"))).Replace(refundTemplate)))
+	a := s.api()
+	create := func(n string) string {
+		tags := []string{}
+		for n := range 8 {
+			tags = append(tags, fmt.Sprintf("%q", name(fmt.Sprint("tag", n))))
+		}
+		return a.create(fmt.Sprintf(`{"namespace":%q,"name":%q,"tags":[%s],"context":{"order_id":%q},"reason":%q}`,
+			name("shop")[:29], name("refund"), strings.Join(tags, ","), n+message, message))
+	}
+	id := create("1")
+	failStep(a, id, name("decide"), message)
+	a.await(id, "blocked_by_failures")
+	waits := create("2")
+	template := strings.Join([]string{name("shop")[:29], name("refund"), "1.0.0"}, "/")
+	return s, map[string]string{
+		"tasks": "/tasks", "failures": "/failures", "waits": "/waits", "dlq": "/dlq", "task": "/tasks/" + id + "?step=" + name("decide"),
+		"steps": "/tasks/" + waits + "?tab=Steps", "events": "/tasks/" + waits + "?tab=Events", "data": "/tasks/" + waits + "?tab=Data",
+		"templates": "/templates", "template": "/templates/" + template, "start": "/start", "start-form": "/start/" + template,
+		"analytics": "/analytics", "filtered": "/tasks?namespace=" + name("shop")[:29] + "&tag=" + name("tag0"),
+	}
+}

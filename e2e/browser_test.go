@@ -558,11 +558,25 @@ func (p *page) screenshot(name string, width int, scheme string) {
 	}
 	p.size(width, 900)
 	p.scheme(scheme)
-	p.eval(`new Promise((done) => requestAnimationFrame(() => setTimeout(done, 250)))`) // what follows a change of size
-	var shot struct{ Data string }
-	p.command("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": false}, &shot)
-	image := wire.Must(base64.StdEncoding.DecodeString(shot.Data))(p.t)
-	wire.WriteFile(p.t, filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), image)
+	p.picture(dir, name, width, scheme)
 	p.size(1280, 900)
 	p.scheme("light")
+}
+
+// picture writes what is seen to a file in a directory, which it makes.
+func (p *page) picture(dir, name string, width int, scheme string) {
+	p.t.Helper()
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		p.t.Fatal(err)
+	}
+	wire.WriteFile(p.t, filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), p.capture())
+}
+
+// capture returns a picture of what is seen, as PNG, once nothing follows from a change of size or colours any more.
+func (p *page) capture() []byte {
+	p.t.Helper()
+	p.eval(`new Promise((done) => requestAnimationFrame(() => setTimeout(done, 250)))`)
+	var shot struct{ Data string }
+	p.command("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": false}, &shot)
+	return wire.Must(base64.StdEncoding.DecodeString(shot.Data))(p.t)
 }

@@ -176,6 +176,11 @@ func TestConsoleCutOff(t *testing.T) {
 				p.wait(`document.querySelector(".cut form.signin")`)
 				p.inspect("cut-off-401")
 			}
+			p.size(390, 844)
+			if high := p.eval(`document.querySelector(".cut").offsetHeight`).(float64); high > 170 {
+				t.Errorf("%s, %d: the banner is %v pixels high on a phone; want a fifth of it at most", path, status, high)
+			}
+			p.size(1280, 900)
 			p.wait(fmt.Sprintf("document.querySelector(%q)", row)) // what was known is still shown
 			proxy.fail(0)
 			if status == http.StatusUnauthorized {

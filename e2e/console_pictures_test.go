@@ -4,7 +4,6 @@ package e2e
 // tags, errors and notes that are as long as they may be.
 
 import (
-	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,25 +65,6 @@ func picturedPages(t *testing.T) (s *program, pages map[string]string) {
 	}
 }
 
-// picture writes the whole of what is shown at a width to a file in the directory that STEPWELL_SCREENSHOTS names.
-func (p *page) picture(dir, name string, width int) {
-	p.t.Helper()
-	for _, scheme := range []string{"light", "dark"} {
-		p.scheme(scheme)
-		wire.WriteFile(p.t, filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), p.capture())
-	}
-	p.scheme("light")
-}
-
-// capture returns a picture of what is seen, as PNG, once nothing follows from a change of size or colours any more.
-func (p *page) capture() []byte {
-	p.t.Helper()
-	p.eval(`new Promise((done) => requestAnimationFrame(() => setTimeout(done, 250)))`)
-	var shot struct{ Data string }
-	p.command("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
-	return wire.Must(base64.StdEncoding.DecodeString(shot.Data))(p.t)
-}
-
 // show opens a page at a width, as high as its content, and waits until that is there.
 func (p *page) show(address string, width int) {
 	p.t.Helper()
@@ -120,7 +100,11 @@ func TestConsolePictures(t *testing.T) {
 	for name, address := range addresses {
 		for _, width := range []int{1440, 1024, 390} {
 			p.show(address, width)
-			p.picture(dir, name, width)
+			for _, scheme := range []string{"light", "dark"} {
+				p.scheme(scheme)
+				p.picture(dir, name, width, scheme)
+			}
+			p.scheme("light")
 		}
 	}
 }
@@ -153,5 +137,55 @@ func lengthyPages(t *testing.T) (s *program, pages map[string]string) {
 		"steps": "/tasks/" + waits + "?tab=Steps", "events": "/tasks/" + waits + "?tab=Events", "data": "/tasks/" + waits + "?tab=Data",
 		"templates": "/templates", "template": "/templates/" + template, "start": "/start", "start-form": "/start/" + template,
 		"analytics": "/analytics", "filtered": "/tasks?namespace=" + name("shop")[:29] + "&tag=" + name("tag0"),
+	}
+}
+
+// outOfView lists what is wider than the page or out of its view: figures, states, times and buttons. Only graphs,
+// timelines, code and the links of the bar scroll sideways.
+const outOfView = `(() => {
+	const scrolls = "svg, pre, .tree, .timeline, .graph-view, .nav", wide = document.documentElement.scrollWidth - innerWidth;
+	const hidden = [...document.querySelectorAll("#page :is(.num, .state, time, button, a.button, .chip, .took, .tries, .cause-count, .bars)")]
+		.filter((e) => e.checkVisibility() && !e.closest(scrolls) && !e.closest("thead, .runs, .tablist")).filter((e) => {
+			const r = e.getBoundingClientRect();
+			return r.width > 1 && (r.right > innerWidth + 1 || r.left < -1);
+		});
+	return [wide > 0 ? "the page is " + wide + " pixels wider than its view" : "",
+		...hidden.slice(0, 4).map((e) => "out of view: " + e.outerHTML.slice(0, 120))].filter(Boolean).join("\n");
+})()`
+
+// TestConsoleLongNames opens every page with names, tags, errors and notes as long as they may be, on tablets and phones:
+// no page is wider than its view, and figures, states and buttons are in it.
+func TestConsoleLongNames(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s, pages := lengthyPages(t)
+	for name, path := range pages {
+		for _, width := range []int{1024, 390} {
+			p.size(width, 900)
+			p.open(s.ready.OrchestrationURL + "/console" + path)
+			p.settle()
+			if bad := p.eval(outOfView); bad != "" {
+				t.Errorf("%s at %d pixels:\n%v", name, width, bad)
+			}
+		}
+	}
+}
+
+// TestConsoleBarTellsOfMore opens the last page of the bar on a phone: its link is in view, and the side fades where there
+// are more.
+func TestConsoleBarTellsOfMore(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	p.size(390, 844)
+	const mask = `getComputedStyle(document.querySelector("#nav")).maskImage.match(/[\d.]+px|transparent|rgba?\([^)]*\)/g).join()`
+	for path, sides := range map[string]string{"/tasks": `["0px","3rem"]`, "/templates": `["3rem","3rem"]`, "/service": `["3rem","0px"]`} {
+		p.open(s.ready.OrchestrationURL + "/console" + path)
+		p.settle()
+		p.wait(`JSON.stringify(["--before", "--after"].map((name) => document.querySelector("#nav").style.getPropertyValue(name))) === ` + fmt.Sprintf("%q", sides))
+		p.wait(`(() => { const r = document.querySelector("#nav [aria-current]").getBoundingClientRect(); return r.left >= 0 && r.right <= 390; })()`)
+		if got := p.eval(mask); got == "" {
+			t.Errorf("%s: the bar does not fade", path)
+		}
 	}
 }

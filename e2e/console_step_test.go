@@ -70,6 +70,7 @@ func TestConsoleStackTraces(t *testing.T) {
 	p.wait(`document.querySelector(".trace details[open] pre").innerText.split("\n").length === 42`)
 	p.inspect("task-trace-open")
 	p.open(s.ready.OrchestrationURL + "/console/dlq")
+	p.waitText("charge: " + own) // not what every traceback begins with
 	p.clickText("Investigate")
 	p.wait(`document.querySelector("dialog .trace > summary").textContent.startsWith("Stack trace: 24 frames")`)
 }

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
 import { top } from "./failures.js";
-import { ago, button, duration, empty, fill, h, link, number, problem, table, templatePath, when } from "./ui.js";
+import { ago, button, clip, duration, empty, fill, h, link, number, problem, table, templatePath, when } from "./ui.js";
 
 const minute = 60_000, hour = 60 * minute;
 const windows = { 2: "2 hours", 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
@@ -148,7 +148,7 @@ function figures(rows) {
 }
 
 const template = (f) => link("/templates/" + templatePath({ namespace: f.namespace_name, name: f.task_name,
-  version: f.version }), `${f.namespace_name}/${f.task_name}`);
+  version: f.version }), clip(`${f.namespace_name}/${f.task_name}`));
 
 // bar draws a share of the longest as a bar, beside the figure.
 function bar(value, most) {
@@ -164,6 +164,6 @@ function bottlenecks({ slow_steps: steps, slow_tasks: tasks }) {
   const columns = ["Average", ["Longest", "num"], ["Runs", "num"], ["Failed", "num"], "Last"];
   return h("section.view", h("div", h("h2", "Bottlenecks"), h("p.soft", "Over all time, the slowest first.")),
     table("Slowest steps", ["Step", ["Template", "wide-cell"], ...columns],
-      steps.map((f) => [h("strong", f.step_name), template(f), ...row(f, steps)])),
+      steps.map((f) => [clip(f.step_name, "strong"), template(f), ...row(f, steps)])),
     table("Slowest templates", ["Template", ...columns], tasks.map((f) => [template(f), ...row(f, tasks)])));
 }

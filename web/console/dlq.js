@@ -5,8 +5,9 @@ import * as api from "./api.js";
 import { Selection, bulkForm } from "./bulk.js";
 import { top } from "./failures.js";
 import { live } from "./live.js";
-import { ago, allowed, button, dialog, empty, field, fill, h, link, loading, number, plural, problem, select, shortId,
-  showCommands, state, table, toast } from "./ui.js";
+import { ago, allowed, button, clip, dialog, empty, field, fill, h, link, loading, number, plural, problem, select,
+  shortId,   showCommands, state, table, toast } from "./ui.js";
+import { headline } from "./trace.js";
 import { errorText, jsonTree } from "./values.js";
 
 const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good",
@@ -154,11 +155,11 @@ class Letters {
   }
 }
 
-const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, `${namespace}/${e.task_name}`), " ",
+const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, clip(`${namespace}/${e.task_name}`)), " ",
   h("span.soft.mono", shortId(e.task_uuid)));
 
-const reason = ({ error: e, dlq_reason }) => (e ? `${e.step_name}: ${(e.message || e.error_type).split("\n")[0]}`
-  : words(dlq_reason));
+const reason = ({ error: e, dlq_reason }) => (e
+  ? clip(`${e.step_name}: ${headline(e.message || e.error_type)}`) : words(dlq_reason));
 
 const minutes = (n) => (n < 120 ? `${n} min` : n < 2880 ? `${Math.floor(n / 60)} h` : `${Math.floor(n / 1440)} d`);
 

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { bulkButton, bulkForm } from "./bulk.js";
 import { live } from "./live.js";
 import { fill } from "./patch.js";
-import { ago, empty, h, link, number, plural, since, when } from "./ui.js";
+import { ago, clip, empty, h, link, number, plural, since, when } from "./ui.js";
 
 // concerns reports whether an event may change the causes.
 const concerns = (e) => [e.from_state, e.to_state].some((s) => s === "error" || s === "waiting_for_retry"
@@ -39,8 +39,8 @@ function cause(g, changed) {
   const filter = { failure_group: g.group }, open = (name, more) => () =>
     bulkForm(name, { ...filter, ...more }, { about: `All that fail as “${titleOf(g)}”.`, changed });
   return h("li.card.cause", { key: g.group },
-    h("div.cause-text", h("h2", title(g)), h("p.soft", h("span", { class: "mono" },
-      g.namespace_name + "/" + g.task_name), " · ",
+    h("div.cause-text", h("h2.clip", { title: titleOf(g) }, title(g)),
+      h("p.soft", h("span.mono", clip(g.namespace_name + "/" + g.task_name)), " · ",
       link(`/tasks/${g.sample_task_uuid}`, "Latest sample"), " · ",
         link("/tasks" + api.query({ failure_group: g.group }), "Its tasks"))),
     counts(g), course(g),
@@ -84,7 +84,8 @@ export function top(signal, limit = 3) {
     place.hidden = !groups.length;
     if (groups.length) fill(place, h("div.row", h("h2", "What fails now"),
       link("/failures", plural(groups.length + other.groups, "cause"))),
-      h("ul.plain", groups.map((g) => h("li", { key: g.group }, link("/failures", title(g)), " ", counts(g),
+      h("ul.plain", groups.map((g) => h("li", { key: g.group },
+        link("/failures", title(g), { class: "clip", title: titleOf(g) }), " ", counts(g),
         h("span.soft", "since ", since(g.first_failure_at))))));
   };
   live(signal, concerns, read)();

@@ -179,7 +179,16 @@ function markPlace(path) {
     const at = a.pathname.slice(home.length);
     const here = path === at || path.startsWith(at + "/") || (path === "/" && at === "/tasks");
     a.ariaCurrent = here ? "page" : null;
+    if (here) byId("nav").scrollLeft = a.offsetLeft - (byId("nav").clientWidth - a.clientWidth) / 2;
   }
+  fadeBar();
+}
+
+// fadeBar fades the sides of the bar's links where there are more.
+function fadeBar() {
+  const { style, scrollLeft, clientWidth, scrollWidth } = byId("nav");
+  style.setProperty("--before", scrollLeft > 1 ? "3rem" : "0px");
+  style.setProperty("--after", scrollLeft + clientWidth < scrollWidth - 1 ? "3rem" : "0px");
 }
 
 // followLinks shows pages of the console without loading the document again.
@@ -275,6 +284,8 @@ function fillBar() {
   byId("find").onclick = () => openFind();
   byId("copy").onclick = openCopy;
   nameTheme();
+  byId("nav").onscroll = fadeBar;
+  new ResizeObserver(fadeBar).observe(byId("nav"));
 }
 
 function showStream({ detail }) {

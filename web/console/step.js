@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { againFrom, stepButtons } from "./actions.js";
 import { exact, finished, span } from "./model.js";
-import { ago, allowed, button, dialog, fill, h, look, plural, problem, select, state } from "./ui.js";
+import { ago, allowed, button, clip, dialog, fill, h, look, plural, problem, select, state } from "./ui.js";
 import { errorText, errorView, jsonTree } from "./values.js";
 
 const KINDS = { decision: "Decides which steps are created", batchable: "Splits the work into batches",
@@ -38,7 +38,7 @@ export class StepCard {
     if (this.step !== step) this.read = this.chosen = undefined;
     this.step = step;
     fill(this.place, h("section.card.step-card", { "aria-label": `Step ${step.name}` },
-      h("div.row.title", h("h2", step.name),
+      h("div.row.title", clip(step.name, "h2"),
         button("×", () => page.choose(), "quiet small", { "aria-label": "Close the step" })),
         h("div", state(step.state)),
       e && h("p", sentence(step.state === "error" ? e.remedy : e.message)),

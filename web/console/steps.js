@@ -1,7 +1,7 @@
 // What the graph and the timeline show, as lists: the steps, and what happened to them.
 
 import { exact, span } from "./model.js";
-import { button, fill, h, look, number, patch, state } from "./ui.js";
+import { button, clip, fill, h, look, number, patch, state } from "./ui.js";
 
 const CHUNK = 200; // rows of a list that are shown at a time
 
@@ -45,7 +45,7 @@ export class StepList {
       && (!this.only || look(s.state).word === this.only));
     const ghosts = this.text || this.only || fits.length > this.shown ? []
       : model.ghosts().map((g) => h("tr.soft", { key: g.name },
-      h("td", g.skipped ? "Not taken" : "Not decided yet"), h("td", g.name), h("td.tries"), h("td"),
+      h("td", g.skipped ? "Not taken" : "Not decided yet"), h("td.step", g.name), h("td.tries"), h("td"),
         h("td.after", g.dependencies.join(", "))));
     fill(this.body, fits.slice(0, this.shown).map((s) => this.row(s)), ghosts);
     const left = fits.length - this.shown, more = () => { this.shown += CHUNK; this.draw(); };
@@ -56,16 +56,17 @@ export class StepList {
   row(s) {
     const { model } = this.page, parents = model.parents(s), after = parents.slice(0, 3).map((p) => p.name).join(", ");
     const chosen = s.id === this.page.state.step;
-    const name = button(s.name, () => this.choose(s.id), "as-link", { "aria-pressed": String(chosen) });
+    const name = button(clip(s.name), () => this.choose(s.id), "as-link",
+      { key: "name", "aria-pressed": String(chosen) });
     return h("tr", { class: chosen ? "chosen" : "", key: s.id, "data-id": s.id }, h("td", state(s.state)),
-      h("td", name),
-      h("td.tries", s.attempts ? `${s.attempts}/${s.max}` : "–"), h("td.took", this.time(s)),
+      h("td.step", name),
+      h("td.tries", s.attempts > 0 && `${s.attempts}/${s.max}`), h("td.took", this.time(s)),
       h("td.after.soft", after + (parents.length > 3 ? ` and ${parents.length - 3} more` : "")));
   }
 
   time(s) {
     if (s.state === "waiting_for_retry") return "retry " + this.page.model.countdown(s);
-    return s.spans.some((x) => x.kind === "run") ? span(this.page.model.took(s)) : "–";
+    return s.spans.some((x) => x.kind === "run") && span(this.page.model.took(s));
   }
 
   // update shows changed steps.
@@ -101,7 +102,8 @@ export class EventList {
   line(t, key) {
     const at = exact(t.recorded_at) - this.page.model.created;
     return h("li", { key }, h("span.at", { title: t.recorded_at }, "+" + span(at)),
-      t.step_uuid ? button(t.step_name, () => this.choose(t.step_uuid), "as-link") : h("b", "task"),
+      t.step_uuid ? button(clip(t.step_name), () => this.choose(t.step_uuid), "as-link", { key: "name" })
+        : h("b", "task"),
       h("span.soft", t.from_state ? `${t.from_state} →` : "created as"), state(t.to_state),
       t.attempt > 0 && h("span.soft", `attempt ${t.attempt}`), t.reason && h("span.soft", t.reason));
   }

@@ -241,7 +241,8 @@ class TaskPage {
     this.said = task.status;
     const took = task.completed_at && span(exact(task.completed_at) - this.model.created);
     fill(this.head,
-      h("div.row", h("h1", h("span.soft", task.namespace + "/"), task.name), state(task.status),
+      h("div.row", h("h1.clip", { title: `${task.namespace}/${task.name}` },
+        h("span.soft", task.namespace + "/"), task.name), state(task.status),
         h("span.spread"), link("/start?from=" + task.task_uuid, "Start again …", { class: "button quiet small" }),
         !over && allowed("tasks:cancel", "Cancel the task …", () => cancelTask(task, all - this.finishedSteps()),
           "quiet small")),

@@ -3,7 +3,7 @@
 
 import * as api from "./api.js";
 import { Selection } from "./bulk.js";
-import { ago, allowed, button, choice, confirmForm, duration, empty, ended, field, fill, h, instant, link, number,
+import { ago, allowed, button, choice, clip, confirmForm, duration, empty, ended, field, fill, h, instant, link, number,
   patch, plural,
   problem, select, shortId, state, toast, when } from "./ui.js";
 
@@ -332,7 +332,7 @@ class TaskList {
   }
 
   row(t) {
-    const name = link("/tasks/" + t.task_uuid, h("b", t.name),
+    const name = link("/tasks/" + t.task_uuid, clip(t.name, "b"),
       { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
     const over = t.completed_at && ended(t.status);
     return h("tr", { key: t.task_uuid, "data-id": t.task_uuid },

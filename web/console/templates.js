@@ -5,7 +5,7 @@ import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
 import { runs } from "./runs.js";
-import { empty, fill, h, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
+import { clip, empty, fill, h, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
 import { jsonTree } from "./values.js";
 
 const nameOf = (t) => `${t.namespace}/${t.name}`;
@@ -54,7 +54,7 @@ function listRow(name, versions, fares) {
   const total = (member) => mine.reduce((n, m) => n + m[member], 0), done = total("completed_tasks"),
     ended = done + total("failed_tasks");
   const created = total("created_tasks");
-  return [h("div", link("/templates/" + templatePath(newest), name, { class: "strong" }),
+  return [h("div", link("/templates/" + templatePath(newest), clip(name), { class: "strong" }),
     h("p.about.soft", newest.description)),
     h("span.chips", versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "tag" }))),
     number(newest.step_count), fares.error || !created ? "–"
@@ -80,7 +80,8 @@ async function showOne(root, { params, signal, title }) {
   title(nameOf(template));
   const picture = h("div");
   fill(root, h("div.view",
-    h("div.row", h("h1", h("span.soft", template.namespace + "/"), template.name, " ", h("span.tag", template.version)),
+    h("div.row", h("h1.clip", { title: nameOf(template) },
+      h("span.soft", template.namespace + "/"), template.name), h("span.tag", template.version), h("span.spread"),
       h("div.row", link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks",
         { class: "button quiet" }),
         link("/start/" + templatePath(template), "Start a task", { class: "button primary" }))),
@@ -112,8 +113,8 @@ function steps(template) {
   const declared = new Map((template.configuration?.steps || []).map((s) => [s.name, s]));
   return table("Steps", ["Step", ["Runs", "wide-cell"], "After", ["Attempts", "num"], ["Timeout", "num"]],
     template.steps.map((s) => ({ id: "step-" + s.name, cells: [
-    [h("strong", s.name), " ", s.type !== "standard" && h("span.tag", s.type), h("p.about.soft", s.description)],
-    h("code", s.handler?.callable || "–"), s.dependencies.join(", ") || "–",
+    [clip(s.name, "strong"), " ", s.type !== "standard" && h("span.tag", s.type), h("p.about.soft", s.description)],
+    clip(s.handler?.callable || "–", "code"), clip(s.dependencies.join(", ") || "–"),
     s.default_retryable ? s.default_max_attempts : 1, time(declared.get(s.name)?.timeout_seconds ?? undefined)] })));
 }
 

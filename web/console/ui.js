@@ -163,6 +163,9 @@ export const choice = (name) => (on) => {
   return kept === null ? on ?? false : kept === "true";
 };
 
+// clip shows a name, of a long one as much as two lines hold; pointing at it tells all.
+export const clip = (text, kind = "span") => h(kind + ".clip", { title: text }, text);
+
 let ids = 0;
 
 // templatePath returns the path of a template, below /v1/templates/ and /console/templates/.

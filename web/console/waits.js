@@ -6,7 +6,8 @@ import { Selection } from "./bulk.js";
 import { live } from "./live.js";
 import { fill } from "./patch.js";
 import { SchemaForm, formable, pathOf } from "./schema.js";
-import { ago, allowed, button, empty, field, h, link, plural, problem, readJSON, shortId, toast, wrong } from "./ui.js";
+import { ago, allowed, button, clip, empty, field, h, link, plural, problem, readJSON, shortId, toast,
+  wrong } from "./ui.js";
 
 const perPage = 100;
 
@@ -76,10 +77,10 @@ class WaitCard {
   constructor(step, list) {
     Object.assign(this, { step, list, sent: false });
     const about = Object.entries(step.about ?? {}).map(([name, v]) =>
-      [h("dt", name), h("dd", typeof v === "string" ? v : JSON.stringify(v))]);
+      [h("dt", name), clip(typeof v === "string" ? v : JSON.stringify(v), "dd")]);
     this.body = h("div.form");
     this.details = h("details", { ontoggle: () => this.open() },
-      h("summary", h("strong", step.name), h("span.soft", `${step.namespace}/${step.task_name}`),
+      h("summary", clip(step.name, "strong"), clip(`${step.namespace}/${step.task_name}`, "span.soft"),
       about.length > 0 && h("dl.about-pairs", about), h("span.spread"),
         h("span.soft", "waits ", ago(step.waiting_since, true))), this.body);
     this.element = h("div.card.wait-card", { key: step.step_uuid, own: true },

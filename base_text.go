@@ -232,12 +232,15 @@ func untilAny(s, chars string) string {
 
 // redact redacts every URL in a text, which may be JSON and then stays valid. It returns
 // the same slice if there is nothing to redact.
-func redact(text []byte) []byte {
+func redact(text []byte) []byte { return redactEach(text, redactAddress) }
+
+// redactEach is redact with a function that redacts a URL without its scheme.
+func redactEach(text []byte, address func(string) string) []byte {
 	var shown []byte
 	done := 0
 	for begin, end := nextURL(text, 0); begin < len(text); begin, end = nextURL(text, end) {
 		if bytes.ContainsAny(text[begin:end], "@?#") {
-			shown = append(append(shown, text[done:begin]...), redactAddress(string(text[begin:end]))...)
+			shown = append(append(shown, text[done:begin]...), address(string(text[begin:end]))...)
 			done = end
 		}
 	}
@@ -288,6 +291,23 @@ func urlLength(before, text []byte) int {
 		}
 	}
 	return word
+}
+
+// linkToPlace matches the URL, without its scheme, of a place in a document: a heading, say, and nothing that could be a
+// token.
+var linkToPlace = compiled(`^[^@?#]*#[\w./-]{1,60}[).,;:!]*$`)
+
+// redactDescription returns a redacted copy of a text that people wrote for others. Its links lead to their places.
+func redactDescription(text *string) *string {
+	if text == nil {
+		return nil
+	}
+	return new(string(redactEach([]byte(*text), func(s string) string {
+		if linkToPlace().MatchString(s) {
+			return s
+		}
+		return redactAddress(s)
+	})))
 }
 
 // redactText returns a redacted copy of a text.

@@ -38,6 +38,22 @@ func TestRedactURL(t *testing.T) {
 	}
 }
 
+// TestRedactDescription keeps where a link leads to, and redacts whatever could be a token.
+func TestRedactDescription(t *testing.T) {
+	for text, want := range map[string]string{
+		"see https://wiki.example/runbook#card-declined.":      "see https://wiki.example/runbook#card-declined.",
+		"(https://wiki.example:8443/a#L10)":                    "(https://wiki.example:8443/a#L10)",
+		"https://wiki.example/#access_token=abc":               "https://wiki.example/#[REDACTED]",
+		"https://wiki.example/?key=abc#top":                    "https://wiki.example/?[REDACTED]",
+		"https://ann:secret@wiki.example/#top":                 "https://[REDACTED]@wiki.example/#[REDACTED]",
+		"https://wiki.example/#" + strings.Repeat("token", 20): "https://wiki.example/#[REDACTED]",
+	} {
+		if got := *redactDescription(&text); got != want {
+			t.Errorf("%s: got %s; want %s", text, got, want)
+		}
+	}
+}
+
 // TestRedact finds URLs in texts and in JSON, which stays valid.
 func TestRedact(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{

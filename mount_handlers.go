@@ -156,7 +156,7 @@ func handlerSummaryOf(versions []*template) handlerSummary {
 	t := latestTemplate(versions)
 	return handlerSummary{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version,
-		Versions: versionsOf(versions), LatestVersion: t.version, Description: redactText(t.description),
+		Versions: versionsOf(versions), LatestVersion: t.version, Description: redactDescription(t.description),
 		StepCount: len(t.steps), StepNames: t.stepNames(indexesOf(t.steps)),
 	}
 }
@@ -198,7 +198,7 @@ func (s *service) handlerView(t *template) (handlerView, error) {
 	events, err := t.stepEvents()
 	return handlerView{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
-		Description: redactText(t.description), Available: s.templates.validateRegistered(t).Valid,
+		Description: redactDescription(t.description), Available: s.templates.validateRegistered(t).Valid,
 		StepTemplates: jsonListOf(len(t.steps), func(i int) handlerStep { return t.handlerStep(i, events[i]) }),
 		Configuration: t.shownJSON, DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
 	}, err
@@ -207,7 +207,7 @@ func (s *service) handlerView(t *template) (handlerView, error) {
 func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {
 	s := &t.steps[i]
 	v := handlerStep{
-		Name: s.name, Description: redactText(s.description), HandlerClass: s.shown,
+		Name: s.name, Description: redactDescription(s.description), HandlerClass: s.shown,
 		DependsOnSteps: t.stepNames(s.parents), Configuration: redact(s.config),
 		DefaultRetryable: s.retry.Retryable, DefaultRetryLimit: s.retry.MaxAttempts, CustomEvents: events,
 	}

@@ -207,7 +207,7 @@ func (r *registry) listView(namespace string) templateList {
 	for _, t := range r.sorted {
 		if namespace == "" || t.namespace == namespace {
 			list.Templates = append(list.Templates,
-				templateSummary{t.name, t.namespace, t.version, redactText(t.description), len(t.steps)})
+				templateSummary{t.name, t.namespace, t.version, redactDescription(t.description), len(t.steps)})
 		}
 	}
 	return list
@@ -218,7 +218,7 @@ func (t *template) detailView() templateDetail {
 		Name:          t.name,
 		Namespace:     t.namespace,
 		Version:       t.version,
-		Description:   redactText(t.description),
+		Description:   redactDescription(t.description),
 		Configuration: t.shownJSON,
 		Steps:         jsonListOf(len(t.steps), t.stepDetail),
 	}
@@ -228,7 +228,7 @@ func (t *template) stepDetail(i int) templateStepDetail {
 	s := &t.steps[i]
 	return templateStepDetail{
 		Name:               s.name,
-		Description:        redactText(s.description),
+		Description:        redactDescription(s.description),
 		DefaultRetryable:   s.retry.Retryable,
 		DefaultMaxAttempts: s.retry.MaxAttempts,
 		ResultSchema:       redact(s.resultSchema),

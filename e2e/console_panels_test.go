@@ -39,7 +39,7 @@ func (p *page) inspect(name string) {
 }
 
 // orderTemplate has a schema of its input.
-const orderTemplate = `{"namespace":"shop","name":"order","version":"1.2.0","description":"Takes payment.",
+const orderTemplate = `{"namespace":"shop","name":"order","version":"1.2.0","description":"Takes payment, see https://wiki.example/orders#refunds.",
 	"input_schema":{"type":"object","required":["order_id","amount","customer","express"],"properties":{
 		"order_id":{"type":"string","title":"Order number","pattern":"^O-[0-9]+$"},
 		"amount":{"type":"number","minimum":0.01,"maximum":10000},
@@ -156,9 +156,10 @@ func TestConsoleTemplates(t *testing.T) {
 	p.open(s.ready.OrchestrationURL + "/console/templates")
 	row := `[...document.querySelectorAll("tbody tr")].find((r) => r.checkVisibility() && r.innerText.includes("shop/order"))`
 	p.wait(row + `.cells[3].innerText === "1"`)
-	if got := p.eval(row + `.innerText.split(/\s+/).slice(3, 9).join(" ")`); got != "1.10.0 1.2.0 2 1 100 %" {
+	if got := p.eval(row + `.innerText.split(/\s+/).slice(5, 11).join(" ")`); got != "1.10.0 1.2.0 2 1 100 %" {
 		t.Errorf("got %q; want both versions, the newest first, and the success", got)
 	}
+	p.waitText("see https://wiki.example/orders#refunds.")
 	p.inspect("templates")
 	p.fill("input[type=search]", "nothing")
 	p.waitText("No template matches.")

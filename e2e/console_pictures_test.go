@@ -4,6 +4,7 @@ package e2e
 // tags, errors and notes that are as long as they may be.
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -187,5 +188,62 @@ func TestConsoleBarTellsOfMore(t *testing.T) {
 		if got := p.eval(mask); got == "" {
 			t.Errorf("%s: the bar does not fade", path)
 		}
+	}
+}
+
+var updateImages = flag.Bool("update-images", false, "make the pictures of the README, and note what they show")
+
+// orderPicture is the template of the task in the README.
+func orderPicture() string {
+	retry := func(ms int) string {
+		return fmt.Sprintf(`{"max_attempts":5,"backoff":"exponential","backoff_base_ms":%d,"max_backoff_ms":%d}`, ms, ms)
+	}
+	sleep := func(name string, ms int, after ...string) stepSpec {
+		return stepSpec{name: name, callable: "builtin:sleep", config: fmt.Sprintf(`{"duration_ms":%d}`, ms), after: after, timeout: 300}
+	}
+	text := testTemplate("order", stepSpec{name: "validate", callable: "builtin:noop"},
+		sleep("reserve_stock", 900, "validate"), sleep("check_fraud", 2100, "validate"),
+		stepSpec{name: "quote_shipping", callable: "builtin:flaky", config: `{"failures":2}`, retry: retry(900), after: []string{"validate"}},
+		sleep("charge_card", 1200, "reserve_stock", "check_fraud"), sleep("pack", 200_000, "charge_card"),
+		stepSpec{name: "approve", callable: "person", after: []string{"charge_card"}},
+		stepSpec{name: "book_courier", callable: "builtin:flaky", config: `{"failures":4}`, retry: retry(50_000), after: []string{"charge_card", "quote_shipping"}},
+		stepSpec{name: "ship", callable: "builtin:noop", after: []string{"pack", "approve", "book_courier"}},
+		stepSpec{name: "notify", callable: "builtin:noop", after: []string{"ship"}})
+	return strings.NewReplacer(`"namespace":"t"`, `"namespace":"shop"`, "1.0.0", "2.1.0").Replace(text)
+}
+
+// shownText is the text of a page without what differs from run to run, and with fonts: times, ids, the axis, sums of
+// times and names that are cut.
+const shownText = `document.body.innerText.replace(/Critical path: .*/, "Critical path: …").replace(/[0-9a-f]{8}…[0-9a-f]{12}/g, "ID")
+	.replace(/\w+ \d+, \d+, [\d:]+ [AP]M UTC/g, "TIME").replace(/\d[\d.,]*( (µs|ms|s|min)\b)?/g, "#")
+	.replace(/just now/g, "# ago").replace(/for less than #/g, "for #").replace(/\w+…\w+/g, "…").split(/\s*\n\s*/).filter((line) => !/^#*$/.test(line)).join("\n") + "\n"`
+
+// TestConsoleReadmeImages checks that the page in the pictures of the README has the same texts as when these were made:
+//
+//	LONG_TESTS=1 go test -run TestConsoleReadmeImages -update-images ./e2e
+func TestConsoleReadmeImages(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	p.size(1280, 1260)
+	p.command("Emulation.setTimezoneOverride", object{"timezoneId": "UTC"}, nil)
+	p.command("Emulation.setLocaleOverride", object{"locale": "en-US"}, nil)
+	s := serve(t, "--memory", "--templates", templateDir(t, orderPicture()))
+	p.openTask(s, s.api().create(`{"namespace":"shop","name":"order","tags":["eu"]}`))
+	for name, text := range map[string]string{"quote_shipping": "Complete", "pack": "Running", "approve": "Ready", "book_courier": "Retry"} {
+		p.waitNode(name, text)
+	}
+	p.waitText("has waited for")
+	const images, texts = "../docs/images/console-", "../docs/images/console.txt"
+	got := p.eval(shownText).(string)
+	if *updateImages {
+		p.waitText("created 15 s ago")
+		wire.WriteFile(t, texts, []byte(got))
+		for _, scheme := range []string{"light", "dark"} {
+			p.scheme(scheme)
+			wire.WriteFile(t, images+scheme+".png", p.capture())
+		}
+	}
+	if want := string(wire.ReadFile(t, texts)); got != want {
+		t.Errorf("the page of a task has changed since the pictures of the README were made; make them anew with -update-images.\ngot:\n%s\nwant:\n%s", got, want)
 	}
 }

@@ -339,13 +339,14 @@ export class Graph {
     const large = Math.max(size, 13.5), note = n.note && size < 13 ? n.note : "",
       [base, below] = two ? [HEIGHT / 2 - 4, HEIGHT / 2 + size] : [HEIGHT / 2 + large / 3];
     const name = shorten(n.name, room - (note && note.length * 6.5), large, true, n.times);
+    const both = shorten(n.word, room, size, false, n.detail ? " · " + n.detail : "");
     return h("g", { class: `node ${n.tone}${n.ghost ? " ghost" : ""}${id === this.active ? " active" : ""}`,
       "data-id": id,
       id: this.prefix + index, role: "img", "aria-label": this.describe(n) },
     h("title", this.describe(n)), n.members && [face("behind", 8), face("behind", 4)], face("face", 0),
     h("circle.disc", { cx: x + 21, cy: y + 25, r: 12 }), h("path.sign", { d: moved(n.sign, x + 13, y + 17) }),
       text("label", 40, base, name, large),
-    two && text("detail", 40, below, shorten(n.word, room, size, false, n.detail ? " · " + n.detail : "")),
+    two && text("detail", 40, below, both.startsWith(n.word) ? both : shorten(n.word, room, size)),
     n.members ? this.bar(n, x, y) : note && text("note", WIDTH - 9, 16, note, 11.5));
   }
 

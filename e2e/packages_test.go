@@ -4,8 +4,10 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -30,6 +32,7 @@ func TestPackages(t *testing.T) {
 		run        func(clientTools)
 	}{
 		{"python", "python", pythonPackage}, {"npm", "npm/node_modules", npmPackage}, {"java", "java", javaPackage},
+		{"release", "python", releasedPackages},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +40,7 @@ func TestPackages(t *testing.T) {
 				t.Skipf("needs %s, which .ci/package-tools could not install", tt.tool)
 			}
 			c := all.in(t, tt.name)
-			c.env = append(c.env, "STEPWELL="+programFile(t), "PYTHONPATH="+filepath.Join(dir, "installed"))
+			c.env = append(c.env, "STEPWELL="+programFile(t))
 			tt.run(c)
 		})
 	}
@@ -47,6 +50,7 @@ func pythonPackage(c clientTools) {
 	const python = "python/bin/python"
 	installed := filepath.Join(c.dir, "../../installed")
 	c.run(python, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", installed, ".")
+	c.env = append(c.env, "PYTHONPATH="+installed)
 	c.run(python, "-m", "pytest", "-n2", "-p", "no:cacheprovider")
 	c.run(python, "-m", "mypy", "--cache-dir="+filepath.Join(c.tools, "mypy"))
 	example := c
@@ -81,6 +85,40 @@ func javaPackage(c clientTools) {
 	if !regexp.MustCompile(`Tests run: 2, .* in OrderTest`).MatchString(said) || !strings.Contains(said, "Tests run: 7,") {
 		c.t.Errorf("got\n%s\nwant the tests of both suites", said)
 	}
+}
+
+// releasedPackages has .ci/release-packages put the program into packages, installs these, and starts the program where
+// nothing else is to be found.
+func releasedPackages(c clientTools) {
+	root := filepath.Join(c.dir, "root")
+	wire.Must(0, os.CopyFS(filepath.Join(root, "packages/python"), os.DirFS(repository("packages/python"))))(c.t)
+	wire.Must(0, os.CopyFS(filepath.Join(root, "packages/npm"), os.DirFS(repository("packages/npm"))))(c.t)
+	for _, name := range []string{".ci/release-packages", "base.go"} {
+		wire.Must(0, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))(c.t)
+		c.copy(repository(name), filepath.Join("root", name))
+	}
+	version := regexp.MustCompile(`(?m)^const version = "(.*)"`).FindStringSubmatch(string(readFile(c.t, repository("base.go"))))[1]
+	program := filepath.Join(root, "bin/stepwell-"+version+"-"+runtime.GOOS+"-"+runtime.GOARCH)
+	wire.Must(0, os.Mkdir(filepath.Dir(program), 0o755))(c.t)
+	wire.Must(0, os.Link(programFile(c.t), program))(c.t)
+	c.env = append(c.env, "SOURCE_DATE_EPOCH=1700000000")
+	c.run("bash", filepath.Join(root, ".ci/release-packages"))
+
+	built := func(pattern string, n int) []string {
+		files := wire.Must(filepath.Glob(filepath.Join(root, "bin", pattern)))(c.t)
+		if len(files) != n {
+			c.t.Fatalf("got the packages %q; want %d of %s", files, n, pattern)
+		}
+		return files
+	}
+	c.run("python/bin/python", "-m", "venv", "--without-pip", "app")
+	python := filepath.Join(c.dir, "app/bin/python")
+	c.run("python/bin/python", append([]string{"-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index"}, built("*.whl", 1)...)...)
+	c.run("npm", append([]string{"install", "--offline", "--silent", "--no-audit", "--no-fund", "--prefix", c.dir}, built("*.tgz", 2)...)...)
+	alone := []string{"-u", "STEPWELL", "PATH=/nowhere", "XDG_CACHE_HOME=/nowhere"}
+	c.run("env", append(alone, python, "-c", "import stepwell\nwith stepwell.start() as s, s.sandbox(): pass")...)
+	node := wire.Must(exec.LookPath("node"))(c.t)
+	c.run("env", append(alone, node, "-e", `require("stepwell").sandbox().then((s) => s.delete())`)...)
 }
 
 // TestPackageVersions checks that the packages have the version of the program, and a Java project the package's.

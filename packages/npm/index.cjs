@@ -39,11 +39,18 @@ function which(name, env) {
     });
 }
 
+// packaged returns the program in the optional package for this platform, which a release has.
+function packaged() {
+  try {
+    return require.resolve(`@stepwell/${process.platform}-${process.arch}/${windows ? "stepwell.exe" : "stepwell"}`);
+  } catch { /* there is none */ }
+}
+
 // find returns the command that starts Stepwell, found as docs/testing.md says.
 function find(env) {
   const given = env.STEPWELL;
   if (given) return existsSync(given) ? [given] : given.split(/\s+/);
-  const found = which("stepwell", env);
+  const found = packaged() ?? which("stepwell", env);
   if (found) return [found];
   const checkout = path.join(__dirname, "../.."); // of which npm has linked this directory
   const source = env.STEPWELL_SOURCE || (existsSync(path.join(checkout, "go.mod")) && checkout);

@@ -8,20 +8,25 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 )
 
+// fileID tells a file from all others that exist at the same time.
+type fileID struct{ device, inode uint64 }
+
+// String returns the form that the lock of a data directory has.
+func (id fileID) String() string { return fmt.Sprintf("%d:%d", id.device, id.inode) }
+
 // openRegular opens a regular file, which it may create with mode 0600. It follows
-// links unless the flags have O_NOFOLLOW.
+// links unless the flags have noFollow.
 func openRegular(name string, flag int) (*os.File, error) {
 	look := os.Stat
-	if flag&syscall.O_NOFOLLOW != 0 {
+	if flag&noFollow != 0 {
 		look = os.Lstat
 	}
 	if info, err := look(name); err == nil && !info.Mode().IsRegular() {
 		return nil, irregular("open", name, info)
 	}
-	f, err := os.OpenFile(name, flag|syscall.O_NONBLOCK, 0o600)
+	f, err := openNow(name, flag)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +54,7 @@ func renameRegular(from, to string) error {
 	if err := checkRegular("replace", to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Rename(from, to)
+	return renameFile(from, to)
 }
 
 // checkRegular returns an error unless a name is that of a regular file; a link is none.
@@ -70,26 +75,10 @@ func checkOwn(op, name string, info fs.FileInfo) error {
 		ownerOf(info), os.Geteuid())}
 }
 
-func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
-
 func irregular(op, name string, info fs.FileInfo) error {
 	reason := "not a regular file"
 	if info.Mode()&fs.ModeSymlink != 0 {
 		reason = "a symbolic link, not a regular file"
 	}
 	return &fs.PathError{Op: op, Path: name, Err: errors.New(reason)}
-}
-
-// fileCall makes a system call on a file, again when a signal interrupts it.
-func fileCall(f *os.File, op string, do func(fd int) error) error {
-	for {
-		err := do(int(f.Fd()))
-		switch err {
-		case nil:
-			return nil
-		case syscall.EINTR:
-		default:
-			return &fs.PathError{Op: op, Path: f.Name(), Err: err}
-		}
-	}
 }

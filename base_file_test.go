@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -13,8 +12,8 @@ var irregularFiles = map[string]func(name, elsewhere string) error{
 	"a link":          func(name, elsewhere string) error { return os.Symlink(elsewhere, name) },
 	"a dangling link": func(name, elsewhere string) error { return os.Symlink(elsewhere+"x", name) },
 	"a directory":     func(name, _ string) error { return os.Mkdir(name, 0o700) },
-	"a pipe":          func(name, _ string) error { return syscall.Mkfifo(name, 0o600) },
-	"a device":        func(name, _ string) error { return syscall.Mknod(name, syscall.S_IFCHR|0o600, 1<<8|3) }, // as /dev/null
+	"a pipe":          func(name, _ string) error { return makePipe(name) },
+	"a device":        func(name, _ string) error { return makeDevice(name) },
 }
 
 // eachIrregularFile calls do with each kind of irregular file at a name. do must refuse it with an error that
@@ -49,7 +48,7 @@ func eachIrregularFile(t *testing.T, name string, do func(t *testing.T, path str
 
 func TestOnlyRegularFiles(t *testing.T) {
 	eachIrregularFile(t, "opened", func(_ *testing.T, path string) error {
-		_, err := openRegular(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW)
+		_, err := openRegular(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|noFollow)
 		return err
 	})
 	eachIrregularFile(t, "removed", func(_ *testing.T, path string) error { return removeRegular(path) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path"
 	"path/filepath"
 	"slices"
@@ -88,11 +89,14 @@ func reapOrphans(pgid int) {
 	}
 }
 
-// adoptOrphans makes this process the parent of every descendant whose own parent ends,
-// and reports whether it could.
-func adoptOrphans() bool {
+// adoptOrphans makes this process the parent of every descendant whose own parent ends, sends
+// the signals of their ends, and reports whether it could.
+func adoptOrphans(exits chan<- os.Signal) bool {
 	const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER
 	_, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0)
+	if errno == 0 {
+		signal.Notify(exits, syscall.SIGCHLD)
+	}
 	return errno == 0
 }
 
@@ -117,16 +121,11 @@ func lookUpProcess(pid int) (p processInfo, ok bool) {
 	return p, true
 }
 
-// processFigures are what the system tells about this process; negative where it does not.
-type processFigures struct {
-	files, virtual, resident, started, received, sent float64
-}
-
 // ticksPerSecond is the unit of times in /proc, in every build of Linux that Go runs on.
 const ticksPerSecond = 100
 
-// ownProcess returns the figures of this process. Out of file descriptors it knows few.
-func ownProcess() processFigures {
+// shownFigures returns the figures of this process that /proc shows.
+func shownFigures() processFigures {
 	p := processFigures{files: openedFiles(), virtual: -1, resident: -1, started: processStarted()}
 	octets := procNumbers("/proc/self/net/netstat", "IpExt:", "InOctets", "OutOctets")
 	p.received, p.sent = octets[0], octets[1]

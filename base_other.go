@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build unix && !linux
 
 package main
 
@@ -38,7 +38,7 @@ func awaitExit(int) bool { return false }
 func reapOrphans(int) {}
 
 // adoptOrphans is not supported: orphans fall to the first process of the system.
-func adoptOrphans() bool { return false }
+func adoptOrphans(chan<- os.Signal) bool { return false }
 
 // processInfo describes a process.
 type processInfo struct {
@@ -46,13 +46,10 @@ type processInfo struct {
 	born   uint64
 }
 
-// processFigures are what the system tells about this process; negative where it does not.
-type processFigures struct {
-	files, virtual, resident, started, received, sent float64
+// shownFigures knows no figures.
+func shownFigures() processFigures {
+	return processFigures{files: -1, virtual: -1, resident: -1, started: -1, received: -1, sent: -1}
 }
-
-// ownProcess knows no figures.
-func ownProcess() processFigures { return processFigures{-1, -1, -1, -1, -1, -1} }
 
 // lookUpProcess finds no process.
 func lookUpProcess(int) (p processInfo, ok bool) { return p, false }

@@ -436,12 +436,12 @@ func bareDiamonds(b *testing.B, name string, service *handlerRow, handler string
 func (r *handlerRow) turn(b *testing.B, clients, n int) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	cpu, syncs := cpuTime(b), r.syncCount()
+	cpu, syncs := cpuTime(), r.syncCount()
 	times, took := driveTimes(b, r.url, clients, n, r.diamond)
 	if b.Failed() {
 		b.FailNow()
 	}
-	r.used = append(r.used, float64((cpuTime(b)-cpu).Microseconds())/float64(n))
+	r.used = append(r.used, float64((cpuTime()-cpu).Microseconds())/float64(n))
 	r.syncs += r.syncCount() - syncs
 	runtime.ReadMemStats(&after)
 	r.allocs += after.Mallocs - before.Mallocs
@@ -500,13 +500,13 @@ func BenchmarkHandlerCall(b *testing.B) {
 	for range b.N/turn + 1 {
 		for i, connections := range rows {
 			h.web.connections = connections
-			began, cpu := time.Now(), cpuTime(b)
+			began, cpu := time.Now(), cpuTime()
 			for range turn {
 				if o := h.run(new(attemptContext), to, a); o.err != nil {
 					b.Fatal(errorText(o))
 				}
 			}
-			used[i] = append(used[i], float64((cpuTime(b)-cpu).Microseconds())/turn)
+			used[i] = append(used[i], float64((cpuTime()-cpu).Microseconds())/turn)
 			took[i] = append(took[i], float64(time.Since(began).Microseconds())/turn)
 		}
 	}
@@ -958,22 +958,18 @@ func BenchmarkWaiting(b *testing.B) {
 	before := heapBytes()
 	createMany(b, svc, `{"namespace":"bench","name":"later"}`, tasks)
 	each := float64(heapBytes()-before) / tasks
-	used, began := cpuTime(b), time.Now()
+	used, began := cpuTime(), time.Now()
 	for b.Loop() {
 		receiveWithin(make(chan int), time.Second)
 	}
-	b.ReportMetric(float64((cpuTime(b)-used).Microseconds())/1000/time.Since(began).Seconds(), "cpu-ms/s")
+	b.ReportMetric(float64((cpuTime()-used).Microseconds())/1000/time.Since(began).Seconds(), "cpu-ms/s")
 	b.ReportMetric(each, "B/task")
 	b.ReportMetric(float64(runtime.NumGoroutine()), "goroutines")
 }
 
 // cpuTime returns the processor time that this process has used.
-func cpuTime(b testing.TB) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+func cpuTime() time.Duration {
+	return time.Duration(ownProcess().cpu * 1e9)
 }
 
 // BenchmarkBesideSlowHandlers measures the diamond by 16 clients while a thousand HTTP handlers
@@ -1226,7 +1222,7 @@ func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces, p
 		svc.store.locked(func() { n = svc.store.events.end() })
 		return n
 	}
-	sent, moved, used, began := svc.store.events.figures().delivered, moves(), cpuTime(b), time.Now()
+	sent, moved, used, began := svc.store.events.figures().delivered, moves(), cpuTime(), time.Now()
 	var next, done atomic.Uint64
 	var clients sync.WaitGroup
 	for range 16 {
@@ -1249,6 +1245,6 @@ func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces, p
 		})
 	}
 	clients.Wait()
-	f.took, f.cpu, f.done = f.took+time.Since(began), f.cpu+cpuTime(b)-used, f.done+done.Load()
+	f.took, f.cpu, f.done = f.took+time.Since(began), f.cpu+cpuTime()-used, f.done+done.Load()
 	f.moves, f.sent = f.moves+moves()-moved, f.sent+svc.store.events.figures().delivered-sent
 }

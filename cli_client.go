@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -235,7 +234,7 @@ func (c *client) failed(ctx context.Context, err error) error {
 		return errInterrupted
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return exitf(exitTimedOut, "%s did not answer in time", host)
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, errConnectionRefused):
 		return exitf(exitUnreachable, "nothing listens on %s: is \"stepwell serve\" running? Or give --url", host)
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {

@@ -198,7 +198,7 @@ func (p *process) styleOf(w io.Writer) (s style) {
 	}
 	if f, ok := behindDoor(w).(*os.File); ok && isTerminal(w) && p.getenv("TERM") != "dumb" {
 		s.terminal = f
-		s.colour = p.getenv("NO_COLOR") == ""
+		s.colour = p.getenv("NO_COLOR") == "" && showsColours(f)
 	}
 	return s
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -137,5 +136,6 @@ func stampFile(b *strings.Builder, name string, info os.FileInfo, err error) {
 		fmt.Fprintln(b, name, err)
 		return
 	}
-	fmt.Fprintln(b, name, info.Size(), info.ModTime().UnixNano(), info.Sys().(*syscall.Stat_t).Ino)
+	id, _, _ := identifyName(name)
+	fmt.Fprintln(b, name, info.Size(), info.ModTime().UnixNano(), id)
 }

@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -268,19 +267,19 @@ func (v *serving) listen(parts *serviceOptions) (*gates, error) {
 
 // boundByFiles lowers a quota of connections to leave files for everything else.
 func (v *serving) boundByFiles(q *quota) {
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || uint64(q.most) <= files.Cur/4*3 {
+	files := mostFiles()
+	if uint64(q.most) <= files/4*3 {
 		return
 	}
 	v.log.Warn("the process may not open enough files for web.max_connections: fewer are held",
-		"connections", files.Cur/4*3, "files", files.Cur)
-	q.most = int64(files.Cur / 4 * 3)
+		"connections", files/4*3, "files", files)
+	q.most = int64(files / 4 * 3)
 }
 
 func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler, all *connections) (*httpServer, error) {
 	address := web.Listen
 	l, err := listenTCP(address)
-	if errors.Is(err, syscall.EADDRINUSE) {
+	if errors.Is(err, errAddressInUse) {
 		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
 	}
 	if err != nil {
@@ -445,7 +444,7 @@ const maxReadyFile = 64 << 10
 // readReadyFile returns the report in a ready file; an empty one if the file is empty or missing. The
 // error is about a file that is not a ready file.
 func readReadyFile(path string) (r readyReport, err error) {
-	f, err := openRegular(path, os.O_RDONLY|syscall.O_NOFOLLOW)
+	f, err := openRegular(path, os.O_RDONLY|noFollow)
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil
 	}

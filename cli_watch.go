@@ -16,9 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
 )
 
 const (
@@ -229,12 +227,10 @@ func (s *screen) draw(t document) {
 
 // terminalSize returns the columns and rows of a terminal, or 80 and 24.
 func terminalSize(f *os.File) (columns, rows int) {
-	var size struct{ rows, columns, x, y uint16 }
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
-	if errno != 0 || size.columns == 0 || size.rows == 0 {
+	if columns, rows = windowSize(f); columns <= 0 || rows <= 0 {
 		return 80, 24
 	}
-	return int(size.columns), int(size.rows)
+	return columns, rows
 }
 
 // passedThrough are the states that tasks and steps only pass through; task events shows them.

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 )
 
 // maxSandboxes bounds how many sandboxes may exist at a time.
@@ -370,7 +369,7 @@ func (p *portRange) listen(host string) (net.Listener, error) {
 		if err == nil {
 			return l, nil
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) || p.low == 0 {
+		if !errors.Is(err, errAddressInUse) || p.low == 0 {
 			return nil, &failure{kind: unavailable, message: "no port for a sandbox: " + err.Error()}
 		}
 	}

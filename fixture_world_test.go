@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 	"weak"
@@ -427,7 +426,9 @@ func TestResetEmptiesOnlyTheStore(t *testing.T) {
 	}
 	noError(t, emptyStore(dir))
 	assertFiles(t, dir, lockName, "mine.tmp")
-	noError(t, syscall.Mkfifo(filepath.Join(dir, journalName), 0o600))
+	if err := makePipe(filepath.Join(dir, journalName)); err != nil {
+		t.Skip(err)
+	}
 	if err := emptyStore(dir); err == nil {
 		t.Error("a pipe in the place of the journal: got no error")
 	}

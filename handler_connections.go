@@ -161,8 +161,7 @@ func (p *plainConnections) open(conn net.Conn, host string) *plainConnection {
 		c.raw, _ = s.SyscallConn()
 	}
 	c.look = func(fd uintptr) bool {
-		n, _, err := syscall.Recvfrom(int(fd), c.ahead[:], syscall.MSG_PEEK)
-		c.early, c.quiet = n, err == syscall.EAGAIN // package net's sockets do not block
+		c.early, c.quiet = peekSocket(fd, c.ahead[:])
 		return true
 	}
 	return c

@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,8 +169,8 @@ func (n *nearConn) await(read int64) (open bool) {
 // arrived returns when something that the client has not read is at its end, or it has closed that.
 func (n *nearConn) arrived(t testing.TB) {
 	must(n.SyscallConn())(t).Read(func(fd uintptr) bool {
-		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
-		return err != syscall.EAGAIN
+		_, quiet := peekSocket(fd, make([]byte, 1))
+		return !quiet
 	})
 }
 

@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,7 +38,7 @@ func parseProgram(s string) (string, error) {
 		return "", errors.New("exec: names no program")
 	case strings.ContainsRune(s, 0):
 		return "", errors.New("the name of the program has a NUL character")
-	case strings.ContainsRune(s, os.PathSeparator) && !filepath.IsAbs(s):
+	case s != filepath.Base(s) && !filepath.IsAbs(s):
 		return "", errors.New("the program is neither an absolute path nor a bare name")
 	}
 	return s, nil
@@ -90,7 +88,7 @@ func absolutePathList(list string) string {
 // service's own settings, some of which are secret.
 func programEnv(path string, extra map[string]string, getenv func(string) string) []string {
 	vars := map[string]string{"PATH": path}
-	for _, name := range [...]string{"HOME", "LANG", "TZ"} {
+	for _, name := range programVariables {
 		vars[name] = getenv(name)
 	}
 	maps.DeleteFunc(vars, func(_, value string) bool { return value == "" })
@@ -107,26 +105,18 @@ func programEnv(path string, extra map[string]string, getenv func(string) string
 // find returns the path of a program, given as an absolute path or a bare name.
 func (r *programRunner) find(program string) (string, error) {
 	if filepath.IsAbs(program) {
-		return program, checkExecutable(program)
+		path, err := executable(program)
+		if err != nil {
+			err = fmt.Errorf("looking for the program: %w", err)
+		}
+		return path, err
 	}
 	for _, dir := range r.dirs {
-		path := filepath.Join(dir, program)
-		if checkExecutable(path) == nil {
+		if path, err := executable(filepath.Join(dir, program)); err == nil {
 			return path, nil
 		}
 	}
 	return "", fmt.Errorf("there is no program %q in worker.exec_path, or in PATH when that is not set", program)
-}
-
-func checkExecutable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return fmt.Errorf("looking for the program: %w", err)
-	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is not executable: %w", path, fs.ErrPermission)
-	}
-	return nil
 }
 
 // run makes the attempt with a program.
@@ -192,8 +182,9 @@ type programRun struct {
 	born   uint64 // when it started, see processInfo; 0 if that is not known
 	ended  bool   // guarded by runningPrograms.mu
 
-	mu   sync.Mutex
-	gone bool // the group was killed, and its number may be reused; guarded by mu
+	mu    sync.Mutex
+	group processGroup // guarded by mu, as all below
+	gone  bool         // the group was killed, and its number may be reused
 }
 
 func (r *programRunner) command(ctx *attemptContext, path string, args []string) *programRun {
@@ -201,7 +192,6 @@ func (r *programRunner) command(ctx *attemptContext, path string, args []string)
 	p.stdout.limit = r.limit
 	p.cmd.Env, p.cmd.Dir = r.env, r.workDir
 	p.cmd.Stderr = &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Cancel, p.cmd.WaitDelay = p.kill, r.grace
 	return p
 }
@@ -214,7 +204,7 @@ func (p *programRun) kill() error {
 		return os.ErrProcessDone
 	}
 	killTree(p.cmd.Process.Pid, os.Getpid())
-	return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	return p.group.kill()
 }
 
 // end kills the group for the last time. The program has ended; for the grace, what
@@ -224,7 +214,7 @@ func (p *programRun) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.gone {
-		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		p.group.kill()
 		p.stdout.file.SetReadDeadline(realDeadline(p.cmd.WaitDelay))
 		p.gone = true
 	}
@@ -242,12 +232,10 @@ type runningPrograms struct {
 
 // adopt makes this process adopt orphans. It has no other children than programs.
 func (s *runningPrograms) adopt() {
-	s.adopting = adoptOrphans()
-	if !s.adopting {
+	exits := make(chan os.Signal, 1)
+	if s.adopting = adoptOrphans(exits); !s.adopting {
 		return
 	}
-	exits := make(chan os.Signal, 1)
-	signal.Notify(exits, syscall.SIGCHLD)
 	go func() {
 		for range exits {
 			s.sweep()
@@ -288,7 +276,7 @@ func (s *runningPrograms) wait(p *programRun) {
 		delete(s.byPID, pid)
 	}
 	s.mu.Unlock()
-	reapOrphans(pid)
+	p.group.release()
 }
 
 // sweep kills the orphans of programs that have ended: those born before every program
@@ -333,10 +321,12 @@ func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
 		return typedFailure("exec_unavailable", "the program's exit status is not known")
 	}
 	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() {
+	if status.ExitStatus() == killedStatus {
 		if o, ok := cutOff(ctx, a); ok {
 			return o
 		}
+	}
+	if status.Signaled() {
 		return typedFailure(fmt.Sprintf("signal_%d", status.Signal()), "the program was ended by a signal: %v",
 			status.Signal())
 	}
@@ -370,7 +360,9 @@ func (p *programRun) begin() error {
 		return err
 	}
 	p.cmd.Stdout = theirs
-	err = p.cmd.Start()
+	p.mu.Lock() // for a context that has ended
+	p.group, err = startGroup(p.cmd)
+	p.mu.Unlock()
 	theirs.Close()
 	if err != nil {
 		file.Close()
@@ -392,12 +384,7 @@ func (w *programOutput) Read(b []byte) (n int, err error) {
 	if n, err = w.file.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
-	raw, err := w.file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), b) }) // a pipe does not block
-	if n <= 0 {
+	if n = readAtOnce(w.file, b); n <= 0 {
 		return 0, io.EOF
 	}
 	return n, nil

@@ -59,7 +59,7 @@ func handlerProgram(do string, args []string) (code int) {
 		code = 3
 	case "signal":
 		n, _ := strconv.Atoi(args[0])
-		syscall.Kill(os.Getpid(), syscall.Signal(n))
+		endBySignal(n)
 		select {}
 	case "serve": // handles steps over HTTP until standard input ends
 		serveSteps()
@@ -99,7 +99,9 @@ func waitForPeer(address string) {
 func startHangingChild(address string, away bool) {
 	child := exec.Command(os.Args[0], handlerProgramArgs("hang", address)...)
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
-	child.SysProcAttr = &syscall.SysProcAttr{Setsid: away}
+	if away {
+		leaveSession(child)
+	}
 	if err := child.Start(); err != nil {
 		panic(err)
 	}
@@ -369,8 +371,8 @@ func TestExecLeavesNoZombie(t *testing.T) {
 			handlerProgramArgs("say", "1", "", code))
 		noError(t, h.programs.running.start(p))
 		h.programs.running.wait(p)
-		if err := syscall.Kill(p.cmd.Process.Pid, 0); err != syscall.ESRCH {
-			t.Errorf("exit %s: the process is still known: %v", code, err)
+		if !isGone(p.cmd.Process.Pid) {
+			t.Errorf("exit %s: the process is still known", code)
 		}
 		if err := p.kill(); err != os.ErrProcessDone {
 			t.Errorf("exit %s: kill after the end: got %v; want %v", code, err, os.ErrProcessDone)

@@ -181,7 +181,7 @@ func brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
 		return o
 	}
 	why := cleanText(t.headers.secrets.hide([]byte(err.Error())))
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errConnectionReset) {
 		why = "the handler closed the connection (" + why + "); its output may say why"
 	}
 	o := typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)

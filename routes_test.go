@@ -659,7 +659,7 @@ func BenchmarkPublicRoutes(b *testing.B) {
 			}
 			path = strings.NewReplacer("{$}", "", "{page...}", "tasks", "{build}", orchestration.console().build, "{file}", "begin.js").Replace(prefix + path)
 			b.Run(table.surface+path, func(b *testing.B) {
-				began := cpuTime(b)
+				began := cpuTime()
 				for b.Loop() {
 					r := httptest.NewRequest(method, path, nil)
 					r.Host, r.Header["Accept-Encoding"] = "127.0.0.1", []string{"gzip"}
@@ -668,7 +668,7 @@ func BenchmarkPublicRoutes(b *testing.B) {
 						b.Fatalf("got %d: %s", w.Code, w.Body)
 					}
 				}
-				b.ReportMetric(float64((cpuTime(b)-began).Microseconds())/float64(b.N), "cpu-µs/op")
+				b.ReportMetric(float64((cpuTime()-began).Microseconds())/float64(b.N), "cpu-µs/op")
 			})
 		}
 	}

@@ -6,7 +6,6 @@ package main
 import (
 	"container/list"
 	"context"
-	"errors"
 	"io"
 	"log"
 	"log/slog"
@@ -140,7 +139,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			if outOfDescriptors(err) {
 				l.all.warnOfFiles(err)
 				l.all.closeWaiting(anyConnection)
 			}
@@ -247,14 +246,9 @@ const givesWay = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnecti
 
 // closeKept closes a connection for others. Its client may be sending the next request: that is answered.
 func (c *connection) closeKept() {
-	if s, ok := c.Conn.(syscall.Conn); ok && c.kept {
+	if c.kept {
 		c.SetWriteDeadline(time.Time{})
-		if raw, err := s.SyscallConn(); err == nil {
-			raw.Write(func(fd uintptr) bool { // without waiting for a client that does not read
-				syscall.Write(int(fd), []byte(givesWay))
-				return true
-			})
-		}
+		writeAtOnce(c.Conn, givesWay)
 	}
 	c.Close()
 }

@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -208,18 +207,12 @@ func (m *metricsText) figures(prefix string, list []plainMetric) {
 // writeProcessMetrics writes what the system tells about this process.
 func writeProcessMetrics(m *metricsText) {
 	p := ownProcess()
-	var used syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
-	var files, memory syscall.Rlimit
-	syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files)
-	syscall.Getrlimit(syscall.RLIMIT_AS, &memory)
 	all := []plainMetric{
-		{"cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.",
-			float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9},
+		{"cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", p.cpu},
 		{"open_fds", "gauge", "Number of open file descriptors.", p.files},
-		{"max_fds", "gauge", "Maximum number of open file descriptors.", float64(files.Cur)},
+		{"max_fds", "gauge", "Maximum number of open file descriptors.", p.mostFiles},
 		{"virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", p.virtual},
-		{"virtual_memory_max_bytes", "gauge", "Maximum amount of virtual memory available in bytes.", float64(memory.Cur)},
+		{"virtual_memory_max_bytes", "gauge", "Maximum amount of virtual memory available in bytes.", p.mostVirtual},
 		{"resident_memory_bytes", "gauge", "Resident memory size in bytes.", p.resident},
 		{"start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", p.started},
 		{"network_receive_bytes_total", "counter", "Number of bytes received by the process over the network.", p.received},

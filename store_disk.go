@@ -38,12 +38,6 @@ type diskFS interface {
 	link(from, to string) error // gives a file a second name, where there is none
 }
 
-// fileID tells a file from all others that exist at the same time.
-type fileID struct{ device, inode uint64 }
-
-// String returns the form that the lock has of a directory.
-func (id fileID) String() string { return fmt.Sprintf("%d:%d", id.device, id.inode) }
-
 // dirLock is the lock of a directory, which it keeps open.
 type dirLock interface {
 	io.Closer
@@ -95,11 +89,7 @@ func (d osDisk) makeDir(dir string) error {
 
 func (osDisk) writableByOthers(dir string) bool {
 	info, err := os.Stat(dir)
-	if err != nil {
-		return false
-	}
-	owner := ownerOf(info)
-	return info.Mode().Perm()&0o022 != 0 || owner != 0 && owner != os.Geteuid()
+	return err == nil && othersMayWrite(info)
 }
 
 func (osDisk) open(name string) (diskFile, error) { return osOpen(name, os.O_RDONLY) }
@@ -111,7 +101,7 @@ func (osDisk) create(name string) (diskFile, error) {
 }
 
 func osOpen(name string, flag int) (diskFile, error) {
-	f, err := openRegular(name, flag|syscall.O_NOFOLLOW)
+	f, err := openRegular(name, flag|noFollow)
 	if err != nil {
 		return nil, err
 	}
@@ -123,21 +113,12 @@ func (osDisk) rename(from, to string) error { return renameRegular(from, to) }
 func (osDisk) remove(name string) error { return removeRegular(name) }
 
 func (osDisk) syncDir(dir string) error {
-	f, err := os.Open(dir)
+	f, err := openDir(dir)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	return syncNames(f)
-}
-
-// syncNames syncs an open directory.
-func syncNames(dir *os.File) error {
-	// Some network and user-space file systems cannot sync directories.
-	if err := dir.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil
 }
 
 // named makes an error of the file name it.
@@ -157,19 +138,11 @@ func (f osFile) Close() error { return f.named(f.File.Close()) }
 
 func (osDisk) link(from, to string) error { return os.Link(from, to) }
 
-func (osDisk) identify(name string) (fileID, time.Time, error) { return idOf(os.Stat(name)) }
+func (osDisk) identify(name string) (fileID, time.Time, error) { return identifyName(name) }
 
 func (f osFile) id() (fileID, error) {
-	id, _, err := idOf(f.Stat())
+	id, _, err := identifyFile(f.File)
 	return id, f.named(err)
-}
-
-func idOf(info fs.FileInfo, err error) (fileID, time.Time, error) {
-	if err != nil {
-		return fileID{}, time.Time{}, err
-	}
-	s := info.Sys().(*syscall.Stat_t)
-	return fileID{uint64(s.Dev), uint64(s.Ino)}, changeTime(s), nil
 }
 
 func (f osFile) size() (int64, error) {
@@ -193,13 +166,7 @@ func (f osFile) unused() error {
 	return soleOpener(f.File)
 }
 
-func (osDisk) free(dir string) (int64, error) {
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(dir, &s); err != nil {
-		return 0, os.NewSyscallError("statfs", err)
-	}
-	return int64(s.Bavail) * int64(s.Bsize), nil
-}
+func (osDisk) free(dir string) (int64, error) { return freeSpace(dir) }
 
 // Reading beside a running service, which may replace each file at any moment.
 
@@ -497,6 +464,9 @@ func (d *storeDir) undo(cause error) error {
 // linkOld gives the journal's file the name journal.old.jsonl, which no needed file has, as its
 // second one. It reports whether the file system could.
 func (d *storeDir) linkOld() bool {
+	if !replacesOpen { // the journal is open
+		return false
+	}
 	linked := d.watch.replacing(journalOldName, func() error {
 		if err := d.disk.remove(d.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -509,7 +479,11 @@ func (d *storeDir) linkOld() bool {
 // replace calls do, which takes a file's name away, and makes that durable.
 // The nameless file is then freed in the background.
 func (d *storeDir) replace(name string, do func() error) error {
-	f, openErr := d.disk.edit(d.path(name))
+	var f diskFile
+	openErr := errors.ErrUnsupported
+	if replacesOpen {
+		f, openErr = d.disk.edit(d.path(name))
+	}
 	err := d.watch.replacing(name, do)
 	if err == nil {
 		err = d.place.lock.syncDir()

@@ -276,10 +276,10 @@ func serveStored(b *testing.B, tasks int, asked func(b *testing.B, svc *service)
 }
 
 func (s *storedServer) ask(b *testing.B, q storedRequest) {
-	at, used := time.Now(), cpuTime(b)
+	at, used := time.Now(), cpuTime()
 	noError(b, expect(200)(s.client.do("GET", q.path, "")))
 	s.times[q.name] = append(s.times[q.name], time.Since(at))
-	s.cpu[q.name] = append(s.cpu[q.name], cpuTime(b)-used)
+	s.cpu[q.name] = append(s.cpu[q.name], cpuTime()-used)
 }
 
 // percentiles returns the median and the p99 of some times, or zero if there are none.

@@ -28,7 +28,7 @@ type storeLock struct {
 }
 
 func (d osDisk) lock(name string) (dirLock, error) {
-	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW)
+	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|noFollow)
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +40,7 @@ func (d osDisk) lock(name string) (dirLock, error) {
 		f.Close()
 		return nil, err
 	}
-	err = fileCall(f, "flock", func(fd int) error {
-		return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
-	})
-	if err != nil {
+	if err = lockFile(f); err != nil {
 		defer f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, lockHeld(filepath.Dir(name), f)
@@ -59,7 +56,7 @@ func (d osDisk) lock(name string) (dirLock, error) {
 		f.Close()
 		return nil, err
 	}
-	dir, err := os.Open(filepath.Dir(name))
+	dir, err := openDir(filepath.Dir(name))
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -106,7 +103,7 @@ func (l *storeLock) Close() error {
 	if pid, _ := readLock(io.NewSectionReader(l.file, 0, lockSize)); pid == os.Getpid() {
 		l.write(l.left)
 	}
-	fileCall(l.file, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
+	unlockFile(l.file)
 	return l.file.Close()
 }
 

@@ -50,7 +50,7 @@ func TestRelease(t *testing.T) {
 	run(dir, "git", "add", "-A")
 	run(dir, "git", "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qm", "Release")
 	platform := runtime.GOOS + "/" + runtime.GOARCH
-	sums := run(dir, ".ci/release", platform)
+	sums := run(dir, ".ci/release", platform, "windows/amd64")
 
 	commit := strings.TrimSpace(run(dir, "git", "rev-parse", "HEAD"))
 	programs := wire.Must(filepath.Glob(filepath.Join(dir, "bin", "stepwell-*-"+strings.ReplaceAll(platform, "/", "-"))))(t)
@@ -58,6 +58,10 @@ func TestRelease(t *testing.T) {
 		t.Fatalf("got the programs %q; want one", programs)
 	}
 	program := programs[0]
+	windows := wire.Must(filepath.Glob(filepath.Join(dir, "bin", "stepwell-*-windows-amd64.exe")))(t)
+	if len(windows) != 1 || !strings.HasPrefix(string(readFile(t, windows[0])), "MZ") || !strings.Contains(sums, filepath.Base(windows[0])+".spdx.json\n") {
+		t.Errorf("got the programs for Windows %q and checksums %s; want one, with its bill", windows, sums)
+	}
 	if said := run(dir, program, "version"); !strings.Contains(said, commit[:12]) {
 		t.Errorf("got %s; want the commit %s", said, commit)
 	}

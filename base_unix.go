@@ -1,0 +1,203 @@
+//go:build unix
+
+package main
+
+// The system calls of every Unix system that the program needs beyond package os.
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// The errors of connections and listeners.
+const (
+	errAddressInUse      = syscall.EADDRINUSE
+	errConnectionRefused = syscall.ECONNREFUSED
+	errConnectionReset   = syscall.ECONNRESET
+)
+
+// noFollow is the flag of openNow for a file that must not be a link.
+const noFollow = syscall.O_NOFOLLOW
+
+// openNow opens a file, and does not wait for the other end of a pipe.
+func openNow(name string, flag int) (*os.File, error) {
+	return os.OpenFile(name, flag|syscall.O_NONBLOCK, 0o600)
+}
+
+// renameFile renames a file, which may replace another one.
+func renameFile(from, to string) error { return os.Rename(from, to) }
+
+// openDir opens a directory for syncNames.
+func openDir(name string) (*os.File, error) { return os.Open(name) }
+
+// syncNames makes the names in an open directory durable. Some network and user-space file systems cannot.
+func syncNames(dir *os.File) error {
+	if err := dir.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+// ownerOf returns the user that a file belongs to.
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+// othersMayWrite reports whether other users may change a file, or the names in a directory.
+func othersMayWrite(info fs.FileInfo) bool {
+	owner := ownerOf(info)
+	return info.Mode().Perm()&0o022 != 0 || owner != 0 && owner != os.Geteuid()
+}
+
+// replacesOpen reports whether a name can always be given to another file while its file is open.
+const replacesOpen = true
+
+// identifyName returns which file or directory has a name, and when it last changed, see changeTime.
+func identifyName(name string) (fileID, time.Time, error) { return identified(os.Stat(name)) }
+
+// identifyFile is identifyName for an open file.
+func identifyFile(f *os.File) (fileID, time.Time, error) { return identified(f.Stat()) }
+
+func identified(info fs.FileInfo, err error) (fileID, time.Time, error) {
+	if err != nil {
+		return fileID{}, time.Time{}, err
+	}
+	s := info.Sys().(*syscall.Stat_t)
+	return fileID{uint64(s.Dev), uint64(s.Ino)}, changeTime(s), nil
+}
+
+// freeSpace returns how many bytes can be written below a directory.
+func freeSpace(dir string) (int64, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, os.NewSyscallError("statfs", err)
+	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
+}
+
+// lockFile takes the lock of a file, until unlockFile or the end of the process; EWOULDBLOCK if another
+// process has it.
+func lockFile(f *os.File) error {
+	return fileCall(f, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
+}
+
+func unlockFile(f *os.File) {
+	fileCall(f, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
+}
+
+// fileCall makes a system call on a file, again when a signal interrupts it.
+func fileCall(f *os.File, op string, do func(fd int) error) error {
+	for {
+		err := do(int(f.Fd()))
+		switch err {
+		case nil:
+			return nil
+		case syscall.EINTR:
+		default:
+			return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+		}
+	}
+}
+
+// peekSocket looks at what has come on a socket and was not read. It reports whether that is nothing, and not
+// the end of the connection either, else how many bytes there are, as far as b has room.
+func peekSocket(fd uintptr, b []byte) (n int, quiet bool) {
+	n, _, err := syscall.Recvfrom(int(fd), b, syscall.MSG_PEEK)
+	return n, err == syscall.EAGAIN // package net's sockets do not block
+}
+
+// writeAtOnce sends what the system takes without waiting for a client that does not read.
+func writeAtOnce(conn net.Conn, text string) {
+	if s, ok := conn.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			raw.Write(func(fd uintptr) bool {
+				syscall.Write(int(fd), []byte(text))
+				return true
+			})
+		}
+	}
+}
+
+// readAtOnce reads what is in a pipe.
+func readAtOnce(f *os.File, b []byte) (n int) {
+	if raw, err := f.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), b) }) // a pipe does not block
+	}
+	return n
+}
+
+// windowSize returns the columns and rows of a terminal; 0 if it is none.
+func windowSize(f *os.File) (columns, rows int) {
+	var size struct{ rows, columns, x, y uint16 }
+	syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
+	return int(size.columns), int(size.rows)
+}
+
+// showsColours reports whether a terminal understands escape sequences, as all do.
+func showsColours(*os.File) bool { return true }
+
+// processGroup is a program and all that it starts, but for what leaves its process group. It is the number of
+// the program, which the group has, too.
+type processGroup int
+
+// startGroup starts a program as the leader of a group.
+func startGroup(cmd *exec.Cmd) (processGroup, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err := cmd.Start()
+	if err != nil {
+		return 0, err
+	}
+	return processGroup(cmd.Process.Pid), nil
+}
+
+func (g processGroup) kill() error { return syscall.Kill(-int(g), syscall.SIGKILL) }
+
+// release frees what the system holds for a group that was killed.
+func (g processGroup) release() { reapOrphans(int(g)) }
+
+// killedStatus is the exit status of a killed program that was not ended by a signal: none.
+const killedStatus = -1
+
+// programVariables are the variables of the environment that every program gets besides PATH.
+var programVariables = []string{"HOME", "LANG", "TZ"}
+
+// executable returns the path of a program, which must be executable.
+func executable(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err == nil && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0) {
+		err = &fs.PathError{Op: "execute", Path: path, Err: fs.ErrPermission}
+	}
+	return path, err
+}
+
+// processFigures are what the system tells about this process; negative where it does not.
+type processFigures struct {
+	files, virtual, resident, started, received, sent float64
+	cpu, mostFiles, mostVirtual                       float64
+}
+
+// ownProcess returns the figures of this process. Out of file descriptors it knows few.
+func ownProcess() processFigures {
+	p := shownFigures()
+	var used syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	var memory syscall.Rlimit
+	syscall.Getrlimit(syscall.RLIMIT_AS, &memory)
+	p.cpu = float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9
+	p.mostFiles, p.mostVirtual = float64(mostFiles()), float64(memory.Cur)
+	return p
+}
+
+// mostFiles returns how many files this process may have open.
+func mostFiles() uint64 {
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
+		return math.MaxInt64
+	}
+	return uint64(files.Cur)
+}

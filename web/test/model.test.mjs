@@ -57,6 +57,8 @@ test("an event that is known changes nothing", () => {
   assert.equal(m.apply({ seq: 1, n: 5, step_uuid: "id of a", step_name: "a", recorded_at: at(0), to_state: "error" }),
     null);
   assert.equal(then(1, "a", "pending", "enqueued").grown, false);
+  assert.equal(m.apply({ seq: 2, n: 0, step_uuid: "id of a", step_name: "a", recorded_at: at(1), to_state: "error" }),
+    null);
   assert.deepEqual(then(2, "", null, "complete"), { task: true });
   assert.equal(m.task.completed_at, at(2));
   assert.deepEqual(m.progress(), [0, 1]);

@@ -709,7 +709,7 @@ func benchRequest(b *testing.B, name string) *taskRequest {
 
 // createAndFinish creates a task and waits until it is complete.
 func createAndFinish(b *testing.B, svc *service, q *taskRequest) *task {
-	done := must(svc.tasks.submit(b.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute}))(b)
+	done := must(svc.tasks.submit(b.Context(), &submission{taskRequest: q, wants: terminalStates, limit: time.Minute}))(b)
 	if done.task.state != taskComplete {
 		b.Fatalf("the task ended %s", done.task.state)
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,44 +16,44 @@ const (
 	maxWait      = time.Hour
 )
 
-// wait reads a duration from 0 to maxWait. given is false if it is absent or blank.
-func (q *query) wait(name string) (d time.Duration, given bool) {
-	s := q.text(name)
-	if s == "" {
-		return 0, false
+// waiting reads how a request waits for a task: the states, none for not at all, and the limit. On every route, wait
+// is a state, terminal or how long to wait for the end, and timeout is how long to wait for the state, or for the end.
+func (q *query) waiting() (wants stateSet, limit time.Duration) {
+	word, timeout := q.text("wait"), q.text("timeout")
+	limit = standardWait
+	if timeout != "" {
+		wants, limit = terminalStates, q.duration("timeout", timeout)
 	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 || d > maxWait {
-		q.refuse("%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
+	if word == "" {
+		return wants, limit
 	}
-	return d, true
+	if states, ok := filteredState(word); ok {
+		return states, limit
+	}
+	if word == "terminal" {
+		return terminalStates, limit
+	}
+	if !strings.ContainsAny(word, "0123456789") {
+		q.refuse("wait must be a duration like 30s, terminal, or a state: %s, not %.60q", strings.Join(stateWords, ", "), word)
+	} else if timeout != "" {
+		q.refuse("wait and timeout both say how long: give one of them, or wait=terminal")
+	}
+	return terminalStates, q.duration("wait", word)
 }
 
-// awaitedStates reads the parameter wait: terminal or one state, or no state if it
-// is absent or blank.
-func (q *query) awaitedStates() stateSet {
-	parse := func(word string) (stateSet, bool) {
-		if word == "terminal" {
-			return terminalStates, true
-		}
-		return filteredState(word)
+// duration reads a text that says how long, from 0 to maxWait.
+func (q *query) duration(name, text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > maxWait {
+		q.refuse("%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, text)
 	}
-	if states := queryWord(q, "wait", parse, slices.Concat([]string{"terminal"}, stateWords)); states != nil {
-		return *states
-	}
-	return 0
+	return d
 }
 
 // awaited returns the task that the path names, once it is in a state that the
 // query waits for, if any.
 func (s *surface) awaited(w *responseWriter, r *http.Request, q *query, name string) (*task, error) {
-	wants := q.awaitedStates()
-	limit, given := q.wait("timeout")
-	if !given {
-		limit = standardWait
-	} else if wants == 0 {
-		q.refuse("timeout belongs to wait, which is missing")
-	}
+	wants, limit := q.waiting()
 	if err := q.done(); err != nil {
 		return nil, err
 	}
@@ -102,7 +101,7 @@ func (s *surface) validFor(r *http.Request) time.Duration {
 // Creating a task.
 
 // submit creates the task that a body describes, and answers with a view of it: 202
-// if the caller waits for an end that has not come, else 201. An Idempotency-Key
+// if the caller waits for a state that has not come, else 201. An Idempotency-Key
 // holds for one route.
 func (s *surface) submit(
 	w *responseWriter, r *http.Request, route creationRoute, body []byte, view func(t *task) any,
@@ -112,7 +111,7 @@ func (s *surface) submit(
 		return nil, err
 	}
 	limit, valid := b.limit, s.validFor(r)
-	if b.waits {
+	if b.wants != 0 {
 		release, err := s.holdOpen(w, r, limit)
 		if err != nil {
 			return nil, err
@@ -148,7 +147,7 @@ func asciiText(s string) string {
 func readSubmission(r *http.Request, route creationRoute, body []byte) (b *submission, err error) {
 	query := queryOf(r)
 	b = &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
-	b.limit, b.waits = query.wait("wait")
+	b.wants, b.limit = query.waiting()
 	if err := query.done(); err != nil {
 		return nil, err
 	}

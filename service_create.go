@@ -239,7 +239,7 @@ func duplicateOf(id uuid, mayRead bool) error {
 type submission struct {
 	taskRequest *taskRequest
 	mayRead     bool          // the caller may learn the id of a task that it duplicates
-	waits       bool          // answer at the task's end
+	wants       stateSet      // answer once the task is in one of these; at once if none
 	limit       time.Duration // or after this much real time
 }
 
@@ -271,11 +271,7 @@ func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error)
 
 // replay answers a repeated submission.
 func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitted, error) {
-	wants := terminalStates
-	if !b.waits {
-		wants = anyState
-	}
-	t, end, err := s.await(ctx, id, wants, b.limit)
+	t, end, err := s.await(ctx, id, cmp.Or(b.wants, anyState), b.limit)
 	if kindOf(err) == taskMissing { // it was dropped in between
 		return nil, s.store.refuse(ctx, droppedTask(id))
 	}
@@ -321,8 +317,8 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 		id := s.ids.block(tpl.ids(), uuid{}, tpl.fullName()) // a refused creation leaves no gap
 		by.origin.number(s.ids, id, tpl)
 		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
-		if err == nil && b.waits {
-			n = c.awaitEnd(t)
+		if err == nil && b.wants != 0 {
+			n = c.await(t, b.wants)
 		}
 		return err
 	})

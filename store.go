@@ -421,8 +421,10 @@ func (c *change) duplicate(identity identityKey) (id uuid, ok bool) {
 	return id, ok
 }
 
-// awaitEnd returns a waiter for the end of a task that this change creates.
-func (c *change) awaitEnd(t *task) *waiter { return c.s.waiters.join(t.id, terminalStates, t.state) }
+// await returns a waiter for states of a task that this change creates.
+func (c *change) await(t *task, wants stateSet) *waiter {
+	return c.s.waiters.join(t.id, wants, t.state)
+}
 
 // letter finds a dead letter by its id.
 func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.index.find(id) }

@@ -239,7 +239,7 @@ func TestIdempotencyInFlight(t *testing.T) {
 	q.request = markFor("", "k", manualTask)
 	answered := make(chan error)
 	go func() {
-		_, err := s.svc.tasks.submit(ctx, &submission{taskRequest: q, waits: true, limit: time.Hour})
+		_, err := s.svc.tasks.submit(ctx, &submission{taskRequest: q, wants: terminalStates, limit: time.Hour})
 		answered <- err
 	}()
 	awaitWaiters(t, s.svc, 1)

@@ -543,7 +543,7 @@ func stressOne(t *testing.T, s *service, name string, i int) {
 		return
 	}
 	if name != "one" && i%2 == 0 { // its creator waits
-		done, err := s.tasks.submit(t.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
+		done, err := s.tasks.submit(t.Context(), &submission{taskRequest: q, wants: terminalStates, limit: time.Minute})
 		if err != nil || done.end != waitReached || !terminalStates.has(done.task.state) {
 			t.Errorf("%s: got %+v, %v; want its end", name, done, err)
 		}

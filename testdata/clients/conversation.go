@@ -39,7 +39,7 @@ func talk(ctx context.Context, orchestrationURL, workerURL, mountURL string) err
 	if err != nil || read.JSON200 == nil || read.JSON200.TotalSteps != 4 {
 		return fmt.Errorf("getTask: got %v, %v; want four steps", read, err)
 	}
-	until, limit := orchestration.WaitState("terminal"), "1s"
+	until, limit := "terminal", "1s"
 	read, err = c.GetTaskWithResponse(ctx, id, &orchestration.GetTaskParams{Wait: &until, Timeout: &limit})
 	if err != nil || read.JSON200 == nil {
 		return fmt.Errorf("getTask, waiting: got %v, %v; want the task", read, err)

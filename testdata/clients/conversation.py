@@ -55,7 +55,7 @@ def main():
     want(type(task), models.TaskResponse)
     want((task.status, task.context["order_id"]), (models.TaskState.COMPLETE, 7))
     want(get_task.sync(task.task_uuid, client=client).total_steps, 4)
-    want(get_task.sync(task.task_uuid, client=client, wait=models.WaitState.TERMINAL, timeout="1s").status, models.TaskState.COMPLETE)
+    want(get_task.sync(task.task_uuid, client=client, wait="terminal", timeout="1s").status, models.TaskState.COMPLETE)
     found = list_tasks.sync(client=client, status=[models.TaskStateFilter.COMPLETE], name="diamond", per_page=5, cursor="")
     want(found.tasks[0].task_uuid, task.task_uuid)
 

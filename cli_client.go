@@ -186,6 +186,9 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 		return nil, c.failed(ctx, err)
 	}
 	c.noteTime(resp.Header)
+	for _, text := range hintTexts(resp.Header) {
+		fmt.Fprintln(c.p.stderr, "warning:", text)
+	}
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))

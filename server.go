@@ -9,6 +9,7 @@ package main
 //	server_auth.go        admitting callers to a route: credentials, refusals
 //	server_request.go     reading the body of a request
 //	server_query.go       reading a query, a path
+//	server_hints.go       hints at what a request says that nobody knows
 //	server_submit.go      submitting a task, awaiting it
 //	server_conditions.go  entity tags, and versions of tasks that the caller has seen
 //	server_answer.go      writing answers: the response writer, gzip
@@ -252,6 +253,9 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 func (s *surface) serveRow(w *responseWriter, r *http.Request, row servedRoute, limit int64) (any, error) {
 	body := s.newRequestBody(w, r, limit)
 	defer body.free()
+	if body.answer = w.Header(); !row.controls {
+		body.operation = row.pattern
+	}
 	r.Body = body
 	v, err := row.handle(w, r)
 	if body.err != io.EOF {

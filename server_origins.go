@@ -159,8 +159,8 @@ func (o *pageOrigins) admit(origin string, h http.Header) bool {
 
 // exposedHeaders are the headers that pages may read, besides those that they always may.
 const exposedHeaders = "Accept-Encoding, Allow, Content-Encoding, ETag, Idempotency-Replayed, Link, Location, Retry-After, " +
-	"Vary, WWW-Authenticate, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, X-Stepwell-Durable, " +
-	"X-Stepwell-Wait, X-Stepwell-Warning, X-Total-Count"
+	"Vary, WWW-Authenticate, Warning, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, X-Stepwell-Durable, " +
+	"X-Stepwell-Wait, X-Total-Count"
 
 // share lets the page that sent a request read the answer, and reports whether it may.
 func (o *pageOrigins) share(h http.Header, r *http.Request) bool {

@@ -17,7 +17,8 @@ import (
 // parameter counts as absent.
 type query struct {
 	values url.Values
-	known  []string // the parameters that were read
+	known  []string    // the parameters that were read
+	hints  http.Header // of the answer
 	err    error
 }
 
@@ -26,7 +27,7 @@ func queryOf(r *http.Request) *query {
 	if err != nil {
 		return &query{err: failf(badRequest, "the query is malformed: %v", err)}
 	}
-	return &query{values: values}
+	return &query{values: values, hints: hintsOf(r)}
 }
 
 // text returns a parameter, or "" if it is absent or blank. It may be given only once.
@@ -54,33 +55,36 @@ func (q *query) refuse(format string, args ...any) {
 	}
 }
 
-// done returns the first error, after everything was read. It refuses a parameter with
+// done returns the first error, after everything was read. It hints at a parameter with
 // nearly the name of one that was read; clients may send others.
 func (q *query) done() error {
-	if len(q.values) == 0 { // as of most requests
-		return q.err
-	}
-	for _, name := range slices.Sorted(maps.Keys(q.values)) {
-		if slices.Contains(q.known, name) {
-			continue
+	q.unknown(func(name, near string) {
+		if near != "" {
+			hint(q.hints, "unknown query parameter %.60q%s", name, meant(near))
 		}
-		if near := nearestWord(strings.ToLower(name), q.known, typoLimit(name)); near != "" {
-			q.refuse("unknown query parameter %.60q; did you mean %s?", name, near)
-		}
-	}
+	})
 	return q.err
 }
 
 // only is done for a route that no other service has: it refuses every parameter that
 // was not read.
 func (q *query) only() error {
-	q.done()
+	q.unknown(func(name, near string) {
+		q.refuse("unknown query parameter %.60q%s", name, cmp.Or(meant(near), "; want "+cmp.Or(anyOf(q.known), "none")))
+	})
+	return q.err
+}
+
+// unknown calls f with each parameter that was not read, and with the one that was meant, if any.
+func (q *query) unknown(f func(name, near string)) {
+	if len(q.values) == 0 { // as of most requests
+		return
+	}
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		if !slices.Contains(q.known, name) {
-			q.refuse("unknown query parameter %.60q; want %s", name, cmp.Or(anyOf(q.known), "none"))
+			f(name, nearestWord(strings.ToLower(name), q.known, typoLimit(name)))
 		}
 	}
-	return q.err
 }
 
 // doneHolding is done, and then asks for the memory of an answer with n elements.

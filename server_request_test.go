@@ -172,8 +172,9 @@ func TestQueryParameters(t *testing.T) {
 				w := httptest.NewRecorder()
 				handler.ServeHTTP(w, r)
 				a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
-				if status = a.status; status != 400 {
-					return ""
+				hints := strings.Join(hintTexts(a.header), "; ")
+				if status = a.status; status != 400 || hints != "" {
+					return hints
 				}
 				if err := contractProblem(contract, a, method+" "+path); err != nil {
 					t.Errorf("%s?%s: %v", route, query, err)

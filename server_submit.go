@@ -5,7 +5,6 @@ package main
 import (
 	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -129,18 +128,12 @@ func (s *surface) submit(
 	}
 	setWaitEnd(w, done.end, limit > valid)
 	for _, p := range done.misfits {
-		w.Header().Add("X-Stepwell-Warning", asciiText(p.String()))
+		hint(w.Header(), "%s", p)
 	}
 	w.Header()["Cache-Control"] = privately
 	w.Header()["Etag"] = []string{s.taskTag(done.task, "", s.svc.clock.now())} // the creator sees all of it
 	status := pick(done.end == waitReached, http.StatusCreated, http.StatusAccepted)
 	return reply{status, view(done.task)}, nil
-}
-
-// asciiText returns a text for a header.
-func asciiText(s string) string {
-	quoted := strconv.QuoteToASCII(s)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // readSubmission reads a request to create a task.

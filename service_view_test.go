@@ -127,14 +127,14 @@ func TestEnforcedSchemas(t *testing.T) {
 	}
 
 	off, _ := start("off")
-	if a := off.do("POST", "/v1/tasks", misfit).want(201); a.header.Get("X-Stepwell-Warning") != "" {
+	if a := off.do("POST", "/v1/tasks", misfit).want(201); a.header.Get("Warning") != "" {
 		t.Errorf("off: got %v", a.header)
 	}
 	metric(off, 0, 0)
 
 	warn, log := start("warn")
 	a := warn.do("POST", "/v1/tasks", misfit).want(201)
-	if got := a.header["X-Stepwell-Warning"]; len(got) != 1 || got[0] != `/context/items/0/price: got "\u00fc"; want a number` {
+	if got := hintTexts(a.header); len(got) != 1 || got[0] != `/context/items/0/price: got "\u00fc"; want a number` {
 		t.Errorf("warn: got %q", got)
 	}
 	complete(warn, a.text("task_uuid"), `"x"`).want(200)

@@ -136,8 +136,8 @@ func TestPortableTasks(t *testing.T) {
 	s := newTestServer(t, serviceTest{log: log, config: func(c *Config) { c.Templates.Portable = true }})
 	const full = `{"name":"diamond","namespace":"demo","version":"1.0.0","initiator":"i","source_system":"s","reason":"r",
 		"context":{"a":1}}`
-	if a := s.do("POST", "/v1/tasks", full).want(201); a.header["X-Stepwell-Warning"] != nil {
-		t.Errorf("got %q; want no warning", a.header["X-Stepwell-Warning"])
+	if a := s.do("POST", "/v1/tasks", full).want(201); a.header["Warning"] != nil {
+		t.Errorf("got %q; want no warning", a.header["Warning"])
 	}
 	a := s.do("POST", "/v1/tasks",
 		`{"name":"diamond","namespace":"demo","reason":"`+strings.Repeat("r", 129)+`","context":{"once":[1]}}`).want(201)
@@ -148,7 +148,7 @@ func TestPortableTasks(t *testing.T) {
 		"/reason: not portable: has more than the 128 characters there",
 		"/context/once: not portable: is dropped there for its name",
 	}
-	if got := a.header["X-Stepwell-Warning"]; !slices.Equal(got, want) {
+	if got := hintTexts(a.header); !slices.Equal(got, want) {
 		t.Errorf("got %q; want %q", got, want)
 	}
 	line := "a task is not portable template=demo.diamond@1.0.0 problems=" + strings.Join(want, "; ")
@@ -157,7 +157,7 @@ func TestPortableTasks(t *testing.T) {
 	}
 	other := newTestServer(t, serviceTest{log: io.Discard})
 	a = other.do("POST", "/v1/tasks", `{"name":"diamond","namespace":"demo"}`).want(201)
-	if a.header["X-Stepwell-Warning"] != nil {
-		t.Errorf("without templates.portable: got %q", a.header["X-Stepwell-Warning"])
+	if a.header["Warning"] != nil {
+		t.Errorf("without templates.portable: got %q", a.header["Warning"])
 	}
 }

@@ -77,4 +77,4 @@ const document = {
 document.body = document.activeElement = new Element("body");
 globalThis.document = document;
 const every = setInterval;
-globalThis.setInterval = (f, ms) => every(f, ms).unref(); // what pages do now and then does not keep the tests from ending
+globalThis.setInterval = (f, ms) => every(f, ms).unref(); // so that no interval keeps the tests going

@@ -85,7 +85,8 @@ test("the graph has the steps of a batch in one group, and the edges of what exi
   assert.deepEqual(nodes.map((n) => [n.name, n.group, n.word]), [["split", undefined, "Complete"],
     ["work_001", "batch work", "Pending"], ["work_002", "batch work", "Pending"],
     ["total", undefined, "Not decided yet"]]);
-  assert.deepEqual(edges.map((e) => e.join(" to ")).sort(), ["id of split to id of work_001", "id of split to id of work_002",
+  assert.deepEqual(edges.map((e) => e.join(" to ")).sort(), ["id of split to id of work_001",
+    "id of split to id of work_002",
     "id of work_001 to ghost total", "id of work_002 to ghost total"]);
   assert.deepEqual(m.children(m.byName("split")).map((s) => s.name), ["work_001", "work_002"]);
   assert.deepEqual(m.parents(m.byName("work_002")).map((s) => s.name), ["split"]);

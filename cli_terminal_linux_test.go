@@ -322,6 +322,7 @@ func (h *hostileRun) run(args []string, endless bool) string {
 // TestHostileDataOnTerminal runs every command in every form against services with hostile answers and with hostile
 // files and arguments. Nothing that misleads reaches the terminal, but the data does.
 func TestHostileDataOnTerminal(t *testing.T) {
+	sequential(t)
 	runs, raw := 0, 0
 	commandTable().each(func(c *command) {
 		t.Run(c.name, func(t *testing.T) {

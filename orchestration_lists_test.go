@@ -30,7 +30,7 @@ func TestCursorsBesideChanges(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var changing sync.WaitGroup
 	changing.Go(func() {
-		for range 500 {
+		for range 200 {
 			if ctx.Err() != nil {
 				return
 			}

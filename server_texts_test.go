@@ -18,6 +18,7 @@ import (
 // TestDocumentsArePackedOnce asks for each document and page twice, compressed: both answers are the same text, which
 // nobody compresses again.
 func TestDocumentsArePackedOnce(t *testing.T) {
+	sequential(t)
 	svc := newTestService(t, serviceTest{config: func(c *Config) { c.Web.TrustedProxies = []string{"192.0.2.1"} }})
 	a, worker := newOrchestrationAPI(svc, nil), newWorkerAPI(svc, nil)
 	for _, tt := range []struct {

@@ -90,6 +90,30 @@ func TestConsoleLines(t *testing.T) {
 	}
 }
 
+// TestConsoleWords checks that the texts of the console call each thing by one word, that of the glossary, and that each
+// button which cancels says what.
+func TestConsoleWords(t *testing.T) {
+	literal := regexp.MustCompile("\"[^\"\\n]*\"|`[^`]*`")
+	read := 0
+	for name, file := range newConsoleSite(defaultConfig(), &authConfig{}).files {
+		for _, text := range literal.FindAllString(string(file.plain), -1) {
+			read++
+			for wrong, right := range map[string]string{
+				`^"Cancel( …)?"$`: "what is cancelled: the task, the step, tasks", `(?i)\bbackoff\b`: "back-off", `(?i)\bdead-letter|deadletter|DLQ entr`: "dead letter",
+				`\b[Jj]obs?\b`: "task", `\bworkflow (run|instance)`: "task", `\b([Rr]erun|[Rr]estart|[Rr]estarted)\b`: "reset, or retry now",
+				`\b[Aa]bort(ed)? the\b`: "cancel", `\b[Ss]tuck steps?\b`: "step that waits, or failed for good",
+			} {
+				if regexp.MustCompile(wrong).MatchString(text) && !(name == "bulk.js" && text == `"Cancel"`) { // which its noun follows
+					t.Errorf("%s: got %s; want %s", name, text, right)
+				}
+			}
+		}
+	}
+	if read < 1000 {
+		t.Errorf("got %d texts; want those of all pages", read)
+	}
+}
+
 // consolePaths are the paths that the bar of the console leads to.
 var consolePaths = map[string]bool{"/console": true, "/console/": true, "/console/tasks": true, "/console/templates": true,
 	"/console/dlq": true, "/console/failures": true, "/console/waits": true, "/console/service": true, "/console/analytics": true, "/console/fixture": true, "/console/start": true, "/api-docs/ui": true}

@@ -147,7 +147,7 @@ func TestConsoleSelection(t *testing.T) {
 	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
 	p.click("tbody [data-pick]")
 	p.waitText("1 task selected")
-	p.clickText("Cancel …")
+	p.clickText("Cancel tasks …")
 	p.waitText("1 task matches.")
 	p.fill(p.input("Reason"), "ordered twice")
 	p.clickText("Cancel 1 task")

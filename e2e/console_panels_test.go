@@ -280,6 +280,25 @@ func TestConsoleAnalytics(t *testing.T) {
 		p.wait(fmt.Sprintf(`document.querySelector(".chip[aria-pressed=true]").textContent === %q`, period))
 		p.wait(`document.querySelectorAll(".chart svg").length === 4`)
 	}
+	p.eval(`(() => { // a service that has counted minutes for an hour, and was used before
+		const read = fetch;
+		window.fetch = async (url, options) => {
+			const answer = await read(url, options);
+			if (!url.includes("/analytics/history")) return answer;
+			const figures = await answer.json();
+			figures.minutes_start = new Date(Date.parse(figures.calculated_at) - 3600e3).toISOString();
+			figures.minutes = figures.minutes.slice(0, 0);
+			return new Response(JSON.stringify(figures), { headers: answer.headers });
+		};
+	})()`)
+	const note = `[...document.querySelectorAll("#page p")].some((e) => /^The charts begin at .*, when the service started to count minutes\.$/.test(e.innerText))`
+	if p.eval(note) != false {
+		t.Error("the charts by the hour say that they begin with the minutes")
+	}
+	p.clickText("2 hours")
+	p.wait(note)
+	p.clickText("30 days")
+	p.wait("!" + note)
 	if got := p.eval("location.search"); got != "?hours=720" {
 		t.Errorf("got %v in the address; want the period", got)
 	}

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"stepwell/e2e/wire"
 )
@@ -246,4 +248,116 @@ func TestConsoleReadmeImages(t *testing.T) {
 	if want := string(wire.ReadFile(t, texts)); got != want {
 		t.Errorf("the page of a task has changed since the pictures of the README were made; make them anew with -update-images.\ngot:\n%s\nwant:\n%s", got, want)
 	}
+}
+
+// TestConsoleTimes reads each page in each form of times, in Tokyo: the titles of relative times and of events, and the
+// axes, titles and tables of charts are in the form and in the zone that is chosen.
+func TestConsoleTimes(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	p.command("Emulation.setTimezoneOverride", object{"timezoneId": "Asia/Tokyo"}, nil)
+	p.command("Emulation.setLocaleOverride", object{"locale": "en-US"}, nil)
+	s := serve(t, "--memory")
+	id := s.api().create(`{"namespace":"demo","name":"failing"}`)
+	s.api().await(id, "blocked_by_failures")
+	now := time.Now()
+	const whole = `[...document.querySelectorAll("#page :is(time, .at)")].map((e) => e.title || e.querySelector("title")?.textContent).join("\n")`
+	const brief = `[...document.querySelectorAll(".chart-box .tick:not(.end), details td:first-child, .hit title")].map((e) => e.textContent.split(" · ")[0]).join("\n")`
+	for form, want := range map[string]struct{ whole, brief, hour string }{
+		"Local times": {`, 20\d\d, .* GMT\+9$`, `\d\d:\d\d$`, now.UTC().Add(9 * time.Hour).Format("15:")},
+		"UTC":         {`, 20\d\d, .* UTC$`, `\d\d:\d\d UTC$`, now.UTC().Format("15:")},
+		"ISO 8601":    {`^20\d\d-\d\d-\d\dT[\d:.]+Z$`, `\d\d:\d\d UTC$`, now.UTC().Format("15:")},
+	} {
+		p.open(s.ready.OrchestrationURL + "/console/service")
+		p.choose("Times", form)
+		for _, path := range []string{"/tasks", "/failures", "/dlq", "/analytics", "/tasks/" + id + "?tab=Events"} {
+			p.open(s.ready.OrchestrationURL + "/console" + path)
+			p.settle()
+			p.wait(whole + ` !== ""`)
+			for _, line := range strings.Split(p.eval(whole).(string), "\n") {
+				if !regexp.MustCompile(want.whole).MatchString(line) {
+					t.Errorf("%s, %s: got the time %q", form, path, line)
+				}
+			}
+		}
+		p.open(s.ready.OrchestrationURL + "/console/analytics")
+		p.wait(`document.querySelector(".chart .hit")`)
+		p.clickText("The figures as a table")
+		all := p.eval(brief).(string)
+		for _, line := range strings.Split(all, "\n") {
+			if !regexp.MustCompile(want.brief).MatchString(line) {
+				t.Errorf("%s: got %q in the charts", form, line)
+			}
+		}
+		if !strings.Contains(all, want.hour) {
+			t.Errorf("%s: got %q in the charts; want times of the hour %s", form, all, want.hour)
+		}
+	}
+}
+
+// mislabelled lists the controls whose name lacks the text that they show, without signs and punctuation: who says to the
+// computer what is shown must reach them (WCAG 2.5.3).
+const mislabelled = `(() => {
+	const plain = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, " ").trim();
+	return [...document.querySelectorAll(":is(a, button, summary, [role=tab], [role=button])[aria-label]")]
+		.filter((e) => e.checkVisibility() && !plain(e.ariaLabel).includes(plain(e.innerText ?? "")))
+		.map((e) => e.ariaLabel + " on " + e.innerText).join("\n");
+})()`
+
+// TestConsoleNamesContainLabels looks at the controls of every page.
+func TestConsoleNamesContainLabels(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s, pages := picturedPages(t)
+	named := 0.0
+	for name, path := range pages {
+		if name == "api" {
+			continue
+		}
+		p.open(s.ready.OrchestrationURL + "/console" + path)
+		p.settle()
+		if wrong := p.eval(mislabelled); wrong != "" {
+			t.Errorf("%s: names without the text that is shown: %v", name, wrong)
+		}
+		named += p.eval(`[...document.querySelectorAll("#page [aria-label]")].filter((e) => e.innerText).length`).(float64)
+	}
+	if named < 50 {
+		t.Errorf("got %v controls with names; want those of all pages", named)
+	}
+}
+
+// TestConsoleSwitches switches the keys off and lists to dense ones: both last, and a list has nearly twice as many rows.
+func TestConsoleSwitches(t *testing.T) {
+	t.Parallel()
+	p, s := openConsole(t, "/tasks")
+	for range 8 {
+		s.api().create(`{"namespace":"demo","name":"diamond","tags":["eu"]}`)
+	}
+	const high = `document.querySelector("tbody").offsetHeight / document.querySelectorAll("tbody tr").length`
+	p.wait(`document.querySelectorAll("tbody tr").length === 8`)
+	before := p.eval(high).(float64)
+	p.clickAt(`[...document.querySelectorAll("label")].find((e) => e.textContent === "Dense")`)
+	p.wait(`document.querySelector(".dense")`)
+	if after := p.eval(high).(float64); after > before*2/3 {
+		t.Errorf("got rows of %v pixels; want two thirds of %v at most", after, before)
+	}
+	p.key("?")
+	p.click("dialog input")
+	p.key("Escape")
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.wait(`document.querySelector(".dense tbody tr")`)
+	p.eval(`document.body.addEventListener("keydown", (e) => { window.pressed = e.key; })`)
+	for _, key := range []string{"c", "q", "g", "m", "?"} {
+		p.key(key)
+		p.wait(fmt.Sprintf("pressed === %q", key))
+		if moved := p.eval(`location.pathname.endsWith("/tasks") && !document.querySelector("dialog")`); moved != true {
+			t.Errorf("%s still does something", key)
+		}
+	}
+	p.click("#keys")
+	p.wait(`document.querySelector("dialog input").checked === false`)
+	p.click("dialog input")
+	p.key("Escape")
+	p.key("g", "m")
+	p.wait(`location.pathname.endsWith("/templates")`)
 }

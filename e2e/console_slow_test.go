@@ -75,3 +75,27 @@ func TestConsoleTimelineFolds(t *testing.T) {
 	p.clickText("Timeline")
 	p.wait(`document.querySelector(".timeline").scrollTop === 120`) // the other tab has not lost the place
 }
+
+// TestConsoleStaleInTimeline opens a task that ended as stale: the wait that ended it is drawn to the end, with its length.
+func TestConsoleStaleInTimeline(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--fixture", "--templates", templateDir(t, `{"namespace":"t","name":"slow","version":"1.0.0",
+		"lifecycle":{"max_steps_in_process_minutes":2,"staleness_action":"error"},"steps":[
+		{"name":"fetch","handler":{"callable":"builtin:noop"}},{"name":"decide","handler":{"callable":"t.nobody"},"dependencies":["fetch"]}]}`))
+	clock := func(change string) { s.api().do("POST", "/_stepwell/clock", change).want(200) }
+	clock(`{"freeze":true}`)
+	id := s.api().create(`{"namespace":"t","name":"slow"}`)
+	clock(`{"advance":"10m"}`) // which the service looks for now and then
+	s.api().await(id, "error")
+	p.openTask(s, id)
+	p.waitState("Failed")
+	const bars = `[...document.querySelectorAll(".timeline .line")].map((e) => [...e.querySelectorAll(".attempt")].at(-1))`
+	p.wait(bars + `.length === 2 && ` + bars + `[1].getBoundingClientRect().width > 300`)
+	took := p.eval(bars + `[1].textContent`).(string)
+	head := p.eval(`document.querySelector(".facts").innerText.match(/took (.*)/)[1]`).(string)
+	if took != "ready for, "+head && took != "waited for a person for, "+head {
+		t.Errorf("got the wait %q of a task that took %s", took, head)
+	}
+	p.wait(`!document.querySelector(".timeline .now")`)
+}

@@ -33,7 +33,8 @@ const actions = {
     about: (s) => `The attempt fails. While attempts are left (${s.attempts} of ${s.max} used), the step is ` +
       `retried, unless you say that it is final.`,
     inputs: errorInputs },
-  cancel: { verb: "cancel", label: "Cancel …", heading: "Cancel", by: "cancelled_by", action: "Cancel the step",
+  cancel: { verb: "cancel", label: "Cancel the step …", heading: "Cancel the step", by: "cancelled_by",
+    action: "Cancel the step",
     danger: true,
     about: (s, after) => "The step will never run." + (after.length
       ? ` ${names(after)} can then not run either, and the task is blocked until somebody acts on ` +
@@ -92,7 +93,7 @@ export function stepButtons(names, task, step, children, lead = "primary") {
   const order = Object.keys(actions).filter((name) => names.includes(name));
   return allowedAll("steps:resolve",
     order.map((name, i) => [actions[name].label, () => actOn(name, task, step, children),
-    (i === 0 ? lead : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
+    (i === 0 ? lead : "quiet") + " small", { "aria-label": actions[name].label.replace("…", step.name) }]));
 }
 
 // againFrom opens the form that repeats a task from a step on. It resolves to the new task.

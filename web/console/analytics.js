@@ -80,7 +80,8 @@ function facts(p, { hours }) {
   return h("dl.tiles",
     fact("Created", hours ? number(add(hours, "created_tasks")) : "–", `${number(p.total_tasks)} ever`),
     fact("Completed", number(p.completed_tasks), percent(p.completed_tasks, ended) + " of ended"),
-    fact("Failed", number(p.failed_tasks), hours && `${number(add(hours, "failed_attempts"))} failed attempts`),
+    fact("Blocked or failed", number(p.failed_tasks),
+      hours && `${number(add(hours, "failed_attempts"))} failed attempts`),
     fact("Time to complete", p.completed_tasks ? seconds(p.average_task_duration_seconds) : "–", "on average"),
     fact("Active now", number(p.active_tasks), "running or waiting"));
 }
@@ -112,7 +113,7 @@ export function buckets(history, size, { list, of, unit, from, size: own = size 
 // throughput draws what became of tasks.
 export const throughput = (rows, signal) => chart({ label: "Tasks by outcome", times: rows.map((r) => r.t),
   step: rows[0].step, kind: "bars", format: short,
-  series: [["Completed", "good", "completed"], ["Failed", "bad", "failed"],
+  series: [["Completed", "good", "completed"], ["Blocked or failed", "bad", "failed"],
     ["Cancelled", "off", "cancelled"]].map(([name, tone, of]) =>
     ({ name, tone, values: rows.map((r) => r[of]) })) }, signal);
 
@@ -131,7 +132,7 @@ function charts(rows, fine, history, signal) {
       { name: "p95", tone: "wait", values: lasted("p95_duration_seconds") }], seconds),
     chart({ label: "Failed attempts, in percent", times, step: rows[0].step, kind: "bars",
       format: (v) => short(v) + " %",
-      series: [{ name: "Failed", tone: "bad",
+      series: [{ name: "Failed attempts", tone: "bad",
         values: rows.map((r) => (r.attempts ? (r.failedAttempts / r.attempts) * 100 : null)) }] }, signal),
     chart({ label: "Tasks created", times, step: rows[0].step, kind: "bars", format: short,
       series: [{ name: "Created", tone: "run", values: rows.map((r) => r.created) }] }, signal)];
@@ -139,8 +140,8 @@ function charts(rows, fine, history, signal) {
 
 function figures(rows) {
   const used = rows.filter((r) => r.created || r.completed || r.failed || r.attempts || r.cancelled).reverse();
-  const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts",
-    "Average", "p95"].map((c) => [c, "num"])];
+  const columns = ["Period", ...["Created", "Completed", "Blocked or failed", "Cancelled", "Attempts",
+    "Failed attempts", "Average", "p95"].map((c) => [c, "num"])];
   return h("details", h("summary", "The figures as a table"),
     table("Figures", columns, used.map((r) => [span(r.t, r.step),
     ...[r.created, r.completed, r.failed, r.cancelled, r.attempts, r.failedAttempts].map(number),

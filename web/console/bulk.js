@@ -27,7 +27,8 @@ const actions = {
 
 // bulkButton makes the button that opens the form for an action on about count things, or on an unknown number.
 export const bulkButton = (name, count, open, kind = "quiet small", props = {}) => allowed(actions[name].needs,
-  `${actions[name].label}${count ? " " + number(count) : ""} …`, open, kind, { key: name, ...props });
+  `${actions[name].label}${name === "cancel" ? " tasks" : ""}${count ? " " + number(count) : ""} …`,
+  open, kind, { key: name, ...props });
 
 // flags are the flags of the command line for members of a filter; lists of ids and of states of steps have none.
 const flags = { status: "status", namespace: "namespace", name: "name", tag: "tag", failure_group: "group",

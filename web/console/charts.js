@@ -1,6 +1,6 @@
 // Charts in SVG: stacked bars or lines over time.
 
-import { fill, h } from "./ui.js";
+import { dayOf, fill, h, timeOfDay } from "./ui.js";
 
 const HEIGHT = 190, LEFT = 46, RIGHT = 8, TOP = 12, BOTTOM = 24;
 
@@ -32,7 +32,7 @@ function draw({ label, times, step, series, kind, format }, width) {
   const hits = times.map((t, i) => h("rect.hit",
     { x: x(t), y: TOP, width: x(t + step) - x(t), height: HEIGHT - TOP - BOTTOM },
     h("title", [span(t, step), ...series.map((s) =>
-      `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join("\n"))));
+      `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join(" · "))));
   return h("svg", { width, height: HEIGHT, role: "img",
     "aria-label": `${label}, up to ${format(top)}. The figures are in the table below.` },
     (top === 1 ? [0, 1] : [0, 0.5, 1]).map((part) => gridLine(y(top * part), format(top * part), width)),
@@ -80,12 +80,10 @@ const gridLine = (y, text, width) => [h("line.grid", { x1: LEFT, x2: width - RIG
   h("text.tick.end", { x: LEFT - 6, y: y + 4 }, text)];
 
 const minute = 60_000, hour = 60 * minute, day = 24 * hour;
-const clockText = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
-const dayText = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
 // span names a bucket of time.
-export const span = (t, step) => (step >= day ? dayText.format(t)
-  : `${dayText.format(t)} ${clockText.format(t)}–${clockText.format(t + step)}`);
+export const span = (t, step) => (step >= day ? dayOf(t)
+  : `${dayOf(t)} ${timeOfDay(t).slice(0, 5)}–${timeOfDay(t + step)}`);
 
 // axis writes as many times as there is room for.
 function axis(from, to, step, x, width) {
@@ -96,7 +94,7 @@ function axis(from, to, step, x, width) {
   const texts = [];
   for (let t = every < hour ? Math.ceil(from / every) * every : from; t < to; t += every) {
     if (x(t) < width - 40) texts.push(h("text.tick", { x: x(t), y: HEIGHT - 6 },
-      (long ? dayText : clockText).format(t)));
+      (long ? dayOf : timeOfDay)(t)));
   }
   return texts;
 }

@@ -3,8 +3,8 @@
 
 import * as api from "./api.js";
 import { openFind } from "./find.js";
-import { button, choice, command, dialog, empty, fill, h, link, loading, problem, signIn, visible,
-  when } from "./ui.js";
+import { button, choice, command, dialog, empty, fill, h, link, loading, problem, signIn, timeOfDay,
+  visible, when } from "./ui.js";
 
 // routes lists the pages: path below /console, module, title. A page's module exports show(root, {path, params,
 // query, go, signal, title, keys, remember, renew, kept}), which fills root and ends what it started when signal
@@ -231,7 +231,7 @@ let after = ""; // the key before, if it was g
 const noKeys = choice("no-keys"); // what people speak to a computer may be taken for keys
 
 function pressed(e) {
-  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) || e.target.isContentEditable;
+  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) && e.target.type !== "checkbox";
   if (typing || noKeys() || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented
     || document.querySelector("dialog[open]")) return;
   const before = after;
@@ -314,15 +314,13 @@ function showStore({ detail }) {
 function showCut({ detail: cuts }) {
   const { error } = [401, 403].map((s) => cuts.find((c) => c.error.status === s)).find(Boolean) ?? cuts[0] ?? {};
   if (!error || broken) return cut.remove();
-  const since = timeOfDay.format(Math.min(...cuts.map((c) => c.since)));
+  const since = timeOfDay(Math.min(...cuts.map((c) => c.since)));
   fill(cut, h("div.row", h("span.grow", h("b", `Not current since ${since}. `), error.status === 401 ? ""
     : visible(error.message)),
     error.status !== 401 && button("Try again", () => api.signals.dispatchEvent(new Event("again")), "quiet small")),
   error.status === 401 && h("div", { key: "401", own: true }, signIn(error)));
   if (!cut.isConnected) byId("page").before(cut);
 }
-
-const timeOfDay = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
 let broken = false; // the page could not be shown at all
 const cut = h("div.notice.cut", { role: "alert" });

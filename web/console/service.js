@@ -17,6 +17,7 @@ export async function show(root, { signal, query, remember }) {
   const choice = select(Object.entries(timeForms).map(([name, { label }]) => [name, label]), times(), (name) => {
     chooseTimes(name);
     fillHealth();
+    deliveries.read();
   });
   fill(root, h("div.row", h("h1", "Service"), h("a.button.quiet.small", { href: api.root + "/api-docs/ui" }, "API"),
     field("Times", choice)), health, caller(signal), deliveries.element, configuration(signal));

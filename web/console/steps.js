@@ -1,7 +1,7 @@
 // What the graph and the timeline show, as lists: the steps, and what happened to them.
 
 import { exact, span } from "./model.js";
-import { button, clip, fill, h, look, number, patch, state } from "./ui.js";
+import { button, clip, fill, h, look, number, patch, state, when } from "./ui.js";
 
 const CHUNK = 200; // rows of a list that are shown at a time
 
@@ -101,7 +101,7 @@ export class EventList {
 
   line(t, key) {
     const at = exact(t.recorded_at) - this.page.model.created;
-    return h("li", { key }, h("span.at", { title: t.recorded_at }, "+" + span(at)),
+    return h("li", { key }, h("span.at", { title: when(t.recorded_at) }, "+" + span(at)),
       t.step_uuid ? button(clip(t.step_name), () => this.choose(t.step_uuid), "as-link", { key: "name" })
         : h("b", "task"),
       h("span.soft", t.from_state ? `${t.from_state} →` : "created as"), state(t.to_state),

@@ -126,7 +126,7 @@ function fare(template, fares, signal) {
   return h("div.view", h("dl.tiles",
     fact("Tasks", number(f.created_tasks), "in the last 7 days"),
       fact("Success", percent(f.completed_tasks, f.completed_tasks + f.failed_tasks),
-      plural(f.failed_tasks, "failure")),
+      `${number(f.failed_tasks)} blocked or failed`),
     fact("Median", quantile(f, "p50"), "half end within it"), fact("p95", quantile(f, "p95"), "95th percentile"),
     fact("Attempts", number(f.ended_attempts), percent(f.failed_attempts, f.ended_attempts) + " failed")),
       throughput(buckets(fares, 6), signal));

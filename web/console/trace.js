@@ -12,6 +12,7 @@ const LIBRARY = new RegExp([
   /\/usr\/(local\/)?(lib|go|share)\/|\/lib\/(python|ruby)|\.\.\. \d+ more/,
   /\bat (?:\S+\/)?(javax?|jdk|sun|kotlinx?|scala|System|Microsoft)\./,
   /\bat (org\.(spring|apache|hibernate|junit)|io\.netty|com\.(sun|fasterxml))/,
+  /\((elixir|stdlib|kernel|phoenix\w*|ecto\w*|plug\w*|cowboy|db_connection) \d/,
   /^(runtime|reflect|net|panic)[.(/]/].map((r) => r.source).join("|"));
 
 const PYTHON = "Traceback (most recent call last):";

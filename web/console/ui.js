@@ -103,11 +103,19 @@ export const when = (text) => timeForms[times()].format(instant(text));
 
 // since makes the time at which something began: the time of day within 24 hours, else the date.
 export function since(text) {
-  const at = instant(text), near = api.now() - at < 86_400_000, timeZone = times() === "local" ? undefined : "UTC";
-  return h("time", { datetime: new Date(at).toISOString(), title: when(text) }, new Intl.DateTimeFormat(undefined, near
-    ? { timeZone, hour: "2-digit", minute: "2-digit", hour12: false, timeZoneName: timeZone ? "short" : undefined }
-    : { timeZone, day: "numeric", month: "short" }).format(at));
+  const at = instant(text);
+  return h("time", { datetime: new Date(at).toISOString(), title: when(text) },
+    api.now() - at < 86_400_000 ? timeOfDay(at) : dayOf(at));
 }
+
+const brief = (local, options) => ({ true: new Intl.DateTimeFormat(undefined, options),
+  false: new Intl.DateTimeFormat(undefined, { ...options, timeZone: "UTC", ...local }) });
+const clocks = brief({ timeZoneName: "short" }, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const days = brief({}, { day: "numeric", month: "short" });
+
+// timeOfDay and dayOf return the parts of a time in the form that is chosen: local, or in UTC, which they say.
+export const timeOfDay = (at) => clocks[times() === "local"].format(at);
+export const dayOf = (at) => days[times() === "local"].format(at);
 
 // ago makes a time that says how long ago it is and keeps saying so; with since, for how long.
 export function ago(text, since = false) {

@@ -57,6 +57,24 @@ stack backtrace:
 \tfrom /srv/app/run.rb:1:in '<main>'
 \tfrom /usr/lib/ruby/gems/3.1/rake.rb:2:in 'run'`, "/srv/app/pay.rb:3:in 'pay': closed (RuntimeError)",
   ["\tfrom /srv/app/run.rb:1:in '<main>'"], 1],
+  ".NET": [`System.InvalidOperationException: closed
+   at Shop.Pay.Charge(Order order) in /srv/app/Pay.cs:line 12
+   at System.Threading.Tasks.Task.Execute()
+   at Microsoft.AspNetCore.Routing.EndpointMiddleware.Invoke(HttpContext context)
+--- End of inner exception stack trace ---`, "System.InvalidOperationException: closed",
+  ["   at Shop.Pay.Charge(Order order) in /srv/app/Pay.cs:line 12"], 2, "--- End of inner exception stack trace ---"],
+  PHP: [`PHP Fatal error:  Uncaught RuntimeException: closed in /srv/app/pay.php:3
+Stack trace:
+#0 /srv/app/vendor/guzzle/client.php(9): Guzzle->send()
+#1 /srv/app/run.php(8): pay(Object(Order))
+#2 {main}
+  thrown in /srv/app/pay.php on line 3`, "PHP Fatal error:  Uncaught RuntimeException: closed in /srv/app/pay.php:3",
+  "Stack trace:", ["#1 /srv/app/run.php(8): pay(Object(Order))",
+    "#2 {main}\n  thrown in /srv/app/pay.php on line 3"], 1],
+  Elixir: [`** (RuntimeError) closed
+    (shop 1.0.0) lib/shop/pay.ex:12: Shop.Pay.charge/1
+    (elixir 1.16.0) lib/task/supervised.ex:101: Task.Supervised.invoke_mfa/2`, "** (RuntimeError) closed",
+  ["    (shop 1.0.0) lib/shop/pay.ex:12: Shop.Pay.charge/1"], 1],
   "standard error": ["curl: (6) no such host\n\n  tried twice\nexit 6\n", "curl: (6) no such host",
     "  tried twice\nexit 6"],
   "one line": ["gateway timed out", "gateway timed out"],

@@ -24,7 +24,10 @@ var openAPIFile []byte
 func (c *surfaceCache) document(s *surface, edit func(doc map[string]any), also ...string) func() (*packedText, error) {
 	surfaces, auth := append([]string{s.name}, also...), s.auth.config
 	edits := func(doc map[string]any) {
-		if doc["x-authentication"] = auth.Enabled; edit != nil {
+		if doc["x-authentication"] = auth.Enabled; !auth.Enabled {
+			openAPIWithout(doc["paths"].(map[string]any))
+		}
+		if edit != nil {
 			edit(doc)
 		}
 	}
@@ -67,6 +70,17 @@ func openAPIForSurface(apiKeyHeader string, edit func(doc map[string]any), surfa
 	}
 	doc["paths"] = paths
 	return json.Marshal(doc)
+}
+
+// openAPIWithout lets all operations go without credentials, too: with none, a generated client need not make some up.
+func openAPIWithout(paths map[string]any) {
+	for _, path := range paths {
+		for _, operation := range path.(map[string]any) {
+			if o := operation.(map[string]any); o["security"] != nil {
+				o["security"] = append(o["security"].([]any), map[string]any{})
+			}
+		}
+	}
 }
 
 // openAPIVersions is the sentence of the description that is true of the roles only.

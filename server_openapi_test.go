@@ -278,6 +278,7 @@ var freeValues = strings.Fields("context options metadata custom inputs config c
 	"data body cursor accumulated_results dependency_results default_context initialization composition " +
 	"task_handler schema result_schema input_schema config_schema" +
 	" order" + // conditions whose members depend on those of match
+	" http_headers" + // a text, or texts by origin or callable
 	" tasks templates analytics subscribers requests") // records of a state document
 
 // TestOpenAPIValuesHaveTypes checks that generated clients get a type for every value but the free ones.

@@ -89,6 +89,9 @@ func (o *options) client() (*client, error) {
 
 // clientOf returns the client of a role at a URL.
 func (p *process) clientOf(base, role string) (*client, error) {
+	if path, ok := strings.CutPrefix(base, unixPrefix); ok {
+		return &client{p: p, base: "http://localhost", http: &http.Client{Transport: unixTransport(path)}, role: role}, nil
+	}
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
@@ -97,6 +100,16 @@ func (p *process) clientOf(base, role string) (*client, error) {
 		return nil, usagef("%q is no URL of a service", redactURL(base))
 	}
 	return &client{p: p, base: strings.TrimRight(base, "/"), http: &http.Client{}, role: role}, nil
+}
+
+// unixTransport sends all requests to a socket in the file system.
+func unixTransport(path string) *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = nil
+	t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	return t
 }
 
 // call is a request.

@@ -30,7 +30,8 @@ type serving struct {
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
 	worker        *httpServer
-	failed        chan error     // of a listener that failed
+	failed        chan error // of a listener that failed
+	passed        func(role string) (net.Listener, error)
 	watch         *templateWatch // nil unless templates are watched
 }
 
@@ -64,7 +65,7 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	if err != nil {
 		return err
 	}
-	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2)}
+	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2), passed: p.passedListener}
 	defer v.clock.stop()
 	for _, w := range origin.warnings {
 		v.log.Warn(w)
@@ -149,13 +150,21 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 		err = v.awaitReady(ctx, w)
 	}
 	if err == nil && ctx.Err() == nil {
-		err = p.announce(report, flags)
+		err = errors.Join(p.announce(report, flags), p.notifyManager("READY=1"))
 	}
+	done := make(chan struct{})
+	go p.feedWatchdog(done, w.busy)
 	if err == nil {
 		err = v.wait(ctx)
 	}
 	defer dropReadyFile(flags.readyFile, report.PID)
-	return errors.Join(err, v.shutDown(ctx, w))
+	p.notifyManager("STOPPING=1") // the process stops whether the manager knows or not
+	err = errors.Join(err, v.shutDown(ctx, w))
+	close(done)
+	if err == nil {
+		v.log.Info("stopped")
+	}
+	return err
 }
 
 // workload is the service of a process, which fixture mode can replace at run time.
@@ -278,14 +287,17 @@ func (v *serving) boundByFiles(q *quota) {
 
 func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler, all *connections) (*httpServer, error) {
 	address := web.Listen
-	l, err := listenTCP(address)
+	l, err := v.passed(pick(web == &v.cfg.Worker.Web, "worker", "orchestration"))
+	if l == nil && err == nil {
+		l, err = listenOn(address)
+	}
 	if errors.Is(err, errAddressInUse) {
 		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s (%s): %w", address, flag, err)
 	}
-	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
+	if a := l.Addr(); !isLocal(a) {
 		v.warnOfOpenness(web, a.String())
 	}
 	s := newHTTPServer(l, h, all, v.log)
@@ -313,7 +325,7 @@ func (v *serving) report() readyReport {
 	r := readyReport{PID: os.Getpid(), Version: version}
 	if v.orchestration != nil {
 		r.OrchestrationURL = v.orchestration.url()
-		if v.cfg.Mount.Path != "" {
+		if v.cfg.Mount.Path != "" && !strings.HasPrefix(r.OrchestrationURL, unixPrefix) {
 			r.MountURL = r.OrchestrationURL + v.cfg.Mount.Path
 		}
 	}
@@ -493,7 +505,7 @@ func (v *serving) banner(p *process, templates int) {
 	}
 	fmt.Fprintf(p.stderr, "Stepwell %s · %s\n", version, strings.Join(urls, " · "))
 	if r.OrchestrationURL == "" {
-		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", r.WorkerURL)
+		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", curlTarget(r.WorkerURL))
 		return
 	}
 	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())
@@ -503,24 +515,32 @@ func (v *serving) banner(p *process, templates int) {
 	if len(v.cfg.Templates.Dirs) > 0 {
 		fmt.Fprintf(p.stderr, "  templates  %d from %s%s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "),
 			pick(v.watch != nil, ", read again when they change", ""))
-		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates%s\n", r.OrchestrationURL, v.curlToken())
+		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates%s\n", curlTarget(r.OrchestrationURL), v.curlOptions())
 		return
 	}
 	fmt.Fprintf(p.stderr, "  templates  %d for a demonstration; --templates DIR loads your own\n", templates)
 	fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/tasks%s -H 'Content-Type: application/json' "+
-		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", r.OrchestrationURL, v.curlToken())
-	fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", r.OrchestrationURL, v.curlToken())
+		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", curlTarget(r.OrchestrationURL), v.curlOptions())
+	fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", curlTarget(r.OrchestrationURL), v.curlOptions())
 }
 
-// curlToken returns the option with which curl authenticates.
-func (v *serving) curlToken() string {
+// curlTarget returns the URL by which curl reaches a service, for a socket with the option --unix-socket PATH.
+func curlTarget(url string) string {
+	return pick(strings.HasPrefix(url, unixPrefix), "http://localhost", url)
+}
+
+// curlOptions returns the options with which curl reaches the orchestration role and authenticates.
+func (v *serving) curlOptions() (options string) {
+	if path, ok := strings.CutPrefix(v.orchestration.url(), unixPrefix); ok {
+		options = " --unix-socket " + path
+	}
 	switch c := &v.cfg.Orchestration.Web.Auth; {
 	case !c.Enabled:
-		return ""
+		return options
 	case c.onlyAPIKeys():
-		return ` -H "` + c.APIKeyHeader + `: $STEPWELL_API_KEY"`
+		return options + ` -H "` + c.APIKeyHeader + `: $STEPWELL_API_KEY"`
 	}
-	return ` -H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"`
+	return options + ` -H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"`
 }
 
 func (v *serving) stateLine() string {

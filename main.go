@@ -20,6 +20,7 @@
 //	cli_tasker.go     store export --to tasker
 //	cli_serve.go      serve
 //	cli_signals.go    signals, lifetime
+//	cli_systemd.go    the listener that a service manager passed, notifying the manager, its watchdog
 //	cli_reload.go     watching templates to reload them
 //	cli_run.go        run: a workflow without a server
 //	cli_task.go       task

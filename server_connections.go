@@ -6,11 +6,13 @@ package main
 import (
 	"container/list"
 	"context"
+	"errors"
 	"io"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -34,6 +36,41 @@ func listenTCP(address string) (net.Listener, error) {
 	}}
 	c.SetMultipathTCP(false) // or connections do not take over the limit
 	return c.Listen(context.Background(), "tcp", address)
+}
+
+// unixPrefix begins the address of a socket in the file system.
+const unixPrefix = "unix:"
+
+// listenOn opens a listener on an address of TCP, or on unix:PATH. It replaces the socket of a process that has ended.
+func listenOn(address string) (net.Listener, error) {
+	path, ok := strings.CutPrefix(address, unixPrefix)
+	if !ok {
+		return listenTCP(address)
+	}
+	l, err := net.Listen("unix", path)
+	if !errors.Is(err, errAddressInUse) {
+		return l, err
+	}
+	info, statErr := os.Lstat(path)
+	if statErr != nil || info.Mode()&os.ModeSocket == 0 {
+		return nil, err
+	}
+	if conn, dialErr := net.Dial("unix", path); !errors.Is(dialErr, errConnectionRefused) {
+		if dialErr == nil {
+			conn.Close()
+		}
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
+
+// isLocal reports whether only this machine reaches an address: loopback, or a socket in the file system.
+func isLocal(address net.Addr) bool {
+	a, ok := address.(*net.TCPAddr)
+	return !ok || a.IP.IsLoopback()
 }
 
 // httpServer serves a handler on an open listener.
@@ -100,7 +137,7 @@ type connection struct {
 	kept  bool          // it waits for another request of its client; guarded by all.mu
 	left  chan struct{} // closed when it leaves the line
 
-	loopback bool // its listener has a loopback address
+	loopback bool // its listener has a local address, see isLocal
 
 	// For the goroutine that serves it:
 	excess    bool          // all others were busy when it was accepted
@@ -146,8 +183,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return nil, err // net/http tries again, after a pause
 		}
 		if n := l.all.admit(c); n != nil {
-			a, ok := l.Addr().(*net.TCPAddr)
-			n.loopback = ok && a.IP.IsLoopback()
+			n.loopback = isLocal(l.Addr())
 			return n, nil
 		}
 		c.Close()
@@ -427,11 +463,17 @@ func connectionOf(r *http.Request) *connection {
 }
 
 // url returns a URL that reaches the server from this machine.
-func (h *httpServer) url() string { return reachableURL(h.listener.Addr().String()) }
+func (h *httpServer) url() string {
+	a := h.listener.Addr()
+	return reachableURL(pick(a.Network() == "unix", unixPrefix, "") + a.String())
+}
 
 // reachableURL returns a URL that reaches a listen address from this machine. For
-// an address of all interfaces it uses loopback.
+// an address of all interfaces it uses loopback. unix:PATH stays.
 func reachableURL(address string) string {
+	if strings.HasPrefix(address, unixPrefix) {
+		return address
+	}
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
 		host = "127.0.0.1"

@@ -19,12 +19,30 @@ import (
 // command is a word of the command line: it runs, or groups further commands.
 type command struct {
 	name     string
+	effect   effect   // on the service that it asks
 	operands string   // as the usage shows them: [X] can be left out, X… repeated
 	help     string   // a phrase that begins with a verb
 	more     string   // sentences that follow it in the help of the command; "" for none
 	examples []string // command lines without the name of the program
 	define   func(o *options) runner
 	commands []command
+}
+
+// effect is what a command does to the service that it asks. A command of the zero effect is about files, this machine or a
+// terminal.
+type effect string
+
+const (
+	reads   effect = "reads"
+	adds    effect = "adds"
+	changes effect = "changes" // what is there
+)
+
+// operandHelp says what operands stand for.
+var operandHelp = map[string]string{
+	"TASK":     "a UUID, at least 6 characters of its beginning or end, or latest",
+	"STEP":     "the name of the step, or its UUID",
+	"TEMPLATE": "NAMESPACE/NAME or NAMESPACE/NAME@VERSION",
 }
 
 // runner runs a command with its operands. Its flags were parsed before.
@@ -223,15 +241,21 @@ func (o *options) printHelp(w io.Writer) {
 // eachFlag calls f with each flag as one types it, and its help.
 func (o *options) eachFlag(f func(form, help string)) {
 	o.VisitAll(func(fl *flag.Flag) {
-		operand, help := flag.UnquoteUsage(fl)
+		operand, help := flagHelp(fl)
 		if of, ok := o.keyOperands[fl.Name]; ok {
 			operand = of
 		}
-		if !slices.Contains([]string{"", "0", "0s", "false"}, fl.DefValue) {
-			help += " (default " + fl.DefValue + ")"
-		}
 		f(strings.TrimSpace(dashed(fl.Name)+" "+operand), help)
 	})
+}
+
+// flagHelp returns the operand of a flag, and its help with the default.
+func flagHelp(f *flag.Flag) (operand, help string) {
+	operand, help = flag.UnquoteUsage(f)
+	if !slices.Contains([]string{"", "0", "0s", "false"}, f.DefValue) {
+		help += " (default " + f.DefValue + ")"
+	}
+	return operand, help
 }
 
 // misuse returns a *usageError of the command.

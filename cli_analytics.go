@@ -11,12 +11,12 @@ import (
 func analyticsCommands() command {
 	return command{name: "analytics", help: "show how tasks and steps fare", commands: []command{
 		{
-			name: "performance", help: "show rates and durations over the last hours",
+			name: "performance", effect: reads, help: "show rates and durations over the last hours",
 			examples: []string{"analytics performance", "analytics performance --hours 1 -o json"},
 			define:   showPerformance,
 		},
 		{
-			name: "bottlenecks", help: "list the slowest steps and tasks",
+			name: "bottlenecks", effect: reads, help: "list the slowest steps and tasks",
 			examples: []string{"analytics bottlenecks", "analytics bottlenecks --min-executions 100"},
 			define:   showBottlenecks,
 		},
@@ -75,7 +75,7 @@ func showBottlenecks(o *options) runner {
 
 func failuresCommand() command {
 	return command{
-		name: "failures", help: "show what fails now, by cause",
+		name: "failures", effect: reads, help: "show what fails now, by cause",
 		more: "STUCK counts the tasks that need an operator, RETRYING the others. FIRST and LAST say how long ago the first and " +
 			"the last of them failed; TASK is the last one. GROUP names the cause, for --group of other commands.",
 		examples: []string{"failures", "failures --namespace shop -o json"},

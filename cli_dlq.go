@@ -35,14 +35,14 @@ func dlqCommands() command {
 	selection := append(letterSelection, limit, offset)
 	return command{name: "dlq", help: "look into the dead letter queue: tasks that need a person", commands: []command{
 		{
-			name: "list", help: "list the entries, the newest first",
+			name: "list", effect: reads, help: "list the entries, the newest first",
 			more:     leftOver[:len(leftOver)-1] + ", or --resolution-status.",
 			examples: []string{"dlq list --since 24h", "dlq list --resolution-status ManuallyResolved --limit 5"},
 			define: listLetters(listing{path: "/v1/dlq", name: "dlq_entry_uuid", none: "the dead letter queue is empty",
 				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "only entries with this `STATUS`"})...),
 		},
 		{
-			name: "queue", help: "list what to look into first",
+			name: "queue", effect: reads, help: "list what to look into first",
 			more:     leftOver,
 			examples: []string{"dlq queue", "dlq queue --limit 5 -o json"},
 			define: listLetters(listing{path: "/v1/dlq/investigation-queue", name: "dlq_entry_uuid", none: "nothing to look into",
@@ -56,11 +56,11 @@ func dlqCommands() command {
 				}}, selection...),
 		},
 		{
-			name: "show", operands: "TASK", help: "show the entries of a task",
+			name: "show", effect: reads, operands: "TASK", help: "show the entries of a task",
 			examples: []string{"dlq show latest", "dlq show 5666cd0c -o json"}, define: showDLQ,
 		},
 		{
-			name: "update", operands: "TASK|ENTRY", help: "note what came of an investigation",
+			name: "update", effect: changes, operands: "TASK|ENTRY", help: "note what came of an investigation",
 			more: "A task stands for its newest entry.",
 			examples: []string{
 				`dlq update latest --status ManuallyResolved --notes "paid in cash"`,
@@ -69,7 +69,7 @@ func dlqCommands() command {
 			define: updateDLQ,
 		},
 		{
-			name: "close", help: "close the pending entries that flags select",
+			name: "close", effect: changes, help: "close the pending entries that flags select",
 			more: "Without --yes, it shows how many match.",
 			examples: []string{
 				`dlq close --group 3f9a0c5e71d2b846 --notes "the bank answers again" --yes`, "dlq close --over --yes",
@@ -77,7 +77,7 @@ func dlqCommands() command {
 			define: closeDLQ,
 		},
 		{
-			name: "stats", help: "count the entries by reason",
+			name: "stats", effect: reads, help: "count the entries by reason",
 			examples: []string{"dlq stats", "dlq stats -o json"},
 			define: lists(listing{path: "/v1/dlq/stats", name: "dlq_reason", none: "the dead letter queue is empty",
 				columns: []column{
@@ -87,7 +87,7 @@ func dlqCommands() command {
 				}}),
 		},
 		{
-			name: "stale", help: "list unfinished tasks by how long they have been in their state",
+			name: "stale", effect: reads, help: "list unfinished tasks by how long they have been in their state",
 			examples: []string{"dlq stale", "dlq stale --limit 5"},
 			define: lists(listing{path: "/v1/dlq/staleness", name: "task_uuid", none: "no task is unfinished",
 				columns: []column{

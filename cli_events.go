@@ -19,7 +19,7 @@ func eventsCommands() command {
 	page := [][2]string{{"limit", "list `N` deliveries at most (default 50)"}, {"offset", "skip the newest `N` deliveries"}}
 	return command{name: "events", help: "see which domain events subscribers did not get, and send them again", commands: []command{
 		{
-			name: "subscribers", help: "count the deliveries to each subscriber, and show what fails",
+			name: "subscribers", effect: reads, help: "count the deliveries to each subscriber, and show what fails",
 			more:     "OLDEST is how long the oldest pending event waits; PROBLEM is why the newest delivery failed.",
 			examples: []string{"events subscribers", "events subscribers --subscriber billing -o json"},
 			define: lists(listing{path: "/v1/events/deliveries", member: "subscribers", name: "name", none: "there is no subscriber",
@@ -30,12 +30,12 @@ func eventsCommands() command {
 				}}, deliverySelection[0]),
 		},
 		{
-			name: "deliveries", help: "list the deliveries of events, the newest event first",
+			name: "deliveries", effect: reads, help: "list the deliveries of events, the newest event first",
 			examples: []string{"events deliveries --status dead", "events deliveries --subscriber billing --limit 5 -o name"},
 			define:   listDeliveries(page),
 		},
 		{
-			name: "resend", operands: "[DELIVERY…]", help: "send events to subscribers once more",
+			name: "resend", effect: changes, operands: "[DELIVERY…]", help: "send events to subscribers once more",
 			more: "Without DELIVERY, flags select many deliveries, dead ones unless --status says otherwise; --yes sends them.",
 			examples: []string{
 				"events resend 12-1-billing", `events resend --subscriber billing --reason "billing is back" --yes`,

@@ -13,7 +13,7 @@ import (
 
 func findCommand() command {
 	return command{
-		name: "find", operands: "TEXT", help: "find tasks, steps and templates by anything that names them",
+		name: "find", effect: reads, operands: "TEXT", help: "find tasks, steps and templates by anything that names them",
 		more: "TEXT is an id or at least 6 characters of its beginning or end, a correlation, trace or idempotency key, a tag, a " +
 			"part of the name of a template or step or of an error, or a value of a context that a template searches, with or " +
 			"without its path.",

@@ -13,25 +13,25 @@ import (
 func fixtureCommands() command {
 	return command{name: "fixture", help: "control a service in fixture mode: its clock, stubs and state", commands: []command{
 		{
-			name: "clock", operands: "[ACTION] [VALUE]", help: "show or move the virtual clock",
+			name: "clock", effect: changes, operands: "[ACTION] [VALUE]", help: "show or move the virtual clock",
 			more:     "ACTION is freeze, advance DURATION, next (to the next timer), set TIME, auto or resume.",
 			examples: []string{"fixture clock", "fixture clock advance 24h"}, define: controlClock,
 		},
 		{
-			name: "reset", help: "drop all tasks, stubs and requests, and set the clock back",
+			name: "reset", effect: changes, help: "drop all tasks, stubs and requests, and set the clock back",
 			examples: []string{"fixture reset", "fixture reset --url http://127.0.0.1:9000"},
 			define:   control("POST", "/reset", noBody),
 		},
 		{name: "stub", help: "script the outcomes of steps", commands: []command{
 			{
-				name: "list", help: "list the stubs in the order in which they are asked",
+				name: "list", effect: reads, help: "list the stubs in the order in which they are asked",
 				examples: []string{"fixture stub list", "fixture stub list -o json"},
 				define: lists(listing{path: "/_stepwell/stubs", member: "stubs", name: "id", none: "no stub", columns: []column{
 					of("STUB", "id"), of("MATCH", "match"), of("OUTCOMES", "outcomes"), of("THEN", "then"), of("USES", "uses"),
 				}}),
 			},
 			{
-				name: "add", operands: "JSON", help: "add a stub: JSON, @FILE or -",
+				name: "add", effect: adds, operands: "JSON", help: "add a stub: JSON, @FILE or -",
 				examples: []string{
 					`fixture stub add '{"match":{"step":"charge"},"outcomes":[{"result":{"paid":true}}]}'`,
 					"fixture stub add @declined.json",
@@ -39,13 +39,13 @@ func fixtureCommands() command {
 				define: control("POST", "/stubs", jsonOperand),
 			},
 			{
-				name: "remove", operands: "[ID]", help: "remove a stub, or all",
+				name: "remove", effect: changes, operands: "[ID]", help: "remove a stub, or all",
 				examples: []string{"fixture stub remove stub-1", "fixture stub remove"},
 				define:   control("DELETE", "/stubs", noBody),
 			},
 		}},
 		{
-			name: "requests", help: "list the latest requests and handler calls",
+			name: "requests", effect: reads, help: "list the latest requests and handler calls",
 			examples: []string{"fixture requests --kind handler", "fixture requests --step charge -o json"},
 			define: lists(listing{path: "/_stepwell/requests", member: "entries", name: "id", none: "no entry", columns: []column{
 				of("ID", "id"), of("KIND", "kind"), ageOf("AGE", "at"), of("AT", "at").whenWide(),
@@ -59,7 +59,7 @@ func fixtureCommands() command {
 				[2]string{"path", "only requests for this `PATH`"}, [2]string{"limit", "list the latest `N`"}),
 		},
 		{
-			name: "verify", operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",
+			name: "verify", effect: reads, operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",
 			more: "The exit code is 1 if the count is another.",
 			examples: []string{
 				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",
@@ -85,13 +85,13 @@ func fixtureCommands() command {
 		}},
 		{name: "sandbox", help: "add, list and remove isolated copies of the service", commands: []command{
 			{
-				name: "list", help: "list the sandboxes",
+				name: "list", effect: reads, help: "list the sandboxes",
 				examples: []string{"fixture sandbox list", "fixture sandbox list -o name"},
 				define: lists(listing{path: "/_stepwell/sandboxes", member: "sandboxes", name: "name", none: "no sandbox",
 					columns: []column{of("SANDBOX", "name"), of("ORCHESTRATION", "orchestration_url"), of("WORKER", "worker_url")}}),
 			},
 			{
-				name: "add", operands: "[NAME]", help: "add a sandbox, and print where it is",
+				name: "add", effect: adds, operands: "[NAME]", help: "add a sandbox, and print where it is",
 				examples: []string{"fixture sandbox add", "fixture sandbox add checkout-7"},
 				define: control("POST", "/sandboxes", func(_ *options, operands []string) (any, error) {
 					if len(operands) == 0 {
@@ -101,7 +101,7 @@ func fixtureCommands() command {
 				}),
 			},
 			{
-				name: "remove", operands: "NAME", help: "remove a sandbox",
+				name: "remove", effect: changes, operands: "NAME", help: "remove a sandbox",
 				examples: []string{"fixture sandbox remove checkout-7", "fixture sandbox remove sandbox-1"},
 				define:   control("DELETE", "/sandboxes", noBody),
 			},

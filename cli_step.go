@@ -15,20 +15,20 @@ import (
 func stepCommands() command {
 	return command{name: "step", help: "list, show and act on the steps of a task", commands: []command{
 		{
-			name: "list", operands: "TASK", help: "list the steps of a task in the order of their creation",
+			name: "list", effect: reads, operands: "TASK", help: "list the steps of a task in the order of their creation",
 			examples: []string{"step list latest", "step list 5666cd0c -o wide"}, define: listSteps,
 		},
 		{
-			name: "show", operands: "TASK STEP", help: "show a step and its result",
-			more:     "STEP is the name of the step, or its UUID.",
+			name: "show", effect: reads, operands: "TASK STEP", help: "show a step and its result",
+			more:     "STEP is " + operandHelp["STEP"] + ".",
 			examples: []string{"step show latest charge", "step show latest charge -o json"}, define: showStep,
 		},
 		{
-			name: "audit", operands: "TASK STEP", help: "list the attempts at a step and what operators did, the newest first",
+			name: "audit", effect: reads, operands: "TASK STEP", help: "list the attempts at a step and what operators did, the newest first",
 			examples: []string{"step audit latest charge", "step audit latest charge -o json"}, define: auditStep,
 		},
 		{
-			name: "inbox", help: "list the steps that wait for people or other outside actors, with what they are about",
+			name: "inbox", effect: reads, help: "list the steps that wait for people or other outside actors, with what they are about",
 			more:     "With console.people, only steps with these callables are listed, unless --all or --callable is given.",
 			examples: []string{"step inbox", "step inbox --callable 'people.*' -o wide"}, define: showInbox,
 		},
@@ -66,7 +66,7 @@ func stepActionCommand(verb, help string) command {
 		operands, needed, more = "[TASK] [STEP]", 2, "Without TASK and STEP, flags select steps of many tasks; --yes acts on them."
 	}
 	return command{
-		name: verb, operands: operands, help: help, more: more,
+		name: verb, effect: changes, operands: operands, help: help, more: more,
 		examples: []string{v.example, v.example + " --by jo"},
 		define: func(o *options) runner {
 			o.withClient().withOutput()

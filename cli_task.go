@@ -16,8 +16,8 @@ import (
 func taskCommands() command {
 	return command{name: "task", help: "create, show, watch and cancel tasks", commands: []command{
 		{
-			name: "create", operands: "TEMPLATE", help: "create a task of a template",
-			more: "TEMPLATE is NAMESPACE/NAME or NAMESPACE/NAME@VERSION. With --wait, the exit code is 4 if the workflow " +
+			name: "create", effect: adds, operands: "TEMPLATE", help: "create a task of a template",
+			more: "TEMPLATE is " + operandHelp["TEMPLATE"] + ". With --wait, the exit code is 4 if the workflow " +
 				"failed, and 5 if it has not ended in time.",
 			examples: []string{
 				`task create demo/diamond --wait`,
@@ -26,7 +26,7 @@ func taskCommands() command {
 			define: createTask,
 		},
 		{
-			name: "again", operands: "TASK", help: "repeat a task from a step on, with the results of what went before",
+			name: "again", effect: adds, operands: "TASK", help: "repeat a task from a step on, with the results of what went before",
 			more: "A new task begins with the results of all steps that are done and do not follow from STEP. STEP and " +
 				"everything else run anew. STEP may be an instance of a batch, or the batch worker for all of them.",
 			examples: []string{
@@ -36,15 +36,15 @@ func taskCommands() command {
 			define: repeatTask,
 		},
 		{
-			name: "list", help: "list tasks, the newest first",
+			name: "list", effect: reads, help: "list tasks, the newest first",
 			examples: []string{
 				"task list --status error,blocked_by_failures --sort -updated_at", "task list --namespace demo --limit 5 -o name",
 			},
 			define: listTasks,
 		},
 		{
-			name: "show", operands: "TASK", help: "show a task and its steps, in the order of their dependencies",
-			more:     "TASK is a UUID, at least 6 characters of its beginning or end, or latest.",
+			name: "show", effect: reads, operands: "TASK", help: "show a task and its steps, in the order of their dependencies",
+			more:     "TASK is " + operandHelp["TASK"] + ".",
 			examples: []string{"task show latest", "task show 5666cd0c -o json"},
 			define:   showTask,
 		},
@@ -55,23 +55,22 @@ func taskCommands() command {
 			define:   watchTask,
 		},
 		{
-			name: "explain", operands: "TASK", help: "say why a task is stuck, and what would help",
+			name: "explain", effect: reads, operands: "TASK", help: "say why a task is stuck, and what would help",
 			examples: []string{"task explain latest", "task explain 5666cd0c -o json"},
 			define:   explainTask,
 		},
 		{
-			name: "context", operands: "TASK", help: "print the context of a task as JSON",
+			name: "context", effect: reads, operands: "TASK", help: "print the context of a task as JSON",
 			examples: []string{"task context latest", "task context 5666cd0c --url http://127.0.0.1:9000"},
 			define:   printContext,
 		},
 		{
-			name: "events", operands: "[TASK]", help: "print the transitions of a task, or of all",
-			more:     "With --follow it goes on until it is interrupted.",
+			name: "events", effect: reads, operands: "[TASK]", help: "print the transitions of a task, or of all",
 			examples: []string{"task events latest", "task events --follow --namespace demo -o jsonl"},
 			define:   printEvents,
 		},
 		{
-			name: "cancel", operands: "[TASK…]", help: "cancel tasks",
+			name: "cancel", effect: changes, operands: "[TASK…]", help: "cancel tasks",
 			more: "Without TASK, flags select many tasks; --yes cancels them.",
 			examples: []string{
 				`task cancel latest --reason "ordered twice"`,

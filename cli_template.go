@@ -16,7 +16,7 @@ import (
 func templateCommands() command {
 	return command{name: "template", help: "list and show templates; check, convert and draw template files", commands: []command{
 		{
-			name: "list", help: "list the templates of the service",
+			name: "list", effect: reads, help: "list the templates of the service",
 			examples: []string{"template list", "template list --namespace demo -o wide"},
 			define: lists(listing{path: "/v1/templates", member: "templates", name: "template", none: "no template",
 				columns: []column{
@@ -27,7 +27,7 @@ func templateCommands() command {
 				}}, [2]string{"namespace", "only of this `NAMESPACE`"}),
 		},
 		{
-			name: "show", operands: "TEMPLATE", help: "show a template of the service and its steps",
+			name: "show", effect: reads, operands: "TEMPLATE", help: "show a template of the service and its steps",
 			examples: []string{"template show demo/diamond", "template show demo/diamond@1.0.0 -o json"},
 			define:   showTemplate,
 		},

@@ -35,6 +35,7 @@
 //	cli_health.go     health, healthcheck
 //	cli_console.go    console: a front of a service elsewhere
 //	cli_bench.go      bench
+//	cli_mcp.go        mcp: the commands as tools for agents
 //	cli_fixture.go    fixture
 package main
 
@@ -207,6 +208,7 @@ func commands() command {
 		healthcheckCommand(),
 		openAPICommand(),
 		completionCommand(),
+		mcpCommand(),
 		{name: "version", help: "print the version, the commit it was built from, and the Go version",
 			examples: []string{"--version", "version --licenses"}, define: func(o *options) runner {
 				licenses := o.Bool("licenses", false, "print the licenses of Go and of the modules in this program")

@@ -72,9 +72,13 @@ func TestGeneratedClients(t *testing.T) {
 	}
 	for language, converse := range map[string]func(clientTools, []string, []string){
 		"python": clientTools.python, "go": clientTools.golang, "typescript": clientTools.typescript,
+		"ogen": clientTools.ogen, "java": clientTools.java,
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
+			if _, err := os.Stat(filepath.Join(tools, "more")); err != nil && (language == "ogen" || language == "java") {
+				t.Skip("takes minutes: export CLIENT_TOOLS=$(ALL_CLIENTS=1 .ci/client-tools)")
+			}
 			converse(all.in(t, language), documents, urls)
 		})
 	}
@@ -125,4 +129,30 @@ func (c clientTools) typescript(documents, urls []string) {
 		"--lib", "es2022,dom,dom.iterable", "--outDir", "built", "conversation.ts", "worker/hey/index.ts", "mount/hey/index.ts")
 	wire.WriteFile(c.t, filepath.Join(c.dir, "built/package.json"), []byte("{}"))
 	c.run("node", append([]string{"built/conversation.js"}, urls...)...)
+}
+
+func (c clientTools) ogen(documents, urls []string) {
+	wire.WriteFile(c.t, filepath.Join(c.dir, "go.mod"), []byte("module clients\n\ngo 1.26\n\nrequire github.com/ogen-go/ogen v1.24.0\n"))
+	for _, document := range documents {
+		c.run("more/ogen", "--target", surfaceOf(document), "--package", surfaceOf(document), document)
+	}
+	c.copy(repository("testdata/clients/conversation_ogen.go"), "main.go")
+	c.run("go", "mod", "tidy")
+	c.run("go", append([]string{"run", "."}, urls...)...)
+}
+
+// java compiles each client by the pom.xml that openapi-generator writes beside it.
+func (c clientTools) java(documents, urls []string) {
+	path := ""
+	for _, document := range documents {
+		surface := surfaceOf(document)
+		c.run("java", "-jar", filepath.Join(c.tools, "more/openapi-generator-cli-7.14.0.jar"), "generate", "-g", "java", "--library", "native",
+			"-i", document, "-o", surface, "--invoker-package", surface, "--api-package", surface+".api", "--model-package", surface+".model")
+		c.run("mvn", "-q", "-B", "-f", filepath.Join(c.dir, surface, "pom.xml"), "compile", "dependency:build-classpath",
+			"-Dmdep.outputFile="+filepath.Join(c.dir, "libraries"))
+		path += filepath.Join(c.dir, surface, "target/classes") + string(os.PathListSeparator)
+	}
+	path += string(wire.ReadFile(c.t, filepath.Join(c.dir, "libraries")))
+	c.copy(repository("testdata/clients/Conversation.java"), "Conversation.java")
+	c.run("java", append([]string{"-cp", path, "Conversation.java"}, urls...)...)
 }

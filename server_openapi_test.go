@@ -161,8 +161,7 @@ func (k *configKey) schema() map[string]any {
 	case map[string]string:
 		return map[string]any{"type": "object", "additionalProperties": text}
 	case headerTables:
-		table := map[string]any{"type": "object", "additionalProperties": text}
-		return map[string]any{"type": "object", "additionalProperties": map[string]any{"anyOf": []any{text, table}}}
+		return map[string]any{"type": "object", "additionalProperties": true} // generators cannot express a text or a table
 	}
 	name := map[reflect.Type]string{
 		reflect.TypeFor[[]apiKeyConfig](): "ApiKeySection", reflect.TypeFor[[]subscriberConfig](): "SubscriberSection",

@@ -9,7 +9,7 @@ import (
 func TestCompletionWords(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for line, want := range map[string]string{
-		"":                       "serve run task step dlq events find template failures analytics health console bench fixture auth config store pull healthcheck openapi completion version",
+		"":                       "serve run task step dlq events find template failures analytics health console bench fixture auth config store pull healthcheck openapi completion mcp version",
 		"ta":                     "task",
 		"task s":                 "show",
 		"task list --st":         "--status",

@@ -98,6 +98,8 @@ func TestMountDocumentShowsGuards(t *testing.T) {
 		for _, metrics := range []bool{true, false} {
 			s := newTestServer(t, serviceTest{config: func(c *Config) {
 				c.Mount.StatusRequiresAuth, c.Mount.MetricsRequireAuth = status, metrics
+				withAPIKeys(&c.Mount.Auth)
+				c.Mount.Auth.Enabled = true
 			}})
 			want := map[string]string{}
 			for _, row := range s.svc.cfg.Mount.mounted((&mountAPI{}).routes()) {

@@ -24,11 +24,11 @@ var openAPIFile []byte
 func (c *surfaceCache) document(s *surface, edit func(doc map[string]any), also ...string) func() (*packedText, error) {
 	surfaces, auth := append([]string{s.name}, also...), s.auth.config
 	edits := func(doc map[string]any) {
-		if doc["x-authentication"] = auth.Enabled; !auth.Enabled {
-			openAPIWithout(doc["paths"].(map[string]any))
-		}
 		if edit != nil {
 			edit(doc)
+		}
+		if doc["x-authentication"] = auth.Enabled; !auth.Enabled {
+			openAPIWithout(doc["paths"].(map[string]any))
 		}
 	}
 	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() (*packedText, error) {

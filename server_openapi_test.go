@@ -360,7 +360,7 @@ func TestOpenAPINames(t *testing.T) {
 	})
 }
 
-// TestDocumentTellsOfAuthentication checks that the page can learn whether callers need
+// TestDocumentTellsOfAuthentication checks that the page, and generated clients, can learn whether callers need
 // credentials.
 func TestDocumentTellsOfAuthentication(t *testing.T) {
 	t.Parallel()
@@ -371,9 +371,16 @@ func TestDocumentTellsOfAuthentication(t *testing.T) {
 				c.Orchestration.Web.Auth.Enabled = true
 			}
 		}})
-		if got := s.do("GET", "/api-docs.json", "").want(200).get("x-authentication"); got != enabled {
+		doc := must(wire.Decode(s.do("GET", "/api-docs.json", "").want(200).body))(t).(map[string]any)
+		if got := doc["x-authentication"]; got != enabled {
 			t.Errorf("got %v; want %v", got, enabled)
 		}
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			security, _ := operation["security"].([]any)
+			if len(security) > 0 && slices.ContainsFunc(security, func(v any) bool { return len(v.(map[string]any)) == 0 }) == enabled {
+				t.Errorf("%s with authentication %v: got security %v", route, enabled, security)
+			}
+		})
 	}
 }
 

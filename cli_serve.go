@@ -161,7 +161,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	p.notifyManager("STOPPING=1") // the process stops whether the manager knows or not
 	err = errors.Join(err, v.shutDown(ctx, w))
 	close(done)
-	if err == nil {
+	if err == nil && !v.cfg.Log.Quiet {
 		v.log.Info("stopped")
 	}
 	return err

@@ -247,7 +247,7 @@ var badDurations = []string{
 }
 
 // badStates are invalid states to wait for.
-var badStates = []string{"x", "done", "Complete", "TERMINAL", "30s", "complete,error", "complete%20", "%zz", "%ff"}
+var badStates = []string{"x", "done", "Complete", "TERMINAL", "complete,error", "complete%20", "%zz", "%ff"}
 
 // testWaits checks that an invalid wait creates nothing and waits for nothing.
 func (s *badInputServer) testWaits(t *testing.T) {

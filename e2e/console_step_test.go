@@ -99,6 +99,7 @@ func TestConsoleAttempts(t *testing.T) {
 		p.wait(fmt.Sprintf(`document.querySelectorAll(".attempts [role=tab]").length === %d`, n))
 	}
 	p.waitText("paid: true")
+	p.waitState("Complete")
 	p.eval(`document.querySelector(".attempts [role=tab][aria-selected=true]").focus()`)
 	p.key("ArrowLeft")
 	p.wait(`document.querySelector(".attempts").innerText.includes("try 2 failed") && document.activeElement.textContent === "2"`)

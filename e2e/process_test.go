@@ -48,8 +48,8 @@ func TestBanner(t *testing.T) {
 			p.stop()
 			banner := p.stderr.String()
 			wantParts(t, "banner", banner, append(tt.want, "Stepwell "+programVersion(t), p.ready.OrchestrationURL, p.ready.WorkerURL)...)
-			if n := strings.Count(banner, "\n"); n > 6 {
-				t.Errorf("the banner has %d lines; want at most 6:\n%s", n, banner)
+			if n := strings.Count(banner, "\n"); n > 7 {
+				t.Errorf("the banner and the end have %d lines; want at most 7:\n%s", n, banner)
 			}
 			if n := strings.Count(p.stdout.String(), "\n"); n != 1 {
 				t.Errorf("standard output has %d lines; want the report alone:\n%s", n, p.stdout)

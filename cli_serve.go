@@ -153,7 +153,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 		err = errors.Join(p.announce(report, flags), p.notifyManager("READY=1"))
 	}
 	done := make(chan struct{})
-	go p.feedWatchdog(done, w.busy)
+	p.feedWatchdog(done, w.busy)
 	if err == nil {
 		err = v.wait(ctx)
 	}

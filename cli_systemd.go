@@ -63,14 +63,16 @@ func (p *process) feedWatchdog(done <-chan struct{}, busy func() int) {
 		return
 	}
 	tick := time.NewTicker(max(time.Duration(interval)*time.Microsecond/2, time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-tick.C:
-			busy()
-			p.notifyManager("WATCHDOG=1") // a failure shows by the manager's restart
+	go func() {
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				busy()
+				p.notifyManager("WATCHDOG=1") // a failure shows by the manager's restart
+			}
 		}
-	}
+	}()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,6 +19,7 @@ type actor struct {
 // actors unless they have a callable.
 func newActor(t *testing.T, o serviceTest, steps ...stepSpec) *actor {
 	t.Helper()
+	steps = slices.Clone(steps) // which tests side by side may share
 	for i := range steps {
 		steps[i].callable = cmp.Or(steps[i].callable, "Outside")
 	}

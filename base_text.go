@@ -117,6 +117,9 @@ func headline(text string) string {
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }
 
+// meant returns what a message says of the word that was probably meant; nothing for "".
+func meant(near string) string { return pick(near == "", "", "; did you mean "+near+"?") }
+
 // nearestWord returns the known word with the fewest typos, at most limit, or "".
 func nearestWord(word string, known []string, limit int) (best string) {
 	for _, k := range known {

@@ -211,7 +211,7 @@ func (o *options) meant(err error) string {
 	var names []string
 	o.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
 	if near := nearestWord(word, names, typoLimit(word)); near != "" {
-		return "; did you mean " + dashed(near) + "?"
+		return meant(dashed(near))
 	}
 	return ""
 }

@@ -455,7 +455,7 @@ func (c *client) stepPath(ctx context.Context, task, step string) (string, error
 // suggestion returns what was probably meant, or else what there is.
 func suggestion(word string, known []string) string {
 	if near := nearestWord(word, known, typoLimit(word)); near != "" {
-		return "; did you mean " + near + "?"
+		return meant(near)
 	}
 	const most = 10
 	if len(known) == 0 || len(known) > most {

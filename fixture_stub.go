@@ -428,11 +428,7 @@ func unknownStep(r *registry, name string) string {
 			known = append(known, s.name)
 		}
 	}
-	text := fmt.Sprintf("no template has a step %q", name)
-	if near := nearestWord(name, known, typoLimit(name)); near != "" {
-		text += "; did you mean " + near + "?"
-	}
-	return text
+	return fmt.Sprintf("no template has a step %q", name) + meant(nearestWord(name, known, typoLimit(name)))
 }
 
 func (a *controlAPI) listStubs(_ *responseWriter, _ *http.Request) (v any, err error) {

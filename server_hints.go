@@ -5,7 +5,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,21 +59,11 @@ func hintMembers(r *http.Request, body []byte) {
 	}
 	eachMember(body, func(name string, _ []byte) bool {
 		if !known[name] {
-			hint(b.answer, "the body has an unknown member, %.60q%s", name, meant(nearestOf(name, known)))
+			near := nearestWord(strings.ToLower(name), slices.Sorted(maps.Keys(known)), typoLimit(name))
+			hint(b.answer, "the body has an unknown member, %.60q%s", name, meant(near))
 		}
 		return len(b.answer["Warning"]) < maxHints
 	})
-}
-
-// meant says which word was meant, if one was.
-func meant(near string) string { return pick(near == "", "", "; did you mean "+near+"?") }
-
-func nearestOf(name string, known map[string]bool) string {
-	words := make([]string, 0, len(known))
-	for word := range known {
-		words = append(words, word)
-	}
-	return nearestWord(strings.ToLower(name), words, typoLimit(name))
 }
 
 var membersOf sync.Map // what bodyMembers returned, by operation

@@ -102,9 +102,7 @@ func (c *catalog) unknown(namespace, name, version string) error {
 		full += "@" + version
 	}
 	f := failf(templateNotFound, "no template %s is registered", full)
-	if near := c.registry().nearest(namespace, name, version); near != "" {
-		f.message += "; did you mean " + near + "?"
-	}
+	f.message += meant(c.registry().nearest(namespace, name, version))
 	return f
 }
 

@@ -198,11 +198,7 @@ func (x *repetition) choose() error {
 			return x.refused("names step %q, which no decision or batch has created in task %s", x.from, x.old.id)
 		}
 	}
-	hint := ""
-	if near := nearestWord(x.from, names, typoLimit(x.from)); near != "" {
-		hint = "; did you mean " + near + "?"
-	}
-	return x.refused("names no step of task %s: %.120q%s", x.old.id, x.from, hint)
+	return x.refused("names no step of task %s: %.120q%s", x.old.id, x.from, meant(nearestWord(x.from, names, typoLimit(x.from))))
 }
 
 // find returns the step of the draft with a name.

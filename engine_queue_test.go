@@ -113,7 +113,7 @@ func TestParallelism(t *testing.T) {
 	}
 	offered("")
 	closeTestService(t, a.s)
-	a.s = newTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("grows", steps...)}})
+	a.s = newTestService(t, serviceTest{dir: dir, extra: []string{actorTemplate(steps...)}})
 	offered("")
 	x := must(a.s.engine.explain(a.id, nil, true))(t)
 	if got := x.Steps[2]; got.Name != "w_005" || got.Cause != causeBatch || got.Message != "waits for other parts of its batch: 2 of 2 at once" {

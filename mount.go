@@ -154,7 +154,7 @@ func (c *mountConfig) editOpenAPI(doc map[string]any) {
 	for pattern, permissions := range c.guarded() {
 		method, path, _ := strings.Cut(pattern, " ")
 		o := doc["paths"].(map[string]any)[path].(map[string]any)[strings.ToLower(method)].(map[string]any)
-		o["security"] = []map[string][]string{{"bearer_auth": {}}, {"api_key_auth": {}}}
+		o["security"] = []any{map[string]any{"bearer_auth": []any{}}, map[string]any{"api_key_auth": []any{}}}
 		o["x-required-permission"] = permissions[0].String()
 		o["description"] = fmt.Sprintf("%s\n\n**Required Permission:** `%s`", o["description"], permissions[0])
 	}

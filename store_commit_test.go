@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,6 +234,7 @@ type slowDisk struct {
 	space  bool
 	mu     sync.Mutex
 	held   chan struct{} // closed when they may go on; nil when none waits
+	waits  atomic.Bool   // whether one has waited
 }
 
 // hold stops later operations; release lets them continue.
@@ -263,6 +265,7 @@ func (d *slowDisk) pass(mayBeHeld bool) {
 	held := d.held
 	d.mu.Unlock()
 	if mayBeHeld && held != nil {
+		d.waits.Store(true)
 		<-held
 	}
 }
@@ -334,7 +337,9 @@ func (s *slowTest) createUntilRefused() (refused *answer, accepted int, answers 
 				return s.svc.store.journal.status().records > before
 			}
 		})
-		accepted++
+		if accepted++; accepted == 1 { // or writes that only begin late would refuse one
+			eventually(s.t, "the disk waits", s.disk.waits.Load)
+		}
 	}
 	return refused, accepted - 1, answers
 }

@@ -19,13 +19,18 @@ type actor struct {
 // actors unless they have a callable.
 func newActor(t *testing.T, o serviceTest, steps ...stepSpec) *actor {
 	t.Helper()
+	o.extra = append(o.extra, actorTemplate(steps...))
+	s := newTestService(t, o)
+	return &actor{t, s, mustCreate(t, s, "grows").id}
+}
+
+// actorTemplate is the template of newActor's task.
+func actorTemplate(steps ...stepSpec) string {
 	steps = slices.Clone(steps) // which tests side by side may share
 	for i := range steps {
 		steps[i].callable = cmp.Or(steps[i].callable, "Outside")
 	}
-	o.extra = append(o.extra, testTemplate("grows", steps...))
-	s := newTestService(t, o)
-	return &actor{t, s, mustCreate(t, s, "grows").id}
+	return testTemplate("grows", steps...)
 }
 
 func (a *actor) view() *task {
@@ -223,7 +228,7 @@ func TestBatchNames(t *testing.T) {
 			}
 		}
 		closeTestService(t, a.s)
-		s := newTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("grows", steps...)}})
+		s := newTestService(t, serviceTest{dir: dir, extra: []string{actorTemplate(steps...)}})
 		if got := instancesOf(must(s.store.view(a.id))(t)); got != want+" w_last" {
 			t.Errorf("%s, after a restart: got %s; want %s w_last", result, got, want)
 		}

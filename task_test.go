@@ -41,7 +41,7 @@ func TestFailureStrategies(t *testing.T) {
 			}
 			want = want[1:]
 			closeTestService(t, a.s)
-			a.s = newTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("grows", steps...)}})
+			a.s = newTestService(t, serviceTest{dir: dir, extra: []string{actorTemplate(steps...)}})
 		}
 		a.completeWith("split", createBatches("w", 3))
 		noError(t, a.act("w_001", failAction))

@@ -79,9 +79,8 @@ func bench(o *options) runner {
 func runBench(ctx context.Context, o *options, b *benchLoad) error {
 	ctx, release := interruptible(ctx, 0)
 	defer release()
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := b.client.http.Transport.(*http.Transport)
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, b.clients
-	b.client.http.Transport = transport
 	defer transport.CloseIdleConnections()
 	if err := b.one(ctx, 0); err != nil {
 		return err
@@ -282,7 +281,7 @@ func (b *benchLoad) result() *benchResult {
 	thousandth := func(f float64) float64 { return math.Round(f*1000) / 1000 }
 	seconds := b.took.Seconds()
 	v := &benchResult{
-		URL: redactURL(b.client.base), Template: fmt.Sprintf("%s/%s", b.body["namespace"], b.body["name"]),
+		URL: redactURL(b.client.url), Template: fmt.Sprintf("%s/%s", b.body["namespace"], b.body["name"]),
 		Loop: "closed", Clients: b.clients, Seconds: thousandth(seconds), Tasks: b.all.times.count,
 		TasksPerSecond: thousandth(float64(b.all.times.count) / seconds), Errors: b.all.failed, Failures: b.failures,
 		Latency: map[string]float64{

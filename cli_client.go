@@ -25,7 +25,8 @@ import (
 // client asks the orchestration role of a running service.
 type client struct {
 	p    *process
-	base string // URL without a final slash
+	url  string // as messages name it: unix:PATH for a socket in the file system
+	base string // what paths of requests follow, without a final slash
 	http *http.Client
 	role string      // whose credentials it has; "" for the orchestration role
 	sent http.Header // credentials of the caller in place of those in the environment; nil for these
@@ -90,7 +91,7 @@ func (o *options) client() (*client, error) {
 // clientOf returns the client of a role at a URL.
 func (p *process) clientOf(base, role string) (*client, error) {
 	if path, ok := strings.CutPrefix(base, unixPrefix); ok {
-		return &client{p: p, base: "http://localhost", http: &http.Client{Transport: unixTransport(path)}, role: role}, nil
+		return &client{p: p, url: base, base: "http://localhost", http: &http.Client{Transport: unixTransport(path)}, role: role}, nil
 	}
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
@@ -99,12 +100,16 @@ func (p *process) clientOf(base, role string) (*client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, usagef("%q is no URL of a service", redactURL(base))
 	}
-	return &client{p: p, base: strings.TrimRight(base, "/"), http: &http.Client{}, role: role}, nil
+	base = strings.TrimRight(base, "/")
+	return &client{p: p, url: base, base: base, http: &http.Client{Transport: newTransport()}, role: role}, nil
 }
+
+// newTransport returns a transport that nothing else uses.
+func newTransport() *http.Transport { return http.DefaultTransport.(*http.Transport).Clone() }
 
 // unixTransport sends all requests to a socket in the file system.
 func unixTransport(path string) *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
+	t := newTransport()
 	t.Proxy = nil
 	t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -239,12 +244,17 @@ func (c *client) noteTime(h http.Header) {
 	c.p.ahead.Store(ahead.Microseconds())
 }
 
+// host names the service without the scheme and the path of its URL.
+func (c *client) host() string {
+	if u, err := url.Parse(c.url); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return c.url
+}
+
 // failed returns the error for a request without an answer.
 func (c *client) failed(ctx context.Context, err error) error {
-	host := c.base
-	if u, err := url.Parse(c.base); err == nil {
-		host = u.Host
-	}
+	host := c.host()
 	switch {
 	case context.Cause(ctx) == errInterrupted:
 		return errInterrupted
@@ -290,11 +300,11 @@ func (c *client) refused(resp *http.Response, text []byte) error {
 	switch plain := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"); {
 	case body.raw != nil:
 	case len(text) == 0 && (code == exitNotFound || resp.StatusCode == http.StatusMethodNotAllowed):
-		message = fmt.Sprintf("%s has no %s %s: not every service does", c.base, resp.Request.Method, resp.Request.URL.Path)
+		message = fmt.Sprintf("%s has no %s %s: not every service does", c.url, resp.Request.Method, resp.Request.URL.Path)
 	case len(text) > 0 && plain && resp.StatusCode/100 == 4:
 		message = clipText(printable(headline(string(text))), maxShownError)
 	default: // no service of this kind
-		message = fmt.Sprintf("%s answers %s: is that a service?", c.base, resp.Status)
+		message = fmt.Sprintf("%s answers %s: is that a service?", c.url, resp.Status)
 	}
 	return &exitError{code, message, resp.StatusCode}
 }

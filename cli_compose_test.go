@@ -116,7 +116,7 @@ func TestDistributedCommands(t *testing.T) {
 func TestConsoleFront(t *testing.T) {
 	base, asked := newDistributed(t)
 	p := &process{getenv: func(string) string { return "" }, now: realNow, stderr: os.Stderr}
-	f := must(newFront(t.Context(), &client{p: p, base: base, http: http.DefaultClient}, "127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
+	f := must(newFront(t.Context(), &client{p: p, url: base, base: base, http: http.DefaultClient}, "127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
 	s := httptest.NewServer(f.surface)
 	defer s.Close()
 	task := "/v1/tasks/" + distributedFails
@@ -168,7 +168,7 @@ func TestFrontKeepsCredentials(t *testing.T) {
 	}))
 	defer far.Close()
 	p := &process{getenv: func(string) string { return "secret" }, now: realNow, stderr: os.Stderr}
-	f := must(newFront(t.Context(), &client{p: p, base: far.URL, http: http.DefaultClient}, "127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
+	f := must(newFront(t.Context(), &client{p: p, url: far.URL, base: far.URL, http: http.DefaultClient}, "127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
 	s := httptest.NewServer(f.surface)
 	defer s.Close()
 	r := must(http.NewRequest("GET", s.URL+"/v1/dlq", nil))(t)

@@ -58,7 +58,7 @@ func (c *client) serveConsole(ctx context.Context, listen string) error {
 	}
 	s := newHTTPServer(l, f.surface, newConnections(f.surface.svc.quotas, log), log)
 	defer context.AfterFunc(ctx, func() { s.server.Close() })()
-	fmt.Fprintf(c.p.stdout, "%s%s shows %s\n", s.url(), consolePath, redactURL(c.base))
+	fmt.Fprintf(c.p.stdout, "%s%s shows %s\n", s.url(), consolePath, redactURL(c.url))
 	if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
@@ -81,7 +81,7 @@ var composedRoutes = map[string]func(p *taskParts, ctx context.Context) any{
 
 // newFront returns a front. It asks the service whether callers need credentials.
 func newFront(ctx context.Context, c *client, listen string, log *slog.Logger) (*front, error) {
-	f := &front{c: &client{p: c.p, base: c.base, http: c.http, sent: http.Header{}}}
+	f := &front{c: &client{p: c.p, url: c.url, base: c.base, http: c.http, sent: http.Header{}}}
 	_, err := f.c.get(ctx, "/v1/tasks", url.Values{"per_page": {"1"}})
 	secured := hasStatus(err, 401, 403)
 	if err != nil && !secured {
@@ -89,7 +89,7 @@ func newFront(ctx context.Context, c *client, listen string, log *slog.Logger) (
 	}
 	f.target, _ = url.Parse(c.base)
 	f.proxy = &httputil.ReverseProxy{Rewrite: f.rewrite, ModifyResponse: f.adapt, ErrorHandler: f.unanswered, FlushInterval: -1,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+		Transport: c.http.Transport, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	cfg, clock := defaultConfig(), newRealClock()
 	cfg.Role, cfg.Worker.Web.Listen = "worker", listen // a role without a store
 	parts := serviceOptions{cfg: cfg, log: log, clock: clock, files: new(atomic.Pointer[registry]), handlers: outsideOnly()}
@@ -103,7 +103,7 @@ func newFront(ctx context.Context, c *client, listen string, log *slog.Logger) (
 	}
 	f.surface = newSurface(svc, newSurfaceCache(), cfg.Role, orchestrationError)
 	site := newConsoleSite(cfg, &authConfig{Enabled: secured, APIKeyHeader: defaultAPIKeyHeader})
-	site.page = strings.Replace(site.page, " data-fixture=", ` data-far="`+html.EscapeString(f.target.Host)+`" data-fixture=`, 1)
+	site.page = strings.Replace(site.page, " data-fixture=", ` data-far="`+html.EscapeString(c.host())+`" data-fixture=`, 1)
 	pages := &orchestrationAPI{surface: f.surface, console: func() *consoleSite { return site }}
 	f.surface.handle([]route{
 		{"GET /console", public, pages.consolePage},
@@ -236,7 +236,7 @@ func (f *front) adapted(r *http.Request, path string, status int, isJSON bool, t
 		if d, ok := f.composed(r, path, true); ok {
 			return http.StatusOK, d.raw
 		}
-		return http.StatusNotFound, refusalText("NOT_AVAILABLE", fmt.Sprintf("%s does not tell this (%s %s).", f.target.Host, r.Method, path))
+		return http.StatusNotFound, refusalText("NOT_AVAILABLE", fmt.Sprintf("%s does not tell this (%s %s).", c.host(), r.Method, path))
 	case status == http.StatusUnprocessableEntity && path == "/v1/tasks" && r.GetBody != nil && !isJSON:
 		return f.create(c, r)
 	case !isJSON:

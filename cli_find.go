@@ -36,7 +36,7 @@ func findAnything(o *options) runner {
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		d, err := c.get(ctx, "/v1/find", url.Values{"q": operands, "limit": {strconv.Itoa(*limit)}})
 		if hasStatus(err, 404, 405) {
-			return exitf(exitFailed, "%s cannot find things; stepwell task list has filters", c.base)
+			return exitf(exitFailed, "%s cannot find things; stepwell task list has filters", c.url)
 		}
 		if err != nil {
 			return err

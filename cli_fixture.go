@@ -135,7 +135,7 @@ func (c *client) askControl(ctx context.Context, q call) error {
 	a, err := c.do(ctx, q)
 	if hasStatus(err, 404) {
 		if _, err := c.get(ctx, "/_stepwell/clock", nil); hasStatus(err, 404) {
-			return exitf(exitFailed, "the service at %s is not in fixture mode: start it with --fixture", c.base)
+			return exitf(exitFailed, "the service at %s is not in fixture mode: start it with --fixture", c.url)
 		}
 	}
 	if err != nil {

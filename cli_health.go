@@ -59,31 +59,35 @@ func healthcheck(o *options) runner {
 			}
 			*url = reachableURL(c.listen(pick(c.Role == "worker", "worker", "orchestration")))
 		}
-		path := pick(*ready, "/health/ready", "/health/live")
-		ctx, cancel := context.WithTimeout(ctx, *timeout)
-		defer cancel()
-		return probe(ctx, o.p.stdout, strings.TrimRight(*url, "/")+path)
+		c, err := o.p.clientOf(*url, "")
+		if err == nil {
+			ctx, cancel := context.WithTimeout(ctx, *timeout)
+			defer cancel()
+			err = c.probe(ctx, pick(*ready, "/health/ready", "/health/live"))
+		}
+		return o.named(err)
 	}
 }
 
-func probe(ctx context.Context, w io.Writer, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// probe prints what a service answers for a path, which needs no credentials.
+func (c *client) probe(ctx context.Context, path string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
 	if err != nil {
-		return usagef("%v", err)
+		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("asking for health: %w", err)
+		return c.failed(ctx, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
-		return fmt.Errorf("asking for health: %w", err)
+		return c.failed(ctx, err)
 	}
 	said := printable(strings.TrimSpace(string(body)))
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s: %s", url, resp.Status, said)
+		return fmt.Errorf("%s answers %s for %s: %s", redactURL(c.url), resp.Status, path, said)
 	}
-	_, err = fmt.Fprintln(w, said)
+	_, err = fmt.Fprintln(c.p.stdout, said)
 	return err
 }

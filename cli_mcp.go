@@ -245,7 +245,7 @@ func (s *mcpServer) call(ctx context.Context, t *mcpTool, arguments map[string]j
 		o := newOptions(&process{getenv: p.getenv, environ: p.environ, now: p.now,
 			stdin: strings.NewReader(""), stdout: &out, stderr: &notes}, &t.command)
 		run := t.command.define(o)
-		o.Set("url", s.c.base)
+		o.Set("url", s.c.url)
 		if o.output != nil {
 			o.Set("o", "json")
 		}
@@ -407,7 +407,7 @@ func (s *mcpServer) told(m *mcpMessage) (any, error) {
 		return map[string]any{
 			"protocolVersion": v, "capabilities": map[string]any{"tools": struct{}{}},
 			"serverInfo": map[string]string{"name": "stepwell", "version": version},
-			"instructions": "The tools are commands of stepwell, for the workflow service at " + redactURL(s.c.base) +
+			"instructions": "The tools are commands of stepwell, for the workflow service at " + redactURL(s.c.url) +
 				". Where a text names a flag such as --created-after, it is the argument created_after.",
 		}, nil
 	case "ping":

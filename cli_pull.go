@@ -125,7 +125,7 @@ func (c *client) pullTask(ctx context.Context, templates *client, path string) (
 		return nil, err
 	}
 	if t.Template = d.at("template.template").raw; t.Template == nil {
-		return nil, exitf(exitFailed, "%s does not tell the whole template %s/%s: is it a worker?", templates.base, t.Namespace, t.Name)
+		return nil, exitf(exitFailed, "%s does not tell the whole template %s/%s: is it a worker?", templates.url, t.Namespace, t.Name)
 	}
 	var now taskerTask
 	if err = c.getInto(ctx, path, &now); err == nil && (now.Updated != t.Updated || now.Status != t.Status) {
@@ -139,7 +139,7 @@ func (c *client) getInto(ctx context.Context, path string, v any) error {
 	d, err := c.get(ctx, path, nil)
 	if err == nil {
 		if err = json.Unmarshal(d.raw, v); err != nil {
-			err = exitf(exitFailed, "%s%s: %v", c.base, path, err)
+			err = exitf(exitFailed, "%s%s: %v", c.url, path, err)
 		}
 	}
 	return err

@@ -35,7 +35,7 @@ func openPiped(p *process, parts serviceOptions) (c *client, w *world, end func(
 		w.finish(ctx)
 		w.close()
 	}
-	return &client{p: p, base: "http://localhost", http: web}, w, end, nil
+	return &client{p: p, url: "http://localhost", base: "http://localhost", http: web}, w, end, nil
 }
 
 // pipeListener accepts the connections that dial makes, in the same process.

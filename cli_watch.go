@@ -352,7 +352,7 @@ func printEvents(o *options) runner {
 			return err
 		})
 		if err == errNoEvents {
-			return exitf(exitFailed, "%s has no event stream; stepwell task watch TASK asks again and again", c.base)
+			return exitf(exitFailed, "%s has no event stream; stepwell task watch TASK asks again and again", c.url)
 		}
 		return err
 	})

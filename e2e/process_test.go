@@ -538,7 +538,7 @@ func TestHealthcheckCommand(t *testing.T) {
 	check(0, configured)
 	close(h.Release)
 	p.wait()
-	check(1, configured)
+	check(7, configured)
 	check(2, nil, "--urll", "x")
 }
 

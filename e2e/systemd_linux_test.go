@@ -4,6 +4,7 @@ package e2e
 // system.
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -41,6 +42,69 @@ func unit(t *testing.T, file string) map[string][]string {
 	return settings
 }
 
+// passedSocket returns a socket that a service manager listens on, and its URL.
+func passedSocket(t *testing.T, network, address string) (*os.File, string) {
+	t.Helper()
+	l := wire.Must(net.Listen(network, address))(t)
+	t.Cleanup(func() { l.Close() })
+	f := wire.Must(l.(interface{ File() (*os.File, error) }).File())(t)
+	t.Cleanup(func() { f.Close() })
+	return f, "http://" + l.Addr().String()
+}
+
+// managed returns the program as a service manager starts it that passes sockets.
+func managed(t *testing.T, dir string, sockets []*os.File, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sh", append([]string{"-c", `export LISTEN_PID=$$; exec "$0" "$@"`, programFile(t)}, args...)...)
+	cmd.Env = append(programEnv(), fmt.Sprintf("LISTEN_FDS=%d", len(sockets)))
+	cmd.Dir, cmd.ExtraFiles = dir, sockets
+	return cmd
+}
+
+// TestSocketNames passes two sockets, and expects each role on the one that has its name; without such names the
+// first is for the orchestration role. A role without a socket listens on its configured address.
+func TestSocketNames(t *testing.T) {
+	t.Parallel()
+	const elsewhere = -1
+	for _, tt := range []struct {
+		names                 string
+		orchestration, worker int // the socket
+	}{
+		{"", 0, 1},
+		{"stepwell.socket:stepwell.socket", 0, 1},
+		{"orchestration:worker", 0, 1},
+		{"worker:orchestration", 1, 0},
+		{"other:worker", elsewhere, 1},
+		{"worker", elsewhere, 0},
+	} {
+		t.Run(tt.names, func(t *testing.T) {
+			t.Parallel()
+			urls := make([]string, 2)
+			sockets := make([]*os.File, 2)
+			for i := range sockets {
+				sockets[i], urls[i] = passedSocket(t, "tcp", "127.0.0.1:0")
+			}
+			cmd := managed(t, t.TempDir(), sockets, serveArguments("--memory")...)
+			cmd.Env = append(cmd.Env, "LISTEN_FDNAMES="+tt.names)
+			out := wire.Must(cmd.StdoutPipe())(t)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer cmd.Wait()
+			defer cmd.Process.Kill()
+			var ready readyReport
+			if err := json.NewDecoder(out).Decode(&ready); err != nil {
+				t.Fatal(err)
+			}
+			for url, want := range map[string]int{ready.OrchestrationURL: tt.orchestration, ready.WorkerURL: tt.worker} {
+				if got := slices.Index(urls, url); got != want {
+					t.Errorf("%s is socket %d; want %d (orchestration %d, worker %d)", url, got, want, tt.orchestration, tt.worker)
+				}
+			}
+		})
+	}
+}
+
 // TestServiceManager starts the program as the units of examples/systemd say: it listens where the manager does, tells
 // that it is ready, lives and stops, and logs one line for the end.
 func TestServiceManager(t *testing.T) {
@@ -58,19 +122,10 @@ func TestServiceManager(t *testing.T) {
 	}
 	args[at] = filepath.Join(dir, "data")
 	worker := filepath.Join(dir, filepath.Base(socket["Socket.ListenStream"][1]))
-	var sockets []*os.File
-	orchestration := ""
-	for i, address := range []string{"127.0.0.1:0", worker} {
-		l := wire.Must(net.Listen([]string{"tcp", "unix"}[i], address))(t)
-		defer l.Close()
-		if i == 0 {
-			orchestration = "http://" + l.Addr().String()
-		}
-		sockets = append(sockets, wire.Must(l.(interface{ File() (*os.File, error) }).File())(t))
-	}
+	first, orchestration := passedSocket(t, "tcp", "127.0.0.1:0")
+	second, _ := passedSocket(t, "unix", worker)
 	manager := wire.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"}))(t)
 	defer manager.Close()
-	manager.SetReadDeadline(time.Now().Add(patience))
 	await := func(want string) {
 		t.Helper()
 		for b := make([]byte, 100); ; {
@@ -85,16 +140,15 @@ func TestServiceManager(t *testing.T) {
 			}
 		}
 	}
-	cmd := exec.Command("sh", append([]string{"-c", `export LISTEN_PID=$$; exec "$0" "$@"`, programFile(t)}, args...)...)
-	cmd.Env = append(programEnv(), "NOTIFY_SOCKET="+filepath.Join(dir, "notify"), "WATCHDOG_USEC=20000",
-		fmt.Sprintf("LISTEN_FDS=%d", len(sockets)))
-	cmd.Dir, cmd.ExtraFiles = dir, sockets
+	cmd := managed(t, dir, []*os.File{first, second}, args...)
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+filepath.Join(dir, "notify"), "WATCHDOG_USEC=20000")
 	log := newOutput()
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer cmd.Process.Kill()
+	manager.SetReadDeadline(time.Now().Add(patience))
 	await("READY=1")
 	await("WATCHDOG=1")
 	if resp := wire.Must(http.Get(orchestration + "/health/ready"))(t); resp.StatusCode != 200 {
@@ -123,13 +177,23 @@ func TestUnixSocket(t *testing.T) {
 	if p.ready.OrchestrationURL != "unix:"+path {
 		t.Errorf("got the URL %s; want unix:%s", p.ready.OrchestrationURL, path)
 	}
-	if said, err := exec.Command(programFile(t), "task", "create", "demo/diamond", "--wait", "--url", "unix:"+path).CombinedOutput(); err != nil {
-		t.Errorf("task create: %v\n%s", err, said)
+	for _, tt := range []struct{ command, stdin, want string }{
+		{"task create demo/diamond --wait", "", ""},
+		{"healthcheck --ready", "", `"status":"ready"`},
+		{"bench --duration 10ms --clients 2 -o json", "", `"url":"unix:` + path},
+		{"mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"task_list","arguments":{}}}` + "\n", "diamond"},
+	} {
+		cmd := exec.Command(programFile(t), append(strings.Fields(tt.command), "--url", "unix:"+path)...)
+		cmd.Stdin = strings.NewReader(tt.stdin)
+		if said, err := cmd.CombinedOutput(); err != nil || !strings.Contains(strings.ReplaceAll(string(said), `": "`, `":"`), tt.want) {
+			t.Errorf("%s: %v\n%s", tt.command, err, said)
+		}
 	}
 	second := launch(t, nil, args...)
 	if code := second.wait(); code != 1 || !strings.Contains(second.stderr.String(), "in use by another program") {
 		t.Errorf("a second process: got exit code %d, %s", code, second.stderr)
 	}
+	wantParts(t, "nobody there", wantExit(t, 7, nil, "healthcheck", "--url", "unix:"+path+"x"), "unix:"+path+"x cannot be reached")
 	p.stop()
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("after the end, the socket is still there: %v", err)

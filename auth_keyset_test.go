@@ -362,6 +362,40 @@ func TestKeyRotation(t *testing.T) {
 	b.want(t, "the third key, rotated away", tokenC, "invalid")
 }
 
+// TestKeysChangeWithoutGap goes through the steps of docs/security.md: with two public keys at a time, no token that
+// should be accepted is refused.
+func TestKeysChangeWithoutGap(t *testing.T) {
+	keys := authKeys()
+	a, b := rsaWebKey("a", &keys.rsa.PublicKey), rsaWebKey("b", &keys.rsa2.PublicKey)
+	s := newKeyServer(t, webKeySet(a))
+	bench := newKeySetBench(t, s, unchanged)
+	fresh := 0
+	token := func(kid string, key any) string { // none is in the cache of tokens
+		fresh++
+		claims := claimsWith("exp", fmt.Sprint(int64(authTestNow/1e6)+10*365*24*3600+int64(fresh)))
+		return signedText(t, "RS256", key, fmt.Sprintf(`{"alg":"RS256","kid":%q}`, kid), claims)
+	}
+	bench.want(t, "the old key", token("a", keys.rsa), "")
+
+	s.publish(200, webKeySet(a, b))
+	bench.want(t, "the old key, before anybody knows both", token("a", keys.rsa), "")
+	bench.pass(time.Hour)
+	s.wantFetches(t, "after an hour", 2)
+	for range 3 {
+		bench.want(t, "the old key of two", token("a", keys.rsa), "")
+		bench.want(t, "the new key of two", token("b", keys.rsa2), "")
+	}
+	bench.want(t, "the new key under the old kid", token("a", keys.rsa2), "invalid")
+	s.wantFetches(t, "with both keys", 2)
+
+	last := token("a", keys.rsa)
+	bench.want(t, "the last token of the old key", last, "")
+	s.publish(200, webKeySet(b))
+	bench.pass(time.Hour)
+	bench.want(t, "the new key alone", token("b", keys.rsa2), "")
+	bench.want(t, "the last token of the old key, after its removal", last, "invalid")
+}
+
 func TestUnknownKeyIsFetchedOnce(t *testing.T) {
 	keys := authKeys()
 	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))

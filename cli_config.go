@@ -30,7 +30,10 @@ func handlerFlag(o *options, a *configArgs) {
 	o.Func("handler", "let a handler run a callable: `CALLABLE=URL` or CALLABLE=exec:PROGRAM (repeatable; in place of [worker.handlers])",
 		func(text string) error {
 			callable, handler, ok := strings.Cut(text, "=")
-			if !ok || callable == "" || handler == "" {
+			switch {
+			case ok && callable == "":
+				return errors.New("the name of the callable is empty: want CALLABLE=URL or CALLABLE=exec:PROGRAM")
+			case !ok || handler == "":
 				return errors.New("want CALLABLE=URL or CALLABLE=exec:PROGRAM")
 			}
 			handlers[callable] = handler

@@ -129,12 +129,18 @@ func (a listenAddress) covers(b listenAddress) bool {
 
 // checkTargetValue checks the form of a handler; checkConfigCallables does the rest.
 func checkTargetValue(s string) error {
-	if name, ok := strings.CutPrefix(s, "builtin:"); ok && name != "" {
-		return nil
+	for _, prefix := range []string{"builtin:", "exec:"} {
+		if name, ok := strings.CutPrefix(s, prefix); ok && name != "" {
+			return nil
+		}
 	}
+	return refuseIf(!namesWebHost(s), "is not builtin:…, exec:…, http://… or https://…")
+}
+
+// namesWebHost reports whether s is an HTTP URL with a host.
+func namesWebHost(s string) bool {
 	u, err := url.Parse(s)
-	return refuseIf(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "",
-		"is not builtin:…, http://… or https://…")
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != ""
 }
 
 // checkMetricPrefix checks the beginning of the names of metrics.

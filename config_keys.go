@@ -91,7 +91,7 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 		help: "working directory of exec: programs; empty: the working directory of this process"},
 	{path: "worker.handlers", def: map[string]string{}, secret: maskURLs, check: checkTargetValue,
 		checkName: checkCallableName,
-		help:      "maps a callable to builtin:… or a URL; a name may end in *, and the longest match wins",
+		help:      "maps a callable to builtin:…, exec:… or a URL; a name may end in *, and the longest match wins",
 		sample:    `"Payments::*" = "http://127.0.0.1:9000/steps"`},
 	{path: "worker.default_handler", def: "", secret: maskURLs, check: orEmptyValue(checkTargetValue),
 		help: "handler for every callable that nothing else handles; empty: such steps wait for an outside actor"},

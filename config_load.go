@@ -350,7 +350,7 @@ func (l *configLoader) loadFlags(flags map[string]string) {
 	for i := range configKeys {
 		k := &configKeys[i]
 		if text, ok := flags[k.path]; ok {
-			l.loadText(k, text, configSource{kind: fromFlag, name: k.flag})
+			l.loadText(k, text, configSource{kind: fromFlag, name: cmp.Or(k.flag, "handler")}) // see handlerFlag
 		}
 	}
 }

@@ -71,16 +71,16 @@ func TestConfigProblems(t *testing.T) {
 		{"within arrays and tables",
 			configInput{files: oneConfigFile(
 				"[templates]", "dirs = [", "  'x',", "  3,", "  '',", "]", "[worker.handlers]", "'a.b' = 1",
-				"'a*b' = 'builtin:x'", "c = 'exec:ls'", "d = 'builtin:'", "e = 'http:///x'", "'' = 'http://h'",
+				"'a*b' = 'builtin:x'", "c = 'exec:'", "d = 'builtin:'", "e = 'http:///x'", "'' = 'http://h'",
 			)},
 			[]string{
 				`stepwell.toml:4: templates.dirs[1]: want a string, got an integer`,
 				`stepwell.toml:5: templates.dirs[2]: "" is not a path`,
 				`stepwell.toml:8: worker.handlers."a.b": want a string, got an integer`,
 				`stepwell.toml:9: worker.handlers."a*b": "a*b" may have a "*" at its end only`,
-				`stepwell.toml:10: worker.handlers.c: "exec:ls" is not builtin:…, http://… or https://…`,
-				`stepwell.toml:11: worker.handlers.d: "builtin:" is not builtin:…, http://… or https://…`,
-				`stepwell.toml:12: worker.handlers.e: "http:///x" is not builtin:…, http://… or https://…`,
+				`stepwell.toml:10: worker.handlers.c: "exec:" is not builtin:…, exec:…, http://… or https://…`,
+				`stepwell.toml:11: worker.handlers.d: "builtin:" is not builtin:…, exec:…, http://… or https://…`,
+				`stepwell.toml:12: worker.handlers.e: "http:///x" is not builtin:…, exec:…, http://… or https://…`,
 				`stepwell.toml:13: worker.handlers."": "" is not a name of 1 to 500 bytes`,
 			}},
 		{"headers, variables and paths",
@@ -141,7 +141,7 @@ func TestConfigProblems(t *testing.T) {
 			)},
 			[]string{
 				`stepwell.toml:1: worker.http_proxy: "http://[REDACTED]@proxy" has more than the address of a proxy`,
-				`stepwell.toml:2: worker.default_handler: "echo" is not builtin:…, http://… or https://…`,
+				`stepwell.toml:2: worker.default_handler: "echo" is not builtin:…, exec:…, http://… or https://…`,
 			}},
 		{"files that are missing or no TOML",
 			configInput{

@@ -266,8 +266,7 @@ func checkSubscriberName(s string) error {
 }
 
 func checkSubscriberURL(s string) error {
-	return refuseIf(checkTargetValue(s) != nil || strings.HasPrefix(s, "builtin:"),
-		"is not a URL like https://example.com/events")
+	return refuseIf(!namesWebHost(s), "is not a URL like https://example.com/events")
 }
 
 func checkEventPattern(s string) error {

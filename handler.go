@@ -331,7 +331,7 @@ func (h *handlerSet) parse(callable string) (t target, err error) {
 	case "exec:":
 		t.kind = execHandler
 		t.program, err = parseProgram(rest)
-		if err == nil && !h.programs.allowed {
+		if err == nil && (h.programs == nil || !h.programs.allowed) {
 			t = refusal(execHandler, "exec_not_allowed", execNotAllowed)
 		}
 	default:

@@ -113,6 +113,7 @@ type inputProblem struct {
 	Source  string `json:"-"`     // a file, perhaps with a line, a variable or a flag; "" for a request
 	Field   string `json:"field"` // its path in the source; "" for the whole source
 	Message string `json:"message"`
+	cause   error  // of a source that cannot be read
 }
 
 // String returns "source: field: message", without what is empty.
@@ -137,6 +138,11 @@ func (all inputProblems) Error() string {
 		lines[i] = printable(p.String())
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Is reports whether all that is wrong is a source that cannot be read, because of target.
+func (all inputProblems) Is(target error) bool {
+	return len(all) == 1 && errors.Is(all[0].cause, target)
 }
 
 // orNil returns the problems as an error, or nil when there are none.

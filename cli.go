@@ -267,7 +267,7 @@ func capitalized(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // jsonArgument reads an argument that is JSON, @FILE or - for standard input.
 func (p *process) jsonArgument(flag, text string) (json.RawMessage, error) {
-	data, from := []byte(text), ""
+	data, from := []byte(text), clipText(text, 40)
 	var err error
 	if name, ok := strings.CutPrefix(text, "@"); ok {
 		from = name
@@ -281,10 +281,7 @@ func (p *process) jsonArgument(flag, text string) (json.RawMessage, error) {
 	}
 	var v json.RawMessage
 	if err := json.Unmarshal(data, &v); err != nil {
-		if from == "" {
-			return nil, usagef("%s: %s is no JSON: %v", flag, clipText(text, 40), err)
-		}
-		return nil, fmt.Errorf("%s: %s is no JSON: %w", flag, from, err)
+		return nil, usagef("%s: %s is no JSON: %v", flag, from, err)
 	}
 	return v, nil
 }

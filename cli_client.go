@@ -283,6 +283,11 @@ func (c *client) refused(resp *http.Response, text []byte) error {
 	}
 	code := exitFailed
 	switch resp.StatusCode {
+	case http.StatusBadRequest:
+		r := resp.Request // an action on a task or a step fails because of a state
+		code = pick((r.Method == "PATCH" || r.Method == "DELETE") && strings.Contains(r.URL.Path, "/v1/tasks/"), exitFailed, exitUsage)
+	case http.StatusUnprocessableEntity:
+		code = pick(body.text("error.code") == "VERIFICATION_FAILED", exitFailed, exitUsage)
 	case http.StatusNotFound:
 		code = exitNotFound
 	case http.StatusRequestTimeout:
@@ -300,6 +305,7 @@ func (c *client) refused(resp *http.Response, text []byte) error {
 	switch plain := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"); {
 	case body.raw != nil:
 	case len(text) == 0 && (code == exitNotFound || resp.StatusCode == http.StatusMethodNotAllowed):
+		code = exitFailed
 		message = fmt.Sprintf("%s has no %s %s: not every service does", c.url, resp.Request.Method, resp.Request.URL.Path)
 	case len(text) > 0 && plain && resp.StatusCode/100 == 4:
 		message = clipText(printable(headline(string(text))), maxShownError)

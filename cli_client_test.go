@@ -19,14 +19,14 @@ func TestExitCodes(t *testing.T) {
 		code         int
 		message      string
 	}{
-		{400, "", `{"error":{"code":"BAD_REQUEST","message":"page must be 1 or more"}}`, 1, "task list: page must be 1 or more"},
+		{400, "", `{"error":{"code":"BAD_REQUEST","message":"page must be 1 or more"}}`, 2, "task list: page must be 1 or more"},
 		{401, "", `{"error":{"code":"AUTHENTICATION_FAILED","message":"no credentials"}}`, 6,
 			"task list: no credentials: set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY"},
 		{403, "", `{"error":{"message":"Missing required permission: tasks:list"}}`, 6,
 			"task list: Missing required permission: tasks:list"},
 		{404, "", `{"error":"Not found","message":"no such path"}`, 3, "task list: no such path"},
 		{408, "", `{"error":{"message":"not idle"}}`, 5, "task list: not idle"},
-		{422, "", `{"error":{"message":"invalid","details":[{"field":"name","message":"is required"}]}}`, 1,
+		{422, "", `{"error":{"message":"invalid","details":[{"field":"name","message":"is required"}]}}`, 2,
 			"task list: invalid; name: is required"},
 		{503, "7", `{"error":{"message":"overloaded"}}`, 1, "task list: overloaded (try again in 7 s)"},
 		{302, "", "", 1, "answers 302 Found: is that a service?"},

@@ -165,7 +165,7 @@ func validateConfig(o *options) runner {
 			return err
 		}
 		if len(origin.files) == 0 {
-			return fmt.Errorf("config validate: no %s here, and no file named", defaultConfigFile)
+			return exitf(exitNotFound, "config validate: no %s here, and no file named", defaultConfigFile)
 		}
 		_, err = fmt.Fprintln(o.p.stdout, "ok")
 		return err

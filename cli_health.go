@@ -86,7 +86,7 @@ func (c *client) probe(ctx context.Context, path string) error {
 	}
 	said := printable(strings.TrimSpace(string(body)))
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s for %s: %s", redactURL(c.url), resp.Status, path, said)
+		return exitf(exitCode(c.refused(resp, body)), "%s answers %s for %s: %s", redactURL(c.url), resp.Status, path, said)
 	}
 	_, err = fmt.Fprintln(c.p.stdout, said)
 	return err

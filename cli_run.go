@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -93,6 +94,7 @@ func runCommand() command {
 type runArgs struct {
 	againArgs
 	scripted []scriptedStep
+	unread   error // of a file that --stub names
 	fast     bool
 	timeout  time.Duration
 	config   configArgs
@@ -138,11 +140,17 @@ func (p *process) addScripted(a *runArgs, text string) error {
 	}
 	result, err := p.jsonArgument(step, value)
 	a.scripted = append(a.scripted, scriptedStep{step, map[string]any{"result": result}})
+	if errors.Is(err, fs.ErrNotExist) { // which is not misuse of the flag
+		a.unread, err = fmt.Errorf("--stub %w", err), nil
+	}
 	return err
 }
 
 // runIn runs a template in a service that nothing else uses.
 func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error {
+	if a.unread != nil {
+		return a.unread
+	}
 	parts, err := o.p.runParts(a, operands[0])
 	if err != nil {
 		return err

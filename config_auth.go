@@ -127,7 +127,7 @@ func newAuthenticators(
 		}
 		if found, ok := err.(inputProblems); ok {
 			for _, p := range found {
-				problems = append(problems, inputProblem{origin.near(p.Field).String(), p.Field, p.Message})
+				problems = append(problems, inputProblem{Source: origin.near(p.Field).String(), Field: p.Field, Message: p.Message})
 			}
 		}
 		*at = a

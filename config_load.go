@@ -113,7 +113,7 @@ type configLoader struct {
 }
 
 func (l *configLoader) report(source configSource, path, message string) {
-	l.problems = append(l.problems, inputProblem{source.String(), path, message})
+	l.problems = append(l.problems, inputProblem{Source: source.String(), Field: path, Message: message})
 	l.beyondFlags = l.beyondFlags || source.kind != fromFlag
 }
 
@@ -153,6 +153,7 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 			err = e.Err // the source names the file
 		}
 		l.report(source, "", fmt.Sprintf("reading the file: %v", err))
+		l.problems[len(l.problems)-1].cause = err
 		return
 	}
 	l.origin.files = append(l.origin.files, name)
@@ -389,7 +390,7 @@ func checkConfigCallables(c *Config, p *provenance, check func(callable string) 
 	var problems inputProblems
 	for _, path := range slices.Sorted(maps.Keys(targets)) {
 		if err := check(targets[path]); err != nil {
-			problems = append(problems, inputProblem{p.of(path).String(), path, err.Error()})
+			problems = append(problems, inputProblem{Source: p.of(path).String(), Field: path, Message: err.Error()})
 		}
 	}
 	return configError(problems)
@@ -415,6 +416,9 @@ func configPaths() []string {
 func configError(problems inputProblems) error {
 	if len(problems) == 0 {
 		return nil
+	}
+	if errors.Is(problems, fs.ErrNotExist) {
+		return fmt.Errorf("configuration: %w", problems)
 	}
 	for i := range problems {
 		problems[i].Field = redactName(problems[i].Field)

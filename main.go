@@ -140,7 +140,7 @@ func garbagePercent(live uint64) int {
 const (
 	exitFailed      = 1
 	exitUsage       = 2
-	exitNotFound    = 3
+	exitNotFound    = 3 // a thing of the service, or a file
 	exitWorkflow    = 4 // the workflow failed, was cancelled, or is blocked by failures
 	exitTimedOut    = 5
 	exitRefused     = 6 // 401 or 403
@@ -170,6 +170,9 @@ func exitCode(err error) int {
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return exitNotFound
 	}
 	return exitFailed
 }

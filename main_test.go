@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,4 +258,84 @@ func TestLicenses(t *testing.T) {
 	if got := runCLI(nil, "", "version", "--licenses"); got.stdout != want || got.code != 0 {
 		t.Errorf("got %d, %s%s; want %s", got.code, got.stdout, got.stderr, want)
 	}
+}
+
+// TestExitCodesOfCommands runs every command in each of the ways that docs/cli.md gives an exit code for.
+func TestExitCodesOfCommands(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "state.json", []byte("{}"))
+	answered := map[int]int{401: exitRefused, 403: exitRefused, 404: exitNotFound, 408: exitTimedOut, 400: exitUsage, 422: exitUsage,
+		409: exitFailed, 500: exitFailed, 503: exitFailed}
+	services := map[string]int{"http://127.0.0.1:1": exitUnreachable}
+	for status, code := range answered {
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if status != 404 || r.Method+r.URL.Path != "GET/_stepwell/clock" { // which tells fixture mode
+				w.WriteHeader(status)
+			}
+			fmt.Fprintf(w, `{"error":{"code":"CODE","message":"the answer is %d"}}`, status)
+		}))
+		defer h.Close()
+		services[h.URL] = code
+	}
+	want := func(code int, stdin string, args ...string) {
+		t.Helper()
+		if got := runCLI(map[string]string{"HOME": "nowhere"}, stdin, args...); got.code != code {
+			t.Errorf("%q: got exit code %d, %s; want %d", args, got.code, got.stderr, code)
+		}
+	}
+	commandTable().each(func(c *command) {
+		words := strings.Fields(c.name)
+		want(exitUsage, "", append(words, "--unknown-flag")...)
+		least, most := c.limits()
+		for range least {
+			want(exitUsage, "", words...)
+			words = append(words, "x")
+		}
+		if most < 10 {
+			want(exitUsage, "", append(strings.Fields(c.name), make([]string, most+1)...)...)
+		}
+		o := newOptions(bareProcess, c)
+		if c.define(o); o.Lookup("url") == nil || c.name == "mcp" || c.name == "console" {
+			return
+		}
+		example := c.examples[0]
+		if line, ok := urlExamples[c.name]; ok {
+			example = line
+		}
+		example, _, _ = strings.Cut(example, " > ")
+		for url, code := range services {
+			if code == exitNotFound && c.name == "find" {
+				code = exitFailed // such a service finds nothing
+			}
+			want(code, "{}", append(shellWords(strings.ReplaceAll(example, "URL", url)), "--url", url)...)
+		}
+	})
+	for line, code := range map[string]int{
+		"run missing.json": exitNotFound, "run missing.json --from a": exitNotFound, "run demo/diamond --stub start=@missing": exitNotFound, "run demo/diamond --context @missing": exitNotFound,
+		"serve --config missing.toml": exitNotFound, "serve --templates missing --memory": exitNotFound,
+		"task create a --context @missing": exitNotFound, "step complete latest a --result @missing": exitNotFound,
+		"dlq update latest --metadata @missing": exitNotFound, "bench --context @missing": exitNotFound,
+		"fixture stub add @missing": exitNotFound, "fixture state put missing": exitNotFound,
+		"template check missing.json": exitNotFound, "template check missing": exitNotFound, "template convert missing.yaml": exitNotFound,
+		"template graph missing.json": exitNotFound, "config validate": exitNotFound, "config validate missing.toml": exitNotFound,
+		"config show --config missing.toml": exitNotFound, "auth generate-token --role task-submitter": exitNotFound,
+		"auth validate-token --token x --public-key missing": exitNotFound, "store check --data missing": exitNotFound,
+		"store compact --data missing": exitNotFound, "store export --data missing": exitNotFound, "store import missing": exitNotFound,
+		"store repair --data missing": exitNotFound, "store export --to tasker --from missing": exitNotFound,
+		"task create a --context @state.json --url http://127.0.0.1:1": exitUnreachable, "task create a --context {": exitUsage,
+		"task create a --context -": exitUsage, "task list --since soon": exitUsage, "openapi --role x": exitUsage,
+		"healthcheck --timeout soon": exitUsage, "healthcheck --url ::": exitUsage, "template convert state.json --to x": exitUsage,
+		"template check state.json": exitFailed, "store check --data state.json": exitFailed,
+	} {
+		want(code, "no JSON", strings.Fields(line)...)
+	}
+}
+
+// urlExamples are command lines where the first example asks no service, or another.
+var urlExamples = map[string]string{
+	"fixture clock": "fixture clock next",
+	"pull":          "pull URL 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url URL",
+	"store check":   "store check --live", "store export": "store export --to tasker",
+	"template graph": "template graph demo/diamond",
 }

@@ -39,7 +39,7 @@ func convertTemplate(file string, data []byte, to string, portable bool) ([]byte
 	}
 	r.locate(problems)
 	for _, path := range w.nulls {
-		problems = append(problems, inputProblem{file, path, "is null, which TOML cannot express"})
+		problems = append(problems, inputProblem{Source: file, Field: path, Message: "is null, which TOML cannot express"})
 	}
 	return nil, nil, problems
 }
@@ -124,7 +124,7 @@ func (w *definitionWriter) tomlText(path string, value []byte) string {
 	}
 	if jsonKind(value) == 'n' || jsonKind(value) == '0' && !tomlNumber(value) {
 		reason := "is " + string(value) + ", which TOML cannot express"
-		w.problems = append(w.problems, inputProblem{w.file, path, reason})
+		w.problems = append(w.problems, inputProblem{Source: w.file, Field: path, Message: reason})
 	}
 	return string(value)
 }

@@ -62,7 +62,7 @@ type templateLoader struct {
 }
 
 func (l *templateLoader) problem(file string, err error) {
-	l.problems = append(l.problems, inputProblem{Source: file, Message: err.Error()})
+	l.problems = append(l.problems, inputProblem{Source: file, Message: err.Error(), cause: err})
 }
 
 // directory reads the files of a directory and its subdirectories in the order of

@@ -550,7 +550,7 @@ func TestStoreCheckCommand(t *testing.T) {
 		t.Helper()
 		wantParts(t, "store check", wantExit(t, want, nil, "store", "check", "--data", data), parts...)
 	}
-	check(1, data) // there is no store yet
+	check(3, data) // there is no store yet
 	p := serve(t, "--data", data)
 	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
 	check(0, fmt.Sprintf("process %d", p.cmd.Process.Pid))

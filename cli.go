@@ -3,6 +3,7 @@ package main
 // The table of commands: how a command line is parsed, and the help texts that are made of it.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // command is a word of the command line: it runs, or groups further commands.
@@ -76,16 +77,19 @@ func isHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "-
 
 func isVersion(arg string) bool { return arg == "-version" || arg == "--version" }
 
-// dispatch runs the command of a group that the arguments name.
+// dispatch runs the command of a group that the arguments name. Flags of the client and of output may stand before it.
 func (p *process) dispatch(ctx context.Context, c command, args []string) error {
+	var before []string
 	help := false
 	for len(c.commands) > 0 {
+		global, rest := leadingFlags(args)
+		before, args = append(before, global...), rest
 		switch {
 		case help && len(args) == 0, len(args) > 0 && isHelp(args[0]):
-			_, err := io.WriteString(p.stdout, c.usage())
+			_, err := io.WriteString(p.stdout, c.usage(p.helpWidth()))
 			return err
 		case len(args) == 0:
-			return usagef("missing command\n%s", strings.TrimSpace(c.usage()))
+			return usagef("missing command\n%s", strings.TrimSpace(c.usage(0)))
 		case isVersion(args[0]):
 			return p.printVersion()
 		case args[0] == "help":
@@ -101,7 +105,34 @@ func (p *process) dispatch(ctx context.Context, c command, args []string) error 
 	if help {
 		args = []string{"--help"}
 	}
-	return p.runCommandLine(ctx, &c, args)
+	return p.runCommandLine(ctx, &c, append(before, args...))
+}
+
+// leadingFlags splits the flags of the client and of output from the beginning of arguments.
+func leadingFlags(args []string) (flags, rest []string) {
+	o := newOptions(nil, &command{}).withClient().withOutput()
+	for n := 0; n < len(args); {
+		name, isFlag := strings.CutPrefix(args[n], "-")
+		name, _, whole := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		f := o.Lookup(name)
+		if !isFlag || f == nil {
+			return args[:n], args[n:]
+		}
+		if n++; !whole && !standsAlone(f) {
+			n++
+		}
+		if n > len(args) {
+			break
+		}
+		flags, rest = args[:n], args[n:]
+	}
+	return flags, args[len(flags):]
+}
+
+// standsAlone reports whether a flag needs no value.
+func standsAlone(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
 }
 
 // runCommandLine parses the flags and operands of a command, and runs it.
@@ -127,19 +158,22 @@ func (c *command) unknown(word string) error {
 	if near := nearestWord(word, names, typoLimit(word)); near != "" {
 		return usagef("unknown command %q; did you mean %s?", word, near)
 	}
-	return usagef("unknown command %q\n%s", word, strings.TrimSpace(c.usage()))
+	return usagef("unknown command %q\n%s", word, strings.TrimSpace(c.usage(0)))
 }
 
-// usage lists the commands of a group.
-func (c *command) usage() string {
+// usage lists the commands of a group, in lines of so many columns; 0 for no limit.
+func (c *command) usage(columns int) string {
 	var b strings.Builder
 	name := "stepwell " + strings.TrimPrefix(strings.TrimPrefix(c.name, "stepwell"), " ")
 	fmt.Fprintf(&b, "usage: %s <command> [flags]\n\n", strings.TrimSpace(name))
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	longest := 0
 	for _, sub := range c.commands {
-		fmt.Fprintf(w, "  %s\t%s\n", strings.TrimSpace(sub.name+" "+sub.operands), sub.help)
+		longest = max(longest, utf8.RuneCountInString(strings.TrimSpace(sub.name+" "+sub.operands)))
 	}
-	w.Flush()
+	for _, sub := range c.commands {
+		line := fmt.Sprintf("  %-*s  %s", longest, strings.TrimSpace(sub.name+" "+sub.operands), sub.help)
+		fmt.Fprintln(&b, wrapped(line, longest+4, columns))
+	}
 	fmt.Fprintf(&b, "\n\"%s help <command>\" shows more about a command.\n", strings.TrimSpace(name))
 	return b.String()
 }
@@ -152,10 +186,11 @@ type options struct {
 
 	keyOperands map[string]string // of flags that set keys of the configuration, by name
 
-	output   *string  // -o; nil when the command does not have it
-	forms    []string // that -o may have
-	headless *bool    // --no-headers
-	url      *string  // --url; nil when the command asks no service
+	output   *string                             // -o; nil when the command does not have it
+	forms    []string                            // that -o may have, and template=TEXT
+	execute  func(w io.Writer, result any) error // the template in -o template=TEXT; nil for other forms
+	headless *bool                               // --no-headers
+	url      *string                             // --url; nil when the command asks no service
 }
 
 // newOptions returns the options of a command, whose name is in full, as in "store check".
@@ -177,15 +212,17 @@ func (o *options) parse(args []string, help io.Writer) (operands []string, err e
 			o.printHelp(help)
 			return nil, err
 		case err != nil:
-			return nil, o.misuse("%v%s", err, o.meant(err))
+			return nil, o.misuse("%s", o.flagError(err.Error()))
 		}
 		rest := o.Args()
 		if len(rest) == 0 {
 			break
 		}
-		taken := 1
-		if at := len(args) - len(rest) - 1; at >= 0 && args[at] == "--" {
+		taken, at := 1, len(args)-len(rest)-1
+		if at >= 0 && args[at] == "--" {
 			taken = len(rest)
+		} else if at >= 0 && o.takes(args[at], rest[0]) {
+			return nil, o.misuse("write %s=%s: the value of %[1]s follows an =", args[at], rest[0])
 		}
 		if len(operands)+taken > most {
 			return nil, o.misuse("unexpected argument %q", rest[most-len(operands)])
@@ -195,25 +232,44 @@ func (o *options) parse(args []string, help io.Writer) (operands []string, err e
 	if len(operands) < least {
 		return nil, o.misuse("missing %s\n%s", strings.Fields(o.command.operands)[len(operands)], o.usageLine())
 	}
-	if o.output != nil && !slices.Contains(o.forms, *o.output) {
-		return nil, o.misuse("-o must be %s, not %q", anyOf(o.forms), *o.output)
-	}
-	return operands, nil
+	return operands, o.checkForm()
 }
 
-// meant returns a hint at the flag that was probably meant by one that is not defined.
-func (o *options) meant(err error) string {
-	word, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+// takes reports whether a word is the name of a flag whose value can be left out, and a text is such a value.
+func (o *options) takes(word, text string) bool {
+	f := o.Lookup(strings.TrimLeft(word, "-"))
+	if !strings.HasPrefix(word, "-") || f == nil || !standsAlone(f) {
+		return false
+	}
+	operand, _ := flagHelp(f)
+	return (operand != "" || text == "true" || text == "false") && f.Value.Set(text) == nil
+}
+
+// flagError says what is wrong with a flag in place of the message of package flag.
+func (o *options) flagError(message string) string {
+	if word, ok := strings.CutPrefix(message, "flag provided but not defined: -"); ok {
+		word = strings.TrimPrefix(word, "-")
+		var names []string
+		o.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+		near := nearestWord(word, names, typoLimit(word))
+		return "unknown flag " + dashed(word) + pick(near == "", "", meant(dashed(near)))
+	}
+	if name, ok := strings.CutPrefix(message, "flag needs an argument: -"); ok {
+		operand, _ := flagHelp(o.Lookup(name))
+		return dashed(name) + " needs a value: write " + o.form(o.Lookup(name), operand)
+	}
+	value, rest, ok := strings.Cut(message, " for flag -")
 	if !ok {
-		return ""
+		value, rest, ok = strings.Cut(message, " for -") // of a flag that can stand alone
 	}
-	word = strings.TrimPrefix(word, "-")
-	var names []string
-	o.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-	if near := nearestWord(word, names, typoLimit(word)); near != "" {
-		return meant(dashed(near))
+	name, problem, hasProblem := strings.Cut(rest, ": ")
+	value = strings.TrimPrefix(strings.TrimPrefix(value, "invalid value "), "invalid boolean value ")
+	if f := o.Lookup(name); !ok || !hasProblem || f == nil {
+		return message
+	} else if operand, _ := flagHelp(f); problem == "parse error" {
+		problem = "want " + cmp.Or(map[string]string{"N": "a whole number", "DURATION": "a duration like 90s", "": "true or false"}[operand], operand)
 	}
-	return ""
+	return fmt.Sprintf("%s %s: %s", dashed(name), value, problem)
 }
 
 func dashed(name string) string { return strings.Repeat("-", min(len(name), 2)) + name }
@@ -224,12 +280,13 @@ func (o *options) usageLine() string {
 
 // printHelp writes the help of a command: usage, what it does, flags, examples.
 func (o *options) printHelp(w io.Writer) {
-	fmt.Fprintf(w, "%s\n\n%s.\n", o.usageLine(), capitalized(o.command.help))
-	if o.command.more != "" {
-		fmt.Fprintf(w, "%s\n", o.command.more)
+	columns := o.p.helpWidth()
+	fmt.Fprintf(w, "%s\n\n%s.\n", o.usageLine(), wrapped(capitalized(o.command.help), 0, columns))
+	for line := range strings.Lines(o.command.more) {
+		fmt.Fprintln(w, wrapped(strings.TrimSpace(line), 0, columns))
 	}
 	fmt.Fprintln(w)
-	o.eachFlag(func(form, help string) { fmt.Fprintf(w, "  %s\n        %s\n", form, help) })
+	o.eachFlag(func(form, help string) { fmt.Fprintf(w, "  %s\n%s\n", form, wrapped("        "+help, 8, columns)) })
 	if len(o.command.examples) > 0 {
 		fmt.Fprintf(w, "\nexamples:\n")
 	}
@@ -238,15 +295,49 @@ func (o *options) printHelp(w io.Writer) {
 	}
 }
 
+// helpWidth returns how many columns a line of help takes at most: those of the terminal, but no more than one can read
+// with ease; 0 for no limit.
+func (p *process) helpWidth() int {
+	if f, ok := behindDoor(p.stdout).(*os.File); ok && isTerminal(p.stdout) {
+		columns, _ := terminalSize(f)
+		return min(columns, 100)
+	}
+	return 0
+}
+
+// wrapped breaks a line between words at so many columns, 0 for no limit. The lines after the first begin with spaces.
+func wrapped(line string, indent, columns int) string {
+	var b strings.Builder
+	for columns > indent && utf8.RuneCountInString(line) > columns {
+		cut := strings.LastIndex(string([]rune(line)[:columns+1]), " ")
+		if strings.TrimSpace(line[:max(cut, 0)]) == "" {
+			break
+		}
+		b.WriteString(strings.TrimRight(line[:cut], " ") + "\n")
+		line = strings.Repeat(" ", indent) + strings.TrimLeft(line[cut:], " ")
+	}
+	return b.String() + line
+}
+
 // eachFlag calls f with each flag as one types it, and its help.
 func (o *options) eachFlag(f func(form, help string)) {
 	o.VisitAll(func(fl *flag.Flag) {
-		operand, help := flagHelp(fl)
-		if of, ok := o.keyOperands[fl.Name]; ok {
-			operand = of
+		if operand, help := flagHelp(fl); fl.Name != shortOutput {
+			f(o.form(fl, operand), help)
 		}
-		f(strings.TrimSpace(dashed(fl.Name)+" "+operand), help)
 	})
+}
+
+// form returns a flag as one types it, with its value.
+func (o *options) form(f *flag.Flag, operand string) string {
+	name := dashed(f.Name)
+	switch {
+	case strings.HasPrefix(f.Name, "output") && o.Lookup(shortOutput) != nil && o.Lookup(shortOutput).Value == f.Value:
+		name = dashed(shortOutput) + ", " + name
+	case standsAlone(f) && operand != "":
+		return name + "[=" + operand + "]"
+	}
+	return strings.TrimSpace(name + " " + cmp.Or(o.keyOperands[f.Name], operand))
 }
 
 // flagHelp returns the operand of a flag, and its help with the default.

@@ -377,7 +377,7 @@ func TestAuthUsage(t *testing.T) {
 	r.fails(true, `unknown command "keys"`, "keys")
 	usage := r.must("--help")
 	for _, verb := range []string{"generate-keys", "generate-token", "validate-token", "show-permissions"} {
-		if out := r.must(verb, "--help"); !strings.Contains(out, "stepwell auth "+verb) || !strings.Contains(out, "-o ") {
+		if out := r.must(verb, "--help"); !strings.Contains(out, "stepwell auth "+verb) || !strings.Contains(out, "-o, --output ") {
 			t.Errorf("%s --help: got %q; want its flags", verb, out)
 		}
 		if !strings.Contains(usage, "  "+verb) {

@@ -26,7 +26,7 @@ type bulkFlags struct {
 
 // taskSelection are the flags that select tasks.
 var taskSelection = [][2]string{
-	{"status", "only of tasks in this `STATE`, or in several between commas"},
+	{"status", "only of tasks in this `STATE`, or in several between commas: " + strings.Join(taskStateNames[:], ", ")},
 	{"namespace", "only of tasks of this `NAMESPACE`"}, {"name", "only of tasks of templates of this `NAME`"},
 	{"tag", "only of tasks with this `TAG`; repeat it for several"},
 	{"group", "only of this failure `GROUP`, as stepwell failures names it"},

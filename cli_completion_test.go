@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -8,22 +9,50 @@ import (
 // TestCompletionWords checks the words that complete a command line without a service.
 func TestCompletionWords(t *testing.T) {
 	t.Chdir(t.TempDir())
+	noError(t, os.WriteFile("some.json", nil, 0o600))
 	for line, want := range map[string]string{
-		"":                       "serve run task step dlq events find template failures analytics health console bench fixture auth config store pull healthcheck openapi completion mcp version",
-		"ta":                     "task",
-		"task s":                 "show",
-		"task list --st":         "--status",
-		"task list --status ":    "",
-		"nope ":                  "",
-		"fixture sandbox ":       "list add remove",
-		"task create x y ":       "",
-		"config validate --en":   "--env",
-		"task show --no-headers": "--no-headers",
+		"": "serve run task step dlq events find template failures analytics health console bench fixture auth config store pull " +
+			"healthcheck openapi completion mcp version",
+		"ta":                               "task",
+		"help ta":                          "task",
+		"--url http://127.0.0.1:1 ta":      "task",
+		"--no-h":                           "--no-headers",
+		"task s":                           "show",
+		"task list --st":                   "--status",
+		"task list --status err":           "error",
+		"task list --status=err":           "--status=error",
+		"task list --status complete,err":  "complete,error",
+		"task list --watch=":               "--watch=true --watch=false",
+		"task list --limit ":               "",
+		"task list --nope x":               "",
+		"template graph -o ":               "text mermaid dot",
+		"serve --sync ":                    "always interval never",
+		"auth generate-token --role read-": "read-only-operator",
+		"store export --to ":               "tasker",
+		"nope ":                            "",
+		"fixture sandbox ":                 "list add remove",
+		"task create x y ":                 "",
+		"task create x --context @some":    "@some.json",
+		"config validate --en":             "--env",
+		"config validate --config ":        "(files)",
+		"task show --no-headers":           "--no-headers",
+		"template check ":                  "(files)",
+		"run ":                             "(files)",
+		"serve --data ":                    "(directories)",
+		"completion ":                      "bash fish zsh",
 	} {
 		words := strings.Split(line, " ")
-		got := strings.Join(strings.Fields(runCLI(map[string]string{"STEPWELL_URL": "http://127.0.0.1:1"}, "",
-			append([]string{completeWord}, words...)...).stdout), " ")
-		if got != want {
+		first, rest, _ := strings.Cut(runCLI(map[string]string{"STEPWELL_URL": "http://127.0.0.1:1"}, "",
+			append([]string{completeWord}, words...)...).stdout, "\n")
+		var got []string
+		if first != completesWords {
+			got = []string{"(" + first + ")"}
+		}
+		for word := range strings.Lines(rest) {
+			word, _, _ = strings.Cut(strings.TrimSpace(word), "\t")
+			got = append(got, word)
+		}
+		if got := strings.Join(got, " "); got != want {
 			t.Errorf("%q: got %q; want %q", line, got, want)
 		}
 	}

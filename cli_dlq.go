@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 )
 
 var dlqColumns = []column{
@@ -19,7 +20,7 @@ var dlqColumns = []column{
 // letterSelection are the flags that select entries.
 var letterSelection = [][2]string{
 	{"over", "only entries whose task has completed or was cancelled since"},
-	{"dlq-reason", "only entries with this `REASON`"}, {"namespace", "only of tasks of this `NAMESPACE`"},
+	{"dlq-reason", "only entries with this `REASON`: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "only of tasks of this `NAMESPACE`"},
 	{"name", "only of tasks of templates of this `NAME`"}, {"step", "only of tasks that this `STEP` of their template stopped"},
 	{"group", "only of tasks that fail in this `GROUP` of stepwell failures"},
 	{"since", "only entries of this last `DURATION`, such as 90m or 24h"},
@@ -39,7 +40,7 @@ func dlqCommands() command {
 			more:     leftOver[:len(leftOver)-1] + ", or --resolution-status.",
 			examples: []string{"dlq list --since 24h", "dlq list --resolution-status ManuallyResolved --limit 5"},
 			define: listLetters(listing{path: "/v1/dlq", name: "dlq_entry_uuid", none: "the dead letter queue is empty",
-				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "only entries with this `STATUS`"})...),
+				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "only entries with this `STATUS`: " + strings.Join(dlqStatusNames[:], ", ")})...),
 		},
 		{
 			name: "queue", effect: reads, help: "list what to look into first",

@@ -123,8 +123,7 @@ func (t *mcpTool) addFlag(f *flag.Flag) {
 	operand, help := flagHelp(f)
 	a := &mcpArgument{name: strings.ReplaceAll(f.Name, "-", "_"), flag: f.Name, types: []string{"string"},
 		help: fileForms.ReplaceAllString(help, "")}
-	b, ok := f.Value.(interface{ IsBoolFlag() bool })
-	switch alone := ok && b.IsBoolFlag(); {
+	switch alone := standsAlone(f); {
 	case alone && operand == "":
 		a.types = []string{"boolean"}
 	case alone:
@@ -247,7 +246,7 @@ func (s *mcpServer) call(ctx context.Context, t *mcpTool, arguments map[string]j
 		run := t.command.define(o)
 		o.Set("url", s.c.url)
 		if o.output != nil {
-			o.Set("o", "json")
+			o.Set("output", "json")
 		}
 		var operands []string
 		if operands, err = o.parse(words, io.Discard); err == nil {

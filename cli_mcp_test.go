@@ -179,7 +179,7 @@ func TestMCPCalls(t *testing.T) {
 		{"task_list", `{"limit":1.5}`, `argument "limit" must be of type integer, not 1.5`, true},
 		{"task_list", `{"tag":"a"}`, `argument "tag" must be of type array, not "a"`, true},
 		{"task_create", `{"template":"demo/diamond","wait":7}`, `argument "wait" must be of type boolean or string, not 7`, true},
-		{"task_list", `{"since":"soon"}`, `invalid value "soon" for flag -since: want a duration`, true},
+		{"task_list", `{"since":"soon"}`, `--since "soon": want a duration`, true},
 		{"task_show", `{}`, `task_show: missing argument "task"`, true},
 		{"task_show", `{"task":"--help"}`, `"--help" is no task`, true},
 		{"step_reset", `{"step":"charge"}`, `step_reset: argument "step" needs argument "task"`, true},

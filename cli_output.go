@@ -10,18 +10,80 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	texttemplate "text/template"
 	"time"
 	"unicode/utf8"
 )
 
+// shortOutput is the short name of --output.
+const shortOutput = "o"
+
+// templateOutput begins the value of -o that is a template.
+const templateOutput = "template="
+
 // withOutput adds the flag -o, for print.
 func (o *options) withOutput() *options {
-	o.forms = []string{"table", "wide", "json", "jsonl", "name"}
-	o.output = o.String("o", "table", "print as `FORM`: "+strings.Join(o.forms, ", "))
+	o.outputFlag("print as `FORM`: %s, or template='{{.status}}', a Go template of the JSON",
+		"table", "wide", "json", "jsonl", "name")
+	o.forms = append(o.forms, "template=TEXT")
 	o.headless = o.Bool("no-headers", false, "leave out the headings of a table")
 	return o
+}
+
+// outputFlag adds the flags --output and -o, whose value is one of the forms, by default the first.
+func (o *options) outputFlag(help string, forms ...string) {
+	o.forms = forms
+	o.output = o.String("output", forms[0], fmt.Sprintf(help, strings.Join(forms, ", ")))
+	o.Var(o.Lookup("output").Value, shortOutput, o.Lookup("output").Usage)
+}
+
+// checkForm checks the value of -o.
+func (o *options) checkForm() error {
+	if o.output == nil {
+		return nil
+	}
+	text, ok := strings.CutPrefix(*o.output, templateOutput)
+	if !ok || !slices.Contains(o.forms, templateOutput+"TEXT") {
+		if !slices.Contains(o.forms, *o.output) {
+			return o.misuse("-o must be %s, not %q", anyOf(o.forms), *o.output)
+		}
+		return nil
+	}
+	t, err := texttemplate.New("-o template").Funcs(texttemplate.FuncMap{"json": templateJSON}).Parse(text)
+	if err != nil {
+		return o.misuse("%s", strings.TrimPrefix(err.Error(), "template: "))
+	}
+	o.execute = t.Execute
+	return nil
+}
+
+// templateJSON is the function json of templates: a part of the result as JSON.
+func templateJSON(v any) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+// printTemplate prints a result by the template of -o. A list is printed whole, as kubectl and gh do, so that a template
+// ranges over it. Numbers keep their digits.
+func (o *options) printTemplate(result []byte) error {
+	d := json.NewDecoder(bytes.NewReader(result))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return err
+	}
+	var b strings.Builder
+	if err := o.execute(&b, v); err != nil {
+		return o.named(exitf(exitFailed, "%s", strings.TrimPrefix(err.Error(), "template: ")))
+	}
+	_, err := io.WriteString(o.p.stdout, strings.TrimSuffix(b.String(), "\n")+"\n")
+	return err
 }
 
 // forPeople reports whether the output is a table, and not for a program.
@@ -49,6 +111,9 @@ func (o *options) print(out output) error {
 	e.SetEscapeHTML(false)
 	if err := e.Encode(out.result); err != nil {
 		return err
+	}
+	if o.execute != nil {
+		return o.printTemplate(b.Bytes())
 	}
 	whole := readDocument(b.Bytes())
 	items := whole.list()
@@ -291,8 +356,8 @@ func (t *table) write(w io.Writer) error {
 	return err
 }
 
-func writeAligned(b *strings.Builder, rows [][]string) {
-	var widths []int
+// widthsOf returns how many columns the cells of rows take.
+func widthsOf(rows [][]string) (widths []int) {
 	for _, row := range rows {
 		for i, cell := range row {
 			if i == len(widths) {
@@ -301,6 +366,11 @@ func writeAligned(b *strings.Builder, rows [][]string) {
 			widths[i] = max(widths[i], shownWidth(cell))
 		}
 	}
+	return widths
+}
+
+func writeAligned(b *strings.Builder, rows [][]string) {
+	widths := widthsOf(rows)
 	for _, row := range rows {
 		var line strings.Builder
 		for i, cell := range row {
@@ -393,6 +463,7 @@ func (t *table) listOf(items []document, columns []column, before func(i int) st
 			shown, heads = append(shown, c), append(heads, c.head)
 		}
 	}
+	begin := len(t.rows)
 	t.head(heads...)
 	for i, item := range items {
 		cells := make([]string, len(shown))
@@ -401,6 +472,41 @@ func (t *table) listOf(items []document, columns []column, before func(i int) st
 		}
 		cells[0] = before(i) + cells[0]
 		t.row(cells...)
+	}
+	if t.terminal != nil && !t.wide {
+		columns, _ := terminalSize(t.terminal)
+		fitRows(t.rows[begin:], columns)
+	}
+}
+
+// shortestCell is how many columns a cell keeps that is cut to fit a window.
+const shortestCell = 12
+
+// fitRows cuts the cells of the widest columns so that rows have at most so many columns; the first column, which names
+// the item, last.
+func fitRows(rows [][]string, columns int) {
+	widths := widthsOf(rows)
+	total := -2
+	for _, w := range widths {
+		total += w + 2
+	}
+	for total > columns {
+		cut := -1
+		for i, w := range widths {
+			if i > 0 && w > shortestCell && (cut < 0 || w >= widths[cut]) {
+				cut = i
+			}
+		}
+		if cut < 0 && widths[0] <= shortestCell {
+			break
+		}
+		widths[max(cut, 0)]--
+		total--
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = clipShown(cell, widths[i])
+		}
 	}
 }
 

@@ -86,3 +86,36 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("got %s of a page", d.raw)
 	}
 }
+
+// TestFittedRows checks that rows fit the window by what is cut of the widest columns, and of the first one last.
+func TestFittedRows(t *testing.T) {
+	for columns, want := range map[int]string{
+		80: "0123456789abcdefghij|tiny|a template of some length|state",
+		48: "0123456789abcdefghij|tiny|a template o…|state",
+		40: "0123456789ab…|tiny|a template …|state",
+		10: "0123456789a…|tiny|a template …|state",
+	} {
+		rows := [][]string{{"0123456789abcdefghij", "tiny", "a template of some length", "state"}}
+		fitRows(rows, columns)
+		if got := strings.Join(rows[0], "|"); got != want {
+			t.Errorf("%d columns: got %s; want %s", columns, got, want)
+		}
+	}
+}
+
+func TestWrappedLines(t *testing.T) {
+	for _, tt := range []struct {
+		line            string
+		indent, columns int
+		want            string
+	}{
+		{"  --flag  some words of help", 10, 20, "  --flag  some words\n          of help"},
+		{"no limit for this line", 4, 0, "no limit for this line"},
+		{"averylongwordthatcannotbreak but this", 2, 10, "averylongwordthatcannotbreak but this"},
+		{"äö üß äö", 0, 5, "äö üß\näö"},
+	} {
+		if got := wrapped(tt.line, tt.indent, tt.columns); got != tt.want {
+			t.Errorf("%q in %d columns: got %q; want %q", tt.line, tt.columns, got, tt.want)
+		}
+	}
+}

@@ -284,7 +284,7 @@ func listTasks(o *options) runner {
 	query := url.Values{}
 	o.filters(query, [][2]string{
 		{"namespace", "only of this `NAMESPACE`"}, {"name", "only of templates of this `NAME`"},
-		{"template-version", "only of this `VERSION` of a template"}, {"status", "only in this `STATE`, or in several between commas"},
+		{"template-version", "only of this `VERSION` of a template"}, {"status", "only in this `STATE`, or in several between commas: " + strings.Join(taskStateNames[:], ", ")},
 		{"text", "only of templates with this `TEXT` in namespace or name"}, {"tag", "only with this `TAG`; repeat it for several"},
 		{"initiator", "only by this `INITIATOR`"}, {"source-system", "only from this `SYSTEM`"},
 		{"correlation-id", "only with this correlation `UUID`"},

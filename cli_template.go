@@ -144,8 +144,7 @@ func convertFile(o *options) runner {
 
 func drawTemplate(o *options) runner {
 	o.withClient()
-	o.forms = []string{"text", "mermaid", "dot"}
-	o.output = o.String("o", "text", "draw as `FORM`: text, mermaid or dot")
+	o.outputFlag("draw as `FORM`: %s", "text", "mermaid", "dot")
 	return func(ctx context.Context, operands []string) error {
 		d, err := templateFileOr(ctx, o, operands[0])
 		if err != nil {

@@ -126,22 +126,30 @@ func TestHelpAtEveryLevel(t *testing.T) {
 func TestMisspelledWords(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for line, want := range map[string]string{
-		"taks list":                 `unknown command "taks"; did you mean task?`,
-		"task lsit":                 `unknown command "lsit"; did you mean list?`,
-		"task list --stauts x":      "task list: flag provided but not defined: -stauts; did you mean --status?",
-		"task list -o yaml":         `task list: -o must be table, wide, json, jsonl or name, not "yaml"`,
-		"task show":                 "task show: missing TASK",
-		"task list x":               `task list: unexpected argument "x"`,
-		"step show latest":          "step show: missing STEP",
-		"fixture clock advance x":   `fixture clock: advance: want a duration like 90s, not "x"`,
-		"completion tcsh":           `completion: SHELL must be bash, zsh or fish, not "tcsh"`,
-		"task create a/b/c":         `task create: "a/b/c" is no template: want NAMESPACE/NAME`,
-		"task create a --context {": "task create: --context: { is no JSON",
-		"task show xyz":             `task show: "xyz" is no task: want a UUID, at least 6 characters`,
-		"task list --url ftp://x":   `task list: "ftp://x" is no URL of a service`,
-		"task list --limit 0":       "task list: --limit must be 1 or more",
-		"dlq update latest":         "dlq update: missing --status, --notes, --by or --metadata",
-		"task events":               "task events: missing TASK; or give --follow",
+		"taks list":                  `unknown command "taks"; did you mean task?`,
+		"task lsit":                  `unknown command "lsit"; did you mean list?`,
+		"task list --stauts x":       "task list: unknown flag --stauts; did you mean --status?",
+		"task list -o yaml":          `task list: -o must be table, wide, json, jsonl, name or template=TEXT, not "yaml"`,
+		"task list -o template={{.x": "task list: -o template:1: unclosed action",
+		"--url x taks list":          `unknown command "taks"; did you mean task?`,
+		"task create x --wait 30s":   "task create: write --wait=30s: the value of --wait follows an =",
+		"task list --watch true":     "task list: write --watch=true: the value of --watch follows an =",
+		"task list --limit ten":      `task list: --limit "ten": want a whole number`,
+		"task list --watch=maybe":    `task list: --watch "maybe": want true or false`,
+		"task list --limit":          "task list: --limit needs a value: write --limit N",
+		"-o json serve":              "serve: unknown flag -o",
+		"task show":                  "task show: missing TASK",
+		"task list x":                `task list: unexpected argument "x"`,
+		"step show latest":           "step show: missing STEP",
+		"fixture clock advance x":    `fixture clock: advance: want a duration like 90s, not "x"`,
+		"completion tcsh":            `completion: SHELL must be bash, zsh or fish, not "tcsh"`,
+		"task create a/b/c":          `task create: "a/b/c" is no template: want NAMESPACE/NAME`,
+		"task create a --context {":  "task create: --context: { is no JSON",
+		"task show xyz":              `task show: "xyz" is no task: want a UUID, at least 6 characters`,
+		"task list --url ftp://x":    `task list: "ftp://x" is no URL of a service`,
+		"task list --limit 0":        "task list: --limit must be 1 or more",
+		"dlq update latest":          "dlq update: missing --status, --notes, --by or --metadata",
+		"task events":                "task events: missing TASK; or give --follow",
 	} {
 		got := runCLI(nil, "", strings.Fields(line)...)
 		if got.code != exitUsage || !strings.HasPrefix(got.stderr, "stepwell: "+want) || got.stdout != "" {
@@ -162,7 +170,7 @@ func (c *command) each(f func(c *command)) {
 }
 
 // commonFlags are the flags of many commands, which docs/cli.md describes once.
-var commonFlags = []string{"--url URL", "--no-headers", "-o FORM"}
+var commonFlags = []string{"--url URL", "--no-headers", "-o, --output FORM"}
 
 // writeCommandsPage writes the part of docs/cli.md that comes from the table: usage, flags and
 // examples of every command.

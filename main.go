@@ -213,15 +213,7 @@ func commands() command {
 		completionCommand(),
 		mcpCommand(),
 		{name: "version", help: "print the version, the commit it was built from, and the Go version",
-			examples: []string{"--version", "version --licenses"}, define: func(o *options) runner {
-				licenses := o.Bool("licenses", false, "print the licenses of Go and of the modules in this program")
-				return func(context.Context, []string) error {
-					if *licenses {
-						return o.p.printLicenses()
-					}
-					return o.p.printVersion()
-				}
-			}},
+			examples: []string{"version -o json", "version --licenses"}, define: showVersion},
 	}}
 }
 
@@ -252,7 +244,8 @@ func (p *process) run(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == completeWord {
 		return p.complete(ctx, args[1:])
 	}
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") && !isHelp(args[0]) && !isVersion(args[0]) {
+	_, rest := leadingFlags(args)
+	if len(args) == 0 || len(rest) > 0 && strings.HasPrefix(rest[0], "-") && !isHelp(rest[0]) && !isVersion(rest[0]) {
 		args = append([]string{"serve"}, args...)
 	}
 	err := p.dispatch(ctx, commands(), args)
@@ -262,10 +255,27 @@ func (p *process) run(ctx context.Context, args []string) error {
 	return err
 }
 
+func showVersion(o *options) runner {
+	o.withOutput()
+	licenses := o.Bool("licenses", false, "print the licenses of Go and of the modules in this program")
+	return func(context.Context, []string) error {
+		if *licenses {
+			return o.p.printLicenses()
+		}
+		info, _ := debug.ReadBuildInfo()
+		result := map[string]string{"version": version, "commit": strings.TrimPrefix(builtCommit(info), "commit "),
+			"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH}
+		return o.print(output{result, member("version"), func(t *table) { t.line(versionLine(info)) }})
+	}
+}
+
+func versionLine(info *debug.BuildInfo) string {
+	return fmt.Sprintf("stepwell %s (%s, %s, %s/%s)", version, builtCommit(info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func (p *process) printVersion() error {
 	info, _ := debug.ReadBuildInfo()
-	_, err := fmt.Fprintf(p.stdout, "stepwell %s (%s, %s, %s/%s)\n",
-		version, builtCommit(info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintln(p.stdout, versionLine(info))
 	return err
 }
 

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/big"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -412,6 +411,9 @@ func (y *yamlReader) mapping(c yamlContent, key *yamlNode) *yamlNode {
 			key = y.implicitKey(c.col)
 		}
 		member := y.member(key, start)
+		if explicit {
+			member.value = y.empty(yamlProperties{})
+		}
 		if !explicit || y.another(c.col) && y.mark(':') {
 			y.i++
 			member.value = y.block(c.col, explicit, true)
@@ -439,9 +441,9 @@ func (y *yamlReader) implicitKey(n int) *yamlNode {
 	return y.finish(key, own)
 }
 
-// member returns a member with a key, and null as its value.
+// member returns a member with a key, without its value.
 func (y *yamlReader) member(key *yamlNode, start int) yamlMember {
-	m := yamlMember{key: key.text, offset: start, value: y.empty(yamlProperties{})}
+	m := yamlMember{key: key.text, offset: start}
 	switch {
 	case key.kind != yamlScalar:
 		y.fail(start, "the key is %s, which JSON cannot express", key.kind)
@@ -839,6 +841,7 @@ func (y *yamlReader) flowEntry(n, start int, list bool) (*yamlNode, *yamlMember)
 		y.checkKey(offset, line)
 	}
 	m := y.member(node, offset)
+	m.value = y.empty(yamlProperties{})
 	if colon {
 		y.i++
 		if value, _ := y.flowNode(n, start); value != nil {
@@ -877,13 +880,20 @@ func (y *yamlReader) flowColon(enclosed bool) bool {
 // YAML: the values of scalars.
 
 // yamlForms are the forms of plain scalars that are not texts, by their tags; others are texts.
-var yamlForms = map[string]func() *regexp.Regexp{
-	"null": compiled(`^(?:null|Null|NULL|~|)$`),
-	"bool": compiled(`^(?:true|True|TRUE|false|False|FALSE)$`),
-	"int":  compiled(`^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`),
-	"float": compiled(`^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|` +
-		`[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$`),
+var yamlForms = map[string]func(text string) bool{
+	"null": func(text string) bool { return slices.Contains([]string{"", "~", "null", "Null", "NULL"}, text) },
+	"bool": func(text string) bool {
+		return slices.Contains([]string{"true", "True", "TRUE", "false", "False", "FALSE"}, text)
+	},
+	"int":   func(text string) bool { return yamlInt().MatchString(text) },
+	"float": func(text string) bool { return yamlFloat().MatchString(text) },
 }
+
+var (
+	yamlInt   = compiled(`^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`)
+	yamlFloat = compiled(`^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|` +
+		`[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$`)
+)
 
 // resolve gives a scalar its value.
 func (y *yamlReader) resolve(node *yamlNode, p yamlProperties) {
@@ -892,7 +902,7 @@ func (y *yamlReader) resolve(node *yamlNode, p yamlProperties) {
 		tag = plainTag(node.text)
 	}
 	node.plain = node.plain && p.tag == ""
-	if form := yamlForms[tag]; form != nil && !form().MatchString(node.text) || tag == "map" || tag == "seq" {
+	if form := yamlForms[p.tag]; form != nil && !form(node.text) || tag == "map" || tag == "seq" {
 		y.fail(p.offset, "%s is not a value of the tag !!%s", clippedText(strconv.Quote(node.text)), tag)
 	}
 	switch tag {
@@ -912,11 +922,12 @@ func (y *yamlReader) resolve(node *yamlNode, p yamlProperties) {
 
 // plainTag returns the tag of a plain scalar in the core schema.
 func plainTag(text string) string {
-	if text != "" && strings.IndexByte("+-.0123456789~nNtTfF", text[0]) < 0 {
-		return "str"
+	tags := []string{"null", "bool"}
+	if text != "" && strings.IndexByte("+-.0123456789", text[0]) >= 0 {
+		tags = []string{"int", "float"}
 	}
-	for _, tag := range []string{"null", "bool", "int", "float"} {
-		if yamlForms[tag]().MatchString(text) {
+	for _, tag := range tags {
+		if yamlForms[tag](text) {
 			return tag
 		}
 	}

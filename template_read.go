@@ -353,10 +353,13 @@ func wordOf(words ...string) templateRule {
 	return textOf(0, 0, func(r *templateReader, path, s string) {
 		if !slices.Contains(words, s) {
 			field := path[strings.LastIndexByte(path, '.')+1:]
-			r.problem(path, "unknown %s %s; want %s", field, clippedText(strconv.Quote(s)), anyOf(words))
+			r.problem(path, "unknown %s %s; want %s%s", field, clippedText(strconv.Quote(s)), anyOf(words), wordHints[field])
 		}
 	})
 }
+
+// wordHints says, for a field with an unknown word, how to get what no word is for.
+var wordHints = map[string]string{"backoff": "; for waits of equal length, linear with max_backoff_ms equal to backoff_base_ms"}
 
 // integerOf is the rule for an integer from least to most.
 func integerOf(least, most int64) templateRule { return usualIntegerOf(least, most, least) }

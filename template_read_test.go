@@ -359,7 +359,8 @@ func TestTemplateRules(t *testing.T) {
 		{"step.retry", retry(`"backoff":"linear"`), ""},
 		{"step.retry", retry(`"backoff":"fibonacci"`), ""},
 		{"step.retry", retry(`"backoff":"random"`),
-			`steps[0].retry.backoff: unknown backoff "random"; want none, linear, exponential or fibonacci`},
+			`steps[0].retry.backoff: unknown backoff "random"; want none, linear, exponential or fibonacci` +
+				`; for waits of equal length, linear with max_backoff_ms equal to backoff_base_ms`},
 		{"step.retry", retry(`"backoff_base_ms":-1`), "steps[0].retry.backoff_base_ms: -1 is below 0"},
 		{"step.retry", retry(`"backoff_base_ms":604800001`),
 			"steps[0].retry.backoff_base_ms: 604800001 is above 604800000"},
@@ -496,7 +497,8 @@ func TestEveryProblemAtOnce(t *testing.T) {
 		"t.json:5:78: steps[0].dependencies[2]: is a number; want a string",
 		"t.json:6:4: steps[1].handler: is required",
 		"t.json:6:51: steps[1].retry.max_attempts: 200 is above 100",
-		`t.json:6:72: steps[1].retry.backoff: unknown backoff "odd"; want none, linear, exponential or fibonacci`,
+		`t.json:6:72: steps[1].retry.backoff: unknown backoff "odd"; want none, linear, exponential or fibonacci` +
+			`; for waits of equal length, linear with max_backoff_ms equal to backoff_base_ms`,
 		"t.json:8:30: steps[3].handler.callable: no such handler",
 		`t.json:8:5: steps[3].name: duplicate step "c", also steps[2]`,
 		"t.json:5:63: steps[0].dependencies[0]: a step cannot depend on itself",

@@ -3,6 +3,7 @@ package main
 // Loading templates: directories and files of definitions, and those of the demo.
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -45,6 +47,9 @@ func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, 
 	}
 	if len(l.problems) > 0 {
 		return nil, l.warnings, l.problems
+	}
+	if rules != nil && rules.schemas != schemasRefused {
+		l.warnOfSchemas()
 	}
 	return newRegistry(l.templates), l.warnings, nil
 }
@@ -94,6 +99,21 @@ func (l *templateLoader) directory(dir string) (files int, ok bool) {
 
 // templateWords matches a text with the names of the members that define steps.
 var templateWords = compiled(`(?s)\bsteps\W+\w.*\bcallable\W`)
+
+// warnOfSchemas warns, once and first, that the schemas of templates are not enforced.
+func (l *templateLoader) warnOfSchemas() {
+	first, count := "", 0
+	for _, t := range l.templates {
+		if t.input != nil || slices.ContainsFunc(t.steps, func(s stepTemplate) bool { return s.result != nil }) {
+			first = cmp.Or(first, t.fullName())
+			count++
+		}
+	}
+	if count > 0 {
+		l.warnings = slices.Insert(l.warnings, 0, fmt.Sprintf("templates.enforce_input_schema is \"off\", so that no schema is enforced; "+
+			"templates that have one: %d, the first is %s", count, first))
+	}
+}
 
 // skip warns of a file that is not read for its ending alone.
 func (l *templateLoader) skip(name string) {

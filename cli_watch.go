@@ -250,14 +250,18 @@ func (c *client) watchLines(
 ) (t document, err error) {
 	following, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	var began time.Time
 	ended := errors.New("ended")
 	settled := time.AfterFunc(time.Hour, func() { stop(ended) })
 	defer settled.Stop()
 	err = c.follow(following, url.Values{"task_uuid": {id}}, "0", func(e document) error {
 		settled.Stop()
 		state := e.text("to_state")
+		if began.IsZero() {
+			began, _ = e.when("recorded_at")
+		}
 		if !passedThrough[state] {
-			io.WriteString(w, s.event(e)+"\n")
+			io.WriteString(w, s.event(e, began)+"\n")
 		}
 		if _, end := endStates[state]; !end || e.text("step_name") != "" {
 			return nil
@@ -299,14 +303,19 @@ func (p *process) lineWriter(w io.Writer, s style) func(t document) {
 // lineTime is the layout of times in lines, in UTC.
 const lineTime = "15:04:05.000"
 
-// event writes a transition as a line.
-func (s style) event(e document) string {
+// event writes a transition as a line, with the days since the first one unless that is zero.
+func (s style) event(e document, first time.Time) string {
 	if e.text("oldest_available") != "" || e.text("to_state") == "" {
 		return s.paint(yellow, "some events are gone: "+e.text(""))
 	}
 	name := cmp.Or(e.text("step_name"), s.paint(bold, "task"))
 	at, _ := e.when("recorded_at")
-	text := at.Format(lineTime) + "  " + name + "  " + s.state(e.text("to_state"))
+	text := at.Format(lineTime)
+	const day = 24 * time.Hour
+	if days := at.Truncate(day).Sub(first.Truncate(day)) / day; days > 0 && !first.IsZero() {
+		text += fmt.Sprintf(" +%dd", days)
+	}
+	text += "  " + name + "  " + s.state(e.text("to_state"))
 	if n := e.text("attempt"); n != "" && n != "0" {
 		text += "  attempt " + n
 	}
@@ -342,7 +351,7 @@ func printEvents(o *options) runner {
 			w = behindDoor(w)
 		}
 		err := c.follow(ctx, query, after, func(e document) error {
-			text := s.event(e)
+			text := s.event(e, time.Time{})
 			if !o.forPeople() {
 				text = string(e.raw)
 			} else if len(operands) == 0 {

@@ -512,6 +512,10 @@ func (v *serving) banner(p *process, templates int) {
 	if v.cfg.Fixture.Enabled {
 		fmt.Fprintf(p.stderr, "  fixture    %s\n", fixtureBanner(r.OrchestrationURL))
 	}
+	hasConsole := v.cfg.Console.Enabled && !strings.HasPrefix(r.OrchestrationURL, unixPrefix) // which no browser asks
+	if hasConsole {
+		fmt.Fprintf(p.stderr, "  console    %s%s\n", r.OrchestrationURL, consolePath)
+	}
 	if len(v.cfg.Templates.Dirs) > 0 {
 		fmt.Fprintf(p.stderr, "  templates  %d from %s%s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "),
 			pick(v.watch != nil, ", read again when they change", ""))
@@ -521,7 +525,9 @@ func (v *serving) banner(p *process, templates int) {
 	fmt.Fprintf(p.stderr, "  templates  %d for a demonstration; --templates DIR loads your own\n", templates)
 	fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/tasks%s -H 'Content-Type: application/json' "+
 		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", curlTarget(r.OrchestrationURL), v.curlOptions())
-	fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", curlTarget(r.OrchestrationURL), v.curlOptions())
+	if !hasConsole {
+		fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", curlTarget(r.OrchestrationURL), v.curlOptions())
+	}
 }
 
 // curlTarget returns the URL by which curl reaches a service, for a socket with the option --unix-socket PATH.

@@ -47,7 +47,8 @@ func TestBanner(t *testing.T) {
 			p.api().do("POST", path, try[2]).want(201)
 			p.stop()
 			banner := p.stderr.String()
-			wantParts(t, "banner", banner, append(tt.want, "Stepwell "+programVersion(t), p.ready.OrchestrationURL, p.ready.WorkerURL)...)
+			wantParts(t, "banner", banner, append(tt.want, "Stepwell "+programVersion(t), p.ready.OrchestrationURL, p.ready.WorkerURL,
+				"console    "+p.ready.OrchestrationURL+"/console\n")...)
 			if n := strings.Count(banner, "\n"); n > 7 {
 				t.Errorf("the banner and the end have %d lines; want at most 7:\n%s", n, banner)
 			}

@@ -468,64 +468,177 @@ func TestComposeFiles(t *testing.T) {
 // loopback, and the program takes its environment.
 func checkCompose(t *testing.T, dir string, compose any) {
 	t.Helper()
-	for name, s := range compose.(map[string]any)["services"].(map[string]any) {
-		service := s.(map[string]any)
-		if build, ok := service["build"].(string); ok {
-			readFile(t, filepath.Join(dir, build, "Dockerfile"))
-		} else if service["image"] == nil {
-			t.Errorf("%s has no image", name)
+	services := within(t, compose, "services").(map[string]any)
+	for name, service := range services {
+		own := name == "stepwell" // of the program
+		if build, ok := wire.LookUp(service, "build"); ok {
+			readFile(t, filepath.Join(dir, build.(string), "Dockerfile"))
+		} else if within(t, service, "image"); own {
+			t.Error("the program is not built from here")
 		}
-		for _, port := range listOf(service["ports"]) {
+		env := map[string]string{}
+		if variables, ok := wire.LookUp(service, "environment"); ok {
+			for key, value := range variables.(map[string]any) {
+				env[key] = fmt.Sprint(value)
+			}
+		}
+		for _, port := range textsIn(service, "ports") {
+			inside := portIn(port)
 			if !strings.HasPrefix(port, "127.0.0.1:") {
 				t.Errorf("%s publishes %s; want loopback", name, port)
 			}
+			if inside != portIn(imageSetting(t, env, orchestrationListen)) && inside != env["STEPWELL_FIXTURE__PORT_RANGE"] {
+				t.Errorf("nothing listens on port %s of %s", inside, name)
+			}
 		}
-		for _, volume := range listOf(service["volumes"]) {
+		for _, volume := range textsIn(service, "volumes") {
 			if source, _, _ := strings.Cut(volume, ":"); strings.HasPrefix(source, ".") {
 				wire.Must(os.Stat(filepath.Join(dir, source)))(t)
 			}
 		}
-		var env []string
-		variables, _ := service["environment"].(map[string]any)
-		for key, value := range variables {
-			if strings.HasPrefix(key, "STEPWELL_") && key != "STEPWELL_URL" {
-				env = append(env, fmt.Sprintf("%s=%v", key, value))
+		if !own {
+			if at := env["STEPWELL_URL"]; at != "" && at != "http://stepwell:8080" {
+				t.Errorf("%s asks %s, where nothing is", name, at)
+			}
+			continue
+		}
+		checkImageSettings(t, env, textsIn(service, "command"))
+		if check := textsIn(service, "healthcheck.test"); check != nil {
+			wantExit(t, 0, nil, append(check[2:], "--help")...)
+		}
+		for _, target := range regexp.MustCompile(`http://(\w+):(\d+)`).FindAllStringSubmatch(env["STEPWELL_WORKER__HANDLERS"], -1) {
+			if command := textsIn(services[target[1]], "command"); !strings.Contains(strings.Join(command, " "), target[2]) {
+				t.Errorf("the service %s does not serve handlers on port %s: %q", target[1], target[2], command)
 			}
 		}
-		wantExit(t, 0, env, "config", "show")
 	}
 }
 
-func listOf(value any) (texts []string) {
-	list, _ := value.([]any)
-	for _, v := range list {
+// TestKubernetesSidecar checks the manifest of a sidecar as far as that is possible without a cluster.
+func TestKubernetesSidecar(t *testing.T) {
+	t.Parallel()
+	text := string(readFile(t, repository("examples/kubernetes/sidecar.yaml")))
+	checkKubernetes(t, text)
+	if sidecar := within(t, yamlValue(t, text), "spec.template.spec.initContainers.0.restartPolicy"); sidecar != "Always" {
+		t.Errorf("got the restart policy %v; want Always, which makes a sidecar", sidecar)
+	}
+}
+
+// within returns what a document has at a path.
+func within(t *testing.T, document any, path string) any {
+	t.Helper()
+	v, ok := wire.LookUp(document, path)
+	if !ok {
+		t.Fatalf("there is no %s", path)
+	}
+	return v
+}
+
+// checkKubernetes checks the containers of a manifest: their mounts have volumes, and the program takes the arguments
+// and the environment of its own, which listens on their ports, has its data in a claimed volume, and passes the probes.
+func checkKubernetes(t *testing.T, text string) {
+	t.Helper()
+	manifest := yamlValue(t, text)
+	pod := within(t, manifest, "spec.template.spec").(map[string]any)
+	volumes := map[string]bool{} // whether they outlive the pod
+	for _, v := range listIn(pod, "volumes") {
+		volumes[within(t, v, "name").(string)] = false
+	}
+	for _, v := range listIn(manifest, "spec.volumeClaimTemplates") {
+		volumes[within(t, v, "metadata.name").(string)] = true
+	}
+	found := 0
+	for _, c := range append(listIn(pod, "initContainers"), listIn(pod, "containers")...) {
+		kept := map[string]bool{}
+		for _, m := range listIn(c, "volumeMounts") {
+			name := within(t, m, "name").(string)
+			claimed, ok := volumes[name]
+			if !ok {
+				t.Errorf("there is no volume %s", name)
+			}
+			kept[within(t, m, "mountPath").(string)] = claimed
+		}
+		env := map[string]string{}
+		for _, v := range listIn(c, "env") {
+			env[within(t, v, "name").(string)] = within(t, v, "value").(string)
+		}
+		if within(t, c, "securityContext.readOnlyRootFilesystem") != true || within(t, c, "securityContext.allowPrivilegeEscalation") != false {
+			t.Error("a container can write to its root, or get more rights")
+		}
+		if !strings.Contains(within(t, c, "image").(string), "/stepwell:") {
+			continue
+		}
+		found++
+		checkImageSettings(t, env, textsIn(c, "args"))
+		if !kept[imageSetting(t, env, "STEPWELL_STORE__PATH")] {
+			t.Errorf("the store is in no claimed volume: %v", kept)
+		}
+		ports := map[string]bool{portIn(imageSetting(t, env, orchestrationListen)): true, portIn(imageSetting(t, env, workerListen)): true}
+		for _, p := range listIn(c, "ports") {
+			if port := fmt.Sprint(within(t, p, "containerPort")); !ports[port] {
+				t.Errorf("the program does not listen on port %s", port)
+			}
+		}
+		p := serve(t, "--memory")
+		there := []string{orchestrationListen + "=" + strings.TrimPrefix(p.ready.OrchestrationURL, "http://"),
+			workerListen + "=" + strings.TrimPrefix(p.ready.WorkerURL, "http://")}
+		for probe, want := range map[string]string{"startupProbe": "", "livenessProbe": `"status":"alive"`, "readinessProbe": `"status":"ready"`} {
+			command := textsIn(c, probe+".exec.command")
+			if len(command) < 2 || command[0] != "/stepwell" {
+				t.Fatalf("got the %s %q", probe, command)
+			}
+			wantParts(t, probe, wantExit(t, 0, there, command[1:]...), want)
+		}
+	}
+	if found != 1 {
+		t.Errorf("got %d containers of the program; want one", found)
+	}
+}
+
+// The variables of the listeners.
+const (
+	orchestrationListen = "STEPWELL_ORCHESTRATION__WEB__LISTEN"
+	workerListen        = "STEPWELL_WORKER__WEB__LISTEN"
+)
+
+// checkImageSettings checks that the program takes an environment and arguments.
+func checkImageSettings(t *testing.T, env map[string]string, args []string) {
+	t.Helper()
+	var list []string
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	wantExit(t, 0, list, "config", "show")
+	wantExit(t, 0, list, append(slices.Clone(args), "--help")...)
+}
+
+// imageSetting returns the value of a variable in a container: its own, or that of the image.
+func imageSetting(t *testing.T, env map[string]string, name string) string {
+	t.Helper()
+	for _, v := range dockerfileEnv(t) {
+		if of, value, _ := strings.Cut(v, "="); of == name && env[name] == "" {
+			return value
+		}
+	}
+	return env[name]
+}
+
+// portIn returns the port of an address or a URL.
+func portIn(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+
+// listIn returns the list that a document has at a path, if it has one.
+func listIn(document any, path string) []any {
+	v, _ := wire.LookUp(document, path)
+	list, _ := v.([]any)
+	return list
+}
+
+// textsIn is listIn for texts.
+func textsIn(document any, path string) (texts []string) {
+	for _, v := range listIn(document, path) {
 		texts = append(texts, fmt.Sprint(v))
 	}
 	return texts
-}
-
-// checkKubernetes checks that the probes of a manifest are commands that the image has, and that the program
-// takes its environment.
-func checkKubernetes(t *testing.T, text string) {
-	t.Helper()
-	var env []string
-	for _, v := range regexp.MustCompile(`\{name: (STEPWELL_\w+), value: "?([^"}]+)"?\}`).FindAllStringSubmatch(text, -1) {
-		env = append(env, v[1]+"="+v[2])
-	}
-	wantExit(t, 0, env, "config", "show")
-	probes := regexp.MustCompile(`\{exec: \{command: \[/stepwell, (.*?)\]`).FindAllStringSubmatch(text, -1)
-	if len(probes) < 2 {
-		t.Errorf("got %d probes; want some", len(probes))
-	}
-	p := serve(t, "--memory")
-	address := "STEPWELL_ORCHESTRATION__WEB__LISTEN=" + strings.TrimPrefix(p.ready.OrchestrationURL, "http://")
-	other := "STEPWELL_WORKER__WEB__LISTEN=" + strings.TrimPrefix(p.ready.WorkerURL, "http://")
-	for _, probe := range probes {
-		wantExit(t, 0, []string{address, other}, strings.Split(probe[1], ", ")...)
-	}
-	for _, document := range strings.Split(text, "---\n") {
-		yamlValue(t, document)
-	}
 }
 
 // TestLinks follows the links in all documents to files and headings of the repository.

@@ -79,10 +79,11 @@ func (o *options) named(err error) error {
 func (o *options) client() (*client, error) {
 	base := cmp.Or(*o.url, o.p.getenv("STEPWELL_URL"))
 	if base == "" {
-		c, _, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)
+		c, origin, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)
 		if err != nil {
 			return nil, err
 		}
+		o.p.warn(origin.warnings) // of a misspelled STEPWELL_URL, too
 		base = reachableURL(c.listen("orchestration"))
 	}
 	return o.p.clientOf(base, "")

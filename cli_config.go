@@ -107,9 +107,7 @@ func showConfig(o *options) runner {
 		if err != nil {
 			return err
 		}
-		for _, w := range origin.warnings {
-			fmt.Fprintln(o.p.stderr, "warning: "+printable(w))
-		}
+		o.p.warn(origin.warnings)
 		rows := configRows(c, origin)
 		return o.print(output{rows, member("key"), func(t *table) {
 			t.head("KEY", "VALUE", "SOURCE")

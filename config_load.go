@@ -298,7 +298,7 @@ func (l *configLoader) warnOfVariables(environ []string) {
 		if len(plain) <= prefix || typoDistance(plain[:prefix], configEnvPrefix, 2) > 2 {
 			continue // another program's
 		}
-		v := nearestVariable(plain, known(), min(2, (len(plain)-prefix)/4))
+		v := nearestVariable(plain, known(), min(2, (len(plain)-prefix+1)/4))
 		if v != nil && v.meant != name && l.origin.of(v.path).kind < fromEnv {
 			l.origin.warnings = append(l.origin.warnings,
 				fmt.Sprintf("the variable %s sets nothing; did you mean %s?", name, v.meant))
@@ -315,9 +315,14 @@ type variableForm struct {
 
 // variableForms lists the names of variables, keys and flags.
 func variableForms() []variableForm {
-	list := []variableForm{{"STEPWELL_CONFIG", "STEPWELL_CONFIG", ""}}
+	names := []string{"STEPWELL_CONFIG", "STEPWELL_URL", "STEPWELL_AUTH_TOKEN", "STEPWELL_ORCHESTRATION_AUTH_TOKEN",
+		"STEPWELL_WORKER_AUTH_TOKEN", "STEPWELL_API_KEY", "STEPWELL_API_KEY_HEADER", "STEPWELL_JWT_PRIVATE_KEY_PATH"}
 	for _, v := range publicKeyVariables {
-		list = append(list, variableForm{v.name, v.name, ""})
+		names = append(names, v.name)
+	}
+	var list []variableForm
+	for _, name := range names {
+		list = append(list, variableForm{name, name, ""})
 	}
 	for i := range configKeys {
 		k := &configKeys[i]

@@ -262,10 +262,13 @@ func TestVariablesThatNearlyNameAKey(t *testing.T) {
 		"STEPWELL_ENVIRONMENT":             "STEPWELL_ENV",
 		"STEPWELL_CONFIGS":                 "STEPWELL_CONFIG",
 		"STEPWELL_JWT_PUBLIC_KEY_PAHT":     "STEPWELL_JWT_PUBLIC_KEY_PATH",
+		"STEPWELL_ULR":                     "STEPWELL_URL",
+		"STEPWELL_AUTH_TOKN":               "STEPWELL_AUTH_TOKEN",
+		"STEPWELL_API_KEYS":                "STEPWELL_API_KEY",
 
 		"STEPWELL_PORT": "", "STEPWELL_SERVICE_HOST": "", "STEPWELL_PORT_8080_TCP_ADDR": "", "STEPWELL_LOG_PORT": "",
 		"STEPWELL_AUTH_TOKEN": "", "STEPWELL_API_KEY": "", "STEPWELL_API_KEY_HEADER": "", "STEPWELL_ENV": "",
-		"STEPWELL_WORKER_AUTH_TOKEN": "", "STEPWELL_JWT_PRIVATE_KEY_PATH": "", "STEPWELL": "", "STEPWELL_DEV": "",
+		"STEPWELL_WORKER_AUTH_TOKEN": "", "STEPWELL_URL": "", "STEPWELL_JWT_PRIVATE_KEY_PATH": "", "STEPWELL": "", "STEPWELL_DEV": "",
 		"PATH": "", "OTHER_LOG_LEVEL": "", "LOG__LEVEL": "",
 	} {
 		_, origin := must2(configInput{env: map[string]string{name: "secret"}}.load())(t)

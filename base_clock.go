@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +64,34 @@ func (i instant) sub(j instant) time.Duration { return time.Duration(i-j) * time
 // instantForm matches either wire form, with 0 to 9 fractional digits; package time
 // would also accept a comma and more digits.
 var instantForm = compiled(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$`)
+
+// errDuration says how durations are written.
+var errDuration = errors.New("want a duration like 90s, 1h30m or 1d12h, with the units w, d, h, m, s, ms, us and ns")
+
+// parseDuration reads a duration as time.ParseDuration does, which may begin with weeks and days of 24 hours.
+func parseDuration(text string) (total time.Duration, err error) {
+	rest, negative := strings.CutPrefix(text, "-")
+	for i, unit := range [...]string{"w", "d"} {
+		number, after, ok := strings.Cut(rest, unit)
+		if !ok {
+			continue
+		}
+		hours := [...]time.Duration{7 * 24, 24}[i]
+		d, err := time.ParseDuration(number + "h")
+		if err != nil || strings.Trim(number, "0123456789.") != "" || d > (math.MaxInt64-total)/hours || strings.ContainsAny(after, "+-") {
+			return 0, errDuration
+		}
+		total, rest = total+d*hours, after
+		if rest == "" {
+			rest = "0"
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || d > math.MaxInt64-total || strings.ContainsAny(rest, "+-") {
+		return 0, errDuration
+	}
+	return pick(negative, -total-d, total+d), nil
+}
 
 // parseInstant reads either wire form and drops fractions of a microsecond.
 func parseInstant(s string) (instant, error) {

@@ -214,3 +214,23 @@ func (c *virtualClock) set(t instant) {
 	defer c.mu.Unlock()
 	c.setLocked(max(t, c.nowLocked()))
 }
+
+// TestDurations checks what is read as a duration.
+func TestDurations(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"0": 0, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "1.5h": 90 * time.Minute, "1d": day, "1d12h": 36 * time.Hour, "0.5d": day / 2,
+		"2w": 14 * day, "1w2d3h": 9*day + 3*time.Hour, "-1d1s": -day - time.Second, "0d": 0, "106751d": 106751 * day, "-3s": -3 * time.Second,
+	} {
+		if got, err := parseDuration(text); err != nil || got != want {
+			t.Errorf("%s: got %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "-", "1", "d", "w", ".d", "1h1d", "1d1w", "1d1d", "1d-1h", "1d+1h", "1d 1h", "--1d", "-+1s", "106752d", "106751d24h",
+		"1e3d", "99999999w", "1x", "1D", " 1d", "1d "} {
+		if got, err := parseDuration(text); err != errDuration {
+			t.Errorf("%q: got %s, %v; want an error", text, got, err)
+		}
+	}
+}

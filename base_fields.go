@@ -169,12 +169,12 @@ func zonedForm(raw []byte) bool {
 	return at > strings.IndexByte(s, 'T')
 }
 
-// duration reads a string like 90s or 1h30m, at least least.
+// duration reads a string as parseDuration does, at least least.
 func (f *fieldReader) duration(key string, raw []byte, least time.Duration) time.Duration {
 	s, _ := jsonString(raw)
-	d, err := time.ParseDuration(s)
+	d, err := parseDuration(s)
 	if err != nil || d < least {
-		f.complain(key, "must be a string like 90s or 1h30m, not less than %s", least)
+		f.complain(key, "must be a string like 90s, 1h30m or 1d, not less than %s", least)
 	}
 	return d
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -267,7 +268,7 @@ func (o *options) flagError(message string) string {
 	if f := o.Lookup(name); !ok || !hasProblem || f == nil {
 		return message
 	} else if operand, _ := flagHelp(f); problem == "parse error" {
-		problem = "want " + cmp.Or(map[string]string{"N": "a whole number", "DURATION": "a duration like 90s", "": "true or false"}[operand], operand)
+		problem = "want " + cmp.Or(map[string]string{"N": "a whole number", "": "true or false"}[operand], operand)
 	}
 	return fmt.Sprintf("%s %s: %s", dashed(name), value, problem)
 }
@@ -347,6 +348,28 @@ func flagHelp(f *flag.Flag) (operand, help string) {
 		help += " (default " + f.DefValue + ")"
 	}
 	return operand, help
+}
+
+// durationValue is a flag with a duration.
+type durationValue time.Duration
+
+func (d *durationValue) String() string { return time.Duration(*d).String() }
+
+func (d *durationValue) Set(text string) error {
+	v, err := parseDuration(text)
+	*d = durationValue(v)
+	return err
+}
+
+// duration defines a flag with a duration.
+func (o *options) duration(name string, value time.Duration, help string) *time.Duration {
+	o.durationVar(&value, name, value, help)
+	return &value
+}
+
+func (o *options) durationVar(to *time.Duration, name string, value time.Duration, help string) {
+	*to = value
+	o.Var((*durationValue)(to), name, help)
 }
 
 // misuse returns a *usageError of the command.

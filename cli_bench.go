@@ -46,8 +46,8 @@ func bench(o *options) runner {
 	b := &benchLoad{failures: map[string]int{}}
 	o.IntVar(&b.clients, "clients", 16, "let `N` clients create tasks, each one at a time")
 	o.Float64Var(&b.rate, "rate", 0, "create `N` tasks per second, whether or not earlier ones have ended")
-	o.DurationVar(&b.length, "duration", 10*time.Second, "create tasks for a `DURATION`")
-	o.DurationVar(&b.patience, "timeout", 30*time.Second, "a task fails that has not ended after a `DURATION`")
+	o.durationVar(&b.length, "duration", 10*time.Second, "create tasks for a `DURATION`")
+	o.durationVar(&b.patience, "timeout", 30*time.Second, "a task fails that has not ended after a `DURATION`")
 	noWait := o.Bool("no-wait", false, "measure the creation only, and do not wait for the end")
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		ref, err := parseTemplateRef(*template)

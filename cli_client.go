@@ -387,7 +387,7 @@ func (c *client) timed(ctx context.Context, filter url.Values) (url.Values, erro
 	if _, err := c.get(ctx, "/health", nil); err != nil { // its Date is the time
 		return nil, err
 	}
-	d, err := time.ParseDuration(since)
+	d, err := parseDuration(since)
 	filter = maps.Clone(filter)
 	filter.Del("since")
 	filter.Set("created_after", c.p.serviceNow().time().Add(-d).Format(time.RFC3339Nano))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 )
 
 func fixtureCommands() command {
@@ -181,8 +180,8 @@ func clockBody(action, value string) (map[string]any, error) {
 	}
 	switch {
 	case action == "advance" && value != "":
-		if _, err := time.ParseDuration(value); err != nil {
-			return nil, fmt.Errorf("advance: want a duration like 90s, not %q", value)
+		if _, err := parseDuration(value); err != nil {
+			return nil, fmt.Errorf("advance: %w, not %q", err, value)
 		}
 		return map[string]any{action: value}, nil
 	case action == "set" && value != "":

@@ -50,7 +50,7 @@ func healthcheckCommand() command {
 func healthcheck(o *options) runner {
 	url := o.String("url", "", "`URL` of the service; by default that of the configured listener")
 	ready := o.Bool("ready", false, "ask whether it is ready, not only alive")
-	timeout := o.Duration("timeout", 3*time.Second, "give up after `DURATION`")
+	timeout := o.duration("timeout", 3*time.Second, "give up after `DURATION`")
 	return func(ctx context.Context, _ []string) error {
 		if *url == "" {
 			c, _, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)

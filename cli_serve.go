@@ -595,7 +595,7 @@ func serveFlags(o *options, a *serveArgs) {
 	o.BoolVar(&a.exitWithParent, "exit-with-parent", false,
 		"exit when standard input, a pipe from the parent process, is closed")
 	o.Func("max-lifetime", "exit after `DURATION`, like 30m", func(text string) error {
-		d, err := time.ParseDuration(text)
+		d, err := parseDuration(text)
 		if err == nil && d <= 0 {
 			err = errors.New("must be more than 0")
 		}

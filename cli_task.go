@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -137,13 +136,13 @@ func createTask(o *options) runner {
 func (o *options) withWait() func(ctx context.Context, c *client, t document) error {
 	var wait time.Duration // 0 for no wait
 	o.BoolFunc("wait", "wait for the end, for at most a `DURATION` given as --wait=30s; 10m otherwise", func(text string) error {
-		switch d, err := time.ParseDuration(text); {
+		switch d, err := parseDuration(text); {
 		case text == "true":
 			wait = defaultWatch
 		case text == "false":
 			wait = 0
 		case err != nil || d <= 0:
-			return errors.New("want a duration like 30s")
+			return errDuration
 		default:
 			wait = d
 		}
@@ -337,8 +336,8 @@ func (o *options) filters(query url.Values, flags [][2]string) {
 			case "tag":
 				query.Add(key, text)
 			case "since":
-				if d, err := time.ParseDuration(text); err != nil || d <= 0 {
-					return errors.New("want a duration like 90m or 24h")
+				if d, err := parseDuration(text); err != nil || d <= 0 {
+					return errDuration
 				}
 				query.Set(key, text)
 			case "context":

@@ -141,7 +141,7 @@ func TestMisspelledWords(t *testing.T) {
 		"task show":                  "task show: missing TASK",
 		"task list x":                `task list: unexpected argument "x"`,
 		"step show latest":           "step show: missing STEP",
-		"fixture clock advance x":    `fixture clock: advance: want a duration like 90s, not "x"`,
+		"fixture clock advance x":    `fixture clock: advance: want a duration like 90s, 1h30m or 1d12h, with the units w, d, h, m, s, ms, us and ns, not "x"`,
 		"completion tcsh":            `completion: SHELL must be bash, zsh or fish, not "tcsh"`,
 		"task create a/b/c":          `task create: "a/b/c" is no template: want NAMESPACE/NAME`,
 		"task create a --context {":  "task create: --context: { is no JSON",

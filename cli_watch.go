@@ -144,7 +144,7 @@ func (c *client) stream(ctx context.Context, query url.Values, each func(documen
 
 func watchTask(o *options) runner {
 	o.withClient().withOutput()
-	limit := o.Duration("timeout", 0, "give up after `DURATION`, with exit code 5")
+	limit := o.duration("timeout", 0, "give up after `DURATION`, with exit code 5")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		ctx, stop := interruptible(ctx, *limit)
 		defer stop()

@@ -42,9 +42,9 @@ func (q *query) waiting() (wants stateSet, limit time.Duration) {
 
 // duration reads a text that says how long, from 0 to maxWait.
 func (q *query) duration(name, text string) time.Duration {
-	d, err := time.ParseDuration(text)
+	d, err := parseDuration(text)
 	if err != nil || d < 0 || d > maxWait {
-		q.refuse("%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, text)
+		q.refuse("%s must be a duration like 30s or 1m30s, from 0s to 1h, with the units h, m, s, ms, us and ns, not %.60q", name, text)
 	}
 	return d
 }

@@ -78,12 +78,34 @@ func (o *options) printTemplate(result []byte) error {
 	if err := d.Decode(&v); err != nil {
 		return err
 	}
+	if isTerminal(o.p.stdout) {
+		v = printableValue(v) // so that the only line feeds are those of the template
+	}
 	var b strings.Builder
 	if err := o.execute(&b, v); err != nil {
 		return o.named(exitf(exitFailed, "%s", strings.TrimPrefix(err.Error(), "template: ")))
 	}
 	_, err := io.WriteString(o.p.stdout, strings.TrimSuffix(b.String(), "\n")+"\n")
 	return err
+}
+
+// printableValue makes the names and texts in a decoded value printable.
+func printableValue(v any) any {
+	switch v := v.(type) {
+	case string:
+		return printable(v)
+	case []any:
+		for i := range v {
+			v[i] = printableValue(v[i])
+		}
+	case map[string]any:
+		shown := make(map[string]any, len(v))
+		for name, member := range v {
+			shown[printable(name)] = printableValue(member)
+		}
+		return shown
+	}
+	return v
 }
 
 // forPeople reports whether the output is a table, and not for a program.
@@ -479,28 +501,35 @@ func (t *table) listOf(items []document, columns []column, before func(i int) st
 	}
 }
 
-// shortestCell is how many columns a cell keeps that is cut to fit a window.
-const shortestCell = 12
+// What cells keep that are cut to fit a window, in columns. Of a UUID it is the time (RFC 9562, 5.7), which names a task.
+const (
+	shortestCell = 12
+	shortestUUID = 14
+)
 
-// fitRows cuts the cells of the widest columns so that rows have at most so many columns; the first column, which names
-// the item, last.
+// fitRows cuts the cells of rows so that these have at most so many columns: UUIDs first, then the widest column.
 func fitRows(rows [][]string, columns int) {
 	widths := widthsOf(rows)
-	total := -2
-	for _, w := range widths {
+	total, isUUID := -2, make([]bool, len(widths))
+	for i, w := range widths {
 		total += w + 2
+		_, isUUID[i] = parseUUID(rows[len(rows)-1][i])
 	}
 	for total > columns {
 		cut := -1
 		for i, w := range widths {
-			if i > 0 && w > shortestCell && (cut < 0 || w >= widths[cut]) {
+			switch {
+			case isUUID[i] && w > shortestUUID:
+				cut = i
+			case w <= shortestCell || cut >= 0 && (isUUID[cut] || w < widths[cut]):
+			case !isUUID[i]:
 				cut = i
 			}
 		}
-		if cut < 0 && widths[0] <= shortestCell {
+		if cut < 0 {
 			break
 		}
-		widths[max(cut, 0)]--
+		widths[cut]--
 		total--
 	}
 	for _, row := range rows {

@@ -87,15 +87,15 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestFittedRows checks that rows fit the window by what is cut of the widest columns, and of the first one last.
+// TestFittedRows checks that rows fit the window by what is cut of UUIDs first, and then of the widest columns.
 func TestFittedRows(t *testing.T) {
 	for columns, want := range map[int]string{
-		80: "0123456789abcdefghij|tiny|a template of some length|state",
-		48: "0123456789abcdefghij|tiny|a template o…|state",
-		40: "0123456789ab…|tiny|a template …|state",
-		10: "0123456789a…|tiny|a template …|state",
+		90: "019b76dc-7cc0-7000-8000-0c5b565ffd15|tiny|a template of some length|state",
+		60: "019b76dc-7cc0-7000-…|tiny|a template of some length|state",
+		44: "019b76dc-7cc0…|tiny|a template of …|state",
+		10: "019b76dc-7cc0…|tiny|a template …|state",
 	} {
-		rows := [][]string{{"0123456789abcdefghij", "tiny", "a template of some length", "state"}}
+		rows := [][]string{{"019b76dc-7cc0-7000-8000-0c5b565ffd15", "tiny", "a template of some length", "state"}}
 		fitRows(rows, columns)
 		if got := strings.Join(rows[0], "|"); got != want {
 			t.Errorf("%d columns: got %s; want %s", columns, got, want)

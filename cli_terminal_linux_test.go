@@ -329,7 +329,10 @@ func TestHostileDataOnTerminal(t *testing.T) {
 			token := hostileFiles(t)
 			o := newOptions(bareProcess, c)
 			c.define(o)
-			forms := o.forms
+			forms := slices.Clone(o.forms)
+			if i := slices.Index(forms, templateOutput+"TEXT"); i >= 0 {
+				forms[i] = templateOutput + "{{json .}}{{.}}"
+			}
 			if o.output == nil {
 				forms = []string{""}
 			}

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  * A service for one test, with tasks, stubs and a clock of its own, which is frozen. What is sent is made of maps,
  * lists, strings, numbers, booleans and null; what is returned, too. Integers are of type Long.
  */
-public final class Sandbox implements ExtensionContext.Store.CloseableResource {
+public final class Sandbox implements ExtensionContext.Store.CloseableResource, AutoCloseable {
     private static final HttpClient CLIENT =
             HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).proxy(HttpClient.Builder.NO_PROXY).build();
     /** For the application under test. */
@@ -29,7 +29,7 @@ public final class Sandbox implements ExtensionContext.Store.CloseableResource {
         clock(Map.of("freeze", true));
     }
 
-    /** Deletes the sandbox. JUnit does this after the test. */
+    /** Deletes the sandbox. JUnit does this after the test for its parameter. */
     @Override
     public void close() {
         send("DELETE", self, null);
@@ -63,6 +63,11 @@ public final class Sandbox implements ExtensionContext.Store.CloseableResource {
     /** Is stub, but after the last outcome the step runs if then is "handler". */
     public void stubThen(String then, String step, Map<?, ?>... outcomes) {
         control("stubs", Map.of("match", Map.of("step", step), "outcomes", List.of(outcomes), "then", then));
+    }
+
+    /** Creates a task of the template "namespace/name" without a context, and returns its id. */
+    public String create(String template) {
+        return create(template, Map.of());
     }
 
     /** Creates a task of the template "namespace/name", and returns its id. */

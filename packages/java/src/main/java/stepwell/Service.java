@@ -17,13 +17,14 @@ import java.util.Map;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
-/** A running Stepwell. It ends when it is closed, or with this process, however that ends. */
-final class Service implements ExtensionContext.Store.CloseableResource {
+/** A running Stepwell, which classes with the same flags share. It ends with their tests, or with this process, however that ends. */
+public final class Service implements ExtensionContext.Store.CloseableResource {
     private static final String SERVE = "--fixture --quiet --log-level warn --listen 127.0.0.1:0"
             + " --worker-listen 127.0.0.1:0 --print-ready --exit-with-parent";
     private static final boolean WINDOWS = File.separatorChar == '\\';
     private final Process process;
-    private final String url;
+    /** For the application under test. */
+    public final String url;
 
     Service(List<String> flags) {
         List<String> command = new ArrayList<>(find(System.getenv(), installedFrom()));
@@ -42,10 +43,12 @@ final class Service implements ExtensionContext.Store.CloseableResource {
         }
     }
 
-    String url() {
-        return url;
+    /** Creates a sandbox, whose clock is frozen. Options are such as Map.of("deterministic_ids", "SEED"). */
+    public Sandbox sandbox(Map<String, ?> options) {
+        return new Sandbox(url + "/_stepwell/sandboxes", options);
     }
 
+    /** Stops the service. JUnit does this after all tests. */
     @Override
     public void close() throws IOException, InterruptedException {
         process.getOutputStream().close(); // its standard input, without which it ends

@@ -9,7 +9,8 @@ import org.junit.jupiter.api.extension.ExtendWith;
 
 /**
  * Runs the tests of a class with a real Stepwell, and gives those with a parameter {@link Sandbox} one each. Classes
- * with the same flags share a service. Where flags are known at run time only, register a {@link StepwellExtension}.
+ * with the same flags share a {@link Service}, which is a parameter, too, and makes sandboxes with options. Where flags
+ * are known at run time only, register a {@link StepwellExtension}.
  */
 @Target(ElementType.TYPE)
 @Retention(RetentionPolicy.RUNTIME)

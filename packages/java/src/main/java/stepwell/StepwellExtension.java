@@ -25,18 +25,16 @@ public final class StepwellExtension implements ParameterResolver {
 
     @Override
     public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
-        return parameter.getParameter().getType() == Sandbox.class;
+        return List.of(Sandbox.class, Service.class).contains(parameter.getParameter().getType());
     }
 
-    /** Returns the sandbox of a test, which ends with it. One that a class asks for before its tests is for all of them. */
+    /** Returns the service, or the sandbox of a test, which ends with it. One that a class asks for before its tests is for all of them. */
     @Override
     public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
         List<String> wanted = flags != null ? flags : annotated(context);
-        return context.getStore(NAMESPACE).getOrComputeIfAbsent("sandbox", key -> {
-            Service service = context.getRoot().getStore(NAMESPACE)
-                    .getOrComputeIfAbsent(wanted, Service::new, Service.class);
-            return new Sandbox(service.url() + "/_stepwell/sandboxes", Map.of());
-        });
+        Service service = context.getRoot().getStore(NAMESPACE).getOrComputeIfAbsent(wanted, Service::new, Service.class);
+        return parameter.getParameter().getType() == Service.class ? service
+                : context.getStore(NAMESPACE).getOrComputeIfAbsent("sandbox", key -> service.sandbox(Map.of()));
     }
 
     private static List<String> annotated(ExtensionContext context) {

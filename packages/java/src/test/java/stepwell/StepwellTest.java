@@ -70,6 +70,21 @@ class StepwellTest {
         });
     }
 
+    @Test
+    void sandboxTakesOptions(Service service, Sandbox other) {
+        String url;
+        try (Sandbox s = service.sandbox(Map.of("deterministic_ids", "seed"))) {
+            url = s.url;
+            assertNotEquals(other.url, url);
+            assertTrue(((String) s.clock(Map.of("freeze", true)).get("now")).startsWith("2026-01-01T00:00:00"));
+            String task = s.create("shop/order");
+            assertEquals(task, service.sandbox(Map.of("deterministic_ids", "seed")).create("shop/order"));
+        }
+        assertThrows(ConnectException.class, () -> get(url));
+        assertEquals("no sandbox was made: seeds is unknown; want name, seed or deterministic_ids",
+                assertThrows(AssertionError.class, () -> service.sandbox(Map.of("seeds", 1))).getMessage());
+    }
+
     @Nested
     class NestedTest {
         @Test
@@ -132,7 +147,7 @@ class StepwellTest {
     /** A runner of tests that is killed. */
     static class Killed {
         public static void main(String[] args) throws IOException {
-            System.err.println(new Service(List.of()).url());
+            System.err.println(new Service(List.of()).url);
             System.in.read();
         }
     }

@@ -214,7 +214,7 @@ type block struct{ page, kind, text string }
 // documentPages returns all documents.
 func documentPages(t *testing.T) (pages []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "examples/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "examples/*/*.md", "packages/*/*.md"} {
 		for _, page := range wire.Must(filepath.Glob(repository(pattern)))(t) {
 			pages = append(pages, filepath.ToSlash(strings.TrimPrefix(page, repository("")+"/")))
 		}
@@ -374,7 +374,7 @@ func checkText(t *testing.T, b block) {
 // checkTOML validates a configuration.
 func checkTOML(t *testing.T, b block) {
 	text := strings.NewReplacer("<16 characters or more>", "0123456789abcdef", "<token>", "x", "<key>", "x",
-		"order.yaml", repository("examples/order/order.yaml")).Replace(b.text)
+		"order.yaml", repository("examples/order/order.yaml"), "order.json", repository("examples/testing/order.json")).Replace(b.text)
 	wantExit(t, 0, nil, "config", "validate", configFile(t, text))
 }
 
@@ -399,7 +399,7 @@ func checkTemplate(t *testing.T, format, text string) {
 }
 
 // checkListing checks that another test runs a program: it is a file of the repository, or one that
-// TestHandlerExamples writes and runs.
+// TestHandlerExamples writes and runs. A package's page shows the suite of the guide, see TestExampleSuites and TestPackages.
 func checkListing(t *testing.T, b block) {
 	if b.page == "docs/handlers.md" {
 		return
@@ -408,7 +408,11 @@ func checkListing(t *testing.T, b block) {
 		regexp.QuoteMeta(b.text)).Match(readFile(t, repository(b.page))) {
 		return // TestOwnHandlers
 	}
-	for _, l := range guideListing.FindAllStringSubmatch(string(readFile(t, repository(b.page))), -1) {
+	page := b.page
+	if strings.HasPrefix(page, "packages/") {
+		page = "docs/testing.md"
+	}
+	for _, l := range guideListing.FindAllStringSubmatch(string(readFile(t, repository(page))), -1) {
 		if l[3] == b.text {
 			return // TestTestingGuideFiles
 		}

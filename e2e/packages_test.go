@@ -75,7 +75,9 @@ func npmPackage(c clientTools) {
 // javaPackage also runs the example's suite, beside the package's own.
 func javaPackage(c clientTools) {
 	c.copy(repository("examples/testing/OrderTest.java"), "src/test/java/OrderTest.java")
-	c.copy(repository("examples/testing/order.json"), "order.json")
+	for _, name := range []string{"order.json", "stepwell.toml"} {
+		c.copy(repository("examples/testing/"+name), name)
+	}
 	c.run("mvn", "-q", "-B", "verify")
 	reports := wire.Must(filepath.Glob(filepath.Join(c.dir, "target/surefire-reports/*.txt")))(c.t)
 	said := ""

@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,15 +57,15 @@ func TestExampleSuiteFails(t *testing.T) {
 			"E       AssertionError: 2 calls match, 1 wanted: attempt 1 failed (declined), attempt 2 succeeded"},
 		{"order.test.mjs", nodeTest, `"complete"`, `"error"`,
 			`error: 'the task is complete, not error: the task is complete: nothing is left to do'`},
-		{"pytest.ini", pytest + " -k declined", `order.json`, `odrer.json`,
-			"E       AssertionError: stepwell --templates odrer.json did not start: its output says why"},
-		{"order.test.mjs", nodeTest, `"order.json"`, `"odrer.json"`,
-			"odrer.json did not start: its output says why"},
+		{"stepwell.toml", pytest + " -k declined", `order.json`, `odrer.json`,
+			"E       AssertionError: stepwell did not start: its output says why"},
+		{"stepwell.toml", nodeTest + " --test-name-pattern=declined", `order.json`, `odrer.json`,
+			"error: 'stepwell did not start: its output says why'"},
 	} {
 		t.Run(tt.file+" "+tt.to, func(t *testing.T) {
 			t.Parallel()
 			dir, from := t.TempDir(), repository("examples/testing/")
-			for _, name := range []string{tt.file, "test_order.py", "pytest.ini", "order.json"} {
+			for _, name := range []string{"test_order.py", "order.test.mjs", "stepwell.toml", "order.json"} {
 				text := string(readFile(t, filepath.Join(from, name)))
 				if name == tt.file {
 					text = strings.Replace(text, tt.from, tt.to, 1)
@@ -160,7 +161,7 @@ func TestSuiteInModule(t *testing.T) {
 	t.Parallel()
 	wire.Long(t)
 	app := t.TempDir()
-	for _, name := range []string{"order_test.go", "order.json"} {
+	for _, name := range []string{"order_test.go", "stepwell.toml", "order.json"} {
 		writeFile(t, filepath.Join(app, name), readFile(t, repository("examples/testing/"+name)))
 		old := time.Now().Add(-time.Hour) // results that depend on new files are not cached
 		wire.Must(0, os.Chtimes(filepath.Join(app, name), old, old))(t)
@@ -176,8 +177,8 @@ func TestSuiteInModule(t *testing.T) {
 	writeFile(t, template, []byte(edited))
 	want := `the task is blocked_by_failures, not waiting_for_retry: step "charge" failed for good just now, on attempt 1 of 1: declined (`
 	said, err := suite(t, app, "go test .")
-	if err == nil || strings.Count(said, want) != 1 || strings.Count(said, "_test.go:") != 1 {
-		t.Errorf("%v\n%s\nwant the edited template to fail a test, with %s", err, said, want)
+	if err == nil || strings.Count(said, want) != 1 || strings.Count(said, "_test.go:") != 2 {
+		t.Errorf("%v\n%s\nwant the edited template to fail both tests with a line each, one with %s", err, said, want)
 	}
 }
 
@@ -204,7 +205,7 @@ func TestExamplePictures(t *testing.T) {
 var guideListing = regexp.MustCompile("(?s)\n\\[`([^`]+)`\\]\\(([^)]+)\\)[^\n]*:\n\n```[a-z]+\n(.*?)```\n")
 
 // TestTestingGuideFiles checks that a block below the name of a file is the content of that
-// file, and short enough to copy.
+// file, and short enough to copy, and that the guide counts the lines of each first test.
 func TestTestingGuideFiles(t *testing.T) {
 	t.Parallel()
 	listed := guideListing.FindAllSubmatch(readFile(t, testingGuide), -1)
@@ -221,6 +222,20 @@ func TestTestingGuideFiles(t *testing.T) {
 		}
 		if filepath.Base(file) != filepath.Base(string(l[1])) {
 			t.Errorf("%s is called %s", file, l[1])
+		}
+	}
+	for language, file := range map[string]string{
+		"Python": "test_order.py", "JavaScript": "order.test.mjs", "Java": "OrderTest.java", "Go": "order_test.go",
+	} {
+		text := string(readFile(t, repository("examples/testing/"+file)))
+		first := text[:regexp.MustCompile(`"waiting_for_retry"\);?(\n *\}(\);)?)*`).FindStringIndex(text)[1]]
+		lines := len(regexp.MustCompile(`(?m)^.*\S`).FindAllString(first, -1))
+		if language == "Java" {
+			lines++ // the end of the class
+		}
+		row := fmt.Sprintf(`\| %s \| .* \| 0 \| %d \| `, language, lines)
+		if lines > 10 || !regexp.MustCompile(row).Match(readFile(t, testingGuide)) {
+			t.Errorf("the first test in %s has %d lines; want at most 10, and a row of the guide that says so", language, lines)
 		}
 	}
 }

@@ -17,9 +17,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -27,17 +29,28 @@ const serve = "--fixture --quiet --log-level warn --listen 127.0.0.1:0 --worker-
 	" --print-ready --exit-with-parent"
 
 var (
+	flags     []string // of Stepwell, some of which name files
 	sandboxes string   // URL that creates sandboxes
-	inputs    []string // flags, some of which name files
+	stop      func()   // ends Stepwell
 )
 
-// Main starts Stepwell with further flags, such as --templates, and runs the tests. Call it from TestMain. Stepwell
-// reads the environment, too: set STEPWELL_WORKER__HANDLERS with os.Setenv before.
-func Main(m *testing.M, flags ...string) {
-	inputs = flags
+// Main starts Stepwell with flags, such as --templates, and runs the tests. Call it from TestMain: without flags, New
+// starts Stepwell. Stepwell reads the environment, too: set STEPWELL_WORKER__HANDLERS with os.Setenv before.
+func Main(m *testing.M, with ...string) {
+	flags = with
+	if err := start(); err != nil {
+		log.Fatal(err)
+	}
+	code := m.Run()
+	stop()
+	os.Exit(code)
+}
+
+// start starts Stepwell once. It ends with this process, because its standard input does.
+var start = sync.OnceValue(func() error {
 	args, err := find()
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	args = slices.Concat(args, strings.Fields(serve), flags)
 	program := exec.Command(args[0], args[1:]...)
@@ -45,18 +58,19 @@ func Main(m *testing.M, flags ...string) {
 	stdin, _ := program.StdinPipe()
 	stdout, _ := program.StdoutPipe()
 	if err := program.Start(); err != nil {
-		log.Fatalf("%s does not run: %v", args[0], err)
+		return fmt.Errorf("%s does not run: %w", args[0], err)
 	}
 	var ready map[string]any
 	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
-		log.Fatalf("stepwell %s did not start: its output says why", strings.Join(flags, " "))
+		return fmt.Errorf("%s did not start: its output says why", strings.Join(append([]string{"stepwell"}, flags...), " "))
 	}
 	sandboxes = ready["orchestration_url"].(string) + "/_stepwell/sandboxes"
-	code := m.Run()
-	stdin.Close() // ends Stepwell
-	program.Wait()
-	os.Exit(code)
-}
+	stop = func() {
+		stdin.Close()
+		program.Wait()
+	}
+	return nil
+})
 
 // find returns the command that starts Stepwell, found as docs/testing.md says.
 func find() ([]string, error) {
@@ -119,8 +133,8 @@ type Sandbox struct {
 // {"deterministic_ids": "SEED"}.
 func New(t testing.TB, options ...string) *Sandbox {
 	t.Helper()
-	if sandboxes == "" {
-		t.Fatal("there is no service: call stepwelltest.Main from TestMain")
+	if err := start(); err != nil {
+		t.Fatal(err)
 	}
 	noteInputs()
 	root := &Sandbox{sandboxes, t}
@@ -131,11 +145,19 @@ func New(t testing.TB, options ...string) *Sandbox {
 	return s
 }
 
+// quoted matches the texts in a configuration, some of which name files.
+var quoted = regexp.MustCompile(`"([^"\n]+)"`)
+
 // noteInputs opens the files that Stepwell reads, and reads the variables, during a test. Only then does go test run
 // the test again when they have changed, in place of showing a cached result.
 func noteInputs() {
 	os.Getenv("STEPWELL")
 	os.Getenv("STEPWELL_SOURCE")
+	inputs := slices.Clone(flags) // tests run in parallel
+	config, _ := os.ReadFile("stepwell.toml")
+	for _, text := range quoted.FindAllSubmatch(config, -1) {
+		inputs = append(inputs, string(text[1]))
+	}
 	for _, input := range inputs {
 		if _, file, found := strings.Cut(input, "="); found {
 			input = file

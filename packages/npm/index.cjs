@@ -79,7 +79,7 @@ function build(source, env) {
 async function launch(flags, variables) {
   const env = { ...process.env, ...variables }, [file, ...args] = find(env);
   const program = spawn(file, [...args, ...serve, ...flags], { stdio: ["pipe", "pipe", "inherit"], env });
-  const ended = once(program, "exit").then(() => fail(`stepwell ${flags.join(" ")} did not start: its output says why`),
+  const ended = once(program, "exit").then(() => fail(`${["stepwell", ...flags].join(" ")} did not start: its output says why`),
     (e) => fail(`${file} does not run: ${e.message}`));
   ended.catch(() => {}); // once it serves, it may end
   const [ready] = await Promise.race([once(program.stdout, "data"), ended]);

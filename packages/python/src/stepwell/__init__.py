@@ -45,7 +45,7 @@ class Service:
         assert self._program.stdout is not None
         if not (ready := self._program.stdout.readline()):
             self.stop()
-            _fail(f"stepwell {' '.join(self.flags)} did not start: its output says why")
+            _fail(f"{' '.join(['stepwell', *self.flags])} did not start: its output says why")
         self.url: str = json.loads(ready)["orchestration_url"]
 
     def sandbox(self, **options: object) -> Sandbox:

@@ -35,7 +35,7 @@ public final class Service implements ExtensionContext.Store.CloseableResource {
             process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
             String ready = new BufferedReader(process.inputReader(StandardCharsets.UTF_8)).readLine();
             if (ready == null) {
-                throw new AssertionError("stepwell " + String.join(" ", flags) + " did not start: its output says why");
+                throw new AssertionError(("stepwell " + String.join(" ", flags)).trim() + " did not start: its output says why");
             }
             url = (String) Json.object(Json.read(ready)).get("orchestration_url");
         } catch (IOException e) {

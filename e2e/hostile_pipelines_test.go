@@ -29,7 +29,7 @@ const shortPipelines = 500
 
 var shortPaths = regexp.MustCompile(`^/(metrics|health/live|v1/tasks)$`)
 
-// TestHostilePipelines sends pipelined requests to GET routes of the program: with LONG_TESTS to a third of them, another one
+// TestHostilePipelines sends pipelined requests to GET routes of the program: with LONG_TESTS to a sixth of them, another one
 // each day, and to all if the flag says to how many connections.
 func TestHostilePipelines(t *testing.T) {
 	long, count := os.Getenv("LONG_TESTS") != "", shortPipelines
@@ -41,7 +41,7 @@ func TestHostilePipelines(t *testing.T) {
 		{"orchestration", p.ready.OrchestrationURL, ""}, {"worker", p.ready.WorkerURL, ""}, {"mount", p.ready.OrchestrationURL, "/stepwell"},
 	} {
 		for n, path := range getPaths(t, surface.url+surface.prefix) {
-			today := *pipelines > 0 || (n+time.Now().YearDay())%3 == 0
+			today := *pipelines > 0 || (n+time.Now().YearDay())%6 == 0
 			if !shortPaths.MatchString(path) && !(long && today) {
 				continue
 			}

@@ -19,6 +19,7 @@ import (
 // TestRelease makes a release of the files here, as a commit of a repository of their own, and looks at its parts:
 // the program and what names its commit, its bill of materials, the licenses, and the checksums of both files.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	wire.Long(t)
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")

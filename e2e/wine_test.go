@@ -163,7 +163,7 @@ func TestWindows(t *testing.T) {
 	// cmd starts a server and waits for it: both end with the attempt.
 	writeFile(t, filepath.Join(filepath.Dir(w.program), "order.yaml"), []byte(`{name: order, version: 1.0.0, steps: [
   {name: count, handler: {callable: "exec:cmd", initialization: {args: [/c, echo 7]}}},
-  {name: hang, dependencies: [count], timeout_seconds: 3, retry: {retryable: false},
+  {name: hang, dependencies: [count], timeout_seconds: 10, retry: {retryable: false},
    handler: {callable: "exec:cmd", initialization: {args: [/c, stepwell.exe serve --memory --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0 --ready-file child.json]}}}]}`))
 	writeFile(t, filepath.Join(filepath.Dir(w.program), "stepwell.toml"), []byte("[worker]\nallow_exec = true\n"))
 	code, said := w.run("run", "order.yaml", "-o", "json")

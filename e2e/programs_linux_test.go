@@ -258,3 +258,12 @@ func memoryGroup(t *testing.T, bytes int) string {
 	t.Skip("control groups for memory cannot be made here")
 	return ""
 }
+
+// TestHandlerFlag has a program run the step of a template by a flag.
+func TestHandlerFlag(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "order.json")
+	writeFile(t, file, []byte(`{"namespace":"t","name":"order","version":"1.0.0","steps":[{"name":"charge","handler":{"callable":"pay"}}]}`))
+	said := wantExit(t, 0, []string{"STEPWELL_WORKER__ALLOW_EXEC=true"}, "run", file, "--handler", "pay=exec:/bin/cat", "-o", "json")
+	wantParts(t, "the result", said, `"callable": "pay"`)
+}

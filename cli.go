@@ -192,6 +192,7 @@ type options struct {
 	execute  func(w io.Writer, result any) error // the template in -o template=TEXT; nil for other forms
 	headless *bool                               // --no-headers
 	url      *string                             // --url; nil when the command asks no service
+	profile  *string                             // --profile, which stands beside --url
 }
 
 // newOptions returns the options of a command, whose name is in full, as in "store check".

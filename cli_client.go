@@ -30,12 +30,15 @@ type client struct {
 	http *http.Client
 	role string      // whose credentials it has; "" for the orchestration role
 	sent http.Header // credentials of the caller in place of those in the environment; nil for these
+
+	patience time.Duration // with a request that does not wait; 0 for no limit
 }
 
-// withClient adds the flag --url, for client.
+// withClient adds the flags --url and --profile, for client.
 func (o *options) withClient() *options {
 	o.url = o.String("url", "",
 		"ask the service at `URL`; by default $STEPWELL_URL, or the address that the configuration here serves")
+	o.profile = o.String("profile", "", "ask the service that the profile `NAME` describes; by default $STEPWELL_PROFILE without $STEPWELL_URL")
 	return o
 }
 
@@ -75,9 +78,24 @@ func (o *options) named(err error) error {
 	return fmt.Errorf("%s: %w", o.Name(), err)
 }
 
-// client returns the client that --url or the environment describe.
+// client returns the client that --url, --profile or the environment describe.
 func (o *options) client() (*client, error) {
-	base := cmp.Or(*o.url, o.p.getenv("STEPWELL_URL"))
+	if o.p.service != nil {
+		c := *o.p.service
+		c.p = o.p
+		return &c, nil
+	}
+	base, name := *o.url, *o.profile
+	if base != "" && name != "" {
+		return nil, usagef("--url and --profile exclude each other")
+	}
+	if base == "" && name == "" {
+		base = o.p.getenv("STEPWELL_URL")
+		name = pick(base == "", o.p.getenv("STEPWELL_PROFILE"), "")
+	}
+	if name != "" {
+		return o.p.profileClient(name)
+	}
 	if base == "" {
 		c, origin, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)
 		if err != nil {
@@ -102,6 +120,9 @@ func (p *process) clientOf(base, role string) (*client, error) {
 		return nil, usagef("%q is no URL of a service", redactURL(base))
 	}
 	base = strings.TrimRight(base, "/")
+	if right, ok := strings.CutSuffix(base, "/v1"); ok {
+		return nil, usagef("the URL of a service has no /v1 at its end: give %s", redactURL(right))
+	}
 	return &client{p: p, url: base, base: base, http: &http.Client{Transport: newTransport()}, role: role}, nil
 }
 
@@ -159,6 +180,11 @@ func (c *client) do(ctx context.Context, q call) (document, error) {
 
 // doCounting is do, and returns how many elements a list has on all pages, if the answer says so.
 func (c *client) doCounting(ctx context.Context, q call) (d document, total int, err error) {
+	if c.patience > 0 && !q.query.Has("wait") && !q.query.Has("timeout") {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.patience)
+		defer cancel()
+	}
 	resp, err := c.send(ctx, q)
 	if err != nil {
 		return d, 0, err

@@ -88,7 +88,7 @@ func TestClientCredentials(t *testing.T) {
 		}
 	}
 	got := runCLI(map[string]string{"STEPWELL_URL": h.URL, "STEPWELL_JWT_PRIVATE_KEY_PATH": "nope"}, "", "task", "list")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "STEPWELL_JWT_PRIVATE_KEY_PATH") {
+	if got.code != exitNotFound || !strings.Contains(got.stderr, "STEPWELL_JWT_PRIVATE_KEY_PATH") {
 		t.Errorf("got %d, %q; want the variable named", got.code, got.stderr)
 	}
 }

@@ -241,10 +241,9 @@ func (s *mcpServer) call(ctx context.Context, t *mcpTool, arguments map[string]j
 	words, err := t.commandLine(arguments)
 	if err == nil {
 		p := s.c.p
-		o := newOptions(&process{getenv: p.getenv, environ: p.environ, now: p.now,
+		o := newOptions(&process{getenv: p.getenv, environ: p.environ, now: p.now, service: s.c,
 			stdin: strings.NewReader(""), stdout: &out, stderr: &notes}, &t.command)
 		run := t.command.define(o)
-		o.Set("url", s.c.url)
 		if o.output != nil {
 			o.Set("output", "json")
 		}

@@ -113,7 +113,7 @@ var noTools = []string{
 	"serve", "run", "task watch", "template check", "template convert", "template graph", "console", "bench", "fixture state get",
 	"fixture state put", "auth generate-keys", "auth generate-token", "auth validate-token", "auth show-permissions", "config show",
 	"config validate", "store check", "store compact", "store export", "store import", "store reopen", "store repair", "pull",
-	"healthcheck", "openapi", "completion", "mcp", "version",
+	"healthcheck", "openapi", "completion", "mcp", "profile list", "profile show", "version",
 }
 
 // TestMCPTools lists the tools: each command is one or none, and those that change something are listed only if that is

@@ -150,7 +150,7 @@ func TestRun(t *testing.T) {
 		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", `{"a":1}`, "-o", "name"}, 0, "complete", ""},
 		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", "-", "-o", "jsonl"}, 0, `"context":{"b":2}`, ""},
 		{[]string{"run", "broken.json"}, 1, "", "broken.json:1:1: "},
-		{[]string{"run", "missing.json"}, 1, "", "missing.json: "},
+		{[]string{"run", "missing.json"}, 3, "", "missing.json: "},
 		{[]string{"run", "demo/dimond"}, 3, "", "run: no template demo/dimond here; did you mean demo.diamond@1.0.0?"},
 		{[]string{"run", "demo/slow", "--timeout", "1ns"}, 5, "", "run: the task has not ended in time: step \"fetch\" "},
 	} {

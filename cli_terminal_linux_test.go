@@ -231,7 +231,7 @@ var hostileFlags = map[string][][]string{
 }
 
 // harmless are the commands that meet no data of others.
-var harmless = []string{"openapi", "completion", "version", "auth show-permissions", "mcp"}
+var harmless = []string{"openapi", "completion", "version", "auth show-permissions", "mcp", "profile list", "profile show"}
 
 // newHostileRun makes a world, of which a mode spoils the answers.
 func newHostileRun(t *testing.T, m hostileMode, term *wire.Terminal, kind string) *hostileRun {

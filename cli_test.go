@@ -149,6 +149,7 @@ func TestMisspelledWords(t *testing.T) {
 		"task list --url ftp://x":    `task list: "ftp://x" is no URL of a service`,
 		"task list --limit 0":        "task list: --limit must be 1 or more",
 		"dlq update latest":          "dlq update: missing --status, --notes, --by or --metadata",
+		"task list --url h:1/v1/":    "task list: the URL of a service has no /v1 at its end: give http://h:1",
 		"task events":                "task events: missing TASK; or give --follow",
 	} {
 		got := runCLI(nil, "", strings.Fields(line)...)
@@ -170,7 +171,7 @@ func (c *command) each(f func(c *command)) {
 }
 
 // commonFlags are the flags of many commands, which docs/cli.md describes once.
-var commonFlags = []string{"--url URL", "--no-headers", "-o, --output FORM"}
+var commonFlags = []string{"--url URL", "--profile NAME", "--no-headers", "-o, --output FORM"}
 
 // writeCommandsPage writes the part of docs/cli.md that comes from the table: usage, flags and
 // examples of every command.

@@ -12,6 +12,7 @@
 //	cli_terminal.go   the door to the terminal
 //	cli_completion.go completion
 //	cli_client.go     the client of a service: calls, names of tasks
+//	cli_profile.go    profile: profiles of services, their files
 //	cli_compose.go    composed answers: explanations, transitions, dependencies
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
@@ -183,6 +184,7 @@ type process struct {
 	environ        []string
 	now            func() instant
 	ahead          atomic.Int64 // how much later it is for the service that was asked last, in microseconds
+	service        *client      // that commands ask, whatever flags and the environment say; nil for what these say
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -201,6 +203,7 @@ func commands() command {
 		failuresCommand(),
 		analyticsCommands(),
 		healthCommand(),
+		profileCommands(),
 		consoleCommand(),
 		benchCommand(),
 		fixtureCommands(),

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"stepwell/e2e/wire"
@@ -72,11 +73,11 @@ func TestGeneratedClients(t *testing.T) {
 	}
 	for language, converse := range map[string]func(clientTools, []string, []string){
 		"python": clientTools.python, "go": clientTools.golang, "typescript": clientTools.typescript,
-		"ogen": clientTools.ogen, "java": clientTools.java,
+		"ogen": clientTools.ogen, "java": clientTools.java, "typescript-fetch": clientTools.typescriptFetch, "spectral": clientTools.spectral,
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			if _, err := os.Stat(filepath.Join(tools, "more")); err != nil && (language == "ogen" || language == "java") {
+			if _, err := os.Stat(filepath.Join(tools, "more")); err != nil && slices.Contains([]string{"ogen", "java", "typescript-fetch", "spectral"}, language) {
 				t.Skip("takes minutes: export CLIENT_TOOLS=$(ALL_CLIENTS=1 .ci/client-tools)")
 			}
 			converse(all.in(t, language), documents, urls)
@@ -121,14 +122,41 @@ func (c clientTools) typescript(documents, urls []string) {
 		c.run("node_modules/.bin/openapi-typescript", document, "-o", surface+"/schema.d.ts")
 		c.run("node_modules/.bin/openapi-ts", "-i", document, "-o", surface+"/hey", "-c", "@hey-api/client-fetch")
 	}
+	c.compileTypeScript("conversation.ts", "--module", "nodenext", "worker/hey/index.ts", "mount/hey/index.ts")
+	wire.WriteFile(c.t, filepath.Join(c.dir, "built/package.json"), []byte("{}"))
+	c.run("node", append([]string{"built/conversation.js"}, urls...)...)
+}
+
+// openAPIGenerator generates a client into a directory of the surface's name.
+func (c clientTools) openAPIGenerator(version, document, generator string, args ...string) {
+	c.t.Helper()
+	c.run("java", append([]string{"-jar", filepath.Join(c.tools, "more/openapi-generator-cli-"+version+".jar"), "generate",
+		"-g", generator, "-i", document, "-o", surfaceOf(document)}, args...)...)
+}
+
+func (c clientTools) typescriptFetch(documents, urls []string) {
+	for _, document := range documents {
+		c.openAPIGenerator("7.17.0", document, "typescript-fetch") // earlier ones forget to import the parts of unions
+	}
+	c.compileTypeScript("conversation_fetch.ts", "--module", "commonjs")
+	c.run("node", append([]string{"built/conversation.js"}, urls...)...)
+}
+
+// spectral validates the documents, which takes it a minute of processor.
+func (c clientTools) spectral(documents, _ []string) {
+	c.copy(repository("testdata/clients/spectral.yaml"), "spectral.yaml")
+	c.run("more/node_modules/.bin/spectral", append([]string{"lint", "--fail-severity=hint", "--ruleset=spectral.yaml"}, documents...)...)
+}
+
+// compileTypeScript compiles a conversation into built/conversation.js.
+func (c clientTools) compileTypeScript(conversation string, args ...string) {
+	c.t.Helper()
 	if err := os.Symlink(filepath.Join(c.tools, "node_modules"), filepath.Join(c.dir, "node_modules")); err != nil {
 		c.t.Fatal(err)
 	}
-	c.copy(repository("testdata/clients/conversation.ts"), "conversation.ts")
-	c.run("node_modules/.bin/tsc", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node",
-		"--lib", "es2022,dom,dom.iterable", "--outDir", "built", "conversation.ts", "worker/hey/index.ts", "mount/hey/index.ts")
-	wire.WriteFile(c.t, filepath.Join(c.dir, "built/package.json"), []byte("{}"))
-	c.run("node", append([]string{"built/conversation.js"}, urls...)...)
+	c.copy(repository("testdata/clients/"+conversation), "conversation.ts")
+	c.run("node_modules/.bin/tsc", append([]string{"--strict", "--target", "es2022", "--types", "node",
+		"--lib", "es2022,dom,dom.iterable", "--outDir", "built", "conversation.ts"}, args...)...)
 }
 
 func (c clientTools) ogen(documents, urls []string) {
@@ -146,8 +174,8 @@ func (c clientTools) java(documents, urls []string) {
 	path := ""
 	for _, document := range documents {
 		surface := surfaceOf(document)
-		c.run("java", "-jar", filepath.Join(c.tools, "more/openapi-generator-cli-7.14.0.jar"), "generate", "-g", "java", "--library", "native",
-			"-i", document, "-o", surface, "--invoker-package", surface, "--api-package", surface+".api", "--model-package", surface+".model")
+		c.openAPIGenerator("7.14.0", document, "java", "--library", "native", "--invoker-package", surface,
+			"--api-package", surface+".api", "--model-package", surface+".model")
 		c.run("mvn", "-q", "-B", "-f", filepath.Join(c.dir, surface, "pom.xml"), "compile", "dependency:build-classpath",
 			"-Dmdep.outputFile="+filepath.Join(c.dir, "libraries"))
 		path += filepath.Join(c.dir, surface, "target/classes") + string(os.PathListSeparator)

@@ -112,22 +112,21 @@ func (p *process) dispatch(ctx context.Context, c command, args []string) error 
 // leadingFlags splits the flags of the client and of output from the beginning of arguments.
 func leadingFlags(args []string) (flags, rest []string) {
 	o := newOptions(nil, &command{}).withClient().withOutput()
-	for n := 0; n < len(args); {
-		name, isFlag := strings.CutPrefix(args[n], "-")
+	end := 0
+	for end < len(args) {
+		name, isFlag := strings.CutPrefix(args[end], "-")
 		name, _, whole := strings.Cut(strings.TrimPrefix(name, "-"), "=")
 		f := o.Lookup(name)
 		if !isFlag || f == nil {
-			return args[:n], args[n:]
-		}
-		if n++; !whole && !standsAlone(f) {
-			n++
-		}
-		if n > len(args) {
 			break
 		}
-		flags, rest = args[:n], args[n:]
+		next := end + pick(whole || standsAlone(f), 1, 2)
+		if next > len(args) {
+			break
+		}
+		end = next
 	}
-	return flags, args[len(flags):]
+	return args[:end:end], args[end:]
 }
 
 // standsAlone reports whether a flag needs no value.

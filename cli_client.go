@@ -237,9 +237,34 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-		return nil, c.refused(resp, text)
+		err := c.refused(resp, text)
+		if resp.StatusCode == http.StatusNotFound {
+			err.message += c.otherRole(ctx)
+		}
+		return nil, err
 	}
 	return resp, nil
+}
+
+// otherRole returns the words for a service that has not what was asked for because it is another role, or "". The health
+// of a worker has its worker_id.
+func (c *client) otherRole(ctx context.Context) string {
+	req, err := http.NewRequestWithContext(ctx, "GET", c.base+"/health", nil)
+	if err != nil {
+		return ""
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	health, want := readDocument(text), cmp.Or(c.role, "orchestration")
+	role := pick(health.text("worker_id") == "", "orchestration", "worker")
+	if health.text("status") == "" || role == want {
+		return ""
+	}
+	return fmt.Sprintf("; %s is the %s role of a service: give the URL of its %s role", redactURL(c.url), role, want)
 }
 
 // authenticate adds the credentials of a request.
@@ -300,7 +325,7 @@ func (c *client) failed(ctx context.Context, err error) error {
 }
 
 // refused returns the error for an answer with a status of 300 or more, in one line.
-func (c *client) refused(resp *http.Response, text []byte) error {
+func (c *client) refused(resp *http.Response, text []byte) *exitError {
 	body := readDocument(text)
 	message := cmp.Or(body.text("error.message"), body.text("message"), body.text("error"), resp.Status)
 	for _, d := range body.at("error.details").list() {

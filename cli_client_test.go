@@ -178,3 +178,22 @@ func TestAnotherService(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherRole checks what a command says that asks the other role of a service.
+func TestOtherRole(t *testing.T) {
+	s := newTestService(t, serviceTest{})
+	w, o := httptest.NewServer(newWorkerAPI(s, nil)), httptest.NewServer(newOrchestrationAPI(s, nil))
+	defer w.Close()
+	defer o.Close()
+	for _, tt := range []struct{ line, want string }{
+		{"task list --url " + w.URL, "; " + w.URL + " is the worker role of a service: give the URL of its orchestration role"},
+		{"task show 019b76da-a800-7000-8000-0546fb4f6166 --url " + w.URL, "is the worker role of a service"},
+	} {
+		if r := runCLI(nil, "", strings.Fields(tt.line)...); r.code != exitFailed && r.code != exitNotFound || !strings.Contains(r.stderr, tt.want) {
+			t.Errorf("%s: got %d, %q; want %q", tt.line, r.code, r.stderr, tt.want)
+		}
+	}
+	if r := runCLI(nil, "", "template", "show", "a/b", "--url", o.URL); strings.Contains(r.stderr, "role") {
+		t.Errorf("got %q of the right role", r.stderr)
+	}
+}

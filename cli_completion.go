@@ -265,6 +265,11 @@ func (o *options) values(ctx context.Context, f *flag.Flag, given []string, befo
 	case "":
 		found.words = []string{"true", "false"}
 	case "NAME":
+		if f.Name == "profile" {
+			v, _ := o.p.readProfiles()
+			found.words = v.names()
+			break
+		}
 		operand = pick(f.Name == "name", "NAME", "")
 		fallthrough
 	default:

@@ -127,8 +127,8 @@ func (v *profiles) get(name string) (*profile, error) {
 	r := &profile{Transport: "rest",
 		Orchestration: profileEndpoint{URL: "http://localhost:8080"}, Worker: profileEndpoint{URL: "http://localhost:8081"}}
 	if _, ok := v.all[name]; !ok && name != "default" {
-		where := pick(v.file == "", "there is no file of profiles: .config/tasker.toml would be one", v.file+suggestion(name, v.names()))
-		return nil, exitf(exitNotFound, "no profile %q: %s", name, where)
+		where := pick(v.file == "", ": no file of profiles exists, such as .config/tasker.toml", " in "+v.file+suggestion(name, printables(v.names())))
+		return nil, exitf(exitNotFound, "no profile %q%s", name, where)
 	}
 	for _, layer := range []string{"default", name} {
 		auth := [2]*profileAuth{r.Orchestration.Auth, r.Worker.Auth}

@@ -59,7 +59,7 @@ name = "contrib"
 		{"STEPWELL_URL=http://127.0.0.1:1", "task list --profile keyed", 0, "", "secret-key", ""},
 		{"STEPWELL_URL=http://127.0.0.1:1", "task list", exitUnreachable, "", "", "nothing listens"},
 		{"", "task list --profile keyed --url x", exitUsage, "", "", "--url and --profile exclude each other"},
-		{"", "task list --profile keyd", exitNotFound, "", "", `no profile "keyd": ` + home + "/.tasker/client.toml; did you mean keyed?"},
+		{"", "task list --profile keyd", exitNotFound, "", "", `no profile "keyd" in ` + home + "/.tasker/client.toml; did you mean keyed?"},
 		{"", "task list --profile grpc", exitFailed, "", "", "has the transport grpc: only rest is supported"},
 		{"", "task list --profile odd", exitFailed, "", "", "auth.method must be"},
 	} {

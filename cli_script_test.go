@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-var updateCommands = flag.Bool("update-cli", false, "rewrite the outputs in testdata/cli and the reference in docs/cli.md")
+var updateCommands = flag.Bool("update-cli", false, "rewrite the outputs in testdata/cli and docs/reference/cli.md")
 
 // cliScript is a file of testdata/cli. Each of its lines begins with what it is:
 //

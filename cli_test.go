@@ -37,7 +37,7 @@ func commandTable() *command {
 	return &c
 }
 
-// TestCommandTable checks what help, completion and docs/cli.md are made of: every command says what it
+// TestCommandTable checks what help, completion and docs/reference/cli.md are made of: every command says what it
 // does and has two examples, and these can be parsed.
 func TestCommandTable(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -170,42 +170,51 @@ func (c *command) each(f func(c *command)) {
 	}
 }
 
-// commonFlags are the flags of many commands, which docs/cli.md describes once.
+// commonFlags are the flags of many commands, which docs/reference/cli.md describes once.
 var commonFlags = []string{"--url URL", "--profile NAME", "--no-headers", "-o, --output FORM"}
 
-// writeCommandsPage writes the part of docs/cli.md that comes from the table: usage, flags and
-// examples of every command.
+// writeCommandsPage writes the part of docs/reference/cli.md that comes from the table: usage, flags and examples of every
+// command, by family.
 func writeCommandsPage(w io.Writer, root command) {
-	root.each(func(c *command) {
-		o := newOptions(bareProcess, c)
-		c.define(o)
-		fmt.Fprintf(w, "### %s\n\n%s.", c.name, capitalized(c.help))
-		if c.more != "" {
-			fmt.Fprintf(w, " %s", c.more)
+	for _, family := range root.commands {
+		if len(family.commands) > 0 {
+			fmt.Fprintf(w, "### %s\n\n%s.\n\n", family.name, capitalized(family.help))
 		}
-		fmt.Fprintf(w, "\n\n```text\n%s\n```\n\n", strings.TrimPrefix(o.usageLine(), "usage: "))
-		rows := 0
-		o.eachFlag(func(form, help string) {
-			if slices.Contains(commonFlags, form) {
-				return
-			}
-			if rows++; rows == 1 {
-				fmt.Fprint(w, "| flag | |\n|---|---|\n")
-			}
-			fmt.Fprintf(w, "| `%s` | %s |\n", form, strings.ReplaceAll(help, "|", "\\|"))
-		})
-		if rows > 0 {
-			fmt.Fprintln(w)
-		}
-		if len(c.examples) > 0 {
-			fmt.Fprintf(w, "```text\nstepwell %s\n```\n\n", strings.Join(c.examples, "\nstepwell "))
-		}
-	})
+		level := pick(len(family.commands) > 0, "####", "###")
+		full, _ := root.sub(family.name)
+		full.each(func(c *command) { writeCommand(w, level, c) })
+	}
 }
 
-// TestCommandsPage holds the reference in docs/cli.md to the table.
+func writeCommand(w io.Writer, level string, c *command) {
+	o := newOptions(bareProcess, c)
+	c.define(o)
+	fmt.Fprintf(w, "%s %s\n\n%s.", level, c.name, capitalized(c.help))
+	if c.more != "" {
+		fmt.Fprintf(w, " %s", c.more)
+	}
+	fmt.Fprintf(w, "\n\n```text\n%s\n```\n\n", strings.TrimPrefix(o.usageLine(), "usage: "))
+	rows := 0
+	o.eachFlag(func(form, help string) {
+		if slices.Contains(commonFlags, form) {
+			return
+		}
+		if rows++; rows == 1 {
+			fmt.Fprint(w, "| flag | |\n|---|---|\n")
+		}
+		fmt.Fprintf(w, "| `%s` | %s |\n", form, strings.ReplaceAll(help, "|", "\\|"))
+	})
+	if rows > 0 {
+		fmt.Fprintln(w)
+	}
+	if len(c.examples) > 0 {
+		fmt.Fprintf(w, "```text\nstepwell %s\n```\n\n", strings.Join(c.examples, "\nstepwell "))
+	}
+}
+
+// TestCommandsPage holds docs/reference/cli.md to the table.
 func TestCommandsPage(t *testing.T) {
-	const page, heading = "docs/cli.md", "\n## Reference\n\n"
+	const page, heading = "docs/reference/cli.md", "\n## Commands\n\n"
 	text := string(readFile(t, page))
 	guide, reference, ok := strings.Cut(text, heading)
 	if !ok {

@@ -189,7 +189,7 @@ type process struct {
 	stdout, stderr io.Writer
 }
 
-// commands is the command line: parsing, help, completion and docs/cli.md come from this table.
+// commands is the command line: parsing, help, completion and docs/reference/cli.md come from this table.
 func commands() command {
 	return command{name: "stepwell", help: "a workflow orchestration service in one binary", commands: []command{
 		serveCommand(),

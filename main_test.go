@@ -260,7 +260,7 @@ func TestLicenses(t *testing.T) {
 	}
 }
 
-// TestExitCodesOfCommands runs every command in each of the ways that docs/cli.md gives an exit code for.
+// TestExitCodesOfCommands runs every command in each of the ways that docs/reference/cli.md gives an exit code for.
 func TestExitCodesOfCommands(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "state.json", []byte("{}"))

@@ -22,6 +22,7 @@ type session struct {
 var sessions = []session{
 	{"README.md", "", ""},
 	{"docs/getting-started.md", "", ""},
+	{"docs/agents.md", "", ""},
 	{"docs/handlers.md", "", ""},
 	{"docs/http.md", "", ""},
 	{"docs/migrating.md", "", ""},
@@ -214,7 +215,7 @@ type block struct{ page, kind, text string }
 // documentPages returns all documents.
 func documentPages(t *testing.T) (pages []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "examples/*/*.md", "packages/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*.md", "examples/*/*.md", "packages/*/*.md"} {
 		for _, page := range wire.Must(filepath.Glob(repository(pattern)))(t) {
 			pages = append(pages, filepath.ToSlash(strings.TrimPrefix(page, repository("")+"/")))
 		}
@@ -364,15 +365,24 @@ func checkDocker(t *testing.T, command string) {
 // checkText checks that a block of text has no commands to type: it is output, a picture, or a reference that
 // TestCommandsPage or another test holds.
 func checkText(t *testing.T, b block) {
-	held := map[string]string{"docs/cli.md": "TestCommandsPage", "docs/mount.md": "TestBehindNginx", "docs/http.md": "TestGeneratedClients",
+	held := map[string]string{"docs/cli.md": "TestCommandsGuide", "docs/reference/cli.md": "TestCommandsPage", "docs/mount.md": "TestBehindNginx", "docs/http.md": "TestGeneratedClients",
 		"docs/migrating.md": "TestReferenceTasks", "README.md": "TestReferenceTasks"}
 	if held[b.page] == "" && regexp.MustCompile(`(?m)^(\$ |stepwell |curl |go |docker )`).MatchString(b.text) {
 		t.Error("these commands should be a session")
 	}
 }
 
-// checkTOML validates a configuration.
+// checkTOML validates a configuration, or a file of profiles.
 func checkTOML(t *testing.T, b block) {
+	if profile := regexp.MustCompile(`^\[profile\.(\w+)\.`).FindStringSubmatch(b.text); profile != nil {
+		home := t.TempDir()
+		if err := os.Mkdir(filepath.Join(home, ".tasker"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		wire.WriteFile(t, filepath.Join(home, ".tasker", "client.toml"), []byte(b.text))
+		wantExit(t, 0, []string{"HOME=" + home, "XDG_CONFIG_HOME="}, "profile", "show", profile[1])
+		return
+	}
 	text := strings.NewReplacer("<16 characters or more>", "0123456789abcdef", "<token>", "x", "<key>", "x",
 		"order.yaml", repository("examples/order/order.yaml"), "order.json", repository("examples/testing/order.json")).Replace(b.text)
 	wantExit(t, 0, nil, "config", "validate", configFile(t, text))

@@ -324,7 +324,7 @@ func wrapped(line string, indent, columns int) string {
 func (o *options) eachFlag(f func(form, help string)) {
 	o.VisitAll(func(fl *flag.Flag) {
 		if operand, help := flagHelp(fl); fl.Name != shortOutput {
-			f(o.form(fl, operand), help)
+			f(o.form(fl, operand), capitalized(help)+".")
 		}
 	})
 }
@@ -341,9 +341,11 @@ func (o *options) form(f *flag.Flag, operand string) string {
 	return strings.TrimSpace(name + " " + cmp.Or(o.keyOperands[f.Name], operand))
 }
 
-// flagHelp returns the operand of a flag, and its help with the default.
+// flagHelp returns the operand of a flag, and its help with the default. A usage begins with the operand in back quotes and a
+// colon, if there is one, and goes on with a verb.
 func flagHelp(f *flag.Flag) (operand, help string) {
 	operand, help = flag.UnquoteUsage(f)
+	help = strings.TrimPrefix(help, operand+": ")
 	if !slices.Contains([]string{"", "0", "0s", "false"}, f.DefValue) {
 		help += " (default " + f.DefValue + ")"
 	}

@@ -27,7 +27,7 @@ func analyticsCommands() command {
 func secondsOf(d document) time.Duration { return time.Duration(d.number("") * float64(time.Second)) }
 
 func showPerformance(o *options) runner {
-	hours := [][2]string{{"hours", "count the last `N` hours (default 24)"}}
+	hours := [][2]string{{"hours", "`N`: count the last hours (default 24)"}}
 	return o.shows("/v1/analytics/performance", hours, func(d document) output {
 		return output{d, member("status"), func(t *table) {
 			d.eachMember(func(name string, v document) {
@@ -58,8 +58,8 @@ var bottleneckColumns = []column{
 
 func showBottlenecks(o *options) runner {
 	filters := [][2]string{
-		{"limit", "list `N` steps and tasks at most (default 10)"},
-		{"min-executions", "only of what ran at least `N` times (default 5)"},
+		{"limit", "`N`: list at most this many steps and tasks (default 10)"},
+		{"min-executions", "`N`: list only what ran at least this many times (default 5)"},
 	}
 	return o.shows("/v1/analytics/bottlenecks", filters, func(d document) output {
 		return output{d, member("status"), func(t *table) {
@@ -105,8 +105,8 @@ var failureColumns = []column{
 
 func showFailures(o *options) runner {
 	filters := [][2]string{
-		{"namespace", "only of this `NAMESPACE`"}, {"name", "only of templates of this `NAME`"},
-		{"limit", "list `N` groups at most, those with the most tasks; the others are counted together (default 50)"},
+		{"namespace", "`NAMESPACE`: list only this namespace"}, {"name", "`NAME`: list only templates with this name"},
+		{"limit", "`N`: list at most this many groups, those with the most tasks; the others are counted together (default 50)"},
 	}
 	return o.shows("/v1/analytics/failures", filters, func(d document) output {
 		out := listOutput(d.at("groups").list(), "group", "nothing fails now", failureColumns)

@@ -65,8 +65,8 @@ func (p *process) authSettings() authSettings {
 
 func generateKeys(o *options) runner {
 	o.withOutput()
-	dir := o.String("output-dir", keysDir, "write to `DIR`, created if missing")
-	bits := o.Int("key-size", minRSABits, "make an RSA key of `BITS`, 2048 to 8192")
+	dir := o.String("output-dir", keysDir, "`DIR`: write there; it is created if missing")
+	bits := o.Int("key-size", minRSABits, "`BITS`: set the size of the RSA key, 2048 to 8192")
 	force := o.Bool("force", false, "replace existing keys")
 	return func(context.Context, []string) error {
 		if *bits < minRSABits || *bits > maxRSABits || *bits%8 != 0 {
@@ -162,14 +162,14 @@ func printPermissions(t *table) {
 func generateToken(o *options) runner {
 	o.withOutput()
 	settings := o.p.authSettings()
-	permissions := o.String("permissions", "", "`PERMISSIONS`, separated by commas")
-	roles := o.String("role", "", "`ROLES`, separated by commas: "+strings.Join(roleNames(), ", "))
-	subject := o.String("subject", "stepwell-cli", "`SUBJECT` of the token")
+	permissions := o.String("permissions", "", "`PERMISSIONS`: grant these permissions, separated by commas")
+	roles := o.String("role", "", "`ROLES`: grant the permissions of these roles, separated by commas: "+strings.Join(roleNames(), ", "))
+	subject := o.String("subject", "stepwell-cli", "`SUBJECT`: set the subject of the token")
 	keyPath := o.String("private-key", settings.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName),
-		"`FILE` with the private key")
-	hours := o.Int("expiry-hours", settings.defaultHours(), "the token is valid for `HOURS`")
-	issuer := o.String("issuer", settings.setting("jwt_issuer", defaultIssuer), "`ISSUER` that the service expects")
-	audience := o.String("audience", settings.setting("jwt_audience", defaultAudience), "`AUDIENCE` that the service expects")
+		"`FILE`: read the private key there")
+	hours := o.Int("expiry-hours", settings.defaultHours(), "`HOURS`: set how long the token is valid")
+	issuer := o.String("issuer", settings.setting("jwt_issuer", defaultIssuer), "`ISSUER`: set the issuer that the service expects")
+	audience := o.String("audience", settings.setting("jwt_audience", defaultAudience), "`AUDIENCE`: set the audience that the service expects")
 	allowUnknown := o.Bool("allow-unknown", false, "allow permissions that this service does not know")
 	return func(context.Context, []string) error {
 		list, err := namedPermissions(o, *permissions, *roles, *allowUnknown)
@@ -236,13 +236,13 @@ func printNewToken(o *options, keyPath string, spec tokenSpec) error {
 func validateToken(o *options) runner {
 	o.withOutput()
 	settings := o.p.authSettings()
-	token := o.String("token", "", "`TOKEN`; by default STEPWELL_AUTH_TOKEN")
+	token := o.String("token", "", "`TOKEN`: check this token; by default $STEPWELL_AUTH_TOKEN")
 	keyPath := o.String("public-key", settings.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
-		"`FILE` with the public key")
-	issuer := o.String("issuer", settings.setting("jwt_issuer", defaultIssuer), "`ISSUER` to expect")
-	audience := o.String("audience", settings.setting("jwt_audience", defaultAudience), "`AUDIENCE` to expect")
-	claim := o.String("permissions-claim", "permissions", "`CLAIM` with the permissions")
-	allowUnknown := o.Bool("allow-unknown", false, "accept unknown permissions")
+		"`FILE`: read the public key there")
+	issuer := o.String("issuer", settings.setting("jwt_issuer", defaultIssuer), "`ISSUER`: expect this issuer")
+	audience := o.String("audience", settings.setting("jwt_audience", defaultAudience), "`AUDIENCE`: expect this audience")
+	claim := o.String("permissions-claim", "permissions", "`CLAIM`: read the permissions from this claim")
+	allowUnknown := o.Bool("allow-unknown", false, "accept permissions that this service does not know")
 	return func(context.Context, []string) error {
 		if *token == "" {
 			*token = settings("STEPWELL_AUTH_TOKEN")

@@ -41,14 +41,14 @@ func benchCommand() command {
 
 func bench(o *options) runner {
 	o.withClient().withOutput()
-	template := o.String("template", "demo/diamond", "create tasks of this `TEMPLATE`")
-	text := o.String("context", "", "their context: `JSON`, @FILE, or - for standard input")
+	template := o.String("template", "demo/diamond", "`TEMPLATE`: create tasks of this template")
+	text := o.String("context", "", "`JSON`: set the context of the tasks, from JSON, @FILE, or - for standard input")
 	b := &benchLoad{failures: map[string]int{}}
-	o.IntVar(&b.clients, "clients", 16, "let `N` clients create tasks, each one at a time")
-	o.Float64Var(&b.rate, "rate", 0, "create `N` tasks per second, whether or not earlier ones have ended")
-	o.durationVar(&b.length, "duration", 10*time.Second, "create tasks for a `DURATION`")
-	o.durationVar(&b.patience, "timeout", 30*time.Second, "a task fails that has not ended after a `DURATION`")
-	noWait := o.Bool("no-wait", false, "measure the creation only, and do not wait for the end")
+	o.IntVar(&b.clients, "clients", 16, "`N`: create tasks with this many clients, each one at a time")
+	o.Float64Var(&b.rate, "rate", 0, "`N`: create this many tasks per second, whether or not earlier ones have ended")
+	o.durationVar(&b.length, "duration", 10*time.Second, "`DURATION`: create tasks for this long")
+	o.durationVar(&b.patience, "timeout", 30*time.Second, "`DURATION`: count a task as failed that has not ended after this time")
+	noWait := o.Bool("no-wait", false, "measure only the creation of tasks, not their end")
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		ref, err := parseTemplateRef(*template)
 		switch {

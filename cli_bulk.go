@@ -26,13 +26,13 @@ type bulkFlags struct {
 
 // taskSelection are the flags that select tasks.
 var taskSelection = [][2]string{
-	{"status", "only of tasks in this `STATE`, or in several between commas: " + strings.Join(taskStateNames[:], ", ")},
-	{"namespace", "only of tasks of this `NAMESPACE`"}, {"name", "only of tasks of templates of this `NAME`"},
-	{"tag", "only of tasks with this `TAG`; repeat it for several"},
-	{"group", "only of this failure `GROUP`, as stepwell failures names it"},
-	{"since", "only of tasks created in this last `DURATION`, such as 90m or 24h"},
-	{"created-after", "only of tasks created after this `TIME`, like 2026-01-31T12:00:00Z"},
-	{"created-before", "only of tasks created before this `TIME`"},
+	{"status", "`STATE`: select only tasks in this state, or in several separated by commas: " + strings.Join(taskStateNames[:], ", ")},
+	{"namespace", "`NAMESPACE`: select only tasks of this namespace"}, {"name", "`NAME`: select only tasks of templates with this name"},
+	{"tag", "`TAG`: select only tasks with this tag (repeatable)"},
+	{"group", "`GROUP`: select only this group of stepwell failures"},
+	{"since", "`DURATION`: select only tasks created in the last 90m, 24h or another duration"},
+	{"created-after", "`TIME`: select only tasks created after this time, such as 2026-01-31T12:00:00Z"},
+	{"created-before", "`TIME`: select only tasks created before this time"},
 }
 
 // withBulk adds the flags that select many, and those that say how they are acted on.
@@ -41,7 +41,7 @@ func (o *options) withBulk(one, many string, selection ...[2]string) *bulkFlags 
 	o.filters(b.filter, selection)
 	b.yes = o.Bool("yes", false, "act on all that match, without showing them first")
 	b.dry = o.Bool("dry-run", false, "show how many match, and do nothing")
-	b.pace = o.Int("per-second", 0, "act on `N` a second at most")
+	b.pace = o.Int("per-second", 0, "`N`: act on at most this many a second")
 	return b
 }
 
@@ -177,4 +177,4 @@ func (b *bulkFlags) outcome(found document) error {
 var bulkVerbs = map[string]string{"complete": "complete", "resolve": "resolve", "reset": "reset", "retry": "retry_now"}
 
 // stepSelection are the flags that select steps.
-var stepSelection = slices.Concat([][2]string{{"step", "only steps of this `NAME`"}}, taskSelection)
+var stepSelection = slices.Concat([][2]string{{"step", "`NAME`: select only steps with this name"}}, taskSelection)

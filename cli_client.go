@@ -37,8 +37,8 @@ type client struct {
 // withClient adds the flags --url and --profile, for client.
 func (o *options) withClient() *options {
 	o.url = o.String("url", "",
-		"ask the service at `URL`; by default $STEPWELL_URL, or the address that the configuration here serves")
-	o.profile = o.String("profile", "", "ask the service that the profile `NAME` describes; by default $STEPWELL_PROFILE without $STEPWELL_URL")
+		"`URL`: use the service at this URL or unix:PATH; by default $STEPWELL_URL, or the address in the configuration here")
+	o.profile = o.String("profile", "", "`NAME`: use the service in this profile; by default $STEPWELL_PROFILE, unless $STEPWELL_URL is set")
 	return o
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func configFileFlag(o *options, a *configArgs) {
-	o.Func("config", "read `FILE` (repeatable; default $STEPWELL_CONFIG, then ./stepwell.toml)",
+	o.Func("config", "`FILE`: read this configuration (repeatable; default $STEPWELL_CONFIG, then ./stepwell.toml)",
 		func(name string) error {
 			if name == "" {
 				return errors.New("missing file name")
@@ -27,7 +27,7 @@ func configFileFlag(o *options, a *configArgs) {
 // handlerFlag defines --handler, which sets worker.handlers.
 func handlerFlag(o *options, a *configArgs) {
 	handlers := map[string]string{}
-	o.Func("handler", "let a handler run a callable: `CALLABLE=URL` or CALLABLE=exec:PROGRAM (repeatable; in place of [worker.handlers])",
+	o.Func("handler", "`CALLABLE=URL`: run a callable by a handler, as CALLABLE=URL or CALLABLE=exec:PROGRAM (repeatable; replaces [worker.handlers])",
 		func(text string) error {
 			callable, handler, ok := strings.Cut(text, "=")
 			switch {

@@ -32,7 +32,7 @@ func consoleCommand() command {
 		examples: []string{"console --url https://tasker.example", "console --listen 127.0.0.1:9090"},
 		define: func(o *options) runner {
 			o.withClient()
-			listen := o.String("listen", "127.0.0.1:8090", "serve on this `ADDRESS`, a loopback one")
+			listen := o.String("listen", "127.0.0.1:8090", "`ADDRESS`: serve on this loopback address")
 			return o.asks(func(ctx context.Context, c *client, _ []string) error {
 				if at, err := parseListen(*listen); err != nil || !isLoopbackName(at.host) {
 					return o.misuse("--listen must be a loopback address with a port, not %q", *listen)

@@ -19,20 +19,20 @@ var dlqColumns = []column{
 
 // letterSelection are the flags that select entries.
 var letterSelection = [][2]string{
-	{"over", "only entries whose task has completed or was cancelled since"},
-	{"dlq-reason", "only entries with this `REASON`: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "only of tasks of this `NAMESPACE`"},
-	{"name", "only of tasks of templates of this `NAME`"}, {"step", "only of tasks that this `STEP` of their template stopped"},
-	{"group", "only of tasks that fail in this `GROUP` of stepwell failures"},
-	{"since", "only entries of this last `DURATION`, such as 90m or 24h"},
-	{"created-after", "only entries after this `TIME`, like 2026-01-31T12:00:00Z"},
-	{"created-before", "only entries before this `TIME`"},
+	{"over", "list only entries whose task has completed or was cancelled since"},
+	{"dlq-reason", "`REASON`: list only entries with this reason: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "`NAMESPACE`: list only this namespace"},
+	{"name", "`NAME`: list only tasks of templates with this name"}, {"step", "`STEP`: list only tasks that this step of their template stopped"},
+	{"group", "`GROUP`: list only tasks in this group of stepwell failures"},
+	{"since", "`DURATION`: list only entries of the last 90m, 24h or another duration"},
+	{"created-after", "`TIME`: list only entries after this time, such as 2026-01-31T12:00:00Z"},
+	{"created-before", "`TIME`: list only entries before this time"},
 }
 
 // leftOver says which entries the lists leave out.
 const leftOver = "Entries whose tasks have completed or were cancelled since are left out, unless --all or --over is given."
 
 func dlqCommands() command {
-	limit, offset := [2]string{"limit", "list `N` entries at most"}, [2]string{"offset", "skip the first `N` entries"}
+	limit, offset := [2]string{"limit", "`N`: list at most this many entries"}, [2]string{"offset", "`N`: skip the first entries"}
 	selection := append(letterSelection, limit, offset)
 	return command{name: "dlq", help: "look into the dead letter queue: tasks that need a person", commands: []command{
 		{
@@ -40,7 +40,7 @@ func dlqCommands() command {
 			more:     leftOver[:len(leftOver)-1] + ", or --resolution-status.",
 			examples: []string{"dlq list --since 24h", "dlq list --resolution-status ManuallyResolved --limit 5"},
 			define: listLetters(listing{path: "/v1/dlq", name: "dlq_entry_uuid", none: "the dead letter queue is empty",
-				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "only entries with this `STATUS`: " + strings.Join(dlqStatusNames[:], ", ")})...),
+				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "`STATUS`: list only entries with this status: " + strings.Join(dlqStatusNames[:], ", ")})...),
 		},
 		{
 			name: "queue", effect: reads, help: "list what to look into first",
@@ -97,7 +97,7 @@ func dlqCommands() command {
 					stateOfColumn("STATE", "current_state"), minutesOf("IN STATE", "time_in_state_minutes"),
 					minutesOf("LIMIT", "staleness_threshold_minutes"), minutesOf("AGE", "task_age_minutes").whenWide(),
 					stateOfColumn("HEALTH", "health_status"),
-				}}, [2]string{"namespace", "only of this `NAMESPACE`"}, [2]string{"name", "only of templates of this `NAME`"}, limit, offset),
+				}}, [2]string{"namespace", "`NAMESPACE`: list only this namespace"}, [2]string{"name", "`NAME`: list only templates with this name"}, limit, offset),
 		},
 	}}
 }
@@ -108,7 +108,7 @@ func listLetters(l listing, flags ...[2]string) func(o *options) runner {
 		o.withClient().withOutput()
 		query := url.Values{}
 		o.filters(query, flags)
-		all := o.Bool("all", false, "list the entries whose tasks have completed or were cancelled since, too")
+		all := o.Bool("all", false, "also list entries whose tasks have completed or were cancelled since")
 		return o.asks(func(ctx context.Context, c *client, _ []string) error {
 			none := l.none
 			if !*all && !query.Has("over") && !query.Has("resolution_status") {
@@ -157,16 +157,16 @@ func updateDLQ(o *options) runner {
 	o.withClient().withOutput()
 	body := map[string]any{}
 	for member, help := range map[string][2]string{
-		"resolution_status": {"status", "the `STATUS`: Pending, ManuallyResolved, PermanentlyFailed or Cancelled"},
-		"resolution_notes":  {"notes", "the `TEXT` of a note"},
-		"resolved_by":       {"by", "`WHO` looked into it"},
+		"resolution_status": {"status", "`STATUS`: set the status: Pending, ManuallyResolved, PermanentlyFailed or Cancelled"},
+		"resolution_notes":  {"notes", "`TEXT`: add a note"},
+		"resolved_by":       {"by", "`WHO`: record who investigated"},
 	} {
 		o.Func(help[0], help[1], func(text string) error {
 			body[member] = text
 			return nil
 		})
 	}
-	metadata := o.String("metadata", "", "more about it: `JSON`, @FILE or -")
+	metadata := o.String("metadata", "", "`JSON`: attach metadata, from JSON, @FILE, or - for standard input")
 	return o.asks(func(ctx context.Context, c *client, operands []string) (err error) {
 		if *metadata != "" {
 			if body["metadata"], err = o.p.jsonArgument("--metadata", *metadata); err != nil {
@@ -192,9 +192,9 @@ func updateDLQ(o *options) runner {
 
 func closeDLQ(o *options) runner {
 	o.withClient().withOutput()
-	notes := o.String("notes", "closed by the command line", "the `TEXT` of a note")
-	status := o.String("status", "ManuallyResolved", "the `STATUS`: ManuallyResolved, PermanentlyFailed or Cancelled")
-	by := o.String("by", "", "`WHO` closes them; by default $USER")
+	notes := o.String("notes", "closed by the command line", "`TEXT`: add a note")
+	status := o.String("status", "ManuallyResolved", "`STATUS`: set the status: ManuallyResolved, PermanentlyFailed or Cancelled")
+	by := o.String("by", "", "`WHO`: record who closes them; by default $USER")
 	bulk := o.withBulk("entry", "entries", letterSelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if _, err := bulk.chosen(operands, 1); err != nil {

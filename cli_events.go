@@ -11,12 +11,12 @@ import (
 
 // deliverySelection are the flags that select deliveries.
 var deliverySelection = [][2]string{
-	{"subscriber", "only to the subscriber with this `NAME`"},
-	{"status", "only deliveries with this `STATUS`: pending, delivered or dead"},
+	{"subscriber", "`NAME`: list only this subscriber"},
+	{"status", "`STATUS`: list only deliveries with this status: pending, delivered or dead"},
 }
 
 func eventsCommands() command {
-	page := [][2]string{{"limit", "list `N` deliveries at most (default 50)"}, {"offset", "skip the newest `N` deliveries"}}
+	page := [][2]string{{"limit", "`N`: list at most this many deliveries (default 50)"}, {"offset", "`N`: skip the newest deliveries"}}
 	return command{name: "events", help: "see which domain events subscribers did not get, and send them again", commands: []command{
 		{
 			name: "subscribers", effect: reads, help: "count the deliveries to each subscriber, and show what fails",
@@ -61,7 +61,7 @@ func listDeliveries(page [][2]string) func(o *options) runner {
 
 func resendEvents(o *options) runner {
 	o.withClient().withOutput()
-	reason := o.String("reason", "", "the `TEXT` why")
+	reason := o.String("reason", "", "`TEXT`: record why")
 	bulk := o.withBulk("delivery", "deliveries", deliverySelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if many, err := bulk.chosen(operands, 1); err != nil {

@@ -54,8 +54,8 @@ func fixtureCommands() command {
 					}
 					return d.text("method") + " " + d.text("path") + " " + d.text("status")
 				}},
-			}}, [2]string{"kind", "only of this `KIND`: request or handler"}, [2]string{"step", "only calls for this `STEP`"},
-				[2]string{"path", "only requests for this `PATH`"}, [2]string{"limit", "list the latest `N`"}),
+			}}, [2]string{"kind", "`KIND`: list only this kind: request or handler"}, [2]string{"step", "`STEP`: list only calls for this step"},
+				[2]string{"path", "`PATH`: list only requests for this path"}, [2]string{"limit", "`N`: list only the latest"}),
 		},
 		{
 			name: "verify", effect: reads, operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",

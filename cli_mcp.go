@@ -46,7 +46,7 @@ func mcpCommand() command {
 		examples: []string{"mcp", "mcp --url http://127.0.0.1:9000 --allow-changes"},
 		define: func(o *options) runner {
 			o.withClient()
-			allowed := o.Bool("allow-changes", false, "offer the commands that change something, too")
+			allowed := o.Bool("allow-changes", false, "also offer the commands that change something")
 			return o.asks(func(ctx context.Context, c *client, _ []string) error {
 				s := &mcpServer{c: c, allowed: *allowed, calls: map[string]context.CancelFunc{}}
 				s.addTools(commands())
@@ -110,7 +110,7 @@ func newMCPTool(c command) *mcpTool {
 	o, fixed := newOptions(nil, &c), newOptions(nil, &c).withClient().withOutput()
 	c.define(o)
 	o.VisitAll(func(f *flag.Flag) {
-		endless := f.Name == "follow" || f.Name == "watch" || strings.HasPrefix(f.Usage, "with --follow")
+		endless := f.Name == "follow" || f.Name == "watch" || strings.Contains(f.Usage, "with --follow,")
 		if !endless && fixed.Lookup(f.Name) == nil {
 			t.addFlag(f)
 		}
@@ -132,7 +132,7 @@ func (t *mcpTool) addFlag(f *flag.Flag) {
 		a.types = []string{"integer"}
 	case operand == "JSON":
 		a.types = nil
-	case strings.Contains(help, "repeat it"), strings.Contains(help, "repeatable"):
+	case strings.Contains(help, "repeatable"):
 		a.types = []string{"array"}
 	}
 	if slices.Contains(t.names(), a.name) { // of an operand, which names one; the flag selects many
@@ -142,7 +142,7 @@ func (t *mcpTool) addFlag(f *flag.Flag) {
 }
 
 // fileForms matches how help says that JSON may come from files, which that of tools cannot.
-var fileForms = regexp.MustCompile(`[:;] JSON, @FILE,? or -( for standard input)?`)
+var fileForms = regexp.MustCompile(`(, from|, by|:|;) JSON, @FILE,? or -( for standard input)?`)
 
 // names returns the names of the arguments.
 func (t *mcpTool) names() (names []string) {
@@ -274,7 +274,7 @@ func (t *mcpTool) cut(text string) string {
 	}
 	var narrowing []string
 	for _, a := range t.arguments {
-		if a.name == "limit" || strings.HasPrefix(a.help, "only ") {
+		if a.name == "limit" || strings.HasPrefix(a.help, "list only ") {
 			narrowing = append(narrowing, a.name)
 		}
 	}

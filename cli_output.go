@@ -26,10 +26,10 @@ const templateOutput = "template="
 
 // withOutput adds the flag -o, for print.
 func (o *options) withOutput() *options {
-	o.outputFlag("print as `FORM`: %s, or template='{{.status}}', a Go template of the JSON",
+	o.outputFlag("`FORM`: choose the form: %s, or template='{{.status}}', a Go template of the JSON",
 		"table", "wide", "json", "jsonl", "name")
 	o.forms = append(o.forms, "template=TEXT")
-	o.headless = o.Bool("no-headers", false, "leave out the headings of a table")
+	o.headless = o.Bool("no-headers", false, "omit the headings of a table")
 	return o
 }
 

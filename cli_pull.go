@@ -26,11 +26,11 @@ func pullCommand() command {
 		},
 		define: func(o *options) runner {
 			o.withClient()
-			worker := o.String("worker-url", "", "read the templates from the worker role at `URL`")
-			dir := o.String("data", "", "make a new store in `DIR`, whose clock runs, in place of a sandbox")
-			file := o.String("document", "", "write a state document to `FILE`, in place of a sandbox")
-			name := o.String("sandbox", "", "the `NAME` of the sandbox")
-			decide := o.Bool("steps-decide", false, "give a task whose state contradicts its steps the state that follows from them")
+			worker := o.String("worker-url", "", "`URL`: read the templates from the worker role there")
+			dir := o.String("data", "", "`DIR`: make a new store there, whose clock runs, instead of a sandbox")
+			file := o.String("document", "", "`FILE`: write a state document there, instead of making a sandbox")
+			name := o.String("sandbox", "", "`NAME`: name the sandbox")
+			decide := o.Bool("steps-decide", false, "derive the state of a task from its steps where the two contradict each other")
 			return func(ctx context.Context, operands []string) error {
 				from, err := o.p.clientOf(operands[0], "")
 				if err != nil {

@@ -112,13 +112,13 @@ func runWorkflow(o *options) runner {
 	configFileFlag(o, &a.config)
 	keyFlag(o, configKeyAt("environment"), &a.config)
 	keyFlag(o, configKeyAt("templates.dirs"), &a.config)
-	o.StringVar(&a.context, "context", "", "the context: `JSON`, @FILE, or - for standard input")
-	o.Func("stub", "give a step an outcome instead of its handler: `STEP=JSON`, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
+	o.StringVar(&a.context, "context", "", "`JSON`: set the context, from JSON, @FILE, or - for standard input")
+	o.Func("stub", "`STEP=JSON`: give a step an outcome instead of calling its handler, as STEP=JSON, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
 		func(text string) error { return o.p.addScripted(a, text) })
 	handlerFlag(o, &a.config)
 	o.againFlags(&a.againArgs)
-	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
-	o.durationVar(&a.timeout, "timeout", 0, "give up `DURATION` after the task was created, with exit code 5")
+	o.BoolVar(&a.fast, "fast", false, "skip delays and back-offs: a day of them takes no time")
+	o.durationVar(&a.timeout, "timeout", 0, "`DURATION`: give up this long after the task was created, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
 		ctx, stop := interruptible(ctx, 0)
 		defer stop()

@@ -585,16 +585,16 @@ func serveFlags(o *options, a *serveArgs) {
 		keyFlag(o, &configKeys[i], &a.configArgs)
 	}
 	handlerFlag(o, &a.configArgs)
-	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
+	o.StringVar(&a.seed, "seed", "", "`FILE`: start with this state, written by \"store export\"; the store must be empty")
 	o.BoolVar(&a.readOnly, "read-only", false,
-		"show what is sound of the store in the data directory; change no file and run no step")
-	o.BoolVar(&a.dev, "dev", false, "for development: --watch, and a log of text unless log.format is set by a flag")
-	o.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
-	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE`, as JSON, once requests are served")
+		"serve what is undamaged in the data directory; change no file and run no step")
+	o.BoolVar(&a.dev, "dev", false, "develop: --watch, and log as text unless a flag sets log.format")
+	o.BoolVar(&a.quiet, "quiet", false, "omit the banner")
+	o.StringVar(&a.readyFile, "ready-file", "", "`FILE`: write the URLs, the pid and the version there, as JSON, once requests are served")
 	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")
 	o.BoolVar(&a.exitWithParent, "exit-with-parent", false,
-		"exit when standard input, a pipe from the parent process, is closed")
-	o.Func("max-lifetime", "exit after `DURATION`, like 30m", func(text string) error {
+		"exit when the parent process closes standard input, which must be a pipe")
+	o.Func("max-lifetime", "`DURATION`: exit after this time, such as 30m", func(text string) error {
 		d, err := parseDuration(text)
 		if err == nil && d <= 0 {
 			err = errors.New("must be more than 0")

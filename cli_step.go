@@ -70,8 +70,8 @@ func stepActionCommand(verb, help string) command {
 		examples: []string{v.example, v.example + " --by jo"},
 		define: func(o *options) runner {
 			o.withClient().withOutput()
-			reason := o.String("reason", "by the command line", "the `TEXT` why")
-			by := o.String("by", "", "`WHO` acts; by default $USER")
+			reason := o.String("reason", "by the command line", "`TEXT`: record why")
+			by := o.String("by", "", "`WHO`: record who acts; by default $USER")
 			member := o.actionMember(verb)
 			var bulk *bulkFlags
 			if many {
@@ -111,15 +111,15 @@ func stepActionCommand(verb, help string) command {
 func (o *options) actionMember(verb string) func(body map[string]any) error {
 	switch verb {
 	case "complete":
-		result := o.String("result", "null", "the result: `JSON`, @FILE, or - for standard input")
+		result := o.String("result", "null", "`JSON`: set the result, from JSON, @FILE, or - for standard input")
 		return func(body map[string]any) error {
 			v, err := o.p.jsonArgument("--result", *result)
 			body["completion_data"] = map[string]any{"result": v}
 			return err
 		}
 	case "fail":
-		message := o.String("message", "failed by an operator", "the `TEXT` of the error")
-		kind := o.String("type", "", "the `TYPE` of the error")
+		message := o.String("message", "failed by an operator", "`TEXT`: set the message of the error")
+		kind := o.String("type", "", "`TYPE`: set the type of the error")
 		final := o.Bool("final", false, "do not retry")
 		return func(body map[string]any) error {
 			e := map[string]any{"message": *message, "retryable": !*final}
@@ -130,8 +130,8 @@ func (o *options) actionMember(verb string) func(body map[string]any) error {
 			return nil
 		}
 	case "reset":
-		forget := o.Bool("clear-checkpoint", false, "begin from the start, not from the step's checkpoint")
-		limit := o.Int("max-attempts", 0, "allow `N` attempts from now on, 1 to 100; by default as many as before")
+		forget := o.Bool("clear-checkpoint", false, "begin from the start, not from the checkpoint of the step")
+		limit := o.Int("max-attempts", 0, "`N`: allow this many attempts from now on, 1 to 100; by default as many as before")
 		return func(body map[string]any) error {
 			if *limit != 0 {
 				body["max_attempts"] = *limit
@@ -184,9 +184,9 @@ var inboxColumns = []column{
 func showInbox(o *options) runner {
 	o.withClient().withOutput()
 	query := url.Values{"state": {"enqueued"}}
-	o.filters(query, [][2]string{{"callable", "only of this `CALLABLE`; a final * matches any suffix"}, {"namespace", "only of tasks of this `NAMESPACE`"}})
-	all := o.Bool("all", false, "those that are not for people, too")
-	limit := o.Int("limit", 50, "list `N` steps at most")
+	o.filters(query, [][2]string{{"callable", "`CALLABLE`: list only this callable; a final * matches any suffix"}, {"namespace", "only of tasks of this `NAMESPACE`"}})
+	all := o.Bool("all", false, "also list steps that do not wait for people")
+	limit := o.Int("limit", 50, "`N`: list at most this many steps")
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		query.Set("limit", strconv.Itoa(*limit))
 		if !*all && !query.Has("callable") {

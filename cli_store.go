@@ -68,7 +68,7 @@ func storeCommands() command {
 // checkStoreOrLive checks the files of a directory, or has a service check its own.
 func checkStoreOrLive(o *options) runner {
 	o.withClient()
-	live := o.Bool("live", false, "have the running service read its own files")
+	live := o.Bool("live", false, "make the running service check its own files")
 	onFiles := onStore((*process).checkStore)(o)
 	ask := o.asks(func(ctx context.Context, c *client, _ []string) error {
 		return c.askStore(ctx, "check", "the files are as they were written, up to sequence %s\n")
@@ -100,7 +100,7 @@ func (c *client) askStore(ctx context.Context, verb, sound string) error {
 // onStore returns the definition of a command that works on the files of a data directory.
 func onStore(work func(p *process, dir string, operands []string) error) func(*options) runner {
 	return func(o *options) runner {
-		dir := o.String("data", "./stepwell-data", "the data `DIR`")
+		dir := o.String("data", "./stepwell-data", "`DIR`: use this data directory")
 		return func(_ context.Context, operands []string) error { return work(o.p, *dir, operands) }
 	}
 }

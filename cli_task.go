@@ -85,19 +85,19 @@ const defaultWatch = 10 * time.Minute
 
 func createTask(o *options) runner {
 	o.withClient().withOutput()
-	text := o.String("context", "", "the context: `JSON`, @FILE, or - for standard input")
+	text := o.String("context", "", "`JSON`: set the context, from JSON, @FILE, or - for standard input")
 	created := o.withWait()
-	key := o.String("key", "", "the Idempotency-Key `KEY`: a repeat with it creates no second task")
-	priority := o.Int("priority", 0, "the priority `N`; higher runs first")
+	key := o.String("key", "", "`KEY`: send this Idempotency-Key, so that a repeat creates no second task")
+	priority := o.Int("priority", 0, "`N`: set the priority; higher runs first")
 	var tags []string
-	o.Func("tag", "a `TAG` (repeatable)", func(text string) error {
+	o.Func("tag", "`TAG`: add a tag (repeatable)", func(text string) error {
 		tags = append(tags, text)
 		return nil
 	})
 	body := map[string]any{}
 	for member, help := range map[string]string{
-		"initiator": "`WHO` starts it", "source-system": "the `SYSTEM` that starts it", "reason": "the `TEXT` why",
-		"correlation-id": "the `UUID` that joins it to other work",
+		"initiator": "`WHO`: record who starts the task", "source-system": "`SYSTEM`: record which system starts the task", "reason": "`TEXT`: record why",
+		"correlation-id": "`UUID`: set the correlation ID, which joins the task to other work",
 	} {
 		o.Func(member, help, func(text string) error {
 			body[strings.ReplaceAll(member, "-", "_")] = text
@@ -135,7 +135,7 @@ func createTask(o *options) runner {
 // withWait defines --wait, and returns what prints a new task, at its end if it is to wait for that.
 func (o *options) withWait() func(ctx context.Context, c *client, t document) error {
 	var wait time.Duration // 0 for no wait
-	o.BoolFunc("wait", "wait for the end, for at most a `DURATION` given as --wait=30s; 10m otherwise", func(text string) error {
+	o.BoolFunc("wait", "`DURATION`: wait for the end, at most this long (10m for --wait alone)", func(text string) error {
 		switch d, err := parseDuration(text); {
 		case text == "true":
 			wait = defaultWatch
@@ -163,8 +163,8 @@ type againArgs struct {
 }
 
 func (o *options) againFlags(a *againArgs) {
-	o.StringVar(&a.from, "from", "", "the `STEP` from which on the task runs anew")
-	o.BoolVar(&a.latest, "latest", false, "by the newest version of the template, not by that of the task")
+	o.StringVar(&a.from, "from", "", "`STEP`: repeat the task from this step on")
+	o.BoolVar(&a.latest, "latest", false, "use the newest version of the template, not the version of the task")
 }
 
 // body returns the request for a repetition.
@@ -180,9 +180,9 @@ func repeatTask(o *options) runner {
 	o.withClient().withOutput()
 	a := &againArgs{}
 	o.againFlags(a)
-	o.StringVar(&a.context, "context", "", "a context in place of the task's: `JSON`, @FILE, or - for standard input")
-	reason := o.String("reason", "", "the `TEXT` why")
-	key := o.String("key", "", "the Idempotency-Key `KEY`: a repeat with it creates no second task")
+	o.StringVar(&a.context, "context", "", "`JSON`: replace the context of the task, by JSON, @FILE, or - for standard input")
+	reason := o.String("reason", "", "`TEXT`: record why")
+	key := o.String("key", "", "`KEY`: send this Idempotency-Key, so that a repeat creates no second task")
 	created := o.withWait()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if a.from == "" {
@@ -282,23 +282,23 @@ func listTasks(o *options) runner {
 	o.withClient().withOutput()
 	query := url.Values{}
 	o.filters(query, [][2]string{
-		{"namespace", "only of this `NAMESPACE`"}, {"name", "only of templates of this `NAME`"},
-		{"template-version", "only of this `VERSION` of a template"}, {"status", "only in this `STATE`, or in several between commas: " + strings.Join(taskStateNames[:], ", ")},
-		{"text", "only of templates with this `TEXT` in namespace or name"}, {"tag", "only with this `TAG`; repeat it for several"},
-		{"initiator", "only by this `INITIATOR`"}, {"source-system", "only from this `SYSTEM`"},
-		{"correlation-id", "only with this correlation `UUID`"},
-		{"parent-correlation-id", "only with this parent correlation `UUID`"},
-		{"group", "only with a step that fails in this `GROUP` of stepwell failures"},
-		{"context", "only with this value of a context that templates search, as `PATH=VALUE`; repeat it for several"},
-		{"since", "only created in this last `DURATION`, such as 90m or 24h"},
-		{"created-after", "only created after this `TIME`, like 2026-01-31T12:00:00Z"},
-		{"created-before", "only created before this `TIME`"},
-		{"updated-after", "only last changed after this `TIME`"}, {"updated-before", "only last changed before this `TIME`"},
-		{"completed-after", "only completed after this `TIME`"}, {"completed-before", "only completed before this `TIME`"},
-		{"sort", "in this `ORDER`: created_at, updated_at, completed_at, priority; the last first with a minus"},
+		{"namespace", "`NAMESPACE`: list only this namespace"}, {"name", "`NAME`: list only templates with this name"},
+		{"template-version", "`VERSION`: list only this version of a template"}, {"status", "`STATE`: list only tasks in this state, or in several separated by commas: " + strings.Join(taskStateNames[:], ", ")},
+		{"text", "`TEXT`: list only templates with this text in their namespace or name"}, {"tag", "`TAG`: list only tasks with this tag (repeatable)"},
+		{"initiator", "`INITIATOR`: list only tasks of this initiator"}, {"source-system", "`SYSTEM`: list only tasks from this system"},
+		{"correlation-id", "`UUID`: list only tasks with this correlation ID"},
+		{"parent-correlation-id", "`UUID`: list only tasks with this parent correlation ID"},
+		{"group", "`GROUP`: list only tasks in this group of stepwell failures"},
+		{"context", "`PATH=VALUE`: list only tasks with this value in their context, at a path that their template searches (repeatable)"},
+		{"since", "`DURATION`: list only tasks created in the last 90m, 24h or another duration"},
+		{"created-after", "`TIME`: list only tasks created after this time, such as 2026-01-31T12:00:00Z"},
+		{"created-before", "`TIME`: list only tasks created before this time"},
+		{"updated-after", "`TIME`: list only tasks last changed after this time"}, {"updated-before", "`TIME`: list only tasks last changed before this time"},
+		{"completed-after", "`TIME`: list only tasks completed after this time"}, {"completed-before", "`TIME`: list only tasks completed before this time"},
+		{"sort", "`ORDER`: sort by this: created_at, updated_at, completed_at, priority; with a minus, the last first"},
 	})
-	limit := o.Int("limit", 25, "list `N` tasks at most")
-	watch := o.Bool("watch", false, "list again whenever something changes, until interrupted")
+	limit := o.Int("limit", 25, "`N`: list at most this many tasks")
+	watch := o.Bool("watch", false, "list again at every change, until interrupted")
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		if *limit < 1 {
 			return o.misuse("--limit must be 1 or more")
@@ -440,7 +440,7 @@ func (p *process) printJSON(v any) error {
 
 func cancelTasks(o *options) runner {
 	o.withClient().withOutput()
-	reason := o.String("reason", "", "the `TEXT` why")
+	reason := o.String("reason", "", "`TEXT`: record why")
 	bulk := o.withBulk("task", "tasks", taskSelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if all, err := bulk.chosen(operands, 1); err != nil {

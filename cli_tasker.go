@@ -32,16 +32,16 @@ type taskerExport struct {
 func exportStoreTo(o *options) runner {
 	o.withClient()
 	e := &taskerExport{o: o, log: slog.New(slog.NewTextHandler(o.p.stderr, nil))}
-	e.dir = o.String("data", "./stepwell-data", "the data `DIR`")
-	to := o.String("to", "", "write the tasks for another `PRODUCT`: tasker, the distributed service")
-	e.from = o.String("from", "", "with --to: read the state document `FILE`; - is standard input")
-	e.hold = o.String("hold", "", "with --to: hold the tasks that move and are not over, which go on in `PLACE`, so that they do not run here")
-	e.release = o.Bool("release", false, "with --to: write nothing, and let the tasks that are held go on here")
-	o.StringVar(&e.move.only, "only", "", "with --to: only tasks of this `KIND`: finished, as blocked ones are, or unfinished")
-	o.StringVar(&e.move.namespace, "namespace", "", "with --to: only tasks of this `NAMESPACE`")
-	o.BoolVar(&e.move.skip, "skip", false, "with --to: leave out tasks that cannot move, and write the others")
+	e.dir = o.String("data", "./stepwell-data", "`DIR`: use this data directory")
+	to := o.String("to", "", "`PRODUCT`: write the tasks for another product: tasker, the distributed service")
+	e.from = o.String("from", "", "`FILE`: with --to, read this state document; - is standard input")
+	e.hold = o.String("hold", "", "`PLACE`: with --to, hold the unfinished tasks that move, so that they continue there and not here")
+	e.release = o.Bool("release", false, "with --to, write nothing, and let held tasks continue here")
+	o.StringVar(&e.move.only, "only", "", "`KIND`: with --to, write only this kind: finished, unfinished; blocked tasks are finished")
+	o.StringVar(&e.move.namespace, "namespace", "", "`NAMESPACE`: with --to, write only this namespace")
+	o.BoolVar(&e.move.skip, "skip", false, "with --to, omit tasks that cannot move, and write the others")
 	for name, at := range map[string]*instant{"created-after": &e.move.after, "created-before": &e.move.before} {
-		o.Func(name, "with --to: only tasks "+strings.Replace(name, "-", " ", 1)+" this `TIME`, like 2026-01-31T12:00:00Z",
+		o.Func(name, "`TIME`: with --to, write only tasks "+strings.Replace(name, "-", " ", 1)+" this time, such as 2026-01-31T12:00:00Z",
 			func(text string) (err error) {
 				*at, err = parseInstant(text)
 				return err

@@ -24,7 +24,7 @@ func templateCommands() command {
 					{head: "DESCRIPTION", show: func(t *table, d document) string {
 						return clipText(d.text("description"), pick(t.wide, math.MaxInt, 72))
 					}},
-				}}, [2]string{"namespace", "only of this `NAMESPACE`"}),
+				}}, [2]string{"namespace", "`NAMESPACE`: list only this namespace"}),
 		},
 		{
 			name: "show", effect: reads, operands: "TEMPLATE", help: "show a template of the service and its steps",
@@ -119,8 +119,8 @@ func (p *process) warn(warnings []string) {
 }
 
 func convertFile(o *options) runner {
-	to := o.String("to", "yaml", "write as `FORMAT`: json, toml or yaml")
-	portable := o.Bool("portable", false, "write a form that the distributed service takes, or say what it refuses")
+	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, toml or yaml")
+	portable := o.Bool("portable", false, "write a form that the distributed service accepts, or say what it refuses")
 	return func(_ context.Context, files []string) error {
 		if !slices.Contains([]string{"json", "toml", "yaml"}, *to) {
 			return o.misuse("--to must be json, toml or yaml, not %q", *to)
@@ -144,7 +144,7 @@ func convertFile(o *options) runner {
 
 func drawTemplate(o *options) runner {
 	o.withClient()
-	o.outputFlag("draw as `FORM`: %s", "text", "mermaid", "dot")
+	o.outputFlag("`FORM`: choose the form: %s", "text", "mermaid", "dot")
 	return func(ctx context.Context, operands []string) error {
 		d, err := templateFileOr(ctx, o, operands[0])
 		if err != nil {

@@ -144,7 +144,7 @@ func (c *client) stream(ctx context.Context, query url.Values, each func(documen
 
 func watchTask(o *options) runner {
 	o.withClient().withOutput()
-	limit := o.duration("timeout", 0, "give up after `DURATION`, with exit code 5")
+	limit := o.duration("timeout", 0, "`DURATION`: give up after this time, with exit code 5")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		ctx, stop := interruptible(ctx, *limit)
 		defer stop()
@@ -325,8 +325,8 @@ func (s style) event(e document, first time.Time) string {
 func printEvents(o *options) runner {
 	o.withClient().withOutput()
 	query := url.Values{}
-	o.filters(query, [][2]string{{"namespace", "with --follow: only of this `NAMESPACE`"}})
-	follow := o.Bool("follow", false, "go on with the events to come, until interrupted")
+	o.filters(query, [][2]string{{"namespace", "`NAMESPACE`: with --follow, print only this namespace"}})
+	follow := o.Bool("follow", false, "continue with events as they happen, until interrupted")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if len(operands) == 0 && !*follow {
 			return o.misuse("missing TASK; or give --follow for the events of all tasks")

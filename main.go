@@ -227,7 +227,7 @@ func openAPICommand() command {
 		name: "openapi", help: "print the OpenAPI document of a role or of the mount point",
 		examples: []string{"openapi > openapi.json", "openapi --role worker"},
 		define: func(o *options) runner {
-			role := o.String("role", "orchestration", "the `ROLE`: "+anyOf(surfaces))
+			role := o.String("role", "orchestration", "`ROLE`: choose a document: "+anyOf(surfaces))
 			return func(context.Context, []string) error {
 				if !slices.Contains(surfaces, *role) {
 					return o.misuse("--role must be %s, not %q", anyOf(surfaces), *role)

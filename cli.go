@@ -397,7 +397,7 @@ func (p *process) jsonArgument(flag, text string) (json.RawMessage, error) {
 	}
 	var v json.RawMessage
 	if err := json.Unmarshal(data, &v); err != nil {
-		return nil, usagef("%s: %s is no JSON: %v", flag, from, err)
+		return nil, usagef("%s: %s is not valid JSON: %v", flag, from, err)
 	}
 	return v, nil
 }

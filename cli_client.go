@@ -117,7 +117,7 @@ func (p *process) clientOf(base, role string) (*client, error) {
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usagef("%q is no URL of a service", redactURL(base))
+		return nil, usagef("%q is not the URL of a service", redactURL(base))
 	}
 	base = strings.TrimRight(base, "/")
 	if right, ok := strings.CutSuffix(base, "/v1"); ok {
@@ -474,7 +474,7 @@ func (c *client) taskID(ctx context.Context, name string) (string, error) {
 }
 
 func notTask(name string) error {
-	return usagef("%q is no task: want a UUID, at least %d characters of its beginning or end, or latest", name, shortestIDPart)
+	return usagef("%q is not a task: want a UUID, at least %d characters of its beginning or end, or latest", name, shortestIDPart)
 }
 
 // searchTask looks for the task whose UUID has a part.
@@ -542,7 +542,7 @@ func parseTemplateRef(text string) (r templateRef, err error) {
 		namespace, name = "default", namespace
 	}
 	if namespace == "" || name == "" || hasVersion && v == "" || strings.Contains(name, "/") {
-		return r, usagef("%q is no template: want NAMESPACE/NAME or NAMESPACE/NAME@VERSION", text)
+		return r, usagef("%q is not a template: want NAMESPACE/NAME or NAMESPACE/NAME@VERSION", text)
 	}
 	return templateRef{namespace, name, v}, nil
 }

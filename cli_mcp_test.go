@@ -181,7 +181,7 @@ func TestMCPCalls(t *testing.T) {
 		{"task_create", `{"template":"demo/diamond","wait":7}`, `argument "wait" must be of type boolean or string, not 7`, true},
 		{"task_list", `{"since":"soon"}`, `--since "soon": want a duration`, true},
 		{"task_show", `{}`, `task_show: missing argument "task"`, true},
-		{"task_show", `{"task":"--help"}`, `"--help" is no task`, true},
+		{"task_show", `{"task":"--help"}`, `"--help" is not a task`, true},
 		{"step_reset", `{"step":"charge"}`, `step_reset: argument "step" needs argument "task"`, true},
 		{"step_reset", `{"name":"failing"}`, "nothing was done yet: add --yes", true},
 		{"step_reset", `{"name":"failing","only_step":"charge","yes":true}`, `"done":1`, false},

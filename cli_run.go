@@ -81,7 +81,7 @@ func runCommand() command {
 		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
 		more: "TEMPLATE is NAMESPACE/NAME of the templates that serve would load here. With --from, FILE is a state document, " +
 			"as stepwell store export writes it, and its task TASK is repeated from a step on; TASK can be left out if it is the " +
-			"only one. The exit code is 4 if the workflow failed or is blocked, and 5 if it has not ended in time.",
+			"only one. The exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
 		examples: []string{
 			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
 			"run state.json 5666cd0c --from charge --handler charge=http://127.0.0.1:9000/charge",

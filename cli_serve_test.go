@@ -145,14 +145,14 @@ func TestRun(t *testing.T) {
 		{[]string{"run", "order.json", "--stub", "charge=error:declined"}, 4, "charge  declined", `step "charge" failed for good`},
 		{[]string{"run", "order.json", "--stub", "chrage=1"}, 2, "", "--stub chrage: the template has no such step; did you mean charge?"},
 		{[]string{"run", "order.json", "--stub", "charge"}, 2, "", "want STEP=JSON, STEP=@FILE or STEP=error:MESSAGE"},
-		{[]string{"run", "order.json", "--stub", "charge={"}, 2, "", "{ is no JSON"},
+		{[]string{"run", "order.json", "--stub", "charge={"}, 2, "", "{ is not valid JSON"},
 		{[]string{"run", "order.json", "--handler", "pay=builtin:nope"}, 2, "", `unknown builtin "nope"`},
 		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", `{"a":1}`, "-o", "name"}, 0, "complete", ""},
 		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", "-", "-o", "jsonl"}, 0, `"context":{"b":2}`, ""},
 		{[]string{"run", "broken.json"}, 1, "", "broken.json:1:1: "},
 		{[]string{"run", "missing.json"}, 3, "", "missing.json: "},
 		{[]string{"run", "demo/dimond"}, 3, "", "run: no template demo/dimond here; did you mean demo.diamond@1.0.0?"},
-		{[]string{"run", "demo/slow", "--timeout", "1ns"}, 5, "", "run: the task has not ended in time: step \"fetch\" "},
+		{[]string{"run", "demo/slow", "--timeout", "1ns"}, 5, "", "run: timed out before the task ended: step \"fetch\" "},
 	} {
 		got := runCLI(map[string]string{"LANG": "C.UTF-8"}, `{"b":2}`, tt.args...)
 		if got.code != tt.code || !strings.Contains(got.stdout, tt.stdout) || !strings.Contains(got.stderr, tt.stderr) {

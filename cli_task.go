@@ -17,7 +17,7 @@ func taskCommands() command {
 		{
 			name: "create", effect: adds, operands: "TEMPLATE", help: "create a task of a template",
 			more: "TEMPLATE is " + operandHelp["TEMPLATE"] + ". With --wait, the exit code is 4 if the workflow " +
-				"failed, and 5 if it has not ended in time.",
+				"failed, and 5 if it timed out.",
 			examples: []string{
 				`task create demo/diamond --wait`,
 				`task create demo/routing --context '{"size":"large"}' --key order-7 --wait=30s`,

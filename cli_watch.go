@@ -83,7 +83,7 @@ func (c *client) watchError(ctx context.Context, id string, err error) error {
 	case errInterrupted:
 		return errInterrupted
 	case errWatchEnded:
-		return exitf(exitTimedOut, "the task has not ended in time%s", c.why(ctx, id))
+		return exitf(exitTimedOut, "timed out before the task ended%s", c.why(ctx, id))
 	}
 	return err
 }

@@ -306,8 +306,8 @@ func TestAuthConfigProblems(t *testing.T) {
 				"[[orchestration.web.auth.api_keys]]", "key = 7", "permissions = ['tasks:*', 1]"),
 			[]string{
 				"stepwell.toml:3: " + section + "api_keys[0].key: it is missing or empty",
-				"stepwell.toml:3: " + section + "api_keys[0].permissions: there are none: the key would be good for nothing",
-				"stepwell.toml:8: " + section + "api_keys[1].permissions: there are none: the key would be good for nothing",
+				"stepwell.toml:3: " + section + "api_keys[0].permissions: must not be empty: a key without permissions is useless",
+				"stepwell.toml:8: " + section + "api_keys[1].permissions: must not be empty: a key without permissions is useless",
 				"stepwell.toml:10: " + section + "api_keys[2].keys: unknown key; did you mean key?",
 				"stepwell.toml:11: " + section + "api_keys[2].permissions: want an array of strings, got a string",
 				"stepwell.toml:13: " + section + "api_keys[3].key: want a string, got an integer",
@@ -326,7 +326,7 @@ func TestAuthConfigProblems(t *testing.T) {
 				"stepwell.toml:3: " + section + "api_keys[1].key: duplicates that of api_keys[0]",
 				"stepwell.toml:4: " + section + "api_keys[2].key: contains characters, or blanks at its ends, that no header can carry",
 			}},
-		{"a variable that is no JSON", variable("API_KEYS", `[{"key": "hunter2"`),
+		{"a variable that is not valid JSON", variable("API_KEYS", `[{"key": "hunter2"`),
 			[]string{`env STEPWELL_WORKER__WEB__AUTH__API_KEYS: worker.web.auth.api_keys: "[REDACTED]" is not a JSON array of objects`}},
 		{"a variable that is no list", variable("API_KEYS", `{"key": "hunter2"}`),
 			[]string{`env STEPWELL_WORKER__WEB__AUTH__API_KEYS: worker.web.auth.api_keys: "[REDACTED]" is not a JSON array of objects`}},
@@ -342,7 +342,7 @@ func TestAuthConfigProblems(t *testing.T) {
 		{"one API key, with permissions for nothing",
 			file("enabled = true", "api_keys_enabled = true", "api_keys = [{key = 'hunter2', permissions = []}]"),
 			[]string{"stepwell.toml:4: " + section +
-				"api_keys[0].permissions: there are none: the key would be good for nothing"}},
+				"api_keys[0].permissions: must not be empty: a key without permissions is useless"}},
 		{"words, ranges and algorithms, enabled or not",
 			file("jwt_verification_method = 'secret'", "jwt_leeway_seconds = -1", "jwks_refresh_interval_seconds = 0",
 				"jwks_max_stale_seconds = -1", "authenticator_cache_seconds = 61", "jwt_token_expiry_hours = -1",

@@ -244,7 +244,7 @@ func (k *configKey) copyTables(list any, change func(member *configKey, v any) a
 // wrong place may be the key.
 var apiKeyMembers = []configKey{
 	{path: "key", def: "", secret: secretValue, missing: "it is missing or empty"},
-	{path: "permissions", def: []string{}, missing: "there are none: the key would be good for nothing"},
+	{path: "permissions", def: []string{}, missing: "must not be empty: a key without permissions is useless"},
 	{path: "description", def: ""},
 }
 

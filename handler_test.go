@@ -244,6 +244,6 @@ func TestEnvelope(t *testing.T) {
 		t.Errorf("an envelope of %d bytes has the size %d", len(got), a.envelopeSize())
 	}
 	if empty := (&attempt{}).envelope(nil); !json.Valid(empty) {
-		t.Errorf("the envelope of nothing is no JSON: %s", empty)
+		t.Errorf("the envelope of nothing is not valid JSON: %s", empty)
 	}
 }

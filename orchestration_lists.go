@@ -131,7 +131,7 @@ func (q *query) states(parse func(word string) (stateSet, bool), words string) (
 			}
 			set, ok := parse(word)
 			if !ok {
-				q.refuse("status: %.60q is none of %s", word, words)
+				q.refuse("status: must be one of %s, not %.60q", words, word)
 			}
 			all |= set
 		}
@@ -162,7 +162,7 @@ func (q *query) sort(l *taskListing) {
 	word := cmp.Or(q.text("sort"), sortWords[0])
 	i := slices.Index(sortWords, word)
 	if i < 0 {
-		q.refuse("sort: %.60q is none of %s", word, strings.Join(sortWords, ", "))
+		q.refuse("sort: must be one of %s, not %.60q", strings.Join(sortWords, ", "), word)
 		return
 	}
 	l.order, l.ascending = taskOrder(i/2), i%2 == 1
@@ -182,7 +182,7 @@ func (q *query) cursor(l *taskListing) {
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(b) != cursorLength {
-		q.refuse("cursor: %.60q is no next_cursor of a list", text)
+		q.refuse("cursor: %.60q is not a next_cursor of a list", text)
 		return
 	}
 	if word := int(b[0]); word >= len(sortWords) || word != l.sortWord() {

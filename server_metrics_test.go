@@ -452,7 +452,7 @@ func TestPrometheusExamples(t *testing.T) {
 			}
 		}
 		if file == "dashboard.json" && !json.Valid([]byte(text)) {
-			t.Errorf("%s is no JSON", file)
+			t.Errorf("%s is not valid JSON", file)
 		}
 	}
 	fires := string(readFile(t, "examples/prometheus/alerts_test.yml"))

@@ -143,7 +143,7 @@ func queryWord[T any](q *query, name string, parse func(string) (T, bool), words
 	}
 	v, ok := parse(word)
 	if !ok {
-		q.refuse("%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
+		q.refuse("%s: must be one of %s, not %.60q", name, strings.Join(words, ", "), word)
 	}
 	return &v
 }

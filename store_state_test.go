@@ -30,7 +30,7 @@ func TestStateRoundTrip(t *testing.T) {
 	mustCreate(t, s, "odd")
 	want := exported(t, s)
 	if !json.Valid([]byte(want)) {
-		t.Fatalf("the document is no JSON:\n%s", want)
+		t.Fatalf("the document is not valid JSON:\n%s", want)
 	}
 	var pretty bytes.Buffer
 	json.Indent(&pretty, []byte(want), "", "  ")

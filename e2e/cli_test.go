@@ -134,7 +134,7 @@ func TestBashCompletion(t *testing.T) {
 		"stepwell task show la":             "latest",
 	} {
 		words := strings.Fields(line)
-		script := "eval \"$(stepwell completion bash)\"; COMP_WORDS=(" + line + "); COMP_CWORD=" + strconv.Itoa(len(words)-1) +
+		script := "eval \"$(stepwell completion bash)\"; COMP_LINE='" + line + "' COMP_WORDS=(" + line + "); COMP_CWORD=" + strconv.Itoa(len(words)-1) +
 			"; _stepwell; echo \"${COMPREPLY[*]}\""
 		shell := exec.Command(bash, "--norc", "-c", script)
 		shell.Env = append(programEnv(), "PATH="+dir+":"+os.Getenv("PATH"), "STEPWELL_URL="+p.ready.OrchestrationURL)

@@ -216,7 +216,7 @@ func TestExitCodes(t *testing.T) {
 		{"bad flag value", []string{"--listen", "here"}, 2, []string{"--listen"}},
 		{"bad file", []string{"--config", bad}, 1,
 			[]string{bad + ":1: role", bad + ":3: store.sink", bad + ":5: worker.concurrency"}},
-		{"missing file", []string{"--config", bad + "x"}, 1, []string{bad + "x"}},
+		{"missing file", []string{"--config", bad + "x"}, 3, []string{bad + "x"}},
 		{"bad template", []string{"--templates", broken}, 1, []string{"0.json"}},
 		{"help", []string{"--help"}, 0, nil},
 		{"help of serve", []string{"serve", "--help"}, 0, nil},
@@ -598,7 +598,7 @@ func TestStoreCommands(t *testing.T) {
 	}
 	run(0, "1 task, sequence 1 to 6", "import", file, "--data", other)
 	run(1, "holds a store already", "import", "--data", other, file)
-	run(1, "no such file", "export", "--data", filepath.Join(dir, "none"))
+	run(3, "no such file", "export", "--data", filepath.Join(dir, "none"))
 	run(2, "usage", "import", "--data", other)
 	run(2, `unknown command "destroy"`, "destroy")
 	wantRefused(t, []string{"--data", data, "--seed", file}, "holds a store already")

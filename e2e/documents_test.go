@@ -25,6 +25,7 @@ var sessions = []session{
 	{"docs/agents.md", "", ""},
 	{"docs/handlers.md", "", ""},
 	{"docs/http.md", "", ""},
+	{"docs/is-this-for-me.md", "", ""},
 	{"docs/migrating.md", "", ""},
 	{"docs/mount.md", "", ""},
 	{"docs/operations.md", "", ""},

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// templateSections are the sections of docs/templates.md that describe fields, with their tables.
+// templateSections are the sections of docs/reference/templates.md that describe fields, with their tables.
 var templateSections = map[string][]templateField{
 	"The template": templateFields, "`metadata`": metadataFields, "`lifecycle`": lifecycleFields,
 	"`system_dependencies`": systemFields, "`domain_events`": domainEventFields, "`steps`": stepFields,
@@ -20,11 +20,11 @@ var templateSections = map[string][]templateField{
 	"The override of a step": overrideFields,
 }
 
-// TestTemplatesPage holds docs/templates.md to the tables of the reader: each section has a row for
-// each field, in their order, with its names, its type, its default and an example that is
-// accepted.
+// TestTemplatesPage holds docs/reference/templates.md to the tables of the reader: each section has a row
+// for each field, in their order, with its names, its type, its default and an example that is
+// accepted. The example of the guide is read, too.
 func TestTemplatesPage(t *testing.T) {
-	page := string(readFile(t, "docs/templates.md"))
+	page, guide := string(readFile(t, "docs/reference/templates.md")), string(readFile(t, "docs/templates.md"))
 	sections := regexp.MustCompile("(?m)^## ").Split(page, -1)
 	found := 0
 	for _, section := range sections {
@@ -37,7 +37,7 @@ func TestTemplatesPage(t *testing.T) {
 	if found != len(templateSections) {
 		t.Errorf("got %d sections with fields; want %d", found, len(templateSections))
 	}
-	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(page)[1]
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(guide)[1]
 	parsed, problems, warnings := parseTemplate("", []byte(example), "yaml", "test", nil)
 	if parsed == nil || len(warnings) > 0 || parsed.steps[2].retry.MaxAttempts != 1 {
 		t.Errorf("the example: got %v %v", problems, warnings)

@@ -265,7 +265,7 @@ func FuzzSchema(f *testing.F) {
 
 // TestSchemaBooks compares the keywords and formats in the documentation with the tables.
 func TestSchemaBooks(t *testing.T) {
-	_, section, _ := strings.Cut(string(readFile(t, "docs/templates.md")), "\n## Schemas\n")
+	_, section, _ := strings.Cut(string(readFile(t, "docs/reference/templates.md")), "\n## Schemas\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows := map[string][]string{}
 	for line := range strings.Lines(section) {

@@ -31,6 +31,7 @@ var sessions = []session{
 	{"docs/operations.md", "", ""},
 	{"docs/operations.md", "The store as one document", ""},
 	{"docs/templates.md", "", ""},
+	{"docs/reference/templates.md", "", ""},
 	{"docs/fixture.md", "", "--fixture"},
 	{"docs/testing.md", "", "--fixture"},
 }

@@ -226,7 +226,7 @@ func TestLongPoll(t *testing.T) {
 	s.do("POST", "/v1/steps/claim", anyOne).want(503)
 }
 
-// TestEnvelopeMembers compares what a claim hands out with the table in docs/handlers.md, and its values with what the
+// TestEnvelopeMembers compares what a claim hands out with the table in docs/reference/handlers.md, and its values with what the
 // API shows.
 func TestEnvelopeMembers(t *testing.T) {
 	tpl := `{"namespace":"t","name":"told","version":"1.2.3","steps":[{"name":"a","handler":{"callable":"A"}},
@@ -275,7 +275,7 @@ func TestEnvelopeMembers(t *testing.T) {
 		"source_system reason tags priority created_at") {
 		values["task."+shared] = task.text(shared)
 	}
-	text := string(must(os.ReadFile("docs/handlers.md"))(t))
+	text := string(must(os.ReadFile("docs/reference/handlers.md"))(t))
 	_, text, _ = strings.Cut(text, "## What a handler receives")
 	text, _, _ = strings.Cut(text, "\n## ")
 	var listed []string
@@ -298,13 +298,13 @@ func TestEnvelopeMembers(t *testing.T) {
 		delete(values, path)
 	}
 	if len(values) > 0 {
-		t.Errorf("docs/handlers.md does not list %v", values)
+		t.Errorf("docs/reference/handlers.md does not list %v", values)
 	}
 	for _, parts := range [][]string{{"task"}, {"step"}, {"step", "handler"}, {"step", "previous"}, {"dependencies", "a"}} {
 		for name := range got.get("0." + strings.Join(parts, ".")).(map[string]any) {
 			path := strings.Replace(strings.Join(append(parts, name), "."), ".a.", ".STEP.", 1)
 			if !slices.ContainsFunc(listed, func(l string) bool { return l == path || strings.HasPrefix(l, path+".") }) {
-				t.Errorf("docs/handlers.md does not list %s", path)
+				t.Errorf("docs/reference/handlers.md does not list %s", path)
 			}
 		}
 	}

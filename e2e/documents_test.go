@@ -33,7 +33,7 @@ var sessions = []session{
 	{"docs/templates.md", "", ""},
 	{"docs/reference/templates.md", "", ""},
 	{"docs/fixture.md", "", "--fixture"},
-	{"docs/testing.md", "", "--fixture"},
+	{"docs/reference/fixture.md", "", "--fixture"},
 }
 
 // otherSessions are the pages whose commands other tests type.

@@ -240,10 +240,10 @@ func TestTestingGuideFiles(t *testing.T) {
 	}
 }
 
-// TestTestingGuideSettings checks that the settings in the guide exist.
+// TestTestingGuideSettings checks that the settings in the guides to testing and to fixture mode exist.
 func TestTestingGuideSettings(t *testing.T) {
 	t.Parallel()
-	text := string(readFile(t, testingGuide))
+	text := string(readFile(t, testingGuide)) + string(readFile(t, repository("docs/fixture.md")))
 	known := map[string]bool{"STEPWELL_CONFIG": true, "STEPWELL_SOURCE": true}
 	_, shown, _ := runProgram(t, nil, "config", "show")
 	for _, m := range regexp.MustCompile(`(?m)^([a-z_.]+) `).FindAllStringSubmatch(shown, -1) {

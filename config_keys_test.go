@@ -229,12 +229,12 @@ func TestRedactedConfig(t *testing.T) {
 	}
 }
 
-// TestLimitsInDocs compares the tables of limits in docs/security.md with the table of keys:
+// TestLimitsInDocs compares the tables of limits in docs/reference/limits.md with the table of keys:
 // every key that limits something is there, with its default.
 func TestLimitsInDocs(t *testing.T) {
 	told := map[string]string{}
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+\\.[a-z_.]+)` \\| ([0-9]+)")
-	for _, m := range row.FindAllStringSubmatch(string(readFile(t, "docs/security.md")), -1) {
+	for _, m := range row.FindAllStringSubmatch(string(readFile(t, "docs/reference/limits.md")), -1) {
 		told[m[1]] = m[2]
 	}
 	limits := regexp.MustCompile(`\.max_[a-km-z]|\.keep$|concurrency$|\.retain_`)
@@ -242,12 +242,12 @@ func TestLimitsInDocs(t *testing.T) {
 		k := &configKeys[i]
 		n, isNumber := k.def.(int64)
 		if got, ok := told[k.path]; ok && got != fmt.Sprint(k.def) || !ok && isNumber && limits.MatchString(k.path) {
-			t.Errorf("docs/security.md gives %s the limit %q; want %d", k.path, got, n)
+			t.Errorf("docs/reference/limits.md gives %s the limit %q; want %d", k.path, got, n)
 		}
 		delete(told, k.path)
 	}
 	for path := range told {
-		t.Errorf("docs/security.md gives %s a limit; there is no such key", path)
+		t.Errorf("docs/reference/limits.md gives %s a limit; there is no such key", path)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestSlowClients(t *testing.T) {
 }
 
 // TestFraming sends requests that two programs may take for requests of different lengths, and then another one on the
-// same connection, and compares the statuses with what docs/security.md says about Go's server.
+// same connection, and compares the statuses with what docs/reference/security.md says about Go's server.
 func TestFraming(t *testing.T) {
 	const (
 		head    = "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -13,13 +13,13 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// difference is a row of the table of differences in the guide: what a probe observes here and there.
+// difference is a row of the table of differences in docs/reference/migrating.md: what a probe observes here and there.
 type difference struct {
 	what, here, there string
 	probe             func(s *api) string
 }
 
-// differences are sorted by who is hurt first, as the table in the guide.
+// differences are sorted by who is hurt first, as that table is.
 var differences = []difference{
 	{"a request lacks `version`, `context`, `initiator`, `source_system` or `reason`", "201", "422", func(s *api) string {
 		return fmt.Sprint(s.do("POST", "/v1/tasks", `{"namespace":"reference","name":"diamond"}`).status)
@@ -253,19 +253,19 @@ func serveAsThere(t testing.TB, templates string) *program {
 	return serve(t, "--memory", "--quiet", "--templates", templates, "--config", handlers)
 }
 
-// TestReferenceDifferences makes each row of the guide's table of differences here and there.
+// TestReferenceDifferences makes each row of the page's table of differences here and there.
 func TestReferenceDifferences(t *testing.T) {
 	here, there := startBoth(t)
-	_, table, _ := strings.Cut(string(readFile(t, repository("docs/migrating.md"))), "| what | here | there |\n|---|---|---|\n")
+	_, table, _ := strings.Cut(string(readFile(t, repository("docs/reference/migrating.md"))), "| what | Stepwell | Tasker |\n|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := strings.Split(table, "\n")
 	if len(rows) != len(differences) {
-		t.Errorf("the guide's table has %d rows; want %d, one for each case", len(rows), len(differences))
+		t.Errorf("the page's table has %d rows; want %d, one for each case", len(rows), len(differences))
 	}
 	for i, d := range differences {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			if i < len(rows) && !strings.HasPrefix(rows[i], "| "+d.what+" | ") {
-				t.Errorf("the guide's row is %s; want %s", rows[i], d.what)
+				t.Errorf("the page's row is %s; want %s", rows[i], d.what)
 			}
 			for _, side := range []struct{ name, url, want string }{{"here", here, d.here}, {"there", there, d.there}} {
 				if got := d.probe(&api{t, side.url}); got != side.want {

@@ -459,7 +459,7 @@ func (m *mover) compareAnswer(what, here, there, path string) {
 	}
 }
 
-// movedDifferences are the differences between the answers about a task that moved; docs/migrating.md lists them.
+// movedDifferences are the differences between the answers about a task that moved; docs/reference/migrating.md lists them.
 var movedDifferences = []struct{ place, about string }{
 	{`^(complete|cancelled)\.completed_at|summary\.task\.completed_at`, "completed_at of a task is null"},
 	{`\.trace_id$`, "trace_id is missing there"},

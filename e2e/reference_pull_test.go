@@ -14,7 +14,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// pulledDifferences are the members of answers about pulled tasks that differ, see "Bring a task back" in the guide.
+// pulledDifferences are the members of answers about pulled tasks that differ, see "Tasks that were pulled" in docs/reference/migrating.md.
 var pulledDifferences = []string{
 	"audit.audit_uuid", "audit.execution_time_ms", "audit.result.error.context",
 	"audit.result.metadata.completed_at", "audit.result.metadata.error_type",

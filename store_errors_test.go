@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// diskErrors makes the errors in the tables of docs/operations.md, "Errors of the disk", by the first text of their rows. Each
+// diskErrors makes the errors in the tables of docs/reference/disk.md by the first text of their rows. Each
 // returns what the service answered or logged, or why it did not start.
 var diskErrors = map[string]func(t *testing.T) string{
 	"the service is starting: N % of the store was read": func(*testing.T) string {
@@ -256,12 +256,9 @@ func startOf(t *testing.T, o serviceTest, change func(o serviceTest)) string {
 	return fmt.Sprintf("%s\n%v", log, err)
 }
 
-// TestDiskErrorsPage makes every error that the tables of docs/operations.md name.
+// TestDiskErrorsPage makes every error that the tables of docs/reference/disk.md name.
 func TestDiskErrorsPage(t *testing.T) {
-	page := string(readFile(t, "docs/operations.md"))
-	_, page, _ = strings.Cut(page, "\n## Errors of the disk\n")
-	page, _, _ = strings.Cut(page, "\n## ")
-	page, _, _ = strings.Cut(page, "\n### ")
+	page, _, _ := strings.Cut(string(readFile(t, "docs/reference/disk.md")), "\n## Files that change")
 	var seen []string
 	for _, row := range regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllStringSubmatch(page, -1) {
 		texts := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1)

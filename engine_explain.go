@@ -60,7 +60,7 @@ type taskExplanation struct {
 	TaskUUID uuid              `json:"task_uuid"`
 	Status   string            `json:"status"`
 	State    string            `json:"state,omitempty"` // at the mount point, whose statuses are coarser
-	Message  string            `json:"message"`         // its first sentence tells of the step that needs somebody most
+	Message  string            `json:"message"`         // its first sentence describes the step that needs somebody most
 	Remedy   string            `json:"remedy"`          // with which that sentence ends, after "; "
 	Steps    []stepExplanation `json:"steps"`           // the unfinished ones
 
@@ -206,7 +206,7 @@ func (x *explainer) task() *taskExplanation {
 	return v
 }
 
-// said tells of the step, without what helps.
+// said describes the step, without what helps.
 func (e *stepExplanation) said() string {
 	return fmt.Sprintf("step %q %s", e.Name, strings.TrimSuffix(e.Message, "; "+e.Remedy))
 }
@@ -223,7 +223,7 @@ func (x *explainer) lead(unfinished []stepExplanation) *stepExplanation {
 	return nil
 }
 
-// ended tells of a task in error, which is where staleness takes it.
+// ended describes a task in error, which is where staleness takes it.
 func (x *explainer) ended(unfinished []stepExplanation) (what, remedy string) {
 	what = fmt.Sprintf("the task ended as stale %s", agoFor(x.t.since, x.now))
 	if x.stale.limit > 0 {
@@ -298,7 +298,7 @@ func (x *explainer) step(i int) stepExplanation {
 	return e
 }
 
-// freeze tells of a frozen clock, if that is what holds a step up. Handlers outside have real time.
+// freeze describes a frozen clock, if that is what holds a step up. Handlers outside have real time.
 func (x *explainer) freeze(e *stepExplanation) {
 	switch {
 	case !x.frozen || e.DueAt == 0 || e.Cause == causeRunning && !strings.HasPrefix(e.Callable, "builtin:"):

@@ -1293,3 +1293,34 @@ func TestFloorBreaches(t *testing.T) {
 		})
 	}
 }
+
+// TestWords refuses the words in testdata/words.txt in sources, documentation and openapi.json.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	better, refused := map[string]string{}, []string{}
+	for line := range strings.Lines(string(readFile(t, "testdata/words.txt"))) {
+		if pattern, instead, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			better[pattern], refused = instead, append(refused, pattern)
+		} else if !strings.HasPrefix(line, "#") {
+			t.Errorf("%q has no tab", line)
+		}
+	}
+	any, pages := regexp.MustCompile("(?m)"+strings.Join(refused, "|")), 0
+	for _, pattern := range []string{"*.go", "*.md", "docs/*.md", "docs/*/*.md", "examples/*/*.md", "packages/*/*.md", "openapi.json", "web/*/*.js"} {
+		for _, page := range must(filepath.Glob(pattern))(t) {
+			if strings.HasSuffix(page, "_test.go") || page == "CHANGELOG.md" {
+				continue
+			}
+			pages++
+			text := string(readFile(t, page))
+			for _, at := range any.FindAllStringIndex(text, -1) {
+				words := strings.TrimSpace(text[at[0]:at[1]])
+				i := slices.IndexFunc(refused, func(p string) bool { return regexp.MustCompile(p).MatchString(text[at[0]:at[1]]) })
+				t.Errorf("%s:%d: %q: write: %s", page, 1+strings.Count(text[:at[0]], "\n"), words, better[refused[max(i, 0)]])
+			}
+		}
+	}
+	if len(refused) < 10 || pages < 100 {
+		t.Errorf("got %d rules for %d pages", len(refused), pages)
+	}
+}

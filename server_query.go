@@ -203,7 +203,7 @@ func heldByID[T any](
 }
 
 // shown returns the error of a read of a task, or nil, once everything that the answer
-// tells of the task is on disk, see shownUpTo.
+// says about the task is on disk, see shownUpTo.
 func (s *surface) shown(w *responseWriter, r *http.Request, id uuid, err error) error {
 	if refusedForNow(err) {
 		return err

@@ -429,7 +429,7 @@ func (c *change) await(t *task, wants stateSet) *waiter {
 // letter finds a dead letter by its id.
 func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.index.find(id) }
 
-// Waiting for the disk: an answer that tells of tasks, be it a success, a refusal or a
+// Waiting for the disk: an answer that describes tasks, be it a success, a refusal or a
 // view, is given when what it tells is durable.
 
 // wait returns once everything up to a sequence is durable.
@@ -479,7 +479,7 @@ func (s *store) lastSeqLocked(pos uint32) uint64 {
 // refuse returns a refusal once everything that it may tell of is durable.
 func (s *store) refuse(ctx context.Context, refusal error) error {
 	if refusedForNow(refusal) {
-		return refusal // it tells of no task
+		return refusal // it describes no task
 	}
 	return cmp.Or(s.waitAll(ctx), refusal)
 }

@@ -57,7 +57,7 @@ type taskIndex struct {
 	search      timeSearch
 }
 
-// indexedTasks tells of tasks what the index does not hold.
+// indexedTasks returns what the index does not hold about tasks.
 type indexedTasks interface {
 	createdAt(pos uint32) instant
 	seqAt(pos uint32) uint64

@@ -27,7 +27,7 @@ package main
 // A snapshot that failed or was given up leaves row 3 behind, and the next one begins
 // at step 4. The very first start makes journal.jsonl by steps 1 and 3.
 // The directory is synced after steps 2, 3 and 5; nothing is written to the new
-// journal before the sync of step 3. A snapshot without a journal is none of
+// journal before the sync of step 3. A snapshot without a journal is not one of
 // these states and is refused: otherwise the journal's records would be lost
 // unnoticed.
 //

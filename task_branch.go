@@ -75,7 +75,7 @@ func noBatches(t *task, d int, outcome []byte) branching {
 	return branching{workers: []int{w}, cursors: [][]byte{[]byte(noOpCursor)}, noOp: true}
 }
 
-// presentMember returns a member of a JSON text; nil if it is absent or null, or the text is no object.
+// presentMember returns a member of a JSON text; nil if it is absent or null, or the text is not an object.
 func presentMember(text []byte, name string) []byte {
 	if value := objectMember(text, name); value != nil && jsonKind(value) != 'n' {
 		return value

@@ -18,7 +18,7 @@ import (
 // unknownActor stands for whoever acted there, which the API does not say.
 const unknownActor = "unknown"
 
-// taskerTask is what the API tells of a task. Its times are texts, "" for none.
+// taskerTask is what the API says about a task. Its times are texts, "" for none.
 type taskerTask struct {
 	ID            string          `json:"task_uuid"`
 	Status        string          `json:"status"`

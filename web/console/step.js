@@ -180,7 +180,7 @@ const AUDITED = { enqueued_for_orchestration: "Attempt succeeded",
 const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed",
   resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled", copied: "Copied" };
 
-// auditLine tells of what a person did, or of a result that came too late.
+// auditLine describes what a person did, or of a result that came too late.
 function auditLine(a) {
   const about = [a.copied_from && "from task " + a.copied_from.task_uuid,
     a.acted_by && `by ${a.acted_by}: ${a.action_reason}`, a.subject && "as " + a.subject,

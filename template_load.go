@@ -42,7 +42,7 @@ func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, 
 		}
 	}
 	if l.refused {
-		hint := "docs/templates.md describes the formats and every field"
+		hint := "docs/reference/templates.md describes the formats and every field"
 		l.problems = append(l.problems, inputProblem{Message: hint})
 	}
 	if len(l.problems) > 0 {

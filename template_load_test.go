@@ -112,7 +112,7 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 		in("f.json") + ": reading the template: no such file or directory",
 		in("g.json") + ": reading the template: not a regular file",
 		missing + ": reading the templates directory: no such file or directory",
-		"docs/templates.md describes the formats and every field",
+		"docs/reference/templates.md describes the formats and every field",
 	}
 	got := strings.Split(problems.Error(), "\n")
 	if len(got) != len(want) {

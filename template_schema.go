@@ -220,7 +220,7 @@ type schemaKeyword struct {
 type compileFunc func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 
 // schemaKeywords returns every known keyword, in the order in which they are checked;
-// docs/templates.md lists them.
+// docs/reference/templates.md lists them.
 func schemaKeywords() []schemaKeyword {
 	return []schemaKeyword{
 		{"$schema", compileDialect}, {"$id", compileText}, {"$comment", nil},

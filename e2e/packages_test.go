@@ -138,11 +138,14 @@ func TestPackageVersions(t *testing.T) {
 	}
 }
 
-// verbs are the methods of a sandbox in the table of the guide, by language.
+// verbs are the methods of a sandbox in the table of docs/reference/testing.md, by language.
 func verbs(t *testing.T) (columns [4][]string) {
 	t.Helper()
-	_, table, _ := strings.Cut(string(readFile(t, testingGuide)), "| Python | JavaScript | Java | Go | effect |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
+	page := string(readFile(t, repository("docs/reference/testing.md")))
+	_, table, found := strings.Cut(page, "| Python | JavaScript | Java | Go | effect |\n")
+	if table, _, _ = strings.Cut(table, "\n\n"); !found {
+		t.Fatal("the page has no table of verbs")
+	}
 	for _, row := range strings.Split(table, "\n")[3:] {
 		cells := strings.Split(row, " | ")
 		for i := range columns {

@@ -30,8 +30,8 @@ type command struct {
 	commands []command
 }
 
-// effect is what a command does to the service that it asks. A command of the zero effect is about files, this machine or a
-// terminal.
+// effect says whether a command reads from a service, adds to it or changes it. A command without one works on files, on
+// this machine or on a terminal.
 type effect string
 
 const (

@@ -139,7 +139,7 @@ func completionCommand() command {
 	}
 }
 
-// completion is what may stand in a place of the command line.
+// completion lists the words that can complete a command line at the cursor.
 type completion struct {
 	kind   string // completesWords if it is ""
 	before string // what of the word that is typed the shell keeps before each of words
@@ -197,6 +197,7 @@ func (p *process) completion(ctx context.Context, words []string, last string) c
 	if f, begun, before := o.valueOf(waiting, last); f != nil {
 		return o.values(ctx, f, given, before, begun)
 	}
+	_, most := c.limits()
 	switch {
 	case waiting != "": // an unknown flag
 	case strings.HasPrefix(last, "-"):
@@ -208,16 +209,11 @@ func (p *process) completion(ctx context.Context, words []string, last string) c
 			found.about[sub.name] = sub.help
 		}
 		return found
-	case len(given) < limitOf(&c):
+	case len(given) < most:
 		operands := strings.Fields(c.operands)
 		return o.namesFor(ctx, strings.Trim(operands[min(len(given), len(operands)-1)], "[]…"), given, last)
 	}
 	return completion{}
-}
-
-func limitOf(c *command) int {
-	_, most := c.limits()
-	return most
 }
 
 // flagNames completes the name of a flag.

@@ -154,11 +154,11 @@ func (w *walk) files() (files []string) {
 	return files
 }
 
-// walksOf returns the walks of docs/architecture.md.
+// walksOf returns the walks of docs/architecture.md: the sections whose headings begin with "How a".
 func walksOf(page string) (walks []walk) {
 	for _, section := range strings.Split(page, "\n## ") {
-		title, text, _ := strings.Cut(section, ":")
-		if !strings.HasPrefix(title, "Walk ") {
+		title, text, _ := strings.Cut(section, "\n")
+		if !strings.HasPrefix(title, "How a ") {
 			continue
 		}
 		w := walk{name: title}
@@ -330,8 +330,8 @@ func valueType(sig *types.Signature) string {
 // of a timer, is not in all of them.
 const creations = 5
 
-// TestWalkOfCreation compares walk 1 with what one POST /v1/tasks runs: each function that it names, and no file
-// but those that it names or lists as also touched.
+// TestWalkOfCreation compares the walk of a creation with what one POST /v1/tasks runs: each function that it names,
+// and no file but those that it names or lists as also touched.
 func TestWalkOfCreation(t *testing.T) {
 	wire.Long(t)
 	sequential(t)
@@ -341,9 +341,9 @@ func TestWalkOfCreation(t *testing.T) {
 	t.Parallel()
 	page := string(readFile(t, "docs/architecture.md"))
 	walks := walksOf(page)
-	i := slices.IndexFunc(walks, func(w walk) bool { return w.name == "Walk 1" })
+	i := slices.IndexFunc(walks, func(w walk) bool { return w.name == "How a request becomes a task" })
 	if i < 0 {
-		t.Fatal("docs/architecture.md: no walk 1")
+		t.Fatal("docs/architecture.md: no walk of a creation")
 	}
 	p := startCovered(t)
 	body := `{"namespace":"walk","name":"one","context":{"n":1}}`

@@ -98,7 +98,7 @@ func (s *authSetup) checkAlgorithms() {
 		case strings.EqualFold(a, "none") || strings.HasPrefix(strings.ToUpper(a), "HS"):
 			s.problem(key, "%s can never be allowed: anyone could make tokens", a)
 		default:
-			s.problem(key, "unknown algorithm %q; want some of %s", a, strings.Join(signingAlgorithms, ", "))
+			s.problem(key, "unknown algorithm %q; the algorithms are %s", a, strings.Join(signingAlgorithms, ", "))
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (s *authSetup) checkMeans() {
 		s.warn("api_keys", "not used: api_keys_enabled is false")
 	}
 	if c.noTokens() && !c.APIKeysEnabled {
-		s.problem("enabled", "there is nothing to verify by: no key, no JWKS, no API keys, no authenticator")
+		s.problem("enabled", "nothing can verify credentials: configure a key, a JWKS, API keys or an authenticator")
 	}
 }
 
@@ -252,7 +252,7 @@ func (s *authSetup) checkKeySet() {
 // sent for every caller without any.
 func (s *authSetup) checkAuthenticator() {
 	if u := s.checkURL("authenticator_url", s.c.AuthenticatorURL); u != nil && u.User != nil {
-		s.problem("authenticator_url", "must not contain user or password: they would pass for a caller's")
+		s.problem("authenticator_url", "must not contain a user or password, which would be sent in place of the caller's")
 	}
 }
 
@@ -399,7 +399,7 @@ func (s *authSetup) checkAPIKey(i int, e *apiKeyConfig) {
 	case e.Key == "":
 		s.problem(apiKeyMember(i, "key"), "is empty")
 	case !isHeaderText(e.Key):
-		s.problem(apiKeyMember(i, "key"), "contains characters, or blanks at its ends, that no header can carry")
+		s.problem(apiKeyMember(i, "key"), "contains characters that no header can carry, or begins or ends with a blank")
 	}
 	if len(e.Permissions) == 0 {
 		s.problem(apiKeyMember(i, "permissions"), "must not be empty")

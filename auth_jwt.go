@@ -273,7 +273,7 @@ func eachTokenMember(data []byte, f func(key string, value []byte) error) error 
 // tokenString reads a JSON string; json.Unmarshal alone would accept null.
 func tokenString(value []byte) (s string, err error) {
 	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
-		return "", malformedToken("it contains another value where a string is required")
+		return "", malformedToken("it contains a value of another type where a string is required")
 	}
 	return s, nil
 }
@@ -281,7 +281,7 @@ func tokenString(value []byte) (s string, err error) {
 // tokenStrings reads a list of JSON strings.
 func tokenStrings(value []byte) ([]string, error) {
 	if value[0] != '[' {
-		return nil, malformedToken("it contains another value where a list is required")
+		return nil, malformedToken("it contains a value of another type where a list is required")
 	}
 	list := []string{}
 	var err error

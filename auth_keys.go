@@ -106,7 +106,7 @@ func checkRSA(k *rsa.PublicKey) error {
 	case k.E < 3 || k.E%2 == 0:
 		return errExponent
 	case isROCA(k.N):
-		return errors.New("an RSA key of a chip that makes weak keys (CVE-2017-15361, ROCA)")
+		return errors.New("an RSA key from a chip that generates weak keys (ROCA, CVE-2017-15361)")
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func TestStartUpChecks(t *testing.T) {
 		{"a key on one line", func(c *config) { c.JWTPublicKey = strings.ReplaceAll(c.JWTPublicKey, "\n", `\n`) },
 			"", ""},
 		{"nothing to verify by", func(c *config) { c.JWTPublicKey = "" },
-			prefix + "enabled: there is nothing to verify by", ""},
+			prefix + "enabled: nothing can verify credentials", ""},
 		{"disabled, nothing is read", func(c *config) { c.Enabled, c.JWTPublicKeyPath = false, broken }, "", ""},
 		{"disabled, algorithms count", func(c *config) {
 			c.Enabled, c.JWTAllowedAlgorithms = false,
@@ -135,7 +135,7 @@ func TestStartUpChecks(t *testing.T) {
 			"it is the only verifier"},
 		{"an authenticator that would vouch for everybody", func(c *config) {
 			c.JWTPublicKey, c.AuthenticatorURL = "", "http://me:hunter2@127.0.0.1:9/who"
-		}, prefix + "authenticator_url: must not contain user or password", ""},
+		}, prefix + "authenticator_url: must not contain a user or password", ""},
 		{"an authenticator nowhere", func(c *config) { c.AuthenticatorURL = "who" },
 			prefix + "authenticator_url: must be an http", "only verifier"},
 	} {

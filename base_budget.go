@@ -77,7 +77,7 @@ func (b *budget) take(n int, path, what string) bool {
 	}
 	b.taken += int64(n)
 	if most := b.pool.each(); b.taken > most && !b.own {
-		b.err = tooCostly(path, fmt.Sprintf("%s takes more memory than one request may (%d MiB)", what, most>>20))
+		b.err = tooCostly(path, fmt.Sprintf("%s needs more memory than the %d MiB that one request may use", what, most>>20))
 	} else if b.taken > b.held {
 		b.more()
 	}
@@ -111,7 +111,7 @@ func (b *budget) more() {
 		case realNow() < until:
 			receiveWithin(b.ctx.Done(), memoryInterval)
 		case !b.own:
-			b.err = b.pool.refuse("other requests take all the memory for decoded bodies, a share of store.max_memory_mb")
+			b.err = b.pool.refuse("other requests use all the memory for decoded bodies, a share of store.max_memory_mb")
 			return
 		default:
 			b.pool.used.Add(n)
@@ -138,5 +138,5 @@ func (b *budget) end() {
 func tooCostly(path, why string) *failure {
 	f := fieldReader{}
 	f.complain(path, "%s", why)
-	return f.failure("the request costs too much").(*failure)
+	return f.failure("the request is too expensive").(*failure)
 }

@@ -16,8 +16,8 @@ func decodedOf(most int64) *decodedMemory {
 // TestBudget takes memory up to the limit of one request, and up to that of all.
 func TestBudget(t *testing.T) {
 	for most, want := range map[int64]string{
-		64 << 20: "the request costs too much: a.b the thing takes more memory than one request may (24 MiB)",
-		16 << 20: "the request costs too much: a.b the thing takes more memory than one request may (8 MiB)",
+		64 << 20: "the request is too expensive: a.b the thing needs more memory than the 24 MiB that one request may use",
+		16 << 20: "the request is too expensive: a.b the thing needs more memory than the 8 MiB that one request may use",
 	} {
 		pool := decodedOf(most)
 		b := newBudget(t.Context(), pool)

@@ -183,7 +183,7 @@ func (f *fieldReader) duration(key string, raw []byte, least time.Duration) time
 func (f *fieldReader) boundedDuration(path string, raw []byte, most time.Duration) time.Duration {
 	d := f.duration(path, raw, 0)
 	if d > most {
-		f.complain(path, "must be %s at most", most)
+		f.complain(path, "must be at most %s", most)
 	}
 	return d
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func analyticsCommands() command {
-	return command{name: "analytics", help: "show how tasks and steps fare", commands: []command{
+	return command{name: "analytics", help: "show rates and durations of tasks and steps", commands: []command{
 		{
 			name: "performance", effect: reads, help: "show rates and durations over the last hours",
 			examples: []string{"analytics performance", "analytics performance --hours 1 -o json"},

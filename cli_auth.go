@@ -78,7 +78,7 @@ func generateKeys(o *options) runner {
 		}
 		result := map[string]string{"private_key": private, "public_key": public}
 		return o.print(output{result, member("private_key"), func(t *table) {
-			t.row("private key", printable(private), "keep it secret: its owner can make any token")
+			t.row("private key", printable(private), "keep it secret: whoever has it can make any token")
 			t.row("public key", printable(public), "give it to the service as jwt_public_key_path")
 		}})
 	}
@@ -201,7 +201,7 @@ func namedPermissions(o *options, permissions, roles string, allowUnknown bool) 
 	}
 	list = append(list, splitList(permissions)...)
 	if len(list) == 0 {
-		return nil, o.misuse("--permissions or --role is needed")
+		return nil, o.misuse("give --permissions or --role")
 	}
 	list = authOnce(list)
 	_, unknown := parsePermissions(list)
@@ -248,7 +248,7 @@ func validateToken(o *options) runner {
 			*token = settings("STEPWELL_AUTH_TOKEN")
 		}
 		if *token == "" || *issuer == "" || *audience == "" {
-			return o.misuse("--token is needed; --issuer and --audience must not be empty")
+			return o.misuse("give --token; --issuer and --audience must not be empty")
 		}
 		rules := tokenRules{issuer: *issuer, audience: *audience, leeway: defaultLeeway, permissionsClaim: *claim}
 		claims, err := verifiedClaims(*keyPath, strings.TrimSpace(*token), rules, o.p.now())

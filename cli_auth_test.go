@@ -272,7 +272,7 @@ func TestValidateTokenTellsWhyNot(t *testing.T) {
 	r := newAuthRun(t)
 	r.fakeKeys(authKeys().rsa)
 	token := strings.TrimSpace(r.must("generate-token", "--role", "ops-admin"))
-	r.fails(true, "--token is needed", "validate-token")
+	r.fails(true, "give --token", "validate-token")
 	r.fails(false, "(malformed): it does not have three parts", "validate-token", "--token", "abc")
 	r.fails(false, "(invalid): its issuer", "validate-token", "--token", token, "--issuer", "other")
 	r.fails(false, "(invalid): it is not for the expected audience",

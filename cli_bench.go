@@ -27,11 +27,11 @@ const (
 
 func benchCommand() command {
 	return command{
-		name: "bench", help: "create tasks for a while, and measure how long they take to end",
-		more: "It uses POST /v1/tasks with wait, and GET /v1/tasks/{task_uuid} until the task has ended where the " +
-			"service does not wait. Without --rate each client creates a task when its last one has ended (closed loop). " +
-			"With --rate tasks are due at fixed times, and their time counts from then, so that no stall is hidden (open loop). " +
-			"Percentiles are at most 6 % off. The first task is not counted: if it fails, its error ends the command.",
+		name: "bench", help: "create tasks for a while, and measure how long they take",
+		more: "It uses POST /v1/tasks with wait, and GET /v1/tasks/{task_uuid} until the task has ended if the " +
+			"service does not wait. Without --rate, each client creates a task when its last one has ended (closed loop). " +
+			"With --rate, tasks are due at fixed times, and each is timed from when it was due, so that no stall is hidden (open " +
+			"loop). Percentiles are at most 6 % off. The first task is not counted: if it fails, its error ends the command.",
 		examples: []string{
 			"bench --template demo/diamond --clients 16 --duration 10s", "bench --rate 500 --duration 1m -o json",
 		},
@@ -47,7 +47,7 @@ func bench(o *options) runner {
 	o.IntVar(&b.clients, "clients", 16, "`N`: create tasks with this many clients, each one at a time")
 	o.Float64Var(&b.rate, "rate", 0, "`N`: create this many tasks per second, whether or not earlier ones have ended")
 	o.durationVar(&b.length, "duration", 10*time.Second, "`DURATION`: create tasks for this long")
-	o.durationVar(&b.patience, "timeout", 30*time.Second, "`DURATION`: count a task as failed that has not ended after this time")
+	o.durationVar(&b.patience, "timeout", 30*time.Second, "`DURATION`: count a task as failed if it has not ended after this time")
 	noWait := o.Bool("no-wait", false, "measure only the creation of tasks, not their end")
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		ref, err := parseTemplateRef(*template)
@@ -300,7 +300,7 @@ func (b *benchLoad) result() *benchResult {
 
 // worst returns the most frequent failure.
 func (v *benchResult) worst() string {
-	worst := "none was created"
+	worst := "no task was created"
 	for _, message := range slices.Sorted(maps.Keys(v.Failures)) {
 		if v.Failures[message] > v.Failures[worst] {
 			worst = message

@@ -50,7 +50,7 @@ func (o *options) withBulk(one, many string, selection ...[2]string) *bulkFlags 
 func (b *bulkFlags) chosen(operands []string, needed int) (bool, error) {
 	switch many := len(b.filter) > 0; {
 	case many && len(operands) > 0:
-		return false, b.o.misuse("%q is given beside flags that select %s: give one or the other", operands[0], b.many)
+		return false, b.o.misuse("give %q or flags that select %s, not both", operands[0], b.many)
 	case !many && len(operands) < needed:
 		names := b.o.command.operands
 		return false, b.o.misuse("give %sflags that select %s", pick(names == "", "", names+", or "), b.many)
@@ -114,7 +114,7 @@ func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, 
 		case err == io.EOF && last.at("finished").raw != nil:
 			return last, asOf, nil
 		case err != nil:
-			return last, asOf, exitf(exitUnreachable, "the answer was cut off after %s; the same command goes on from there",
+			return last, asOf, exitf(exitUnreachable, "the response was cut off after %s; run the command again to continue",
 				counted(int(last.number("done")), b.one, b.many))
 		}
 	}
@@ -142,7 +142,7 @@ func (b *bulkFlags) print(found document) error {
 			t.line("done: " + done)
 		}
 		if n := int(found.number("left_alone")); n > 0 {
-			t.line(counted(n, "task has", "tasks have") + " changed meanwhile and was left alone: the same command looks at it again")
+			t.line(counted(n, "task has", "tasks have") + " changed in the meantime: run the command again to include it")
 		}
 		for _, r := range found.at("refusals").list() {
 			t.line(fmt.Sprintf("refused: %s, such as: %s", counted(int(r.number("count")), b.one, b.many), r.text("message")))

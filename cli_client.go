@@ -87,7 +87,7 @@ func (o *options) client() (*client, error) {
 	}
 	base, name := *o.url, *o.profile
 	if base != "" && name != "" {
-		return nil, usagef("--url and --profile exclude each other")
+		return nil, usagef("--url and --profile cannot be combined")
 	}
 	if base == "" && name == "" {
 		base = o.p.getenv("STEPWELL_URL")
@@ -121,7 +121,7 @@ func (p *process) clientOf(base, role string) (*client, error) {
 	}
 	base = strings.TrimRight(base, "/")
 	if right, ok := strings.CutSuffix(base, "/v1"); ok {
-		return nil, usagef("the URL of a service has no /v1 at its end: give %s", redactURL(right))
+		return nil, usagef("the URL of a service does not end in /v1: give %s", redactURL(right))
 	}
 	return &client{p: p, url: base, base: base, http: &http.Client{Transport: newTransport()}, role: role}, nil
 }
@@ -316,7 +316,7 @@ func (c *client) failed(ctx context.Context, err error) error {
 		return exitf(exitUnreachable, "nothing listens on %s: is \"stepwell serve\" running? Or give --url", host)
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		return exitf(exitUnreachable, "no host is called %q: check --url and STEPWELL_URL", dns.Name)
+		return exitf(exitUnreachable, "there is no host %q: check --url and STEPWELL_URL", dns.Name)
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -358,11 +358,11 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 	case body.raw != nil:
 	case len(text) == 0 && (code == exitNotFound || resp.StatusCode == http.StatusMethodNotAllowed):
 		code = exitFailed
-		message = fmt.Sprintf("%s has no %s %s: not every service does", c.url, resp.Request.Method, resp.Request.URL.Path)
+		message = fmt.Sprintf("%s has no %s %s, which only Stepwell does", c.url, resp.Request.Method, resp.Request.URL.Path)
 	case len(text) > 0 && plain && resp.StatusCode/100 == 4:
 		message = clipText(printable(headline(string(text))), maxShownError)
 	default: // no service of this kind
-		message = fmt.Sprintf("%s answers %s: is that a service?", c.url, resp.Status)
+		message = fmt.Sprintf("%s answers %s: is it Stepwell or Tasker?", c.url, resp.Status)
 	}
 	return &exitError{code, message, resp.StatusCode}
 }
@@ -459,7 +459,7 @@ func (c *client) taskID(ctx context.Context, name string) (string, error) {
 	if name == "latest" {
 		tasks, _, err := c.tasks(ctx, url.Values{}, 1)
 		if err == nil && len(tasks) == 0 {
-			err = exitf(exitNotFound, "there is no task yet: stepwell task create makes one")
+			err = exitf(exitNotFound, "there is no task yet: create one with stepwell task create")
 		}
 		if err != nil {
 			return "", err

@@ -29,8 +29,8 @@ func TestExitCodes(t *testing.T) {
 		{422, "", `{"error":{"message":"invalid","details":[{"field":"name","message":"is required"}]}}`, 2,
 			"task list: invalid; name: is required"},
 		{503, "7", `{"error":{"message":"overloaded"}}`, 1, "task list: overloaded (try again in 7 s)"},
-		{302, "", "", 1, "answers 302 Found: is that a service?"},
-		{502, "", "<html>Bad gateway</html>", 1, "answers 502 Bad Gateway: is that a service?"},
+		{302, "", "", 1, "answers 302 Found: is it Stepwell or Tasker?"},
+		{502, "", "<html>Bad gateway</html>", 1, "answers 502 Bad Gateway: is it Stepwell or Tasker?"},
 	} {
 		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if tt.header != "" {
@@ -167,7 +167,7 @@ func TestAnotherService(t *testing.T) {
 		{"task create demo/diamond --wait", "✔ complete", "", 0},
 		{"task watch latest", "✔ complete", "", 0},
 		{"task explain latest", "✔ complete: the task is complete: nothing is left to do", "", 0},
-		{"task events latest", "▶ in_progress", "the service does not tell transitions", 0},
+		{"task events latest", "▶ in_progress", "the service does not list transitions", 0},
 		{"task events --follow", "", "has no event stream", exitFailed},
 		{"fixture clock", "", "is not in fixture mode: start it with --fixture", exitFailed},
 		{"task create demo/failing --wait", "✖ blocked_by_failures", "the task is blocked_by_failures", exitWorkflow},

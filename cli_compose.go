@@ -1,6 +1,6 @@
 package main
 
-// What is composed of other answers where a service lacks a route or tells less, as the distributed service does: why a
+// What is composed of other answers where a service lacks a route or tells less, as Tasker does: why a
 // task is stuck, its transitions, the states in a list of tasks, how the steps of a template depend on each other, and
 // what a new task must say.
 
@@ -80,7 +80,7 @@ func (p *taskParts) explanation(context.Context) any {
 	case ended && !p.stopped():
 		v.Message = fmt.Sprintf("the task is %s: nothing is left to do", v.Status)
 	case lead == nil:
-		v.Message = "every step of the task is finished, and it ends at any moment"
+		v.Message = "every step of the task is finished, and it is about to end"
 	default:
 		v.Message, v.Remedy = lead.said(), lead.Remedy
 	}
@@ -111,7 +111,7 @@ func (p *taskParts) explain(s document) stepExplanation {
 	switch e.CurrentState {
 	case "error":
 		e.because(causeFailed, "failed for good %s, %s%s", agoFor(instantAt(s, "updated_at"), p.now), tries, failure)
-		e.Remedy = "mend what failed, then reset it"
+		e.Remedy = "fix what failed, then reset it"
 		e.may(actionReset, actionResolve, actionComplete)
 	case "in_progress":
 		e.Since = zonedTime(instantAt(s, "last_attempted_at"))
@@ -160,9 +160,9 @@ func (p *taskParts) pending(e *stepExplanation) {
 	case len(e.WaitsFor) > 0:
 		e.because(cause, "waits for %s", quotedNames(e.WaitsFor))
 	case p.stopped():
-		e.because(causeTaskStopped, "is ready, but does not start while the task is %s", p.task.exact("status"))
+		e.because(causeTaskStopped, "is ready, but cannot start while the task is %s", p.task.exact("status"))
 	default:
-		e.because(causeStarting, "is ready and starts at any moment")
+		e.because(causeStarting, "is ready and about to start")
 	}
 }
 
@@ -225,7 +225,7 @@ func stepMoves(s document, all *[]transitionView) func(at instant, to string, at
 	}
 }
 
-// plainAudit returns an audit whose results are outcomes, as they are within the events of the distributed service.
+// plainAudit returns an audit whose results are outcomes, as they are within the events of Tasker.
 func plainAudit(d document) document {
 	entries := []map[string]json.RawMessage{}
 	if d.at("0.result.data").raw == nil || json.Unmarshal(d.raw, &entries) != nil {
@@ -284,7 +284,7 @@ func plainQuery(filter url.Values, perPage int) url.Values {
 func (c *client) matching(ctx context.Context, tasks []document, filter url.Values) ([]document, error) {
 	for name := range filter {
 		if !slices.Contains(knownFilters, name) && !strings.HasPrefix(name, "context.") {
-			return nil, exitf(exitFailed, "%s has no filter and no order %s: not every service does", c.url, name)
+			return nil, exitf(exitFailed, "%s has no filter and no order %s, which only Stepwell does", c.url, name)
 		}
 	}
 	if filter.Has("status") {

@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// The tasks in testdata/distributed.json, which has answers of the distributed service as it gave them.
+// The tasks in testdata/distributed.json, which has answers of Tasker as it gave them.
 const (
 	distributedFails = "01a215ba-ea62-7631-a00b-f7010d37d60b"
 	distributedBatch = "01a215ba-e216-73d7-9995-3c56ca53203c"
 )
 
-// newDistributed serves recorded answers of the distributed service: what is not recorded is a route that it does not
+// newDistributed serves recorded answers of Tasker: what is not recorded is a route that it does not
 // have, and a new task must say everything. It notes the paths of the requests.
 func newDistributed(t *testing.T) (url string, asked *[]string) {
 	t.Helper()
@@ -65,7 +65,7 @@ func newDistributed(t *testing.T) (url string, asked *[]string) {
 	return s.URL, asked
 }
 
-// TestDistributedCommands runs commands against the answers of the distributed service.
+// TestDistributedCommands runs commands against the answers of Tasker.
 func TestDistributedCommands(t *testing.T) {
 	url, _ := newDistributed(t)
 	for _, tt := range []struct {
@@ -84,18 +84,18 @@ func TestDistributedCommands(t *testing.T) {
 		{"task explain " + distributedFails, 0, []string{`step "broken" failed for good`, "on attempt 1 of 3: the card was refused (CardRefused)",
 			`needs step "broken", which failed for good`, "stepwell step reset|resolve|complete"}},
 		{"task watch " + distributedFails, 4, []string{"broken  x error", "the card was refused"}},
-		{"task events " + distributedFails, 0, []string{"does not tell transitions", "in_progress", "blocked_by_failures"}},
+		{"task events " + distributedFails, 0, []string{"does not list transitions", "in_progress", "blocked_by_failures"}},
 		{"task events --follow", 1, []string{"has no event stream"}},
 		{"task context " + distributedFails, 0, []string{`"order": 1`}},
 		{"task again " + distributedFails + " --from broken", 1, []string{"has no POST /v1/tasks/" + distributedFails + "/again"}},
 		{"step audit " + distributedFails + " broken", 0, []string{"the card was refused"}},
-		{"step inbox", 1, []string{"has no GET /v1/steps: not every service does"}},
+		{"step inbox", 1, []string{"has no GET /v1/steps, which only Stepwell does"}},
 		{"dlq show " + distributedFails, 0, []string{"StalenessTimeout", "the card was refused"}},
 		{"failures", 1, []string{"has no GET /v1/analytics/failures"}},
 		{"template show tools/fails", 0, []string{"tools.broken", "broken"}},
 		{"template graph tools/fails", 0, []string{"  broken   after first"}},
-		{"task create tools/fails", 0, []string{"wants version: sent 1.0.0", "wants context: sent {}", "wants initiator: sent jo",
-			"wants source_system", "wants reason"}},
+		{"task create tools/fails", 0, []string{"requires version: sent 1.0.0", "requires context: sent {}", "requires initiator: sent jo",
+			"requires source_system", "requires reason"}},
 		{"task create tools/nope", 3, []string{"there is no template tools/nope"}},
 	} {
 		got := runCLI(map[string]string{"STEPWELL_URL": url, "USER": "jo"}, "", strings.Fields(tt.command)...)
@@ -111,7 +111,7 @@ func TestDistributedCommands(t *testing.T) {
 	}
 }
 
-// TestConsoleFront checks the console in front of the distributed service: what it composes, leaves out and refuses, and
+// TestConsoleFront checks the console in front of Tasker: what it composes, leaves out and refuses, and
 // what it sends.
 func TestConsoleFront(t *testing.T) {
 	base, asked := newDistributed(t)

@@ -27,7 +27,7 @@ func configFileFlag(o *options, a *configArgs) {
 // handlerFlag defines --handler, which sets worker.handlers.
 func handlerFlag(o *options, a *configArgs) {
 	handlers := map[string]string{}
-	o.Func("handler", "`CALLABLE=URL`: run a callable by a handler, as CALLABLE=URL or CALLABLE=exec:PROGRAM (repeatable; replaces [worker.handlers])",
+	o.Func("handler", "`CALLABLE=URL`: run a callable with a handler, as CALLABLE=URL or CALLABLE=exec:PROGRAM (repeatable; replaces [worker.handlers])",
 		func(text string) error {
 			callable, handler, ok := strings.Cut(text, "=")
 			switch {
@@ -163,7 +163,7 @@ func validateConfig(o *options) runner {
 			return err
 		}
 		if len(origin.files) == 0 {
-			return exitf(exitNotFound, "config validate: no %s here, and no file named", defaultConfigFile)
+			return exitf(exitNotFound, "config validate: there is no %s here, and no file was given", defaultConfigFile)
 		}
 		_, err = fmt.Fprintln(o.p.stdout, "ok")
 		return err

@@ -27,8 +27,8 @@ import (
 func consoleCommand() command {
 	return command{
 		name: "console", help: "serve the console on this machine, in front of a service elsewhere",
-		more: "The service may be a distributed one that has no console. Credentials stay with the browser, and only that " +
-			"service is asked.",
+		more: "The service may be Tasker, which has no console. Credentials stay in the browser, and requests go only to that " +
+			"service.",
 		examples: []string{"console --url https://tasker.example", "console --listen 127.0.0.1:9090"},
 		define: func(o *options) runner {
 			o.withClient()
@@ -236,7 +236,7 @@ func (f *front) adapted(r *http.Request, path string, status int, isJSON bool, t
 		if d, ok := f.composed(r, path, true); ok {
 			return http.StatusOK, d.raw
 		}
-		return http.StatusNotFound, refusalText("NOT_AVAILABLE", fmt.Sprintf("%s does not tell this (%s %s).", c.host(), r.Method, path))
+		return http.StatusNotFound, refusalText("NOT_AVAILABLE", fmt.Sprintf("%s does not serve this (%s %s).", c.host(), r.Method, path))
 	case status == http.StatusUnprocessableEntity && path == "/v1/tasks" && r.GetBody != nil && !isJSON:
 		return f.create(c, r)
 	case !isJSON:
@@ -251,7 +251,7 @@ func (f *front) adapted(r *http.Request, path string, status int, isJSON bool, t
 	return status, text
 }
 
-// create creates a task for which the service wants more than the page has sent.
+// create creates a task for which the service requires more than the page has sent.
 func (f *front) create(c *client, r *http.Request) (int, []byte) {
 	sent, err := r.GetBody()
 	body := map[string]any{}

@@ -34,7 +34,7 @@ const leftOver = "Entries whose tasks have completed or were cancelled since are
 func dlqCommands() command {
 	limit, offset := [2]string{"limit", "`N`: list at most this many entries"}, [2]string{"offset", "`N`: skip the first entries"}
 	selection := append(letterSelection, limit, offset)
-	return command{name: "dlq", help: "look into the dead letter queue: tasks that need a person", commands: []command{
+	return command{name: "dlq", help: "inspect the dead letter queue: tasks that need an operator", commands: []command{
 		{
 			name: "list", effect: reads, help: "list the entries, the newest first",
 			more:     leftOver[:len(leftOver)-1] + ", or --resolution-status.",
@@ -43,10 +43,10 @@ func dlqCommands() command {
 				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "`STATUS`: list only entries with this status: " + strings.Join(dlqStatusNames[:], ", ")})...),
 		},
 		{
-			name: "queue", effect: reads, help: "list what to look into first",
+			name: "queue", effect: reads, help: "list what to investigate first",
 			more:     leftOver,
 			examples: []string{"dlq queue", "dlq queue --limit 5 -o json"},
-			define: listLetters(listing{path: "/v1/dlq/investigation-queue", name: "dlq_entry_uuid", none: "nothing to look into",
+			define: listLetters(listing{path: "/v1/dlq/investigation-queue", name: "dlq_entry_uuid", none: "nothing to investigate",
 				columns: []column{
 					of("TASK", "task_uuid"),
 					taskNameColumn,
@@ -61,8 +61,8 @@ func dlqCommands() command {
 			examples: []string{"dlq show latest", "dlq show 5666cd0c -o json"}, define: showDLQ,
 		},
 		{
-			name: "update", effect: changes, operands: "TASK|ENTRY", help: "note what came of an investigation",
-			more: "A task stands for its newest entry.",
+			name: "update", effect: changes, operands: "TASK|ENTRY", help: "record the outcome of an investigation",
+			more: "For a task, the newest entry is updated.",
 			examples: []string{
 				`dlq update latest --status ManuallyResolved --notes "paid in cash"`,
 				`dlq update 5666cd0c --metadata '{"ticket":"OPS-7"}'`,
@@ -192,7 +192,7 @@ func updateDLQ(o *options) runner {
 
 func closeDLQ(o *options) runner {
 	o.withClient().withOutput()
-	notes := o.String("notes", "closed by the command line", "`TEXT`: add a note")
+	notes := o.String("notes", "closed on the command line", "`TEXT`: add a note")
 	status := o.String("status", "ManuallyResolved", "`STATUS`: set the status: ManuallyResolved, PermanentlyFailed or Cancelled")
 	by := o.String("by", "", "`WHO`: record who closes them; by default $USER")
 	bulk := o.withBulk("entry", "entries", letterSelection...)

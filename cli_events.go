@@ -17,7 +17,7 @@ var deliverySelection = [][2]string{
 
 func eventsCommands() command {
 	page := [][2]string{{"limit", "`N`: list at most this many deliveries (default 50)"}, {"offset", "`N`: skip the newest deliveries"}}
-	return command{name: "events", help: "see which domain events subscribers did not get, and send them again", commands: []command{
+	return command{name: "events", help: "list domain events that did not reach their subscribers, and resend them", commands: []command{
 		{
 			name: "subscribers", effect: reads, help: "count the deliveries to each subscriber, and show what fails",
 			more:     "OLDEST is how long the oldest pending event waits; PROBLEM is why the newest delivery failed.",
@@ -35,8 +35,8 @@ func eventsCommands() command {
 			define:   listDeliveries(page),
 		},
 		{
-			name: "resend", effect: changes, operands: "[DELIVERY…]", help: "send events to subscribers once more",
-			more: "Without DELIVERY, flags select many deliveries, dead ones unless --status says otherwise; --yes sends them.",
+			name: "resend", effect: changes, operands: "[DELIVERY…]", help: "resend events to subscribers",
+			more: "Without DELIVERY, flags select deliveries, by default dead ones, and --yes resends them.",
 			examples: []string{
 				"events resend 12-1-billing", `events resend --subscriber billing --reason "billing is back" --yes`,
 			},
@@ -67,7 +67,7 @@ func resendEvents(o *options) runner {
 		if many, err := bulk.chosen(operands, 1); err != nil {
 			return err
 		} else if many {
-			return bulk.act(ctx, c, bulkResend, map[string]any{"reason": cmp.Or(*reason, "by the command line")})
+			return bulk.act(ctx, c, bulkResend, map[string]any{"reason": cmp.Or(*reason, "on the command line")})
 		}
 		sent, failed := []document{}, 0
 		for _, id := range operands {

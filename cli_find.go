@@ -14,9 +14,9 @@ import (
 func findCommand() command {
 	return command{
 		name: "find", effect: reads, operands: "TEXT", help: "find tasks, steps and templates by anything that names them",
-		more: "TEXT is an id or at least 6 characters of its beginning or end, a correlation, trace or idempotency key, a tag, a " +
-			"part of the name of a template or step or of an error, or a value of a context that a template searches, with or " +
-			"without its path.",
+		more: "TEXT is an ID, or at least 6 characters of its beginning or end; a correlation ID, trace ID or idempotency key; a " +
+			"tag; part of the name of a template or step, or of an error; or a value in a context, with or without its path, if " +
+			"the template makes it searchable.",
 		examples: []string{"find order_id=ORD-1", `find "connection refused" -o name`},
 		define:   findAnything,
 	}
@@ -36,18 +36,18 @@ func findAnything(o *options) runner {
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		d, err := c.get(ctx, "/v1/find", url.Values{"q": operands, "limit": {strconv.Itoa(*limit)}})
 		if hasStatus(err, 404, 405) {
-			return exitf(exitFailed, "%s cannot find things; stepwell task list has filters", c.url)
+			return exitf(exitFailed, "%s has no search: use the filters of stepwell task list", c.url)
 		}
 		if err != nil {
 			return err
 		}
-		out := listOutput(d.at("hits").list(), "", "nothing has this text", findColumns)
+		out := listOutput(d.at("hits").list(), "", "nothing matches", findColumns)
 		out.name = func(hit document) string { return cmp.Or(hit.text("task_uuid"), qualifiedName(hit)) }
 		if err := o.print(out); err != nil {
 			return err
 		}
 		for _, kind := range d.at("more").list() {
-			fmt.Fprintf(o.p.stderr, "there is more of kind %s: give --limit\n", kind.text(""))
+			fmt.Fprintf(o.p.stderr, "there is more of kind %s: raise --limit\n", kind.text(""))
 		}
 		for _, gap := range d.at("left_out").list() {
 			fmt.Fprintf(o.p.stderr, "not searched: %s: %s\n", gap.text("kind"), gap.text("reason"))

@@ -23,7 +23,7 @@ func fixtureCommands() command {
 		},
 		{name: "stub", help: "script the outcomes of steps", commands: []command{
 			{
-				name: "list", effect: reads, help: "list the stubs in the order in which they are asked",
+				name: "list", effect: reads, help: "list the stubs in the order in which they are tried",
 				examples: []string{"fixture stub list", "fixture stub list -o json"},
 				define: lists(listing{path: "/_stepwell/stubs", member: "stubs", name: "id", none: "no stub", columns: []column{
 					of("STUB", "id"), of("MATCH", "match"), of("OUTCOMES", "outcomes"), of("THEN", "then"), of("USES", "uses"),
@@ -59,7 +59,7 @@ func fixtureCommands() command {
 		},
 		{
 			name: "verify", effect: reads, operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",
-			more: "The exit code is 1 if the count is another.",
+			more: "The exit code is 1 if the count differs.",
 			examples: []string{
 				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",
 			},

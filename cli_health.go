@@ -14,7 +14,7 @@ import (
 
 func healthCommand() command {
 	return command{
-		name: "health", effect: reads, help: "show the checks of a running service",
+		name: "health", effect: reads, help: "show the health checks of a running service",
 		more:     "The exit code is 1 if one of them is not healthy.",
 		examples: []string{"health", "health --url http://127.0.0.1:8081 -o json"},
 		define: func(o *options) runner {

@@ -209,7 +209,7 @@ func (t *mcpTool) commandLine(given map[string]json.RawMessage) (words []string,
 		}
 	}
 	for name := range given {
-		return nil, usagef("%s: no argument is called %q%s", t.name, name, suggestion(name, t.names()))
+		return nil, usagef("%s: there is no argument %q%s", t.name, name, suggestion(name, t.names()))
 	}
 	return append(words, operands...), nil
 }

@@ -55,7 +55,7 @@ func (a *profileAuth) header() (name, value string, err error) {
 		if header, given := v["header_name"].(string); ok && a.Method.Type == "ApiKey" {
 			header = pick(given, header, defaultAPIKeyHeader)
 			if !isCredentialHeader(header) {
-				return "", "", fmt.Errorf("%q is not the name of a header for keys", header)
+				return "", "", fmt.Errorf("%q cannot be the name of a header for API keys", header)
 			}
 			return credentialHeader("ApiKey", header, key)
 		}
@@ -188,7 +188,7 @@ func profileCommands() command {
 		},
 		{
 			name: "show", operands: "[NAME]", help: "show where a service is, and which credential it gets, without secrets",
-			more:     "Without NAME, it is the service that the commands here ask.",
+			more:     "Without NAME, it is the service that commands use here.",
 			examples: []string{"profile show", "profile show staging"},
 			define: func(o *options) runner {
 				o.withClient().withOutput()
@@ -220,7 +220,7 @@ func (o *options) listProfiles() error {
 func (o *options) showProfile(operands []string) error {
 	if len(operands) > 0 {
 		if *o.url != "" || *o.profile != "" {
-			return usagef("NAME, --url and --profile exclude each other")
+			return usagef("give only one of NAME, --url and --profile")
 		}
 		*o.profile = operands[0]
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestProfiles asks the services of a file as the distributed service's client has it.
+// TestProfiles asks the services of a file as Tasker's client has it.
 func TestProfiles(t *testing.T) {
 	home := t.TempDir()
 	t.Chdir(t.TempDir())
@@ -58,7 +58,7 @@ name = "contrib"
 		{"STEPWELL_PROFILE=token", "task list --url " + h.URL, 0, "", "", ""},
 		{"STEPWELL_URL=http://127.0.0.1:1", "task list --profile keyed", 0, "", "secret-key", ""},
 		{"STEPWELL_URL=http://127.0.0.1:1", "task list", exitUnreachable, "", "", "nothing listens"},
-		{"", "task list --profile keyed --url x", exitUsage, "", "", "--url and --profile exclude each other"},
+		{"", "task list --profile keyed --url x", exitUsage, "", "", "--url and --profile cannot be combined"},
 		{"", "task list --profile keyd", exitNotFound, "", "", `no profile "keyd" in ` + home + "/.tasker/client.toml; did you mean keyed?"},
 		{"", "task list --profile grpc", exitFailed, "", "", "has the transport grpc: only rest is supported"},
 		{"", "task list --profile odd", exitFailed, "", "", "auth.method must be"},

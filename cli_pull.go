@@ -16,9 +16,9 @@ import (
 
 func pullCommand() command {
 	return command{
-		name: "pull", operands: "URL TASK…", help: "bring tasks of a running distributed service here, to look into them and go on",
-		more: "They keep their ids, states, attempts, results and retries. By default they are put into a new sandbox of the\n" +
-			"service in fixture mode at --url, whose clock stands still at their last change. What URL does not tell is\n" +
+		name: "pull", operands: "URL TASK…", help: "copy tasks from a running Tasker, to inspect them and continue them here",
+		more: "They keep their IDs, states, attempts, results and retries. By default they are put into a new sandbox of the\n" +
+			"service in fixture mode at --url, whose clock is frozen at their last change. What Tasker does not report is\n" +
 			"printed. Nothing is changed there. URL and --worker-url get the credentials of the environment.",
 		examples: []string{
 			"pull https://tasker.example.com 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url https://worker.example.com",
@@ -129,7 +129,7 @@ func (c *client) pullTask(ctx context.Context, templates *client, path string) (
 	}
 	var now taskerTask
 	if err = c.getInto(ctx, path, &now); err == nil && (now.Updated != t.Updated || now.Status != t.Status) {
-		err = errors.New("the task has changed meanwhile: try again")
+		err = errors.New("the task has changed in the meantime: try again")
 	}
 	return t, err
 }

@@ -403,7 +403,7 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 }
 
 // runRemedies say what helps where there is no service to act on.
-var runRemedies = strings.NewReplacer(", then reset it", ", then run it again", ", or let an actor claim it", "", ", or at once by retry_now", "")
+var runRemedies = strings.NewReplacer(", then reset it", ", then run it again", ", or let an actor claim it", "", ", or immediately with retry_now", "")
 
 // runResult is the JSON that run prints.
 type runResult struct {

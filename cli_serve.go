@@ -280,7 +280,7 @@ func (v *serving) boundByFiles(q *quota) {
 	if uint64(q.most) <= files/4*3 {
 		return
 	}
-	v.log.Warn("the process may not open enough files for web.max_connections: fewer are held",
+	v.log.Warn("the limit of open files is too low for web.max_connections: fewer connections are held",
 		"connections", files/4*3, "files", files)
 	q.most = int64(files / 4 * 3)
 }
@@ -367,7 +367,7 @@ const closeTimeout = time.Second
 func (v *serving) shutDown(ended context.Context, w workload) error {
 	handlers, requests := v.timeouts(ended)
 	if n := w.busy(); n > 0 {
-		v.log.Info(fmt.Sprintf("stopping: %s %s; a second signal ends it at once", counted(n, "handler gets", "handlers get"),
+		v.log.Info(fmt.Sprintf("stopping: %s %s; a second signal exits immediately", counted(n, "handler gets", "handlers get"),
 			handlers))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handlers)
@@ -558,7 +558,7 @@ func (v *serving) stateLine() string {
 		return c.Path + ", read-only"
 	}
 	durability := map[string]string{
-		"always":   "on disk before a change is answered",
+		"always":   "on disk before a change is acknowledged",
 		"interval": fmt.Sprintf("on disk within %d ms", syncEvery.Milliseconds()),
 		"never":    "written, never synced",
 	}
@@ -616,7 +616,7 @@ func (a *serveArgs) checkReadOnly(c *Config) error {
 	case c.Fixture.Enabled:
 		with = "--fixture"
 	case c.Role == "worker":
-		with = "the worker role alone"
+		with = "only the worker role"
 	}
 	if with != "" {
 		return usagef("serve: --read-only cannot be combined with %s", with)

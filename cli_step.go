@@ -28,7 +28,7 @@ func stepCommands() command {
 			examples: []string{"step audit latest charge", "step audit latest charge -o json"}, define: auditStep,
 		},
 		{
-			name: "inbox", effect: reads, help: "list the steps that wait for people or other outside actors, with what they are about",
+			name: "inbox", effect: reads, help: "list the steps that wait for people or other outside actors, and what they are about",
 			more:     "With console.people, only steps with these callables are listed, unless --all or --callable is given.",
 			examples: []string{"step inbox", "step inbox --callable 'people.*' -o wide"}, define: showInbox,
 		},
@@ -70,7 +70,7 @@ func stepActionCommand(verb, help string) command {
 		examples: []string{v.example, v.example + " --by jo"},
 		define: func(o *options) runner {
 			o.withClient().withOutput()
-			reason := o.String("reason", "by the command line", "`TEXT`: record why")
+			reason := o.String("reason", "on the command line", "`TEXT`: record why")
 			by := o.String("by", "", "`WHO`: record who acts; by default $USER")
 			member := o.actionMember(verb)
 			var bulk *bulkFlags
@@ -275,6 +275,6 @@ var auditColumns = []column{
 
 func auditStep(o *options) runner {
 	return o.shows("/audit", nil, func(d document) output {
-		return listOutput(plainAudit(d).list(), "audit_uuid", "nothing happened to the step yet", auditColumns)
+		return listOutput(plainAudit(d).list(), "audit_uuid", "nothing has happened to the step yet", auditColumns)
 	})
 }

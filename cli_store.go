@@ -18,9 +18,9 @@ import (
 func storeCommands() command {
 	return command{name: "store", help: "check, compact, export, import, reopen or repair the files of a store", commands: []command{
 		{
-			name: "check", help: "report what a start would make of the files; changes nothing",
-			more: "With --live, the running service reads its files against their checksums, which takes a second for each\n" +
-				"32 MB. If they are not as it wrote them, it writes them anew from memory, and the exit code is 1.",
+			name: "check", help: "check the files as a start would read them, without changing anything",
+			more: "With --live, the running service verifies the checksums of its files, which takes a second for each 32 MB.\n" +
+				"If a file is not as the service wrote it, the service rewrites its files from memory, and the exit code is 1.",
 			examples: []string{"store check --data /var/lib/stepwell", "store check --live"},
 			define:   checkStoreOrLive,
 		},
@@ -32,7 +32,7 @@ func storeCommands() command {
 		{
 			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to standard output without FILE",
 			more: "It changes nothing, and a service may be using the directory.\n" +
-				"With --to tasker it writes the tasks for the distributed service, as one transaction for psql. Unfinished tasks need\n" +
+				"With --to tasker, it writes the tasks for Tasker, as one transaction for psql. Unfinished tasks need\n" +
 				"--hold, which keeps them from running here, or a directory that no service uses. Tasks that cannot move are\n" +
 				"listed; unless --skip leaves them out, nothing is written. The exit code is 1 if there are any.",
 			examples: []string{
@@ -41,24 +41,24 @@ func storeCommands() command {
 			define: exportStoreTo,
 		},
 		{
-			name: "import", operands: "FILE", help: "fill an empty directory from such a document; - is standard input",
+			name: "import", operands: "FILE", help: "fill an empty directory from an exported document; - is standard input",
 			examples: []string{"store import state.json", "store import --data new -"},
 			define:   onStore((*process).importStore),
 		},
 		{
-			name: "reopen", help: "have a running service whose store has become read-only write it anew from memory",
-			more:     "The service tries that by itself every 30 seconds, but only this makes a data directory that was removed.",
+			name: "reopen", help: "make a running service rewrite a store that has become read-only",
+			more:     "The service itself tries this every 30 seconds, but only this command recreates a data directory that was removed.",
 			examples: []string{"store reopen", "store reopen --url http://127.0.0.1:9000"},
 			define: func(o *options) runner {
 				o.withClient()
 				return o.asks(func(ctx context.Context, c *client, _ []string) error {
-					return c.askStore(ctx, "reopen", "the store takes changes; it goes on after sequence %s\n")
+					return c.askStore(ctx, "reopen", "the store accepts changes again, after sequence %s\n")
 				})
 			},
 		},
 		{
-			name: "repair", operands: "[NEWDIR]", help: "write what is sound of a damaged store as a new one, and say what is lost",
-			more:     "The new store is DIR.repaired without NEWDIR. The damaged one stays as it is.",
+			name: "repair", operands: "[NEWDIR]", help: "salvage a damaged store into a new one, and report what is lost",
+			more:     "The new store is NEWDIR, or DIR.repaired without it. The damaged one stays as it is.",
 			examples: []string{"store repair", "store repair --data /var/lib/stepwell /var/lib/stepwell-new"},
 			define:   onStore((*process).repairStore),
 		},
@@ -88,7 +88,7 @@ func (c *client) askStore(ctx context.Context, verb, sound string) error {
 		return err
 	}
 	if problem := d.text("problem"); problem != "" {
-		return exitf(exitFailed, "%s; the service writes them anew", problem)
+		return exitf(exitFailed, "%s; the service rewrites them", problem)
 	}
 	if d.text("durability") == "memory" {
 		return exitf(exitFailed, "the store is in memory only: it has no files")
@@ -247,7 +247,7 @@ func (p *process) repairStore(dir string, to []string) error {
 		fmt.Fprintln(p.stdout, v.torn)
 	}
 	tasks, last := v.s.size()
-	fmt.Fprintf(p.stdout, "%s is as it was; %s holds what is sound: %s, up to sequence %d; %s is lost\n",
+	fmt.Fprintf(p.stdout, "%s is unchanged; %s holds what was salvaged: %s, up to sequence %d; %s is lost\n",
 		dir, o.dir, counted(tasks, "task", "tasks"), last, pick(len(v.losses) > 0, "the above", "nothing"))
 	return nil
 }

@@ -25,9 +25,9 @@ func taskCommands() command {
 			define: createTask,
 		},
 		{
-			name: "again", effect: adds, operands: "TASK", help: "repeat a task from a step on, with the results of what went before",
-			more: "A new task begins with the results of all steps that are done and do not follow from STEP. STEP and " +
-				"everything else run anew. STEP may be an instance of a batch, or the batch worker for all of them.",
+			name: "again", effect: adds, operands: "TASK", help: "repeat a task from a step on, with the results of the steps before it",
+			more: "The new task begins with the results of all finished steps that do not depend on STEP. STEP and all " +
+				"other steps run again. STEP may be an instance of a batch, or the batch worker for all of them.",
 			examples: []string{
 				"task again latest --from charge --wait",
 				`task again 5666cd0c --from charge --latest --context '{"amount":5}'`,
@@ -54,7 +54,7 @@ func taskCommands() command {
 			define:   watchTask,
 		},
 		{
-			name: "explain", effect: reads, operands: "TASK", help: "say why a task is stuck, and what would help",
+			name: "explain", effect: reads, operands: "TASK", help: "explain why a task is stuck, and what would help",
 			examples: []string{"task explain latest", "task explain 5666cd0c -o json"},
 			define:   explainTask,
 		},
@@ -126,7 +126,7 @@ func createTask(o *options) runner {
 			return err
 		}
 		for _, member := range filled {
-			fmt.Fprintf(o.p.stderr, "the service wants %s: sent %s\n", member, printable(asDocument(body[member]).exact("")))
+			fmt.Fprintf(o.p.stderr, "the service requires %s: sent %s\n", member, printable(asDocument(body[member]).exact("")))
 		}
 		return created(ctx, c, t)
 	})
@@ -298,7 +298,7 @@ func listTasks(o *options) runner {
 		{"sort", "`ORDER`: sort by this: created_at, updated_at, completed_at, priority; with a minus, the last first"},
 	})
 	limit := o.Int("limit", 25, "`N`: list at most this many tasks")
-	watch := o.Bool("watch", false, "list again at every change, until interrupted")
+	watch := o.Bool("watch", false, "list again on every change, until interrupted")
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		if *limit < 1 {
 			return o.misuse("--limit must be 1 or more")
@@ -446,7 +446,7 @@ func cancelTasks(o *options) runner {
 		if all, err := bulk.chosen(operands, 1); err != nil {
 			return err
 		} else if all {
-			return bulk.act(ctx, c, bulkCancel, map[string]any{"reason": cmp.Or(*reason, "by the command line")})
+			return bulk.act(ctx, c, bulkCancel, map[string]any{"reason": cmp.Or(*reason, "on the command line")})
 		}
 		cancelled, query := []document{}, url.Values{}
 		if *reason != "" {

@@ -1,7 +1,7 @@
 package main
 
 // The command store export: a state document, or with --to tasker the tasks of a directory, a service or a state
-// document for the distributed service.
+// document for Tasker.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// taskerExport is an export for the distributed service as the flags say.
+// taskerExport is an export for Tasker as the flags say.
 type taskerExport struct {
 	o         *options
 	dir, from *string
@@ -28,12 +28,12 @@ type taskerExport struct {
 	close func() error
 }
 
-// exportStoreTo exports a state document, or the tasks for the distributed service.
+// exportStoreTo exports a state document, or the tasks for Tasker.
 func exportStoreTo(o *options) runner {
 	o.withClient()
 	e := &taskerExport{o: o, log: slog.New(slog.NewTextHandler(o.p.stderr, nil))}
 	e.dir = o.String("data", "./stepwell-data", "`DIR`: use this data directory")
-	to := o.String("to", "", "`PRODUCT`: write the tasks for another product: tasker, the distributed service")
+	to := o.String("to", "", "`PRODUCT`: write the tasks for another product: tasker")
 	e.from = o.String("from", "", "`FILE`: with --to, read this state document; - is standard input")
 	e.hold = o.String("hold", "", "`PLACE`: with --to, hold the unfinished tasks that move, so that they continue there and not here")
 	e.release = o.Bool("release", false, "with --to, write nothing, and let held tasks continue here")
@@ -152,7 +152,7 @@ func (e *taskerExport) holdMoved(ctx context.Context) (moved int, late []taskerR
 func (e *taskerExport) act(ctx context.Context, action string, ids []uuid) error {
 	reason, did, done := *e.hold, "held", 0
 	if action == bulkRelease {
-		reason, did = "taken back by the command line", "released"
+		reason, did = "released on the command line", "released"
 	}
 	err := e.actThere(ctx, action, ids, reason, &done)
 	if done > 0 {

@@ -81,7 +81,7 @@ func (c *client) template(ctx context.Context, name string) (d document, err err
 	}
 	d = c.withDependencies(ctx, d)
 	if err == nil && d.at("steps.0").raw != nil && d.at("steps.0.dependencies").raw == nil {
-		fmt.Fprintln(c.p.stderr, "the service tells handlers and dependencies only once there is a task of the template")
+		fmt.Fprintln(c.p.stderr, "the service reports handlers and dependencies only once there is a task of the template")
 	}
 	return d, err
 }
@@ -120,7 +120,7 @@ func (p *process) warn(warnings []string) {
 
 func convertFile(o *options) runner {
 	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, toml or yaml")
-	portable := o.Bool("portable", false, "write a form that the distributed service accepts, or say what it refuses")
+	portable := o.Bool("portable", false, "write a form that Tasker accepts, or say what it refuses")
 	return func(_ context.Context, files []string) error {
 		if !slices.Contains([]string{"json", "toml", "yaml"}, *to) {
 			return o.misuse("--to must be json, toml or yaml, not %q", *to)

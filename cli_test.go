@@ -149,7 +149,7 @@ func TestMisspelledWords(t *testing.T) {
 		"task list --url ftp://x":    `task list: "ftp://x" is not the URL of a service`,
 		"task list --limit 0":        "task list: --limit must be 1 or more",
 		"dlq update latest":          "dlq update: missing --status, --notes, --by or --metadata",
-		"task list --url h:1/v1/":    "task list: the URL of a service has no /v1 at its end: give http://h:1",
+		"task list --url h:1/v1/":    "task list: the URL of a service does not end in /v1: give http://h:1",
 		"task events":                "task events: missing TASK; or give --follow",
 	} {
 		got := runCLI(nil, "", strings.Fields(line)...)

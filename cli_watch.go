@@ -361,7 +361,7 @@ func printEvents(o *options) runner {
 			return err
 		})
 		if err == errNoEvents {
-			return exitf(exitFailed, "%s has no event stream; stepwell task watch TASK asks again and again", c.url)
+			return exitf(exitFailed, "%s has no event stream; stepwell task watch TASK polls", c.url)
 		}
 		return err
 	})
@@ -374,7 +374,7 @@ func (c *client) printTransitions(ctx context.Context, o *options, path string) 
 		return err
 	}
 	if composed {
-		fmt.Fprintln(o.p.stderr, "the service does not tell transitions: these follow from the steps and their audit")
+		fmt.Fprintln(o.p.stderr, "the service does not list transitions: these are derived from the steps and their audit")
 	}
 	return o.print(listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
 		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),

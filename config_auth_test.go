@@ -324,15 +324,15 @@ func TestAuthConfigProblems(t *testing.T) {
 				"{key = 'hunter2 ', permissions = ['*']}]"),
 			[]string{
 				"stepwell.toml:3: " + section + "api_keys[1].key: duplicates that of api_keys[0]",
-				"stepwell.toml:4: " + section + "api_keys[2].key: contains characters, or blanks at its ends, that no header can carry",
+				"stepwell.toml:4: " + section + "api_keys[2].key: contains characters that no header can carry, or begins or ends with a blank",
 			}},
 		{"a variable that is not valid JSON", variable("API_KEYS", `[{"key": "hunter2"`),
 			[]string{`env STEPWELL_WORKER__WEB__AUTH__API_KEYS: worker.web.auth.api_keys: "[REDACTED]" is not a JSON array of objects`}},
 		{"a variable that is no list", variable("API_KEYS", `{"key": "hunter2"}`),
 			[]string{`env STEPWELL_WORKER__WEB__AUTH__API_KEYS: worker.web.auth.api_keys: "[REDACTED]" is not a JSON array of objects`}},
 		{"enabled with nothing to verify by", variable("ENABLED", "true"),
-			[]string{"env STEPWELL_WORKER__WEB__AUTH__ENABLED: worker.web.auth.enabled: there is nothing to verify by: " +
-				"no key, no JWKS, no API keys, no authenticator"}},
+			[]string{"env STEPWELL_WORKER__WEB__AUTH__ENABLED: worker.web.auth.enabled: nothing can verify credentials: " +
+				"configure a key, a JWKS, API keys or an authenticator"}},
 		{"that only follows from another problem",
 			file("enabled = true", "jwt_public_key = 7"),
 			[]string{"stepwell.toml:3: " + section + "jwt_public_key: want a string, got an integer"}},
@@ -356,7 +356,7 @@ func TestAuthConfigProblems(t *testing.T) {
 				"stepwell.toml:7: " + section + "jwt_token_expiry_hours: -1 is not in the range from 0 to 87840",
 				"stepwell.toml:8: " + section + "jwt_allowed_algorithms: HS256 can never be allowed: anyone could make tokens",
 				"stepwell.toml:8: " + section + "jwt_allowed_algorithms: none can never be allowed: anyone could make tokens",
-				"stepwell.toml:8: " + section + `jwt_allowed_algorithms: unknown algorithm "ES512"; want some of ` +
+				"stepwell.toml:8: " + section + `jwt_allowed_algorithms: unknown algorithm "ES512"; the algorithms are ` +
 					strings.Join(signingAlgorithms, ", "),
 				"stepwell.toml:9: " + section + "jwt_issuer: must not be empty",
 				"stepwell.toml:10: " + section + `api_key_header: "cookie" cannot carry an API key`,

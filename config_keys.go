@@ -128,7 +128,7 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 		help: "check contexts against a template's input_schema, and results against result_schema: warn logs and counts " +
 			"what does not fit; reject refuses the task, and fails the step"},
 	{path: "templates.portable", def: false, flag: "portable",
-		help: "refuse templates that the distributed service refuses, and warn of what it ignores or changes, " +
+		help: "refuse templates that Tasker refuses, and warn of what it ignores or changes, " +
 			"of new tasks too"},
 	{path: "tasks.max_context_bytes", def: 1 << 20, min: 2, max: maxConfigBytes,
 		help: "largest task context, in bytes"},
@@ -170,7 +170,7 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 		help:   "callables of the steps that wait for people, each perhaps with a * at its end; empty: all that wait for outside actors",
 		sample: `people = ["people.*"]`},
 	{path: "metrics.prefix", def: "stepwell", check: checkMetricPrefix,
-		help: "what the names of metrics begin with, for dashboards that expect another word"},
+		help: "prefix of metric names, for dashboards that expect another one"},
 	{path: "staleness.interval_seconds", def: 300, min: 1, max: 86_400,
 		help: "time between searches for stale tasks, in seconds"},
 	{path: "staleness.waiting_for_dependencies_minutes", def: 60, min: 1, max: maxLifecycleMinutes,
@@ -201,7 +201,7 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 		help: "derive ids in fixture mode from this seed, so that the same requests give the same state"},
 	{path: "log.level", def: "info", words: []string{"debug", "info", "warn", "error"}, flag: "log-level",
 		operand: "LEVEL",
-		help:    "log from this level on: debug, info, warn or error"},
+		help:    "lowest level to log: debug, info, warn or error"},
 	{path: "log.format", def: "auto", words: []string{"auto", "text", "json"},
 		help: "log format: text, json, or auto (text on a terminal, json otherwise)"},
 	{path: "log.errors", def: "message", words: []string{"message", "type"},

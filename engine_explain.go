@@ -191,12 +191,12 @@ func (x *explainer) task() *taskExplanation {
 	case t.state.final():
 		v.Message = fmt.Sprintf("the task is %s: nothing is left to do", t.state)
 	case t.hold != nil:
-		v.Message = fmt.Sprintf("the task was put on hold %s, and goes on in %s", agoFor(t.hold.at, x.now), t.hold.place)
-		v.Remedy = "release it if it is to go on here"
+		v.Message = fmt.Sprintf("the task was put on hold %s and continues in %s", agoFor(t.hold.at, x.now), t.hold.place)
+		v.Remedy = "release it to continue it here"
 	case t.state == taskError:
 		v.Message, v.Remedy = x.ended(v.Steps)
 	case v.lead == nil:
-		v.Message = "every step of the task is finished, and it ends at any moment"
+		v.Message = "every step of the task is finished, and it is about to end"
 	default:
 		v.Message, v.Remedy = v.lead.said(), v.lead.Remedy
 	}
@@ -231,11 +231,11 @@ func (x *explainer) ended(unfinished []stepExplanation) (what, remedy string) {
 	}
 	for i := range unfinished {
 		if e := &unfinished[i]; len(e.Actions) > 0 {
-			return what + ": " + e.said(), fmt.Sprintf("mend what held it up, then act on the step (%s) to get the task going again",
+			return what + ": " + e.said(), fmt.Sprintf("fix what delayed it, then act on the step (%s) to get the task going again",
 				strings.Join(e.Actions, ", "))
 		}
 	}
-	return what, "mend what held it up, then create it anew"
+	return what, "fix what delayed it, then create the task again"
 }
 
 // stoppedBy names the steps that block the task, and says why.
@@ -289,7 +289,7 @@ func (x *explainer) step(i int) stepExplanation {
 		x.enqueued(&e, i)
 	}
 	if c := s.checkpoint; c != nil {
-		e.Message += fmt.Sprintf(", and goes on from checkpoint %d, made %s", c.number, agoFor(c.at, x.now))
+		e.Message += fmt.Sprintf(", and continues from checkpoint %d, made %s", c.number, agoFor(c.at, x.now))
 	}
 	x.freeze(&e)
 	if e.Remedy != "" {
@@ -335,7 +335,7 @@ func (x *explainer) inError(e *stepExplanation, i int) {
 	e.because(causeFailed, "failed for good %s, on attempt %d of %d%s%s", agoFor(cmp.Or(s.failed, s.updated), x.now), e.Attempt,
 		e.MaxAttempts, x.alsoFailed(i), x.failure(s))
 	f, _ := s.last.fault()
-	e.Remedy = cmp.Or(remedies[f.errorType], "mend what failed, then reset it")
+	e.Remedy = cmp.Or(remedies[f.errorType], "fix what failed, then reset it")
 	e.may(actionReset, actionResolve, actionComplete, actionCancel)
 }
 
@@ -353,12 +353,12 @@ func (x *explainer) alsoFailed(i int) string {
 
 // remedies are what helps after an error of a type.
 var remedies = map[string]string{
-	workerLostType:      "find out why its worker gives no sign, then reset it",
-	schemaMismatchType:  "mend its handler so that the result fits result_schema, then reset it",
-	invalidOutcomeType:  "mend its handler so that it decides what the template allows, then reset it",
-	invalidResultType:   "mend its handler so that the reply is a result, then reset it",
+	workerLostType:      "find out why its worker does not respond, then reset it",
+	schemaMismatchType:  "fix its handler so that the result fits result_schema, then reset it",
+	invalidOutcomeType:  "fix its handler so that it decides what the template allows, then reset it",
+	invalidResultType:   "fix its handler so that the reply is a result, then reset it",
 	resultTooLargeType:  "make the result smaller or worker.max_result_bytes larger, then reset it",
-	programUnusableType: "mend the program of its handler, then reset it",
+	programUnusableType: "fix the program of its handler, then reset it",
 	invalidHandlerType:  "map its callable in [worker.handlers], then reset it",
 }
 
@@ -385,7 +385,7 @@ func (x *explainer) inProgress(e *stepExplanation, i int) {
 		return
 	}
 	if !x.running[i] {
-		e.because(causeCutOff, "was cut off on attempt %d of %d with the process that ran it, and is delivered again by itself",
+		e.because(causeCutOff, "was cut off on attempt %d of %d when the process that ran it ended, and is delivered again automatically",
 			e.Attempt, e.MaxAttempts)
 		return
 	}
@@ -398,7 +398,7 @@ func (x *explainer) inProgress(e *stepExplanation, i int) {
 func (x *explainer) claimed(e *stepExplanation, s *step) {
 	e.DueAt = zonedTime(s.lease.until)
 	e.because(causeClaimed, "was claimed %s by %s, on attempt %d of %d", agoFor(s.attempted, x.now), s.lease.worker, e.Attempt, e.MaxAttempts)
-	e.Remedy = fmt.Sprintf("it counts as lost %s unless the actor answers or extends its lease", inFor(s.lease.until, x.now))
+	e.Remedy = fmt.Sprintf("it counts as lost %s unless the actor completes it or extends its lease", inFor(s.lease.until, x.now))
 	e.may(actionComplete, actionFail, actionResolve, actionCancel)
 }
 
@@ -410,7 +410,7 @@ func (x *explainer) retry(e *stepExplanation, s *step) {
 		x.mayUnlessBlocked(e, actionRetryNow, actionResolve, actionComplete, actionCancel)
 		return
 	}
-	e.Remedy = fmt.Sprintf("it is retried %s, or at once by retry_now", inFor(s.retryAt, x.now))
+	e.Remedy = fmt.Sprintf("it is retried %s, or immediately with retry_now", inFor(s.retryAt, x.now))
 	e.may(actionRetryNow)
 }
 
@@ -481,7 +481,7 @@ func (x *explainer) held(e *stepExplanation) {
 	if len(e.WaitsFor) > 0 {
 		why = ", because " + x.stoppedBy()
 	}
-	e.because(causeTaskStopped, "is ready, but does not start while the task is %s%s", x.t.state, why)
+	e.because(causeTaskStopped, "is ready, but cannot start while the task is %s%s", x.t.state, why)
 }
 
 func (x *explainer) enqueued(e *stepExplanation, i int) {
@@ -499,7 +499,7 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	case x.exhausted[pool]:
 		e.because(causeSlot, "waits for a slot: all %d for %s are taken", pool.size, pool.what)
 	default:
-		e.because(causeStarting, "is ready and starts at any moment")
+		e.because(causeStarting, "is ready and about to start")
 	}
 	e.Attempt = x.t.steps[i].nextAttempt()
 }

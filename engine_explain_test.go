@@ -62,8 +62,8 @@ func explainCases() []explainCase {
 		{"retry", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), after}, nil,
 			"a retry_scheduled failed just now, on attempt 1 of 5: the step fails on purpose (builtin_fail)|b dependencies waits for step \"a\"", `step "a" failed just now`},
 		{"failed", []stepSpec{one("builtin:fail", `{"retryable":false,"error_type":"Broken","message":"no paper"}`, ""), after, outside}, nil,
-			"a failed failed for good just now, on attempt 1 of 3: no paper (Broken); mend what failed, then reset it|b dependency_failed needs step \"a\", which failed|" +
-				"d task_stopped does not start while the task is blocked_by_failures, because step \"a\" failed", `step "a" failed for good just now`},
+			"a failed failed for good just now, on attempt 1 of 3: no paper (Broken); fix what failed, then reset it|b dependency_failed needs step \"a\", which failed|" +
+				"d task_stopped cannot start while the task is blocked_by_failures, because step \"a\" failed", `step "a" failed for good just now`},
 		{"cancelled", []stepSpec{one("Outside", "", ""), after, outside}, func(t *testing.T, s *service, v *task) {
 			mustAct(t, s, v, 0, stepRequest{action: actionCancel})
 		}, "b dependency_cancelled needs step \"a\", which was cancelled just now; resolve|d task_stopped because step \"a\", which others need, was",
@@ -101,7 +101,7 @@ func explainCases() []explainCase {
 			"a retry_scheduled is not retried while the task is blocked_by_failures|x failed for good", ""},
 		{"task in error", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), outside}, func(t *testing.T, s *service, v *task) {
 			goStale(t, s, v.id)
-		}, "a retry_scheduled is not retried while the task is error|d task_stopped does not start while the task is error", "to get the task going again"},
+		}, "a retry_scheduled is not retried while the task is error|d task_stopped cannot start while the task is error", "to get the task going again"},
 		{"cancelled task", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
 			must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
 		}, "", "the task is cancelled"},
@@ -110,7 +110,7 @@ func explainCases() []explainCase {
 			defer s.store.mu.Unlock()
 			s.engine.releaseLocked(s.engine.work.running[runKey{v.id, 0}]) // as when the engine gives up
 		}, "c cut_off was cut off on attempt 1 of 3", ""},
-		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting at any moment", ""},
+		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting is ready and about to start", ""},
 	}
 }
 
@@ -355,10 +355,10 @@ func TestCausesAreLoggedOnce(t *testing.T) {
 	}
 	closeTestService(t, s)
 	for _, want := range []string{
-		"INFO a step waits for an outside actor, and so will others like it task_uuid=",
+		"INFO a step waits for an outside actor; others with this callable will, too task_uuid=",
 		"callable=Them::Do",
 		`WARN a task is blocked task_uuid=`, `step=a attempt=1 error_type=builtin_fail error=the step fails on purpose cause=step "a" failed for good`,
-		"DEBUG a step waits for its retry task_uuid=", "it is retried in 1 s, or at once by retry_now",
+		"DEBUG a step waits for its retry task_uuid=", "it is retried in 1 s, or immediately with retry_now",
 		"WARN every slot is taken, ready steps wait slots=builtins and programs of=1 waiting=1",
 		"INFO slots are free again slots=builtins and programs of=1",
 	} {
@@ -397,8 +397,8 @@ func TestStrayMembersAreLoggedOnce(t *testing.T) {
 	}
 	closeTestService(t, s)
 	for _, want := range []string{
-		`so all of it is the result callable=` + h.URL + `/data member=items`,
-		`so all of it is the message of a failure callable=` + h.URL + `/declined member=reason`,
+		`so the whole reply is the result callable=` + h.URL + `/data member=items`,
+		`so the whole reply is the message of a failure callable=` + h.URL + `/declined member=reason`,
 	} {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)

@@ -63,7 +63,7 @@ func (l *causeLog) enabled(level slog.Level) bool { return l.log.Enabled(context
 // outOfDescriptors logs once that handlers cannot begin.
 func (l *causeLog) outOfDescriptors(why string) {
 	l.scarce.Do(func() {
-		l.print(slog.LevelWarn, "the process has too many open files: handlers wait until they can begin", "error", why)
+		l.print(slog.LevelWarn, "the process has too many open files: handlers wait to start", "error", why)
 	})
 }
 
@@ -85,7 +85,7 @@ func (l *causeLog) awaitsActor(t *task, i int) {
 		return
 	}
 	l.outside[k] = true
-	l.print(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
+	l.print(slog.LevelInfo, "a step waits for an outside actor; others with this callable will, too", "task_uuid", t.id,
 		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", t.def(i).shown)
 }
 
@@ -97,7 +97,7 @@ func (l *causeLog) strayMember(t *task, i int, o outcome) {
 		return
 	}
 	l.strays[callable] = true
-	l.print(slog.LevelWarn, "a reply has success beside a member that no outcome has, so all of it is the "+
+	l.print(slog.LevelWarn, "a reply has success and a member that no outcome has, so the whole reply is the "+
 		pick(o.success, "result", "message of a failure"), "callable", redactName(callable), "member", o.stray,
 		"task_uuid", t.id, "step", t.def(i).name)
 }

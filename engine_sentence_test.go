@@ -34,12 +34,12 @@ func situations(t *testing.T) []situation {
 	return []situation{
 		{"handler down", []stepSpec{{name: "charge", callable: "http://127.0.0.1:1/", retry: later}}, ends, false,
 			`step "charge" failed 5 min ago, on attempt 1 of 3: no reply from 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused (network_error); ` +
-				`it is retried in 4 min, or at once by retry_now`, "", ""},
+				`it is retried in 4 min, or immediately with retry_now`, "", ""},
 		{"retries used up", []stepSpec{{name: "charge", callable: "builtin:fail", retry: `{"max_attempts":1}`,
 			config: `{"message":"Traceback (most recent call last):\n  File \"a.py\"\nBankDown: no answer","error_type":"bank_down"}`}}, good, false,
-			`step "charge" failed for good 5 min ago, on attempt 1 of 1: BankDown: no answer (bank_down); mend what failed, then reset it`,
+			`step "charge" failed for good 5 min ago, on attempt 1 of 1: BankDown: no answer (bank_down); fix what failed, then reset it`,
 			"step=charge attempt=1 error_type=bank_down error=Traceback (most recent call last):\n  File \"a.py\"\nBankDown: no answer cause=step \"charge\" failed for good",
-			"BankDown: no answer (bank_down); mend what failed, then run it again"},
+			"BankDown: no answer (bank_down); fix what failed, then run it again"},
 		{"nobody claims", []stepSpec{{name: "approve", callable: "Outside"}}, good, false,
 			`step "approve" has waited for an outside actor for 5 min, because nothing here handles callable "Outside"; ` +
 				`map it with --handler Outside=URL or in [worker.handlers], or let an actor claim it`, "", "give --stub STEP=JSON or --handler"},
@@ -48,7 +48,7 @@ func situations(t *testing.T) []situation {
 			`the template has no step "nowhere"; "route" may name "left" (invalid_outcome)`, "error_type=invalid_outcome", "then run it again"},
 		{"lease lost", []stepSpec{{name: "approve", callable: "Outside", retry: later}}, func(t *testing.T, s *service, clock *virtualClock, v *task) {
 			loseLeases(t, s, clock, 1)
-		}, false, `step "approve" failed 6 min ago, on attempt 1 of 3: the lease of w expired (worker_lost); it is retried in 3 min, or at once by retry_now`,
+		}, false, `step "approve" failed 6 min ago, on attempt 1 of 3: the lease of w expired (worker_lost); it is retried in 3 min, or immediately with retry_now`,
 			"", ""},
 		{"lease lost and waiting", []stepSpec{{name: "approve", callable: "Outside", retry: `{"backoff_base_ms":1}`}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) { loseLeases(t, s, clock, 1) }, false,
@@ -56,13 +56,13 @@ func situations(t *testing.T) []situation {
 		{"lease lost three times", []stepSpec{{name: "approve", callable: "Outside", retry: `{"backoff_base_ms":1}`}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) { loseLeases(t, s, clock, 3) }, false,
 			`step "approve" failed for good 6 min ago, on attempt 3 of 3: the lease of w expired (worker_lost); ` +
-				`find out why its worker gives no sign, then reset it`, "error_type=worker_lost", ""},
+				`find out why its worker does not respond, then reset it`, "error_type=worker_lost", ""},
 		{"refused by a schema", []stepSpec{{name: "charge", callable: "builtin:echo", retry: `{"max_attempts":1}`}}, good, false,
 			`step "charge" failed for good 5 min ago, on attempt 1 of 1: the result does not fit result_schema`, "error_type=schema_mismatch", ""},
 		{"stale", []stepSpec{{name: "approve", callable: "Outside"}}, func(t *testing.T, s *service, clock *virtualClock, v *task) {
 			goStale(t, s, v.id)
-		}, false, `the task ended as stale 5 min ago, beyond its limit of 60 s: step "approve" is ready, but does not start while the task is error; ` +
-			`mend what held it up, then act on the step (resolve_manually, complete_manually, cancel, fail) to get the task going again`, "", ""},
+		}, false, `the task ended as stale 5 min ago, beyond its limit of 60 s: step "approve" is ready, but cannot start while the task is error; ` +
+			`fix what delayed it, then act on the step (resolve_manually, complete_manually, cancel, fail) to get the task going again`, "", ""},
 		{"parent cancelled", []stepSpec{{name: "a", callable: "Outside"}, {name: "b", callable: "builtin:noop", after: []string{"a"}}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) {
 				mustAct(t, s, v, 0, stepRequest{action: actionCancel})
@@ -73,7 +73,7 @@ func situations(t *testing.T) []situation {
 				batch: strings.ReplaceAll(batchSteps("continue_on_failure", 10)[1].batch, `"w"`, `"import"`)}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) {
 				mustAct(t, s, v, 0, stepRequest{action: actionComplete, result: []byte(createBatches("import", 3))})
-			}, false, `on attempt 1 of 1, as did 2 more of the 3 parts of its batch: the step fails on purpose (builtin_fail); mend what failed, then reset it`, "error_type=builtin_fail", ""},
+			}, false, `on attempt 1 of 1, as did 2 more of the 3 parts of its batch: the step fails on purpose (builtin_fail); fix what failed, then reset it`, "error_type=builtin_fail", ""},
 		{"clock frozen", []stepSpec{{name: "charge", callable: "builtin:fail", config: `{"retryable":true}`, retry: later}}, good, true,
 			`step "charge" failed 5 min ago, on attempt 1 of 3: the step fails on purpose (builtin_fail); ` +
 				`the clock is frozen: nothing comes due until it is advanced by 4 min`, "", ""},
@@ -155,11 +155,11 @@ func runs(t *testing.T, spec, want string) {
 func TestStoppedTasksAreLogged(t *testing.T) {
 	for errors, want := range map[string][]string{
 		"message": {
-			`WARN a task is blocked`, `template=t.bad@1.0.0 step=a attempt=1 error_type=Broken error=no paper cause=step "a" failed for good just now, on attempt 1 of 3: no paper (Broken); mend what failed, then reset it`,
+			`WARN a task is blocked`, `template=t.bad@1.0.0 step=a attempt=1 error_type=Broken error=no paper cause=step "a" failed for good just now, on attempt 1 of 3: no paper (Broken); fix what failed, then reset it`,
 			`WARN a task ended as stale`, `step=a attempt=1 cause=the task ended as stale just now, beyond its limit of 5 min: step "a" is ready`,
 		},
 		"type": {
-			`error_type=Broken cause=step "a" failed for good just now, on attempt 1 of 3 (Broken); mend what failed, then reset it`,
+			`error_type=Broken cause=step "a" failed for good just now, on attempt 1 of 3 (Broken); fix what failed, then reset it`,
 			`WARN a task ended as stale`,
 		},
 	} {

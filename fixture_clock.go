@@ -288,7 +288,7 @@ func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err
 // inTime refuses an instant that is past, or too late to be written.
 func inTime(to, now instant) (instant, error) {
 	if to < now || to > lastInstant { // years have four digits
-		return 0, failf(badRequest, "the clock stands at %s and goes on to %s at most, not to %s",
+		return 0, failf(badRequest, "the clock is at %s and can advance to %s at most, not to %s",
 			now.zoned(), instant(lastInstant).zoned(), to.time())
 	}
 	return to, nil

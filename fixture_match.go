@@ -131,7 +131,7 @@ func (m matcher) differences(x matchable) (all []string) {
 		switch {
 		case r.fits(x):
 		case r.form == matchSubset:
-			all = append(all, r.member+" lacks what is asked for")
+			all = append(all, r.member+" lacks a wanted member or value")
 		default:
 			all = append(all, fmt.Sprintf("%s is %q, not %q", r.member, redactName(x.fact(r.member)), r.want))
 		}

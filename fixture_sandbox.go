@@ -78,7 +78,7 @@ func (b *sandboxes) reserve(name string) (*sandbox, error) {
 		return nil, failf(unavailable, "%d sandboxes exist already; delete some", maxSandboxes)
 	}
 	if _, taken := b.all[name]; taken {
-		return nil, failf(conflict, "there is a sandbox %q already", name)
+		return nil, failf(conflict, "sandbox %q already exists", name)
 	}
 	b.begun++
 	for n := b.begun; name == ""; n++ {

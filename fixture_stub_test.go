@@ -562,7 +562,7 @@ func TestStubsReadOnce(t *testing.T) {
 	s.do("DELETE", "/_stepwell/stubs", "").want(204)
 	s.do("POST", "/_stepwell/stubs", large).want(201)
 	s.world.service().quotas.decoded.most = 2 // bytes: less than any value takes
-	if a := s.do("POST", "/_stepwell/stubs", large).want(422); !strings.Contains(a.text("error.message"), "match.context the decoded value takes") {
+	if a := s.do("POST", "/_stepwell/stubs", large).want(422); !strings.Contains(a.text("error.message"), "match.context the decoded value needs") {
 		t.Errorf("got %s; want what takes too much", a.body)
 	}
 }

@@ -296,7 +296,7 @@ func (k *timekeeper) noTurn(ctx context.Context) error {
 	if k.ctx.Err() != nil {
 		return errReplaced()
 	}
-	f := failf(unavailable, "with deterministic ids a change waits for what runs at its instant, and that took longer than %v",
+	f := failf(unavailable, "with deterministic ids, a change waits until what runs at its instant has ended, which took longer than %v",
 		k.patience)
 	f.retryAfter = outcomeRetryEvery
 	return f
@@ -311,14 +311,14 @@ func (k *timekeeper) interrupted() error {
 	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
 		blocking = append(blocking, blocker{Reason: "timer", Since: zonedTime(next)})
 	}
-	f := failf(notIdle, "the service was not idle in time; what kept it busy stands in blocking")
+	f := failf(notIdle, "the service was not idle in time; blocking lists what kept it busy")
 	if len(blocking) > 0 {
 		f.extra = errorMember{"blocking", blocking}
 	}
 	return f
 }
 
-func errReplaced() error { return failf(unavailable, "the service ended or was reset meanwhile") }
+func errReplaced() error { return failf(unavailable, "the service ended or was reset in the meantime") }
 
 // What keeps a service from being idle.
 

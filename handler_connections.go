@@ -148,7 +148,7 @@ func (p *plainConnections) take(ctx context.Context, to *url.URL) (*plainConnect
 	c := p.open(conn, to.Host)
 	if !c.isQuiet() && c.early > 0 { // the end of a connection has its own error
 		c.Close()
-		return nil, errors.New("the handler replied before it was asked")
+		return nil, errors.New("the handler replied before the request was sent")
 	}
 	return c, nil
 }

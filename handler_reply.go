@@ -115,7 +115,7 @@ func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 		o.err = err
 	}
 	if o.checkpoint != nil && (!success || o.result != nil) {
-		problem = checkpointMember + " goes with success and without a result: the step runs again"
+		problem = checkpointMember + " requires success and no result: the step runs again"
 	}
 	return o, cmp.Or(reply.problem, failed.problem, problem)
 }

@@ -43,9 +43,9 @@ func TestParseReply(t *testing.T) {
 		{`{"success": true, "checkpoint": {"cursor": 1, "items_processed": "7"}}`,
 			`invalid_result permanent: checkpoint.items_processed is a string; want an integer from 0`},
 		{`{"success": true, "checkpoint": {"cursor": 1}, "result": 1}`,
-			`invalid_result permanent: checkpoint goes with success and without a result: the step runs again`},
+			`invalid_result permanent: checkpoint requires success and no result: the step runs again`},
 		{`{"success": false, "checkpoint": {"cursor": 1}}`,
-			`invalid_result permanent: checkpoint goes with success and without a result: the step runs again`},
+			`invalid_result permanent: checkpoint requires success and no result: the step runs again`},
 		{`{"checkpoint": {"cursor": 1}}`, `ok {"checkpoint":{"cursor":1}}`},
 
 		{`{"success": false}`, `handler_error retryable`},

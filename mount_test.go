@@ -223,11 +223,11 @@ func TestMountInheritsAuth(t *testing.T) {
 	}
 	file := func(text string) configInput { return configInput{files: map[string]string{"stepwell.toml": text}} }
 	wantConfigProblems(t, file("[orchestration.web.auth]\nenabled = true"),
-		"stepwell.toml:2: orchestration.web.auth.enabled: there is nothing to verify by: "+
-			"no key, no JWKS, no API keys, no authenticator")
+		"stepwell.toml:2: orchestration.web.auth.enabled: nothing can verify credentials: "+
+			"configure a key, a JWKS, API keys or an authenticator")
 	wantConfigProblems(t, file("[mount.auth]\nenabled = true"),
-		"stepwell.toml:2: mount.auth.enabled: there is nothing to verify by: "+
-			"no key, no JWKS, no API keys, no authenticator")
+		"stepwell.toml:2: mount.auth.enabled: nothing can verify credentials: "+
+			"configure a key, a JWKS, API keys or an authenticator")
 }
 
 // TestMountAuthenticator checks that the authenticator is asked only about requests

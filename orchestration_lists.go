@@ -175,7 +175,7 @@ func (q *query) cursor(l *taskListing) {
 		return
 	}
 	if q.text("page") != "" {
-		q.refuse("page and cursor exclude each other")
+		q.refuse("page and cursor cannot be combined")
 	}
 	if l.skip = 0; text == "" {
 		return

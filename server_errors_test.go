@@ -106,7 +106,7 @@ func TestSecretsStayInside(t *testing.T) {
 	w := s.with(newWorkerAPI(s.svc, nil))
 	id := s.create(`{"namespace":"t","name":"leaky"}`)
 	task := s.await(id, "blocked_by_failures")
-	eventually(t, "a delivery that fails", func() bool { return strings.Contains(log.String(), "a subscriber did not take") })
+	eventually(t, "a delivery that fails", func() bool { return strings.Contains(log.String(), "a subscriber did not accept") })
 	values := map[string]string{
 		"task_uuid": id, "step_uuid": task.text("steps.0.workflow_step_uuid"),
 		"namespace": "t", "name": "leaky", "version": "1.0.0", "file": "x", "build": "x", "page": "tasks",

@@ -178,7 +178,7 @@ func (s *service) writeMetrics(m *metricsText, room *answerRoom) {
 	}
 	s.quotas.write(m)
 	m.single("stepwell_overload_refusals_total", "counter",
-		"Requests refused because those before them had to wait too long.", float64(s.load.refused.Load()))
+		"Requests refused because earlier requests waited too long.", float64(s.load.refused.Load()))
 	room.write(m)
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
@@ -294,9 +294,9 @@ func (q *quotas) write(m *metricsText) {
 		of               func(*quota) float64
 	}
 	for _, f := range []figure{
-		{"stepwell_limit", "gauge", "What callers may take together, by limit.",
+		{"stepwell_limit", "gauge", "Capacity that callers share, by limit.",
 			func(q *quota) float64 { return float64(q.most) }},
-		{"stepwell_limit_used", "gauge", "What callers take now, by limit.",
+		{"stepwell_limit_used", "gauge", "Capacity that callers use now, by limit.",
 			func(q *quota) float64 { return float64(q.used.Load()) }},
 		{"stepwell_limit_refusals_total", "counter", "Requests refused, and replies of handlers given up, because of a limit.",
 			func(q *quota) float64 { return float64(q.refused.Load()) }},
@@ -407,7 +407,7 @@ func writeJournalMetrics(m *metricsText, st journalStatus) {
 	m.single("stepwell_journal_fsyncs_total", "counter", "Times the journal was made durable.", float64(st.syncs))
 	m.single("stepwell_journal_writable", "gauge", "1 while changes can be recorded.", pick(st.writable, 1.0, 0))
 	m.single("stepwell_store_damage_total", "counter", "Times that files were found changed or damaged.", float64(st.damage))
-	m.single("stepwell_store_renewals_total", "counter", "Times that the store was written anew.", float64(st.renewals))
+	m.single("stepwell_store_renewals_total", "counter", "Times that the store was rewritten.", float64(st.renewals))
 	m.single("stepwell_store_checked_timestamp_seconds", "gauge",
 		"When a check of all files last found nothing; 0 before the first.", float64(st.checked)/1e6)
 }

@@ -131,7 +131,7 @@ func (b *requestBody) await(ctx context.Context) error {
 	}
 	for !b.memory.take(b.most) {
 		if ctx.Err() != nil {
-			return b.memory.refuse("other bodies take all the memory for bodies, a share of store.max_memory_mb")
+			return b.memory.refuse("other requests use all the memory for bodies, a share of store.max_memory_mb")
 		}
 		if !b.conn.all.closeWaiting(b.overdue) {
 			receiveWithin(ctx.Done(), memoryInterval)

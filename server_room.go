@@ -107,7 +107,7 @@ func (w *responseWriter) grow(n, most int) error {
 		if r.waiting >= maxRoomWaiters || realNow() >= until {
 			r.refused++
 			w.Header().Set("Connection", "close")
-			return tryLater("the answers under way hold all the memory for answers, a share of store.max_memory_mb")
+			return tryLater("other responses use all the memory for responses, a share of store.max_memory_mb")
 		}
 		r.await()
 	}

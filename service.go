@@ -36,7 +36,7 @@ import (
 
 // service is one isolated set of tasks with its own time and ids, and the engine
 // that runs them. A process may have several. Store and engine are nil if the
-// process has the worker role alone.
+// process has only the worker role.
 type service struct {
 	cfg       *Config
 	log       *slog.Logger
@@ -61,7 +61,7 @@ type service struct {
 	history   *historyReader  // transitions, audits
 	health    *health         // checks
 	load      *loadGauge      // whether requests are answered in time
-	publisher *publisher      // domain events to subscribers; nil with the worker role alone
+	publisher *publisher      // domain events to subscribers; nil with only the worker role
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
@@ -238,7 +238,7 @@ func (s *service) warnOfChangedTemplates() {
 		now, ok := s.templates.registry().get(old.namespace, old.name, old.version)
 		switch {
 		case !ok:
-			s.log.Warn("a template is gone; its unfinished tasks keep the definition they were created with",
+			s.log.Warn("a template was removed; its unfinished tasks keep the definition they were created with",
 				"template", old.fullName(), "unfinished_tasks", n)
 		case now.hash != old.hash:
 			s.log.Warn("a template changed; its unfinished tasks keep the definition they were created with",

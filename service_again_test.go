@@ -276,9 +276,9 @@ func TestAgainByTheLatestTemplate(t *testing.T) {
 			`?from names step "z", which needs the result of step "x", which task ID does not have`},
 		{"one more beside", diamondSteps(), append(diamondSteps(), stepOf("", "x")), half, "z",
 			"steps_in_process: a=complete l=complete r=complete z=enqueued x=enqueued"},
-		{"without the step", diamondSteps(), diamondSteps()[:3], half, "z", `?from names step "z", which the template of now does not create`},
+		{"without the step", diamondSteps(), diamondSteps()[:3], half, "z", `?from names step "z", which the current template does not create`},
 		{"a branch less", routing(), append(routing()[:2], stepOf("", "manager", "route"), stepOf("", "auto", "manager")), decided, "auto",
-			`?needs the result of step "route", which the template of now does not allow: decision_point_outcome.step_names: step "auto"`},
+			`?needs the result of step "route", which the current template does not allow: decision_point_outcome.step_names: step "auto"`},
 		{"a branch more", routing(), append(routing(), stepOf("", "x", "route")), decided, "finalize",
 			"steps_in_process: validate=complete route=complete auto=complete finalize=enqueued"},
 	} {

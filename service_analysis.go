@@ -282,9 +282,9 @@ func blockage(t *task, i int) (kind, strategy string) {
 		return "waiting_for_retry", fmt.Sprintf("Wait for attempt %d of %d, due at %s.",
 			s.attempts+1, s.maxAttempts, s.retryAt.zoned())
 	case stepEnqueued:
-		return "queued", "It waits for a free slot or an outside actor, which has to take it."
+		return "queued", "It waits for a free slot, or for an outside actor to claim it."
 	case stepPending:
-		return "not_started", "It starts by itself once no failed step blocks the task."
+		return "not_started", "It starts automatically once no failed step blocks the task."
 	}
 	return "running", fmt.Sprintf("Wait for attempt %d of %d to end.", s.attempts, s.maxAttempts)
 }

@@ -121,7 +121,7 @@ func (s *creator) creation(ctx context.Context, q *taskRequest, tpl *template) (
 	return by, nil
 }
 
-// checkPortable warns of what the distributed service refuses or changes in a request.
+// checkPortable warns of what Tasker refuses or changes in a request.
 func (s *creator) checkPortable(q *taskRequest, tpl *template) {
 	found := q.unportable()
 	if len(found) == 0 {
@@ -135,7 +135,7 @@ func (s *creator) checkPortable(q *taskRequest, tpl *template) {
 	q.misfits = append(q.misfits, found...)
 }
 
-// unportable returns what the distributed service refuses or changes in a payload.
+// unportable returns what Tasker refuses or changes in a payload.
 func (q *taskRequest) unportable() (found inputProblems) {
 	complain := func(field, message string) {
 		found = append(found, inputProblem{Field: field, Message: "not portable: " + message})

@@ -56,7 +56,7 @@ type health struct {
 	cfg      *Config
 	clock    clock
 	auth     *authenticators
-	store    *store  // nil with the worker role alone
+	store    *store  // nil with only the worker role
 	engine   *engine // likewise
 	draining *atomic.Bool
 	patience time.Duration // how long the scheduler may take to answer, in real time
@@ -80,7 +80,7 @@ var healthTable = []struct {
 	{"orchestration", "web_database", false, (*healthProbe).journal},
 	{"orchestration", "orchestration_database", false, (*healthProbe).journal},
 	{"orchestration", "circuit_breaker", false, noBreaker},
-	{"orchestration", "orchestration_system", false, accepting("new tasks are taken")},
+	{"orchestration", "orchestration_system", false, accepting("new tasks are accepted")},
 	{"orchestration", "command_processor", false, (*healthProbe).scheduler},
 	{"orchestration", "pool_utilization", true, loaded((*health).slotCheck)},
 	{"orchestration", "queue_depth", true, loaded((*health).queueCheck)},
@@ -199,7 +199,7 @@ type engineLoad struct {
 
 // workerAlone is the result of checks that need a store or an engine, in a
 // process without one.
-var workerAlone = checkView{Status: healthyWord, Message: "not used: this process has the worker role alone"}
+var workerAlone = checkView{Status: healthyWord, Message: "not used: this process has only the worker role"}
 
 // noBreaker checks the circuit breakers, which a single process does not need.
 func noBreaker(*healthProbe) checkView {
@@ -240,7 +240,7 @@ func (p *healthProbe) scheduler() checkView {
 		return workerAlone
 	}
 	if p.answered.Status == "" {
-		p.answered = p.timed("the scheduler answers", p.askEngine)
+		p.answered = p.timed("the scheduler responds", p.askEngine)
 	}
 	return p.answered
 }
@@ -257,7 +257,7 @@ func (p *healthProbe) askEngine() error {
 	}()
 	switch p.load, _ = receiveWithin(answer, p.patience); {
 	case p.load == nil:
-		return fmt.Errorf("the scheduler did not answer within %s", p.patience)
+		return fmt.Errorf("the scheduler did not respond within %s", p.patience)
 	case p.load.stopping:
 		return errors.New("the scheduler is stopping")
 	}
@@ -271,7 +271,7 @@ func loaded(check func(*health, *engineLoad) checkView) func(*healthProbe) check
 			return workerAlone
 		}
 		if p.scheduler(); p.load == nil {
-			return checkView{Status: unknownWord, Message: "the scheduler does not answer"}
+			return checkView{Status: unknownWord, Message: "the scheduler does not respond"}
 		}
 		return check(p.health, p.load)
 	}

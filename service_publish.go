@@ -179,7 +179,7 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	if r.problem != "" && !e.fast() {
 		given := e.given(p.clock.now(), a.number, r.problem)
 		dead = &given
-		p.log.Warn("a subscriber did not take an event; it can be sent again by the API", "subscriber", s.Name,
+		p.log.Warn("a subscriber did not accept an event; it can be resent through the API", "subscriber", s.Name,
 			"event", e.name, "delivery", deliveryID(s.Name, e.seq, e.n), "attempts", a.number, "problem", r.problem)
 	}
 	err := p.recorded(s, e, dead)

@@ -457,7 +457,7 @@ func (c *catalog) validateDefinition(
 	if t != nil {
 		v = c.newVerdict(t)
 		if t.names() != named || t.version != version && version != latestVersion {
-			warnings = append(warnings, "the template is "+t.fullName()+", another one than the path names")
+			warnings = append(warnings, "the template is "+t.fullName()+", not the one that the path names")
 		}
 	}
 	for _, p := range problems {

@@ -151,21 +151,21 @@ func TestTemplateBudget(t *testing.T) {
 	t.Cleanup(worker.Close)
 	w := &testServer{t: t, url: worker.URL}
 	for text, want := range map[string]string{
-		schemaOf(`"input_schema":` + patterns): `input_schema.allOf[150].pattern the pattern "a{1000}" of 1000 instructions takes`,
-		schemaOf(event):                        `steps[0].publishes_events[0].schema.allOf[150].pattern the pattern "a{1000}" of 1000 instructions takes`,
-		schemaOf(steps):                        "the template takes",
-		schemaOf(stepsOf(12_000)):              "] the template takes",
-		schemaOf(stepsOf(2_000) + `,"environments":{"development":{"steps":[` + strings.Repeat(override+",", 99) + override + "]}}"): "the template takes",
-		schemaOf(`"input_schema":{"allOf":[` + strings.Repeat("{},", 60_000) + `{}]}`):                                               "the schema takes",
-		schemaOf(`"input_schema":{"enum":[` + strings.Repeat("1,", 150_000) + `1]}`):                                                 "input_schema.enum the schema takes",
-		schemaOf(`"metadata":{"tags":[` + strings.Repeat("1,", 500_000) + `1]}`):                                                     "metadata.tags the template takes",
+		schemaOf(`"input_schema":` + patterns): `input_schema.allOf[150].pattern the pattern "a{1000}" of 1000 instructions needs`,
+		schemaOf(event):                        `steps[0].publishes_events[0].schema.allOf[150].pattern the pattern "a{1000}" of 1000 instructions needs`,
+		schemaOf(steps):                        "the template needs",
+		schemaOf(stepsOf(12_000)):              "] the template needs",
+		schemaOf(stepsOf(2_000) + `,"environments":{"development":{"steps":[` + strings.Repeat(override+",", 99) + override + "]}}"): "the template needs",
+		schemaOf(`"input_schema":{"allOf":[` + strings.Repeat("{},", 60_000) + `{}]}`):                                               "the schema needs",
+		schemaOf(`"input_schema":{"enum":[` + strings.Repeat("1,", 150_000) + `1]}`):                                                 "input_schema.enum the schema needs",
+		schemaOf(`"metadata":{"tags":[` + strings.Repeat("1,", 500_000) + `1]}`):                                                     "metadata.tags the template needs",
 	} {
 		a := w.do("POST", "/v1/templates/t/x/1.0.0/validate", text).want(422)
-		if got := a.text("message"); a.text("error") != "validation_failed" || !strings.Contains(got, want+" more memory than one request may (24 MiB)") {
+		if got := a.text("message"); a.text("error") != "validation_failed" || !strings.Contains(got, want+" more memory than the 24 MiB that one request may use") {
 			t.Errorf("got %s; want %s", got, want)
 		}
 		a = s.do("POST", "/_stepwell/templates", text).want(422)
-		if got := a.text("error.details.0.message"); !strings.Contains(want, strings.TrimSuffix(got, " more memory than one request may (24 MiB)")) {
+		if got := a.text("error.details.0.message"); !strings.Contains(want, strings.TrimSuffix(got, " more memory than the 24 MiB that one request may use")) {
 			t.Errorf("got %s; want %s", got, want)
 		}
 	}
@@ -177,7 +177,7 @@ func TestTemplateBudget(t *testing.T) {
 	w.do("POST", "/v1/templates/t/x/1.0.0/validate", small).want(200)
 	state := s.do("GET", "/_stepwell/state", "").want(200).body
 	tpl := mustParseTemplate(t, schemaOf(event))
-	if err := s.world.admit(tpl); err == nil || !strings.Contains(err.Error(), "instructions takes more memory") {
+	if err := s.world.admit(tpl); err == nil || !strings.Contains(err.Error(), "instructions needs more memory") {
 		t.Errorf("got %v; want the patterns of a state document refused", err)
 	}
 	s.do("PUT", "/_stepwell/state", string(state)).want(204)

@@ -194,7 +194,7 @@ func TestEnforcedSchemas(t *testing.T) {
 	id = reject.create(`{"name":"checked","context":{"items":[]}}`)
 	decoded.most = 2 // bytes: less than any value takes
 	costly := func(what string, got string) {
-		if !strings.Contains(got, "takes more memory than one request may") {
+		if !strings.Contains(got, "needs more memory than the 0 MiB") {
 			t.Errorf("%s: got %s; want what takes too much", what, got)
 		}
 	}

@@ -61,7 +61,7 @@ func checkStore(disk diskFS, dir string, l loader, w io.Writer) error {
 	if verdict != nil {
 		return fmt.Errorf("a start would refuse the store: %w", verdict)
 	}
-	fmt.Fprintf(w, "a start would go on after sequence %d\n", r.last)
+	fmt.Fprintf(w, "a start would continue after sequence %d\n", r.last)
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
 	case r.torn > 0 && r.isNewest(name) && survey.damage.line == r.tornLine:
 		fmt.Fprintf(w, "%s: torn from line %d on: a start cuts the last %d bytes off\n", name, r.tornLine, r.torn)
 	default:
-		fmt.Fprintf(w, "%v (bad lines in all: %d)\n", survey.damage, survey.bad)
+		fmt.Fprintf(w, "%v (bad lines in total: %d)\n", survey.damage, survey.bad)
 	}
 	if name == journalOldName && r.dropOld {
 		fmt.Fprintf(w, "%s: not needed, the snapshot covers it\n", name)

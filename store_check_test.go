@@ -45,28 +45,28 @@ func TestCheckStore(t *testing.T) {
 		{"a good store", map[string]string{journalName: journalText(3, 6), snapshotName: snapshotText(4)}, []string{
 			"snapshot.jsonl: 346 bytes, 4 lines, covers sequence 1 to 4, 4 lines expected",
 			"journal.jsonl: 339 bytes, 4 lines, sequence 3 to 6",
-			"a start would go on after sequence 6",
+			"a start would continue after sequence 6",
 		}, ""},
 		{"a new store", map[string]string{journalName: journalText(1, 0)}, []string{
 			"journal.jsonl: 97 bytes, 0 lines, no records, the first would be 1",
-			"a start would go on after sequence 0",
+			"a start would continue after sequence 0",
 		}, ""},
 		{"a torn end", map[string]string{journalName: journalText(1, 3) + `{"seq":4,"ki`}, []string{
 			"journal.jsonl: 283 bytes, 4 lines, sequence 1 to 3",
 			"journal.jsonl: torn from line 5 on: a start cuts the last 12 bytes off",
-			"a start would go on after sequence 3",
+			"a start would continue after sequence 3",
 		}, ""},
 		{"an old journal", map[string]string{journalOldName: "x\n", journalName: journalText(3, 6),
 			snapshotName: snapshotText(4)}, []string{
 			"snapshot.jsonl: ",
 			"journal.old.jsonl, line 1: it is not a line of this format",
 			"journal.jsonl: ",
-			"a start would go on after sequence 6",
+			"a start would continue after sequence 6",
 		}, ""},
 		{"damage", map[string]string{journalName: bad, snapshotName: snapshotText(2)}, []string{
 			"snapshot.jsonl: ",
 			"journal.jsonl: 339 bytes, 4 lines, sequence 3 to 6",
-			"journal.jsonl, line 3: the checksum does not match (bad lines in all: 1)",
+			"journal.jsonl, line 3: the checksum does not match (bad lines in total: 1)",
 		}, "a start would refuse the store: journal.jsonl, line 3: the checksum does not match"},
 		{"a missing file", map[string]string{snapshotName: snapshotText(2)}, []string{
 			"snapshot.jsonl: ",

@@ -25,7 +25,7 @@ const backlogLimit = 64 << 20
 // behind returns a refusal of new work, or nil while the disk keeps up.
 func (c *commitGroups) behind() error {
 	if n := c.backlog.Load(); n >= c.most {
-		return tryLater("the disk does not keep up: %d bytes wait for it; nothing was changed", n)
+		return tryLater("the disk does not keep up: %d bytes wait to be written; nothing was changed", n)
 	}
 	return nil
 }
@@ -420,7 +420,7 @@ func (c *commitGroups) settle(last uint64) {
 // fail ends all writing until the store is written anew. After a failed write or sync the contents of the disk
 // are unknown until the file is read again.
 func (j *journal) fail(err error) error {
-	j.o.log.Error("the store is read-only until it is written anew", "file", j.files.path(journalName), "error", err)
+	j.o.log.Error("the store is read-only until it is rewritten", "file", j.files.path(journalName), "error", err)
 	if _, changed := errors.AsType[*misplaced](err); changed {
 		j.watch.faults.Add(1)
 	}

@@ -345,10 +345,10 @@ func (h *hangWatch) note(late bool) {
 	switch {
 	case late && h.late == 0:
 		close(h.hung)
-		h.log.Warn("the disk hangs: changes are refused until it goes on", "dir", h.dir, "after", h.limit.String())
+		h.log.Warn("the disk does not respond: changes are refused until it does", "dir", h.dir, "after", h.limit.String())
 	case !late && h.late == 1:
 		h.hung = make(chan struct{})
-		h.log.Info("the disk goes on: changes are taken again", "dir", h.dir)
+		h.log.Info("the disk responds again: changes are accepted", "dir", h.dir)
 	}
 	if late {
 		h.late++
@@ -367,7 +367,7 @@ func (h *hangWatch) begun() <-chan struct{} {
 
 // err says that the disk hangs.
 func (h *hangWatch) err() error {
-	return fmt.Errorf("the disk has not answered for more than %s (store.slow_seconds)", h.limit)
+	return fmt.Errorf("the disk has not responded for more than %s (store.slow_seconds)", h.limit)
 }
 
 // The names in the directory of a store: making, renaming and removing its files, so that each
@@ -531,7 +531,7 @@ func (d *storeDir) holdNothing() error {
 		}
 		if err == nil {
 			f.Close()
-			err = fmt.Errorf("data directory %s holds a store already (%s): a state can only be imported into an empty one",
+			err = fmt.Errorf("data directory %s already holds a store (%s): a state can only be imported into an empty one",
 				d.dir, name)
 		}
 		return err

@@ -61,7 +61,7 @@ func TestDirectoryOfOthers(t *testing.T) {
 		}
 		j, _ := mustOpen(t, o)
 		mustClose(t, j)
-		if got := strings.Contains(log.String(), "others may write"); got != tt.warns || got != strings.Contains(log.String(), o.dir) {
+		if got := strings.Contains(log.String(), "other users can write"); got != tt.warns || got != strings.Contains(log.String(), o.dir) {
 			t.Errorf("%v of the user %d: got %q; want a warning: %v", tt.mode, tt.owner, log, tt.warns)
 		}
 	}
@@ -212,7 +212,7 @@ func (s *slowTest) hang() {
 		a.want(201)
 	}
 	began := realNow()
-	wantHangRefusal(t, s.do("POST", "/v1/tasks", `{"namespace":"t","name":"manual"}`).want(503), "no change is taken")
+	wantHangRefusal(t, s.do("POST", "/v1/tasks", `{"namespace":"t","name":"manual"}`).want(503), "changes are refused")
 	s.do("GET", "/v1/templates", "").want(200)
 	s.do("GET", "/health", "").want(200)
 	if took := realNow().sub(began); took > 5*time.Second {

@@ -29,10 +29,10 @@ var diskErrors = map[string]func(t *testing.T) string{
 			s.store.journal.space.room.Store(0)
 		})
 	},
-	"the disk does not keep up: N bytes wait for it": func(t *testing.T) string {
+	"the disk does not keep up: N bytes wait to be written": func(t *testing.T) string {
 		return refusedChange(t, func(s *service, _ *memDisk) { s.store.journal.groups.backlog.Store(backlogLimit) })
 	},
-	"the disk has not answered for more than 5s (store.slow_seconds): no change is taken until it goes on": func(t *testing.T) string {
+	"the disk has not responded for more than 5s (store.slow_seconds): changes are refused until it responds": func(t *testing.T) string {
 		return refusedChange(t, func(s *service, _ *memDisk) {
 			s.store.journal.hang.note(true)
 			t.Cleanup(func() { s.store.journal.hang.note(false) })
@@ -63,7 +63,7 @@ var diskErrors = map[string]func(t *testing.T) string{
 	"the store is read-only: the data directory was removed": func(t *testing.T) string {
 		return refusedAfter(t, func(dir, _ string) error { return os.RemoveAll(dir) })
 	},
-	"could not be written anew: … data directory X is in use by process N": func(t *testing.T) string {
+	"could not be rewritten: … data directory X is in use by process N": func(t *testing.T) string {
 		return refusedAfter(t, func(dir, _ string) error {
 			other := filepath.Join(t.TempDir(), "other")
 			s := openTestService(t, serviceTest{dir: other, log: io.Discard})
@@ -71,13 +71,13 @@ var diskErrors = map[string]func(t *testing.T) string{
 			return errors.Join(os.Rename(dir, dir+".old"), os.Rename(other, dir))
 		})
 	},
-	"a snapshot was given up, the journal goes on": func(t *testing.T) string {
+	"a snapshot was abandoned; the journal keeps every change": func(t *testing.T) string {
 		return logged(t, func(s *service, disk *memDisk) {
 			disk.fail(diskFault{op: "create", file: snapshotTemp, err: syscall.ENOSPC})
 			s.store.snapshot()
 		})
 	},
-	"the process has too many open files: handlers wait until they can begin": func(t *testing.T) string {
+	"the process has too many open files: handlers wait to start": func(t *testing.T) string {
 		return logged(t, func(s *service, _ *memDisk) { s.engine.causes.outOfDescriptors("x") })
 	},
 	"a temporary file stays until the next start": func(t *testing.T) string {
@@ -93,7 +93,7 @@ var diskErrors = map[string]func(t *testing.T) string{
 		oldNames{"a\u202eb": true}.warn(slog.New(slog.NewTextHandler(log, nil)))
 		return log.String()
 	},
-	"others may write to the data directory": func(t *testing.T) string {
+	"other users can write to the data directory": func(t *testing.T) string {
 		return startOf(t, serviceTest{dir: t.TempDir()}, func(o serviceTest) { noError(t, os.Chmod(o.dir, 0o777)) })
 	},
 	"the journal ends in an unfinished write, which is cut off": func(t *testing.T) string {

@@ -298,7 +298,7 @@ func (j *journal) reserveMore(need int64) error {
 		return nil
 	}
 	if j.space.extending.Load() != nil {
-		return tryLater("the disk takes long to reserve space for the journal: nothing was changed")
+		return tryLater("reserving disk space for the journal takes too long: nothing was changed")
 	}
 	f := failf(unavailable, "no space left for the journal: nothing was changed")
 	f.retryAfter = retryAfterFull
@@ -313,13 +313,13 @@ func (j *journal) refusal() *failure {
 	case broken != nil:
 		f = failf(unavailable, "the store is read-only: %s", brokenWord(broken))
 		if broken != errReadOnly {
-			f.message += "; it tries every 30 s to write itself anew"
+			f.message += "; the service tries to rewrite it every 30 s"
 		}
 		f.cause = broken
 	case closed:
 		f = failf(unavailable, "the store is closed")
 	case j.hang.hangs.Load():
-		f = failf(unavailable, "%v: no change is taken until it goes on", j.hang.err())
+		f = failf(unavailable, "%v: changes are refused until it responds", j.hang.err())
 		f.retryAfter = retryAfterFull
 		return f
 	default:

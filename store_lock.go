@@ -228,7 +228,7 @@ func (p *storePlace) take() (err error) {
 		return fmt.Errorf("lock data directory %s: %w", p.dir, err)
 	}
 	if p.disk.writableByOthers(p.dir) {
-		p.log.Warn("others may write to the data directory, and so change or remove what is stored", "dir", p.dir)
+		p.log.Warn("other users can write to the data directory, and so change or remove what is stored", "dir", p.dir)
 	}
 	return nil
 }

@@ -523,7 +523,7 @@ func (r *recovery) renew(to diskFile) error {
 			return fmt.Errorf("read %s again: %w", journalName, err)
 		}
 		if fault := lineFault(line); fault != "" {
-			return &damage{journalName, s.number, "it was read well once, and now " + fault}
+			return &damage{journalName, s.number, "it was read without errors once, and now " + fault}
 		}
 		n := len(buf)
 		if buf = append(append(buf, line...), '\n'); s.number > 1 {

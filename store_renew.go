@@ -70,7 +70,7 @@ func (k keeper) snapshotDue() {
 		return
 	}
 	if err := k.s.snapshot(); err != nil {
-		k.s.log.Warn("the snapshot could not be written; the journal goes on", "error", err)
+		k.s.log.Warn("the snapshot could not be written; the journal keeps every change", "error", err)
 	}
 }
 
@@ -113,8 +113,8 @@ func (k keeper) renew(asked bool) error {
 		err = j.ask(func() error { return j.adopt(w) })
 	}
 	if err != nil {
-		s.log.Warn("the store stays read-only: it could not be written anew", "dir", j.o.dir, "error", err)
-		f := failf(unavailable, "the store stays read-only: it could not be written anew: %s", brokenWord(err))
+		s.log.Warn("the store stays read-only: it could not be rewritten", "dir", j.o.dir, "error", err)
+		f := failf(unavailable, "the store stays read-only: it could not be rewritten: %s", brokenWord(err))
 		f.cause, f.retryAfter = err, retryAfterFailure(err)
 		return f
 	}
@@ -122,11 +122,11 @@ func (k keeper) renew(asked bool) error {
 	w.end()
 	j.snapshots.note(nil)
 	j.watch.renewals.Add(1)
-	s.log.Info("the store was written anew from memory and takes changes again", "dir", j.o.dir, "sequence", w.covered)
+	s.log.Info("the store was rewritten from memory and accepts changes again", "dir", j.o.dir, "sequence", w.covered)
 	return nil
 }
 
-const directoryRemoved = `the data directory was removed, which only "stepwell store reopen" makes again`
+const directoryRemoved = `the data directory was removed; only "stepwell store reopen" creates it again`
 
 // retake makes the place the store's again, if its directory or its lock was replaced by another that no process
 // holds.

@@ -462,7 +462,7 @@ func (l *restorer) created(line *checkedLine) error {
 func (l *restorer) dropped(r *record) error {
 	pos, ok := l.s.tasks.find(r.task)
 	if !ok || l.s.tasks.slots[pos].finished == 0 {
-		return fmt.Errorf("it drops task %s, which is not there or not finished", r.task)
+		return fmt.Errorf("it drops task %s, which does not exist or is not finished", r.task)
 	}
 	return l.s.remove(pos)
 }

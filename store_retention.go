@@ -126,7 +126,7 @@ func (r *retention) droppedEarly(now instant) {
 	r.early++
 	if r.warned == 0 || now.sub(r.warned) >= earlyWarnedEvery {
 		r.warned = now
-		r.store.log.Warn("tasks take nearly all the memory that store.max_memory_mb allows: "+
+		r.store.log.Warn("tasks use nearly all the memory that store.max_memory_mb allows: "+
 			"finished ones are dropped earlier than retention says", "limit_bytes", r.memory.most, "dropped_early", r.early)
 	}
 }
@@ -181,7 +181,7 @@ func (c *change) full() error {
 	if c.s.retain.taken() < m.most {
 		return nil
 	}
-	f := m.refuse("tasks take all the memory that store.max_memory_mb allows: no task was created")
+	f := m.refuse("tasks use all the memory that store.max_memory_mb allows: no task was created")
 	f.kind, f.retryAfter = storeFull, retryAfterFull
 	return f
 }

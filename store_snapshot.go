@@ -296,7 +296,7 @@ func (t *snapshotTurn) note(err error) {
 	t.after = time.Now().Add(snapshotPause)
 	if !t.warned {
 		t.warned = true
-		t.log.Warn("a snapshot was given up, the journal goes on", "dir", t.dir, "error", err)
+		t.log.Warn("a snapshot was abandoned; the journal keeps every change", "dir", t.dir, "error", err)
 	}
 }
 

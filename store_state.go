@@ -457,7 +457,7 @@ func (d *stateReader) elements(which int) error {
 	keep := which > 0 && !d.begun[0] || which > 1 && !d.begun[1]
 	switch {
 	case d.begun[which]:
-		return errors.New("it is there twice")
+		return errors.New("duplicate")
 	case which < d.read:
 		return fmt.Errorf("it comes after %s: want %s in this order", stateArrays[d.read-1],
 			strings.Join(stateArrays[:], ", "))

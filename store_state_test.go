@@ -162,7 +162,7 @@ func TestUnfitStateIsRefused(t *testing.T) {
 		{"no time", `"exported_at":"`, `"exported_at":"on `, "exported_at: it must be a timestamp"},
 		{"no id", `"last_id":"`, `"last_id":"x`, "last_id: it must be a UUID"},
 		{"an early sequence", `"seq":7,`, `"seq":6,`, "its seq is 6, but it contains sequence 7"},
-		{"no templates", `"templates":[`, `"analytics":[],"templates":[`, "analytics: it is there twice"},
+		{"no templates", `"templates":[`, `"analytics":[],"templates":[`, "analytics: duplicate"},
 		{"a changed template", `"definition":{"name":"noop"`, `"definition":{"name":"other"`, "templates[0]: "},
 		{"figures twice", `"analytics":[`, `"analytics":[` + strings.TrimSuffix(lines[5], ",") + `,`, "duplicate figures of"},
 		{"a state", `"state":"complete"`, `"state":"cancelled"`, "tasks[0]: its state is cancelled, but its log gives complete"},

@@ -102,7 +102,7 @@ func (f *journalFile) look() error {
 			return err
 		}
 		if !bytes.Equal(got, t.text) {
-			return changedJournal("the records before byte %d are others", t.end)
+			return changedJournal("the records before byte %d differ", t.end)
 		}
 	}
 	f.seen.note(f.tail.text, f.tail.end)

@@ -725,5 +725,5 @@ func (v taskVersions) refusal(t *task) error {
 	if v == nil || slices.Contains(v, t.lastSeq) {
 		return nil
 	}
-	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is its present one", t.id)
+	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is current", t.id)
 }

@@ -229,7 +229,7 @@ func (x *repetition) copied(i int, err *error) bool {
 	}
 	if x.draft.tpl.hash != x.old.tpl.hash && !x.draft.decided(at) {
 		if bad := x.draft.checkBranching(at, r.end); bad != nil {
-			*err = x.refused("needs the result of step %q, which the template of now does not allow: %v", x.old.def(i).name, bad)
+			*err = x.refused("needs the result of step %q, which the current template does not allow: %v", x.old.def(i).name, bad)
 			return true
 		}
 	}
@@ -249,7 +249,7 @@ func (x *repetition) complete() error {
 		at, ok := x.find(name)
 		switch {
 		case !ok:
-			return x.refused("names step %q, which the template of now does not create", name)
+			return x.refused("names step %q, which the current template does not create", name)
 		case !x.draft.satisfied(at):
 			return x.lacks(name, x.draft.def(x.draft.heldUpBy(at)).name)
 		}

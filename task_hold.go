@@ -35,11 +35,11 @@ func (a *applier) beReleased() {
 func errHeld(t *task) error {
 	switch {
 	case t.hold != nil:
-		return failf(invalidTransition, "task %s is held since %s: it goes on in %s", t.id, t.hold.at.zoned(), t.hold.place)
+		return failf(invalidTransition, "task %s has been on hold since %s: it continues in %s", t.id, t.hold.at.zoned(), t.hold.place)
 	case t.state.final():
 		return failf(invalidTransition, "task %s is %s", t.id, t.state)
 	}
 	return nil
 }
 
-func errNotHeld(t *task) error { return failf(invalidTransition, "task %s is not held", t.id) }
+func errNotHeld(t *task) error { return failf(invalidTransition, "task %s is not on hold", t.id) }

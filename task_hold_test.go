@@ -65,7 +65,7 @@ func TestHold(t *testing.T) {
 			continue
 		}
 		at := "/v1/tasks/" + id
-		if got := s.do("GET", at+"/explain", "").want(200).text("message"); !strings.Contains(got, "goes on in https://tasks.example.com") {
+		if got := s.do("GET", at+"/explain", "").want(200).text("message"); !strings.Contains(got, "continues in https://tasks.example.com") {
 			t.Errorf("%s: explained as %q", name, got)
 		}
 		step := s.do("GET", at, "").text("steps.0.workflow_step_uuid")

@@ -1,6 +1,6 @@
 package main
 
-// The tasker family: tasks that move to the distributed service that speaks the same API, and back. It uses the views
+// The tasker family: tasks that move to Tasker, the distributed service with the same API, and back. It uses the views
 // of the service family, and knows no connection and no command.
 //
 //	tasker.go       the move of tasks, and the obstacles that keep one from it
@@ -21,7 +21,7 @@ import (
 	"unicode/utf8"
 )
 
-// taskerMove says which tasks of a store move to the distributed service.
+// taskerMove says which tasks of a store move to Tasker.
 type taskerMove struct {
 	only          string  // finished or unfinished; "" for both
 	namespace     string  // "" for any
@@ -190,7 +190,7 @@ func (m *taskerMove) obstacles(t *task) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	long := func(what, text string, most int) {
 		if n := utf8.RuneCountInString(text); n > most {
-			say("its %s has %d characters, and %d are possible", what, n, most)
+			say("its %s has %d characters; at most %d fit", what, n, most)
 		}
 	}
 	long("namespace", t.tpl.namespace, 29)
@@ -215,10 +215,10 @@ func (m *taskerMove) obstacles(t *task) (all []string) {
 		return all
 	}
 	if m.contents[t.tpl.fullName()].hash != t.tpl.hash {
-		say("a later task was made from another content of %s, and there only one has this name and version", t.tpl.fullName())
+		say("a later task was made from another definition of %s, and there only one can have this name and version", t.tpl.fullName())
 	}
 	if unfinished(t) && t.counts[stepCancelled] > 0 {
-		say("one of its steps is cancelled, with which no task completes there")
+		say("one of its steps is cancelled, and there a task with a cancelled step never completes")
 	}
 	if unfinished(t) && t.counts[stepEnqueued]+t.counts[stepInProgress]+t.counts[stepWaitingForRetry] == 0 {
 		say("none of its steps can run")
@@ -234,13 +234,13 @@ func (m *taskerMove) obstacle(t *task, i int) string {
 	case s.state == stepInError:
 		return "has failed for good, which blocks its task there"
 	case s.state == stepWaitingForRetry && s.retryAt.sub(m.now) > taskerRetry:
-		return fmt.Sprintf("is to be tried again at %s, more than %v from now, which its task may not wait there",
+		return fmt.Sprintf("is due to be retried at %s, more than %v from now, which is longer than its task may wait there",
 			s.retryAt.zoned(), taskerRetry)
 	case s.state == stepEnqueued && m.last.sub(s.updated) > taskerRetry:
-		return fmt.Sprintf("has waited since %s for somebody to take it, and its task may wait for %v there",
+		return fmt.Sprintf("has waited since %s to be claimed, longer than the %v that its task may wait there",
 			s.updated.zoned(), taskerRetry)
 	case s.inputs != "":
-		return "has inputs that an operator set, which have no place there"
+		return "has inputs that an operator set, which cannot be stored there"
 	case attempts > 0 && !(def.retry.Retryable && attempts < s.maxAttempts):
 		return fmt.Sprintf("has had %d attempts, and may not have more there", attempts)
 	case def.kind == stepBatchWorker && jsonKind(objectMember(def.config, "cursor")) != '{':

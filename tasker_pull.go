@@ -1,6 +1,6 @@
 package main
 
-// A pull: tasks as the HTTP API of the distributed service tells them become a state document. The API gives steps and
+// A pull: tasks as the HTTP API of Tasker tells them become a state document. The API gives steps and
 // the outcome of each attempt. What happened in between follows from them: a pull finds an order in which the records of
 // all steps can be applied. What the API does not say is noted.
 
@@ -447,7 +447,7 @@ func (x *pulledTask) compare() error {
 		return fmt.Errorf("the answers contradict each other: it is %s, but its steps give %s; --steps-decide takes their word",
 			x.given.Status, here)
 	default:
-		x.note("it is %s there, but its steps give %s, which it is here", x.given.Status, here)
+		x.note("it is %s there, but its steps give %s, which is its state here", x.given.Status, here)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pulledAnswers returns what the distributed service 0.1.8 answered for tasks, by their names in testdata/tasker.
+// pulledAnswers returns what Tasker 0.1.8 answered for tasks, by their names in testdata/tasker.
 func pulledAnswers(t *testing.T) map[string]*taskerTask {
 	t.Helper()
 	var recorded map[string]struct {
@@ -33,7 +33,7 @@ func pulledAnswers(t *testing.T) map[string]*taskerTask {
 	return all
 }
 
-// TestPull makes state documents of tasks as the distributed service told them, and reads these: each step has its id,
+// TestPull makes state documents of tasks as Tasker told them, and reads these: each step has its id,
 // state, attempts and results.
 func TestPull(t *testing.T) {
 	for name, given := range pulledAnswers(t) {

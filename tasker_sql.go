@@ -54,7 +54,7 @@ func (s *taskerScript) finish() error {
 }
 
 // taskerBegin checks the schema and makes the staging tables and the function for identities.
-const taskerBegin = `-- Tasks of Stepwell for the distributed service, as one transaction: psql -X -f FILE.
+const taskerBegin = `-- Tasks of Stepwell for Tasker, as one transaction: psql -X -f FILE.
 -- It can be run again: tasks that are there already stay as they are.
 \set ON_ERROR_STOP on
 BEGIN;

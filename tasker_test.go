@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHashedContext compares what an identity covers with the texts that the distributed service hashed: those of numbers
+// TestHashedContext compares what an identity covers with the texts that Tasker hashed: those of numbers
 // were found by its hashes.
 func TestHashedContext(t *testing.T) {
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestObstacles(t *testing.T) {
 		{func(_ *taskerMove, t *task) { t.steps[0].state = stepInError }, `step "one" has failed for good`},
 		{func(_ *taskerMove, t *task) { t.counts[stepCancelled]++ }, "one of its steps is cancelled"},
 		{func(_ *taskerMove, t *task) { t.counts[stepEnqueued] = 0 }, "none of its steps can run"},
-		{func(m *taskerMove, t *task) { m.contents[t.tpl.fullName()] = &template{hash: "other"} }, "another content of t.a@1.0.0"},
+		{func(m *taskerMove, t *task) { m.contents[t.tpl.fullName()] = &template{hash: "other"} }, "another definition of t.a@1.0.0"},
 		{func(_ *taskerMove, t *task) {
 			t.steps[0].checkpoint = &checkpoint{data: []byte(`{"cursor":"` + strings.Repeat("x", taskerCursor) + `"}`)}
 		}, `the cursor of the checkpoint of step "one"`},
@@ -83,7 +83,7 @@ func TestObstacles(t *testing.T) {
 			long.name, long.version, long.namespace = strings.Repeat("é", 65), "1.0.0-beta.1+b567", strings.Repeat("n", 30)
 			t.tpl = &long
 			t.state = taskComplete
-		}, "namespace has 30 characters, and 29 are possible; its template's name has 65 characters, and 64 are possible; " +
+		}, "namespace has 30 characters; at most 29 fit; its template's name has 65 characters; at most 64 fit; " +
 			"its template's version has 17"},
 	} {
 		task := must(s.svc.store.view(key))(t)
@@ -174,7 +174,7 @@ func TestExportHolds(t *testing.T) {
 
 	run(exitFailed, 2, "held 1 task\n", "--data", dir, "--hold", "https://there", "--skip")
 	s = newTestServer(t, o)
-	if got := s.do("GET", "/v1/tasks/"+waits+"/explain", "").text("message"); !strings.Contains(got, "goes on in https://there") {
+	if got := s.do("GET", "/v1/tasks/"+waits+"/explain", "").text("message"); !strings.Contains(got, "continues in https://there") {
 		t.Errorf("held in the directory: %s", got)
 	}
 	run(exitUsage, 0, "give one of them", "--release", "--hold", "x")

@@ -17,7 +17,7 @@ import (
 
 // convertTemplate returns the definition of a file in another format, which if asked for is portable, and
 // what to warn of. Comments are lost. It fails if the definition has problems, if the result would not be the
-// same template, and if the distributed service would refuse that.
+// same template, and if Tasker would refuse that.
 func convertTemplate(file string, data []byte, to string, portable bool) ([]byte, []string, error) {
 	from := templateFormat(file)
 	t, problems, _ := parseTemplate(file, data, from, "", nil)

@@ -110,7 +110,7 @@ func (s *stepForm) eachDependency(f func(name []byte) bool) (err error) {
 	if kind := jsonKind(list); kind == 0 || kind == 'n' {
 		return nil
 	} else if kind != '[' {
-		return errors.New("has dependencies that are no list")
+		return errors.New("has dependencies that are not a list")
 	}
 	for i = skipJSONSpace(list, i); list[i] != ']'; {
 		end := skipJSONValue(list, i)

@@ -1,6 +1,6 @@
 package main
 
-// What the distributed service that speaks the same API makes of a template and of a task's context:
+// What Tasker, the distributed service with the same API, makes of a template and of a task's context:
 // what it refuses, and what it ignores or changes. Each rule was tried with it.
 
 import (
@@ -257,7 +257,7 @@ func (r *templateReader) portableYAML(node *yamlNode, path string) {
 	}
 }
 
-// portableForm returns a definition, or a part of it, in a form that the distributed service takes as it is;
+// portableForm returns a definition, or a part of it, in a form that Tasker takes as it is;
 // nil leaves it out. It stays the same template.
 func portableForm(at string, value []byte) []byte {
 	for _, rule := range portableRulesAt()[at] {
@@ -294,7 +294,7 @@ func portableForm(at string, value []byte) []byte {
 
 // Contexts of tasks.
 
-// What the distributed service takes.
+// What Tasker takes.
 const (
 	portableText     = 128 // of initiator, source_system and reason, in characters
 	portableDepth    = 10
@@ -304,7 +304,7 @@ const (
 	portableProblems = 10      // how many problems of a task are named
 )
 
-// portableContext returns what the distributed service refuses, drops or changes in a context, by JSON Pointers
+// portableContext returns what Tasker refuses, drops or changes in a context, by JSON Pointers
 // below a path.
 func portableContext(path string, context []byte) inputProblems {
 	c := contextCheck{}

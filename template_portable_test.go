@@ -11,8 +11,8 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// TestCopiedTemplates checks that the templates of the documents, the examples and the demo have nothing that the
-// distributed service refuses. TestTemplatesMove registers them there.
+// TestCopiedTemplates checks that the templates of the documents, the examples and the demo have nothing that
+// Tasker refuses. TestTemplatesMove registers them there.
 func TestCopiedTemplates(t *testing.T) {
 	t.Parallel()
 	copied := wire.CopiedTemplates(t, "./")
@@ -104,7 +104,7 @@ func TestPortablePlaces(t *testing.T) {
 	}
 }
 
-// TestPortableContexts checks the findings in contexts, which TestReferenceContextRules compares with the distributed service.
+// TestPortableContexts checks the findings in contexts, which TestReferenceContextRules compares with Tasker.
 func TestPortableContexts(t *testing.T) {
 	t.Parallel()
 	for _, c := range wire.PortableCases(t, "testdata/portable/contexts.txt") {

@@ -42,7 +42,7 @@ func parseTemplate(
 type templateRules struct {
 	callable func(callable string) error // what is wrong with the callable of a step; nil accepts all
 	schemas  schemaRule
-	portable bool    // what the distributed service refuses is a problem
+	portable bool    // what Tasker refuses is a problem
 	budget   *budget // of the request that the definition is from; nil for a file
 }
 

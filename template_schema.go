@@ -424,7 +424,7 @@ func (v *schemaRun) twins(n jsonValue) (j, i int) {
 		node  int32
 	}
 	memory := 24*n.size() + 2*len(n.raw())
-	if !v.take(memory, "the elements of uniqueItems") {
+	if !v.take(memory, "comparing the elements for uniqueItems") {
 		return 0, 0
 	}
 	defer v.budget.give(memory)

@@ -31,12 +31,12 @@ func TestPatternBudget(t *testing.T) {
 	for name, row := range map[string]struct{ schema, want string }{
 		"a repetition": {`{"pattern":"^(?:(?:a{10}){10}){10}"}`, ""},
 		"many repetitions": {`{"properties":{` + strings.Repeat(`"p%d":{"pattern":"a{1000}"},`, 6000) + `"z":{}}}`,
-			`.pattern the pattern "a{1000}" of 1000 instructions takes more memory than one request may (24 MiB)`},
-		"names by patterns": {`{"patternProperties":{` + strings.Repeat(`"a{999}%d":{},`, 6000) + `"z":{}}}`, " instructions takes more memory"},
+			`.pattern the pattern "a{1000}" of 1000 instructions needs more memory than the 24 MiB that one request may use`},
+		"names by patterns": {`{"patternProperties":{` + strings.Repeat(`"a{999}%d":{},`, 6000) + `"z":{}}}`, " instructions needs more memory"},
 		"one of many": {`{"pattern":"` + strings.Repeat("(?:a{1000})", 1000) + `"}`,
-			`of 1000000 instructions takes more memory than one request may (24 MiB)`},
+			`of 1000000 instructions needs more memory than the 24 MiB that one request may use`},
 		"anchored classes": {`{"allOf":[` + strings.Repeat(`{"pattern":"^\\p{L}{900}$"},{"pattern":"^(?:\\p{L}|\\p{N}){300}"},`, 60) + `{}]}`, ""},
-		"classes":          {`{"pattern":"` + strings.Repeat(`\\p{L}`, 20_000) + `"}`, "s.pattern the text of the pattern takes more memory"},
+		"classes":          {`{"pattern":"` + strings.Repeat(`\\p{L}`, 20_000) + `"}`, "s.pattern the text of the pattern needs more memory"},
 	} {
 		parts := strings.Split(row.schema, "%d")
 		schema := parts[0]
@@ -116,9 +116,9 @@ func TestCheckBudget(t *testing.T) {
 		most          int64
 		want          string
 	}{
-		{`{"items":{"type":"number"}}`, numbers, 8 << 10, "the decoded value takes"},
-		{`{"uniqueItems":true}`, numbers, 32 << 10, "the elements of uniqueItems takes"},
-		{`{"format":"regex"}`, `"` + strings.Repeat("(a)", 300) + `"`, 256 << 10, "the text of a pattern takes"},
+		{`{"items":{"type":"number"}}`, numbers, 8 << 10, "the decoded value needs"},
+		{`{"uniqueItems":true}`, numbers, 32 << 10, "comparing the elements for uniqueItems needs"},
+		{`{"format":"regex"}`, `"` + strings.Repeat("(a)", 300) + `"`, 256 << 10, "the text of a pattern needs"},
 	} {
 		b := newBudget(t.Context(), decodedOf(2*row.most))
 		compileSchema("", []byte(row.schema), nil).check(b, []byte(row.value))

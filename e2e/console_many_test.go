@@ -209,7 +209,7 @@ func TestConsoleService(t *testing.T) {
 	p := newPage(t)
 	s := serve(t, "--memory", "--config", configFile(t, "[orchestration.web]\nconfig_endpoint_enabled = true\n"))
 	p.open(s.ready.OrchestrationURL + "/console/service")
-	p.waitText("new tasks are taken")
+	p.waitText("new tasks are accepted")
 	p.wait(`!document.querySelector(".loading")`)
 	p.waitText("Authentication is off: everybody may do everything.")
 	p.waitText("No subscriber is configured")

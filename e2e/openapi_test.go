@@ -371,7 +371,7 @@ func (o *limitOperation) target(in string, c limitCase) string {
 	return target
 }
 
-// tryTogether sends two parameters of a query. JSON Schema cannot state that they exclude each other: their
+// tryTogether sends two parameters of a query. JSON Schema cannot state that they cannot be combined, so their
 // descriptions must.
 func (o *limitOperation) tryTogether(p, q map[string]any) {
 	both, stated := url.Values{}, 0
@@ -381,7 +381,7 @@ func (o *limitOperation) tryTogether(p, q map[string]any) {
 		stated += boolCount(strings.Contains(strings.ToLower(pair[0]["description"].(string)), words))
 	}
 	a := o.send(o.target("", limitCase{})+"?"+both.Encode(), http.Header{}, nil)
-	refused := a != nil && a.Code == 400 && strings.Contains(string(a.Body), "exclude each other")
+	refused := a != nil && a.Code == 400 && strings.Contains(string(a.Body), "cannot be combined")
 	if 2*boolCount(refused) != stated {
 		o.t.Errorf("%s, %s: refused is %v; want the same in both descriptions: %v", o.id, both.Encode(), refused, a)
 	}

@@ -342,7 +342,7 @@ func TestShutdownSaysWhatItDoes(t *testing.T) {
 			h.Await(t)
 			h.Await(t)
 			p.stop()
-			wantParts(t, "log", p.stderr.String(), "stopping: 2 handlers get 0s; a second signal ends it at once", want,
+			wantParts(t, "log", p.stderr.String(), "stopping: 2 handlers get 0s; a second signal exits immediately", want,
 				"attempt 1 of step a of task "+ids[0], ids[1])
 		})
 	}
@@ -556,7 +556,7 @@ func TestStoreCheckCommand(t *testing.T) {
 	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
 	check(0, fmt.Sprintf("process %d", p.cmd.Process.Pid))
 	p.stop()
-	check(0, "a start would go on after sequence")
+	check(0, "a start would continue after sequence")
 
 	good := readFile(t, journal)
 	damaged := strings.Replace(string(good), `"kind":"created"`, `"kind":"creeted"`, 1)
@@ -573,7 +573,7 @@ func TestStoreCheckCommand(t *testing.T) {
 	p.api().await(id, "complete")
 	wantParts(t, "log", p.stderr.String(), "cut off")
 	p.stop()
-	check(0, "a start would go on after sequence")
+	check(0, "a start would continue after sequence")
 }
 
 // TestStoreCommands exports the state of a running store, imports it elsewhere, compacts it,
@@ -597,11 +597,11 @@ func TestStoreCommands(t *testing.T) {
 		t.Errorf("the journal has %d lines after a compaction; want its header", lines)
 	}
 	run(0, "1 task, sequence 1 to 6", "import", file, "--data", other)
-	run(1, "holds a store already", "import", "--data", other, file)
+	run(1, "already holds a store", "import", "--data", other, file)
 	run(3, "no such file", "export", "--data", filepath.Join(dir, "none"))
 	run(2, "usage", "import", "--data", other)
 	run(2, `unknown command "destroy"`, "destroy")
-	wantRefused(t, []string{"--data", data, "--seed", file}, "holds a store already")
+	wantRefused(t, []string{"--data", data, "--seed", file}, "already holds a store")
 	for _, args := range [][]string{
 		{"--data", data}, {"--data", other}, {"--memory", "--seed", file}, {"--data", filepath.Join(dir, "new"), "--seed", file},
 	} {

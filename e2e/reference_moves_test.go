@@ -25,8 +25,8 @@ import (
 // movedTasks is how many tasks TestReferenceTasks makes.
 const movedTasks = 1000
 
-// TestReferenceTasks makes tasks of every shape in every state, exports them from the service that runs and holds them, and has the
-// distributed service continue them.
+// TestReferenceTasks makes tasks of every shape in every state, exports them from the service that runs and holds them, and has
+// Tasker continue them.
 func TestReferenceTasks(t *testing.T) {
 	count := movedTasks
 	if n, err := strconv.Atoi(os.Getenv("MOVED_TASKS")); err == nil {

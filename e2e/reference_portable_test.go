@@ -14,7 +14,7 @@ import (
 // templateName matches the name of a template that the program has written.
 var templateName = regexp.MustCompile(`(?m)^name: .*$`)
 
-// registered returns the names of the templates that the distributed service has.
+// registered returns the names of the templates that Tasker has.
 func (r *reference) registered(t *testing.T) map[string]bool {
 	t.Helper()
 	_, answer := r.call(t, "GET", "/v1/templates", "")
@@ -55,7 +55,7 @@ func TestReferenceTemplates(t *testing.T) {
 	got := startReference(t, dir).registered(t)
 	for name, from := range want {
 		if !got[name] {
-			t.Errorf("the distributed service has not registered %s", from)
+			t.Errorf("Tasker has not registered %s", from)
 		}
 	}
 	t.Logf("| registered | %d templates of %d |", len(got), len(want))
@@ -64,7 +64,7 @@ func TestReferenceTemplates(t *testing.T) {
 	}
 }
 
-// TestReferenceTemplateRules checks the table of templates with the distributed service, as they are and converted.
+// TestReferenceTemplateRules checks the table of templates with Tasker, as they are and converted.
 func TestReferenceTemplateRules(t *testing.T) {
 	dir := t.TempDir()
 	cases := wire.PortableCases(t, "../testdata/portable/templates.txt")
@@ -120,7 +120,7 @@ func (r *reference) create(t *testing.T, name, version, context string) (int, []
 		"context":%s,"initiator":"i","source_system":"s","reason":"r"}`, name, version, context))
 }
 
-// TestReferenceContextRules checks the table of contexts with the distributed service.
+// TestReferenceContextRules checks the table of contexts with Tasker.
 func TestReferenceContextRules(t *testing.T) {
 	dir := t.TempDir()
 	cases := wire.PortableCases(t, "../testdata/portable/contexts.txt")

@@ -114,7 +114,7 @@ func TestReferencePull(t *testing.T) {
 	box.await(waits, "complete")
 }
 
-// moveWaiting moves a task to the distributed service that waits for its retry, since tasks of that service alone do not
+// moveWaiting moves a task to Tasker that waits for its retry, since tasks of that service alone do not
 // wait. It returns when the retry is due.
 func moveWaiting(t *testing.T, there *reference, templates string) (id, retry string) {
 	p := serveAsThere(t, templates)

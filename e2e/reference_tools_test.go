@@ -9,7 +9,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// TestReferenceTools runs the commands against the distributed service, with a task of each kind.
+// TestReferenceTools runs the commands against Tasker, with a task of each kind.
 func TestReferenceTools(t *testing.T) {
 	r := startReference(t, repository("testdata/reference/tools"))
 	ids := map[string]string{}
@@ -90,7 +90,7 @@ func TestReferenceTools(t *testing.T) {
 	})
 }
 
-// tryReferenceConsole opens the pages of the console in front of the distributed service.
+// tryReferenceConsole opens the pages of the console in front of Tasker.
 func tryReferenceConsole(t *testing.T, r *reference, ids map[string]string) {
 	p := newPage(t)
 	console := launch(t, nil, "console", "--url", r.OrchestrationURL, "--listen", "127.0.0.1:0")

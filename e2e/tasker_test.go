@@ -1,7 +1,7 @@
 package e2e
 
 // Handlers that move: an application of tasker-py against Stepwell, and the HTTP handlers of a Stepwell configuration
-// against the distributed service.
+// against Tasker.
 
 import (
 	"bytes"
@@ -165,7 +165,7 @@ type movedStep struct {
 	}
 }
 
-// awaitSlowly is eventually for the distributed service, which takes its time.
+// awaitSlowly is eventually for Tasker, which takes its time.
 func awaitSlowly(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for range 6 {
@@ -215,7 +215,7 @@ func (r *reference) taskerEnv(templates string) []string {
 }
 
 // TestReferenceHandlers runs handlers on both sides: the application with its real extension against the distributed
-// service, and HTTP handlers of one configuration under Stepwell and, by the adapter, under the distributed service.
+// service, and HTTP handlers of one configuration under Stepwell and, by the adapter, under Tasker.
 func TestReferenceHandlers(t *testing.T) {
 	t.Parallel()
 	needTasker(t)

@@ -85,7 +85,7 @@ func TestOwnHandlers(t *testing.T) {
 	t.Parallel()
 	wire.Long(t)
 	const want = "the task is blocked_by_failures, not complete: step \"weigh\" failed for good just now, on attempt 1 of 3: " +
-		"127.0.0.1:PORT replied 400 Bad Request: the parcel is empty (http_400); mend what failed, then reset it"
+		"127.0.0.1:PORT replied 400 Bad Request: the parcel is empty (http_400); fix what failed, then reset it"
 	guide := string(readFile(t, testingGuide))
 	anyPort := regexp.MustCompile(`127.0.0.1:\d+ replied`)
 	told := func(text string) int {

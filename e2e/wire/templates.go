@@ -1,6 +1,6 @@
 package wire
 
-// The templates that readers of the repository copy, and the tables of what the distributed service takes.
+// The templates that readers of the repository copy, and the tables of what Tasker takes.
 
 import (
 	"bytes"
@@ -66,7 +66,7 @@ func templatesOfPage(found map[string][]byte, page string, text []byte) {
 
 // PortableCase is a line of a table in testdata/portable.
 type PortableCase struct {
-	There string // what the distributed service does with the text: its first word
+	There string // what Tasker does with the text: its first word
 	Mends bool   // whether template convert --portable makes it taken: a + after the word
 	Path  string // of what is found; - for nothing
 	Text  string

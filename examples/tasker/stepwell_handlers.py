@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a worker of the distributed service, by the package tasker-py, that sends each step to the HTTP handlers of a
+"""Runs a worker of Tasker, by the package tasker-py, that sends each step to the HTTP handlers of a
 Stepwell configuration, with the envelope that Stepwell sends, and takes their replies as Stepwell does.
 
     python stepwell_handlers.py stepwell.toml
@@ -124,7 +124,7 @@ def outcome(host, body):
     return reply
 
 def portable(result):
-    """Gives the cursors of a batch the members that the distributed service demands."""
+    """Gives the cursors of a batch the members that Tasker demands."""
     made = result.get("batch_processing_outcome") if isinstance(result, dict) else None
     for i, cursor in enumerate((made or {}).get("cursor_configs") or []):
         if not {"batch_id", "start_cursor", "end_cursor", "batch_size"} <= set(cursor):

@@ -75,7 +75,7 @@ func showBottlenecks(o *options) runner {
 
 func failuresCommand() command {
 	return command{
-		name: "failures", effect: reads, help: "show what fails now, by cause",
+		name: "failures", effect: reads, help: "show what is failing, by cause",
 		more: "STUCK counts the tasks that need an operator, RETRYING the others. FIRST and LAST say how long ago the first and " +
 			"the last of them failed; TASK is the last one. GROUP names the cause, for --group of other commands.",
 		examples: []string{"failures", "failures --namespace shop -o json"},
@@ -109,7 +109,7 @@ func showFailures(o *options) runner {
 		{"limit", "`N`: list at most this many groups, those with the most tasks; the others are counted together (default 50)"},
 	}
 	return o.shows("/v1/analytics/failures", filters, func(d document) output {
-		out := listOutput(d.at("groups").list(), "group", "nothing fails now", failureColumns)
+		out := listOutput(d.at("groups").list(), "group", "nothing is failing", failureColumns)
 		listed := out.table
 		out.table = func(t *table) {
 			listed(t)

@@ -433,7 +433,7 @@ func (c *client) timed(ctx context.Context, filter url.Values) (url.Values, erro
 		return filter, nil
 	}
 	if filter.Has("created_after") {
-		return nil, usagef("--since and --created-after exclude each other")
+		return nil, usagef("--since and --created-after cannot be combined")
 	}
 	if _, err := c.get(ctx, "/health", nil); err != nil { // its Date is the time
 		return nil, err

@@ -39,7 +39,7 @@ func failStep(a *api, id, name, message string) {
 func TestConsoleFailures(t *testing.T) {
 	t.Parallel()
 	p, s := openConsole(t, "/failures")
-	p.waitText("Nothing fails now")
+	p.waitText("Nothing is failing")
 	stuck := failApprovals(s.api(), 3, "insufficient funds")
 	failApprovals(s.api(), 1, "no such account")
 	p.wait(`[...document.querySelectorAll(".cause")].map((e) => e.querySelector("h2").innerText + e.querySelector(".cause-count").innerText).join() ===
@@ -199,7 +199,7 @@ func TestConsoleFind(t *testing.T) {
 	p.wait(`document.querySelectorAll("dialog .hits li").length > 1`)
 	p.inspect("find")
 	p.fill("dialog input", "nothing at all")
-	p.waitText("Nothing has this text.")
+	p.waitText("Nothing matches.")
 }
 
 // TestConsoleService shows health, permissions and the configuration, sends deliveries again that were given up, changes
@@ -211,7 +211,7 @@ func TestConsoleService(t *testing.T) {
 	p.open(s.ready.OrchestrationURL + "/console/service")
 	p.waitText("new tasks are accepted")
 	p.wait(`!document.querySelector(".loading")`)
-	p.waitText("Authentication is off: everybody may do everything.")
+	p.waitText("Authentication is off: anyone can do everything.")
 	p.waitText("No subscriber is configured")
 	p.choose("Times", "ISO 8601")
 	p.wait(`/it is \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/.test(document.body.innerText)`)

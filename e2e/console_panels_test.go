@@ -168,7 +168,7 @@ func TestConsoleTemplates(t *testing.T) {
 	p.clickText("shop/order")
 	p.wait(`location.pathname === "/console/templates/shop/order/1.10.0"`)
 	p.wait(`document.querySelectorAll(".node").length === 2 && document.querySelector(".chip[aria-current]").textContent === "1.10.0"`)
-	p.clickText("How it fares")
+	p.clickText("Performance")
 	p.waitText("95th percentile")
 	p.screenshots("template-fares")
 	p.clickText("Definition")
@@ -192,7 +192,7 @@ func TestConsoleLetters(t *testing.T) {
 	p.fill(p.input("Notes"), "paid in cash")
 	p.fill(p.input("Your name"), "ann")
 	p.clickText("Save")
-	p.waitText("The investigation is noted.")
+	p.waitText("The investigation is recorded.")
 	entry := s.api().do("GET", "/v1/dlq/task/"+id, "").want(200)
 	for member, want := range map[string]string{
 		"resolution_status": "ManuallyResolved", "resolution_notes": "paid in cash", "resolved_by": "ann"} {
@@ -346,7 +346,7 @@ func TestConsoleFixture(t *testing.T) {
 	p.open(s.ready.OrchestrationURL + "/console/fixture")
 	p.clickText("Reset …")
 	p.clickText("Reset")
-	p.waitText("The service is as it was after its start.")
+	p.waitText("The service is reset.")
 	if got := s.api().do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {
 		t.Errorf("got %s tasks after the reset; want none", got)
 	}

@@ -233,7 +233,7 @@ func TestConsoleOrder(t *testing.T) {
 	}
 	p.hover("tbody tr") // now somebody reads
 	a.create(`{"namespace":"demo","name":"diamond"}`)
-	p.waitText("Show the present order")
+	p.waitText("Show the current order")
 	p.wait(ids(0))
 	p.key("n")
 	p.wait(ids(1))

@@ -104,8 +104,8 @@ export function againFrom(task, step) {
     body = () => ({ from: step.name, context: value(), latest: !!which.value });
   return confirmForm({
     heading: `Again from ${step.name}`, action: "Create the task",
-    about: "A new task begins with the results of the steps that do not follow from this one. The others run anew.",
-    fields: [field("Template", which), field("Context", context, "Empty for that of this task.")],
+    about: "A new task begins with the results of the steps that do not depend on this one. The others run again.",
+    fields: [field("Template", which), field("Context", context, "Leave empty to use the context of this task.")],
     commands: () => [["curl", api.curl("POST", path, body())],
       ["Command line", api.cli("task", "again", task.task_uuid, "--from", step.name,
       ...[which.value, context.value && "--context", context.value].filter(Boolean))]],

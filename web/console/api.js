@@ -127,7 +127,7 @@ export async function request(method, path, body, { signal, headers } = {}) {
     text = await response.text();
   } catch (e) {
     if (e.name === "AbortError") throw e;
-    throw new ApiError(0, { message: "The service does not answer. Is it running?" });
+    throw new ApiError(0, { message: "The service does not respond. Is it running?" });
   }
   if (response.status === 503 || response.headers.has("X-Stepwell-Durable")) readStore();
   if (!response.ok) throw refusal(response, text);
@@ -165,7 +165,7 @@ export async function lines(path, body, onLine, signal) {
     return last;
   } catch (e) {
     if (e instanceof ApiError || e.name === "AbortError") throw e;
-    throw new ApiError(0, { message: "The service does not answer any more. Is it running?" });
+    throw new ApiError(0, { message: "The service no longer responds. Is it running?" });
   }
 }
 
@@ -365,7 +365,7 @@ async function follow(stream) {
       }
       failures = stream.pause === firstPause ? 1 : failures + 1;
       if (failures > 1 || error?.status === 401) cutOff(stream,
-        error ?? new ApiError(0, { message: "The connection to the service is lost." }), stream.heard);
+        error ?? new ApiError(0, { message: "The connection to the service was lost." }), stream.heard);
       stream.state(error?.status === 401 ? "denied" : "lost");
       await sleep(stream, error?.status === 401 ? 1e9 : stream.pause * (0.75 + Math.random() / 2));
       stream.pause = Math.min(stream.pause * 2, longestPause);

@@ -22,7 +22,7 @@ const actions = {
   close: { label: "Close", noun: ["dead letter"], needs: "dlq:update", words: ["dlq", "close"],
     about: "The investigations end as resolved, with the reason as note. The tasks stay as they are." },
   resend: { label: "Send again", noun: ["delivery", "deliveries"], needs: "dlq:update", words: ["events", "resend"],
-    about: "Each event is sent to its subscriber once more." },
+    about: "Each event is sent to its subscriber again." },
 };
 
 // bulkButton makes the button that opens the form for an action on about count things, or on an unknown number.
@@ -108,7 +108,7 @@ class BulkForm {
 
   refusals({ refusals, left_alone: alone }, word) {
     const left = alone > 0 && !this.done
-      && h("li", `${plural(alone, "task")} changed meanwhile and ${alone === 1 ? "was" : "were"} left alone.`);
+      && h("li", `${plural(alone, "task")} changed in the meantime and ${alone === 1 ? "was" : "were"} skipped.`);
     return (refusals.length > 0 || left) && h("ul", refusals.map((r) =>
       h("li.bad-text", `${number(r.count)} ${word}: ${r.message} (`, this.item(r.sample), ")")), left);
   }

@@ -44,8 +44,8 @@ class Letters {
   async open() {
     await this.load();
     fill(this.root, h("div.row", h("h1", "Dead letters"), this.chips, this.over),
-      h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and note what " +
-        "came of it."), top(this.signal), this.queue, this.picked.bar, this.stale);
+      h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and record " +
+        "the outcome."), top(this.signal), this.queue, this.picked.bar, this.stale);
     this.follow();
   }
 
@@ -251,7 +251,7 @@ function note(entry, changed) {
   const save = async () => {
     try {
       await api.patch(path, body());
-      toast("The investigation is noted.");
+      toast("The investigation is recorded.");
       await changed();
     } catch (e) {
       fill(place, problem(e));

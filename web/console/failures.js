@@ -1,4 +1,4 @@
-// What fails now, by cause: the page, and its top for other pages.
+// What is failing, by cause: the page, and its top for other pages.
 
 import * as api from "./api.js";
 import { bulkButton, bulkForm } from "./bulk.js";
@@ -23,7 +23,7 @@ export async function show(root, { signal, query, renew }) {
 }
 
 function page({ groups, other_groups: other }, changed) {
-  if (!groups.length) return [empty("Nothing fails now",
+  if (!groups.length) return [empty("Nothing is failing",
     "Steps appear here, by cause, from a failed attempt until they are done.")];
   const stuck = groups.reduce((n, g) => n + g.stuck_tasks, other.stuck_tasks);
   return [h("p.soft.lead", { key: "lead" }, `${plural(groups.length + other.groups, "cause")}, `,
@@ -77,12 +77,12 @@ function course({ course: parts, first_failure_at: first, last_failure_at: last 
 
 // top makes what fails most, for other pages: nothing while nothing fails, or the caller may not know.
 export function top(signal, limit = 3) {
-  const place = h("section.card.top", { "aria-label": "What fails now", hidden: true });
+  const place = h("section.card.top", { "aria-label": "What is failing", hidden: true });
   const read = async () => {
     const { groups, other_groups: other } = await api.getOptional("/v1/analytics/failures" + api.query({ limit }),
       { signal }) ?? { groups: [] };
     place.hidden = !groups.length;
-    if (groups.length) fill(place, h("div.row", h("h2", "What fails now"),
+    if (groups.length) fill(place, h("div.row", h("h2", "What is failing"),
       link("/failures", plural(groups.length + other.groups, "cause"))),
       h("ul.plain", groups.map((g) => h("li", { key: g.group },
         link("/failures", title(g), { class: "clip", title: titleOf(g) }), " ", counts(g),

@@ -45,7 +45,7 @@ export function openFind() {
 }
 
 function results({ hits, more, left_out: left }) {
-  return [!hits.length && h("p.soft", "Nothing has this text."),
+  return [!hits.length && h("p.soft", "Nothing matches."),
     h("ul.plain", hits.map((hit) => h("li", { key: [hit.kind, hit.task_uuid, hit.step_uuid, hit.value,
       hit.version].join() },
       link(pathOf(hit), [h("span.tag", kinds[hit.kind] ?? hit.kind), " ",

@@ -76,7 +76,7 @@ class Clock {
   }
 
   show(answer, list) {
-    const modes = { real: ["Real time", "Time passes by itself. Tests may freeze and move it."],
+    const modes = { real: ["Real time", "Time is real. Tests may freeze and move it."],
       frozen: ["Frozen", "Time is virtual and stands still until somebody moves it."],
       auto: ["Automatic", "Time is virtual and jumps to the next timer whenever nothing runs."] };
     const [word, about] = modes[answer.mode];
@@ -128,7 +128,7 @@ async function reset(clock) {
     commands: () => [["curl", api.curl("POST", base + "reset")], ["Command line", api.cli("fixture", "reset")]],
     submit: async () => {
       await api.request("POST", base + "reset");
-      toast("The service is as it was after its start.");
+      toast("The service is reset.");
       await clock.load();
     },
   });

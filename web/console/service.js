@@ -42,7 +42,7 @@ function healthOf({ status, checks, info, timestamp }) {
   return [h("div.row", h("h2", "Health"), h("span", { class: "state " + (tones[status] ?? "idle") }, status)),
     h("p.soft",
       `Version ${info.version} · ${info.environment} · ${info.operational_state} · it is ${when(timestamp)}`),
-    table("Checks", ["Check", "State", ["What it says", "wide-cell"]],
+    table("Checks", ["Check", "State", ["Message", "wide-cell"]],
       Object.entries(checks).map(([name, c]) => ({ key: name, cells: [
       name.replaceAll("_", " "), h("span", { class: "state " + (tones[c.status] ?? "idle") }, c.status),
         c.message] })))];
@@ -50,10 +50,10 @@ function healthOf({ status, checks, info, timestamp }) {
 
 // caller shows who the person is to the service, and what he may do.
 function caller(signal) {
-  const place = h("section.view", { "aria-label": "What I may" });
-  reading(place, signal, "/v1/auth/permissions", (me) => [h("h2", "What I may"),
-    h("p.soft", me.method === "none" ? "Authentication is off: everybody may do everything."
-      : ["You are ", h("b", me.subject ?? "nobody by name"),
+  const place = h("section.view", { "aria-label": "My permissions" });
+  reading(place, signal, "/v1/auth/permissions", (me) => [h("h2", "My permissions"),
+    h("p.soft", me.method === "none" ? "Authentication is off: anyone can do everything."
+      : ["You are ", h("b", me.subject ?? "anonymous"),
       `, by ${{ jwt: "a token", api_key: "an API key", forward: "another service" }[me.method]}`,
         me.expires_at && [", until ", when(me.expires_at)], "."]),
     h("p.chips", me.permissions.map((p) => h("span.tag", p)))]);
@@ -64,7 +64,7 @@ function configuration(signal) {
   const place = h("div"), details = h("details.view", { ontoggle: () => details.open
     && reading(place, signal, "/config", (c) => jsonTree(c.config, { open: 1, label: "Configuration" })) },
     h("summary", h("strong", "Effective configuration")),
-      h("p.soft", "Without secrets. It is there with config_endpoint_enabled, and needs system:config_read."), place);
+      h("p.soft", "Without secrets. Served if config_endpoint_enabled is set; requires system:config_read."), place);
   return details;
 }
 

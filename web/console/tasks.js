@@ -416,7 +416,7 @@ class TaskList {
     const shown = [...this.rows.keys()].slice(0, page.tasks.length);
     if (shown.join() === page.tasks.map((t) => t.task_uuid).join()) return;
     if (!this.isRead() && this.rows.size <= perPage) return this.showPage(page);
-    this.arrivals.textContent = "Show the present order";
+    this.arrivals.textContent = "Show the current order";
     this.arrivals.hidden = false;
   }
 

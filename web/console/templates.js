@@ -86,13 +86,13 @@ async function showOne(root, { params, signal, title }) {
         { class: "button quiet" }),
         link("/start/" + templatePath(template), "Start a task", { class: "button primary" }))),
     template.description && h("p.lead.soft", template.description),
-    !whole && h("p.soft", "The service tells handlers and dependencies only once there is a task of this template."),
+    !whole && h("p.soft", "The service reports handlers and dependencies only once there is a task of this template."),
     versions.length > 1 && h("nav.chips", { "aria-label": "Versions" }, h("span.soft", "Versions"),
       versions.map((v) => link("/templates/" + templatePath(v), v.version,
         { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,
     tabs("Template", { Steps: () => steps(template), "Last runs": () => runs(template, signal),
-      "How it fares": () => fare(template, fares, signal), Definition: () => definition(template) })));
+      "Performance": () => fare(template, fares, signal), Definition: () => definition(template) })));
   drawGraph(picture, template, signal);
 }
 
@@ -133,6 +133,6 @@ function fare(template, fares, signal) {
 }
 
 function definition({ configuration }) {
-  if (!configuration) return empty("No definition", "The service does not have it any more.");
+  if (!configuration) return empty("No definition", "The service no longer has it.");
   return jsonTree(configuration, { open: 2, label: "Definition" });
 }

@@ -91,7 +91,7 @@ class WaitCard {
   outlives() {
     if (this.sent || !this.typed || !this.details.open) return false;
     this.send.disabled = true;
-    fill(this.place, h("p.bad-text", "This step does not wait any more: somebody else has acted. ",
+    fill(this.place, h("p.bad-text", "This step no longer waits: somebody else has acted. ",
       link("/tasks/" + this.step.task_uuid, "See the task")));
     return true;
   }

@@ -25,7 +25,7 @@ export async function welcome(root, { go, signal }, list) {
     h("h1", "Welcome to Stepwell"),
     h("p.lead", "Stepwell runs workflows: a template names the steps, a task is one run of it. Steps run in order, ",
       "in parallel where they can, and again when they fail. Here you watch tasks live, see why one waits, and " +
-        "help it on."),
+        "unblock it."),
     h("div.row", action), place,
     h("ul.cards",
       card("/templates", "Templates", "What can run: each workflow with its graph."),

@@ -11,7 +11,7 @@ import (
 )
 
 // analytics counts while records are applied; the store's mutex guards it. It
-// is told of each record before that is applied, and then of each transition.
+// is notified of each record before that is applied, and then of each transition.
 type analytics struct {
 	book    figureBook
 	covered uint64                   // the book has the records up to this one, from a snapshot

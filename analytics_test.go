@@ -91,7 +91,7 @@ var (
 //	3  other blocked after 3 s: a 3 s, for good, with an undocumented type
 //	4  other cancelled while a runs
 //	5  other blocked after 5 s, reset, complete after 47 s: a 5 s for good, a 30 s, b 12 s after waiting 35 s
-//	6  other goes on: a completed by hand from enqueued, b enqueued at once
+//	6  other continues: a completed by hand from enqueued, b enqueued at once
 func tellFigures(y *story) {
 	id := y.create("chain")
 	y.run(id, 0, 2*time.Second, succeeded)

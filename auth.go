@@ -457,7 +457,7 @@ func (a *authenticators) close() {
 // credentialDigest is the digest of a credential.
 type credentialDigest [sha256.Size]byte
 
-// authCache maps credentials to callers. When it is full, it starts anew: only verified
+// authCache maps credentials to callers. When it is full, it starts over: only verified
 // credentials fill it.
 type authCache struct {
 	limit int // entries

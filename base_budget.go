@@ -23,7 +23,7 @@ type decodedMemory struct {
 }
 
 // each returns how much one request may take. So much is kept for the one with the token: of requests
-// that hold memory and wait for more, one can always go on.
+// that hold memory and wait for more, one can always continue.
 func (m *decodedMemory) each() int64 { return min(requestMemory, m.most/2) }
 
 func (m *decodedMemory) take(n int64, last bool) bool {
@@ -69,7 +69,7 @@ func newOwnBudget(pool *decodedMemory, patience time.Duration) *budget {
 	return b
 }
 
-// take takes n bytes for what is at a path of the request, and reports whether the work may go on:
+// take takes n bytes for what is at a path of the request, and reports whether the work may continue:
 // not once the limit is reached, or the client has left.
 func (b *budget) take(n int, path, what string) bool {
 	if b == nil || b.pool == nil || b.ended() {

@@ -200,7 +200,7 @@ func (t *timers) overdue(now instant) time.Duration {
 }
 
 // realClock is the wall clock, except that it never goes back: when somebody sets the
-// machine's clock back, it goes on from where it was, until a restart. So nothing has to wait
+// machine's clock back, it continues from where it was, until a restart. So nothing has to wait
 // once more for what is over. One goroutine fires its timers until stop. The zero value tells
 // the machine's time.
 type realClock struct {

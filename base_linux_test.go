@@ -14,7 +14,7 @@ import (
 	"testing/fstest"
 )
 
-// TestJournalOnSmallDisk fills a real file system, makes space, and goes on.
+// TestJournalOnSmallDisk fills a real file system, makes space, and continues.
 func TestJournalOnSmallDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

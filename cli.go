@@ -342,7 +342,7 @@ func (o *options) form(f *flag.Flag, operand string) string {
 }
 
 // flagHelp returns the operand of a flag, and its help with the default. A usage begins with the operand in back quotes and a
-// colon, if there is one, and goes on with a verb.
+// colon, if there is one, and continues with a verb.
 func flagHelp(f *flag.Flag) (operand, help string) {
 	operand, help = flag.UnquoteUsage(f)
 	help = strings.TrimPrefix(help, operand+": ")

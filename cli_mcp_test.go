@@ -117,7 +117,7 @@ var noTools = []string{
 }
 
 // TestMCPTools lists the tools: each command is one or none, and those that change something are listed only if that is
-// allowed. No tool takes an address, a credential, a form or a file, and none goes on for ever.
+// allowed. No tool takes an address, a credential, a form or a file, and none continues for ever.
 func TestMCPTools(t *testing.T) {
 	t.Parallel()
 	want := map[bool][]string{}

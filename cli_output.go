@@ -360,7 +360,7 @@ func (t *table) head(cells ...string) {
 
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// line adds a line that is no row; the columns after it are aligned anew.
+// line adds a line that is not a row; the columns after it are aligned again.
 func (t *table) line(text string) { t.rows = append(t.rows, nil, []string{text}, nil) }
 
 // write writes the rows. A nil row ends a block of aligned columns.

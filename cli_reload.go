@@ -109,7 +109,7 @@ func stampTemplates(dirs []string) string {
 	return b.String()
 }
 
-// stampTemplate adds a file, or the files of a directory and of those below it that are no links.
+// stampTemplate adds a file, or the files of a directory and of those below it that are not links.
 func stampTemplate(b *strings.Builder, name string) {
 	info, err := os.Stat(name)
 	if err != nil || !info.IsDir() {

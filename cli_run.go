@@ -206,7 +206,7 @@ func (a *runArgs) creation(c *client, s *service, operands []string) (func(conte
 }
 
 // repetition is creation for a task of a state document. Nothing else of the document is in the service,
-// in which it would go on.
+// in which it would continue.
 func (a *runArgs) repetition(c *client, s *service, operands []string) (func(context.Context) (document, error), error) {
 	q, err := a.request(c.p, operands)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 type taskerExport struct {
 	o         *options
 	dir, from *string
-	hold      *string // the place where the tasks go on that are held; "" to hold none
+	hold      *string // the place where the tasks continue that are held; "" to hold none
 	release   *bool
 	move      taskerMove
 
@@ -123,7 +123,7 @@ func (e *taskerExport) list(refused []taskerRefusal) {
 }
 
 // holdMoved holds the tasks that can move and are not over. It returns how many tasks move then, and those that cannot move
-// any more once they are held, which go on here.
+// any more once they are held, which continue here.
 func (e *taskerExport) holdMoved(ctx context.Context) (moved int, late []taskerRefusal, err error) {
 	m, held := &e.move, e.move.free
 	if err := e.act(ctx, bulkHold, held); err != nil {
@@ -140,7 +140,7 @@ func (e *taskerExport) holdMoved(ctx context.Context) (moved int, late []taskerR
 	}
 	var back []uuid
 	for _, r := range m.refused {
-		if slices.Contains(held, r.task) { // and not by an earlier run, since when it goes on there
+		if slices.Contains(held, r.task) { // and not by an earlier run, since when it continues there
 			late, back = append(late, r), append(back, r.task)
 		}
 	}
@@ -192,7 +192,7 @@ func (e *taskerExport) actThere(ctx context.Context, action string, ids []uuid, 
 }
 
 // open opens the tasks, and their directory for itself if nobody holds it. Unless they come from such a directory, their
-// steps may go on meanwhile.
+// steps may continue meanwhile.
 func (e *taskerExport) open(ctx context.Context) (err error) {
 	document := io.NopCloser(e.o.p.stdin)
 	e.move.running, e.close = true, func() error { return nil }

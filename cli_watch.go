@@ -116,7 +116,7 @@ func (c *client) follow(ctx context.Context, query url.Values, after string, eac
 }
 
 // stream reads one event stream (https://html.spec.whatwg.org/#server-sent-events) to its end, and returns
-// the last id. A stream that breaks is no error.
+// the last id. A stream that breaks is not an error.
 func (c *client) stream(ctx context.Context, query url.Values, each func(document) error) (last string, err error) {
 	resp, err := c.send(ctx, call{method: "GET", path: "/v1/events", query: query})
 	if err != nil {

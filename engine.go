@@ -162,7 +162,7 @@ func (e *engine) start() error {
 	return nil
 }
 
-// stop starts nothing more, lets running handlers go on until ctx ends, then cuts them
+// stop starts nothing more, lets running handlers continue until ctx ends, then cuts them
 // off: their attempts, which it describes, are delivered again after the next start. It does
 // not wait for an attempt that syncs while the disk hangs.
 func (e *engine) stop(ctx context.Context) (cut []string) {
@@ -315,7 +315,7 @@ func (e *engine) recordLostLocked(lost []runKey) error {
 	return nil
 }
 
-// recordRestLocked goes on with recordLostLocked.
+// recordRestLocked continues with recordLostLocked.
 func (e *engine) recordRestLocked(lost []runKey) {
 	if e.stopping {
 		return
@@ -360,8 +360,11 @@ func (e *engine) schedule() {
 	}
 }
 
-// pump starts ready steps, best first, as long as slots are free, and runs up
-// to budget builtins in this goroutine. It reports whether the engine stops.
+// pump starts ready steps, best first, while slots are free, and reports whether the engine stops.
+//
+// A builtin runs in the goroutine that pumps, because handing it to another one costs more than running it. A request that
+// has just made a step ready therefore pumps, too, but at most budget steps: a long chain of builtins must not delay its
+// response. What is left is for the scheduler, which has no such limit.
 func (e *engine) pump(budget int) (stopping bool) {
 	e.store.locked(func() {
 		if e.hooks.pacer != nil {
@@ -383,7 +386,7 @@ func (e *engine) pumpLocked(budget int) {
 			e.causes.slots(&e.queues.web, e.clock.now)
 			return
 		}
-		if budget == 0 {
+		if budget == 0 { // the scheduler goes on in this caller's place
 			e.queues.requeue(it)
 			e.wakeUp()
 			return
@@ -461,7 +464,7 @@ func (e *engine) targetLocked(t *task, i int) target {
 
 // Observing the store: what a transition means for the engine.
 
-// taskMoved, under the store's lock, queues the ready steps of a task that goes on after
+// taskMoved, under the store's lock, queues the ready steps of a task that continues after
 // it was blocked: they may have left their queues meanwhile.
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	e.stats.taskMoved(t, to)
@@ -483,7 +486,7 @@ func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 }
 
 // stepMoved, under the store's lock, queues a step that became ready, sets the
-// timer of one that waits for a retry, and cuts off a handler whose step went on
+// timer of one that waits for a retry, and cuts off a handler whose step continued
 // without it.
 func (e *engine) stepMoved(t *task, i int, from, to stepState, at instant) {
 	e.stats.stepMoved(from, to)
@@ -553,7 +556,7 @@ func (e *engine) idleLocked() bool {
 }
 
 // restsLocked reports whether nothing runs and no step could start. A step that waits for a slot
-// is no work as long as delays alone hold the slots.
+// is not work as long as delays alone hold the slots.
 func (e *engine) restsLocked() bool {
 	return !e.queues.startable() && e.work.none() && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
 }

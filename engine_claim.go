@@ -130,7 +130,7 @@ func (w *outsideWork) offerLocked(t *task, i int) {
 }
 
 // withdrawLocked stops offering the steps of a task that ends before they
-// do. They come back when the task goes on.
+// do. They come back when the task continues.
 func (w *outsideWork) withdrawLocked(t *task) {
 	for i := range t.steps {
 		if t.steps[i].state == stepEnqueued {
@@ -207,7 +207,7 @@ func (w *outsideWork) serveLocked(c *claimer) bool {
 
 // claimableLocked returns the first steps that match and can be claimed, in order.
 // It drops the steps of stopped tasks from the index: they come back when their
-// task goes on.
+// task continues.
 func (w *outsideWork) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
 	var idle []runKey
 	w.waiting.walk(matches, func(o *claimEntry) bool {

@@ -28,7 +28,7 @@ const (
 	causeBatch        stepCause = "parallelism"          // as many instances of its batch worker run as may
 	causeSlot         stepCause = "slot"                 // every slot is taken
 	causeStarting     stepCause = "starting"             // it is about to start
-	causeHeld         stepCause = "held"                 // its task goes on in another service
+	causeHeld         stepCause = "held"                 // its task continues in another service
 )
 
 // causesByNeed are the causes, the one that needs somebody most first.
@@ -83,7 +83,7 @@ type explainer struct {
 	dropped   []string // cancelled steps that others need
 	errors    bool     // with the messages of errors
 	now       instant
-	frozen    bool               // the clock stands still
+	frozen    bool               // the clock is frozen
 	stale     staleMark          // of a task in error
 	brief     bool               // of a task with a failed step, only the first of these is explained
 	parts     map[int]batchParts // by the declared batch worker

@@ -58,7 +58,7 @@ func TestYieldingIsFair(t *testing.T) {
 	}
 }
 
-// TestRestartFromCheckpoint cuts a delivery off after a checkpoint: the same attempt goes on from it.
+// TestRestartFromCheckpoint cuts a delivery off after a checkpoint: the same attempt continues from it.
 func TestRestartFromCheckpoint(t *testing.T) {
 	dir, tpl := t.TempDir(), testTemplate("yields", stepSpec{name: "a", callable: "Outside"})
 	s := newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})

@@ -169,7 +169,7 @@ func (r *retryTimers) arm(t *task, i int, when instant) {
 }
 
 // stillDue returns when what was due at an instant is due now. It is that instant, unless the
-// machine's clock was set back while the process was down: then the wait goes on from the
+// machine's clock was set back while the process was down: then the wait continues from the
 // task's newest record.
 func (t *task) stillDue(when, now instant) instant { return when - max(t.updated-now, 0) }
 

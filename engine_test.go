@@ -1100,7 +1100,7 @@ func (y *yielder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestHandlerYields checks that a step whose handler yields runs again without using an attempt,
-// goes on from its checkpoint after a failure, and leaves only the newest one in the log of its
+// continues from its checkpoint after a failure, and leaves only the newest one in the log of its
 // task, however many there were; and that this is so after a restart.
 func TestHandlerYields(t *testing.T) {
 	y := &yielder{goal: 300, fail: func(n int) bool { return n == 100 }}

@@ -1,6 +1,6 @@
 package main
 
-// The virtual clock: time that stands still until it is moved, or that passes as real time does, from
+// The virtual clock: time that is frozen until it is moved, or that passes as real time does, from
 // any instant. It holds the timers; a timekeeper moves it and fires them.
 
 import (

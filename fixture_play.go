@@ -267,7 +267,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	})
 }
 
-// park lets the outcome that a handler gave go wrong. The attempt is no handler in
+// park lets the outcome that a handler gave go wrong. The attempt is not a handler in
 // flight any more, but a delay of our own.
 func (f *fixture) park(p *playedRun, o outcome) {
 	e, k, parked := f.svc.engine, p.run, false

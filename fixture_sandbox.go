@@ -228,7 +228,7 @@ func (box *sandbox) close() {
 	}
 }
 
-// finish stops making sandboxes, and lets the handlers of all go on until ctx ends.
+// finish stops making sandboxes, and lets the handlers of all continue until ctx ends.
 func (b *sandboxes) finish(ctx context.Context) (cut []string) {
 	b.mu.Lock()
 	b.end = true

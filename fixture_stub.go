@@ -403,7 +403,7 @@ func (a *controlAPI) replaceStubs(_ *responseWriter, r *http.Request) (any, erro
 	return v, err
 }
 
-// warning names the first step in matches that no template has, or returns "". It is no refusal:
+// warning names the first step in matches that no template has, or returns "". It is not a refusal:
 // a template may be added later, or a task may be of an earlier one.
 func (f *fixture) warning(matches ...matcher) string {
 	for _, rule := range slices.Concat(matches...) {

@@ -393,7 +393,7 @@ type partLine struct {
 var partBegin = regexp.MustCompile(`^//\t(\w+\.go)\s+(.*)$`)
 
 // partLines returns the lines about parts in the comments of a head file before its first
-// declaration other than imports. A line that is indented goes on with the one before it.
+// declaration other than imports. A line that is indented continues with the one before it.
 func (s *sources) partLines(head string) (lines []partLine) {
 	f := s.files[head]
 	end := f.End()

@@ -45,7 +45,7 @@ type attempt struct {
 	batch                    []byte        // an object: what the inputs of a batch worker have besides; nil for none
 	results                  []namedResult // ancestors
 	previous                 *pastOutcome  // of the step's last attempt that ended; nil for none
-	checkpoint               *checkpoint   // where to go on; nil for the beginning
+	checkpoint               *checkpoint   // where to continue; nil for the beginning
 }
 
 // requester is who asked for a task, when and why.
@@ -136,7 +136,7 @@ type outcome struct {
 	malformed  bool         // the reply was not valid JSON
 	fits       []payloadFit // how it fits each event of the step; nil if not checked
 	misfit     string       // why the result of a success must not count, by the step's schema; "" for nothing
-	stray      string       // the member for which a reply with success is no full outcome; "" for none
+	stray      string       // the member for which a reply with success is not a full outcome; "" for none
 }
 
 // fitting returns the failure that counts in place of a result that does not fit its schema.

@@ -148,7 +148,7 @@ func TestStalledReplies(t *testing.T) {
 // TestLargeRepliesAtOnce has replies come in turns that together need many times the memory, and need it again and
 // again: none fails.
 func TestLargeRepliesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where the time of slow replies stands still
+	synctest.Test(t, func(t *testing.T) { // where the time of slow replies is frozen
 		r := newReplyTest(t, 3<<20)
 		var calls sync.WaitGroup
 		for range 40 {

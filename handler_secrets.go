@@ -23,7 +23,7 @@ type secretTexts [][]byte
 
 // secretsOf returns the values of headers, and what is secret in them by itself: what
 // follows the scheme of credentials, the password of Basic ones, and the values of
-// cookies. What a client accepts is no secret.
+// cookies. What a client accepts is not a secret.
 func secretsOf(h map[string][]string) secretTexts {
 	var s secretTexts
 	for name, values := range h {
@@ -103,7 +103,7 @@ func (s secretTexts) hideEscaped(text []byte) []byte {
 }
 
 // hideInJSON is hide for the strings of a JSON text, however they are escaped. A text
-// that is not valid is no result, and stays as it is.
+// that is not valid is not a result, and stays as it is.
 func (s secretTexts) hideInJSON(data []byte) []byte {
 	mayOccur := func(secret []byte) bool {
 		return bytes.Contains(data, secret) || bytes.IndexByte(data, '\\') >= 0

@@ -588,7 +588,7 @@ func checkDLQIndex(t testing.TB, got *dlqIndex, rows []dlqRow) {
 	want := newDLQIndex()
 	want.rows = slices.Clone(rows)
 	want = want.inOrder()
-	if got.holes > 0 { // of a copy: the store goes on with its own
+	if got.holes > 0 { // of a copy: the store continues with its own
 		got = (&dlqIndex{rows: slices.Clone(got.rows)}).inOrder()
 	}
 	if !slices.Equal(got.rows, want.rows) || !maps.Equal(got.byID, want.byID) {

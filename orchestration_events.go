@@ -119,7 +119,7 @@ func (s *eventStream) open(after uint64) {
 }
 
 // mark appends the id that the stream has reached, which may belong to a record that
-// the reader's filter excludes. An id without data is no event.
+// the reader's filter excludes. An id without data is not an event.
 func (s *eventStream) mark(b []byte) []byte {
 	if s.from.after > s.sent {
 		s.sent = s.from.after
@@ -153,7 +153,7 @@ func (s *eventStream) run(ctx context.Context) {
 // together take a bounded share of the machine: they write more at a time instead.
 const eventShare = 100 * time.Microsecond
 
-// pause lets events collect. It reports whether the stream goes on.
+// pause lets events collect. It reports whether the stream continues.
 func (s *eventStream) pause(ctx context.Context) bool {
 	pause := time.Duration(s.from.others()) * eventShare
 	if pause >= time.Millisecond {

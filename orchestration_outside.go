@@ -349,7 +349,7 @@ var outcomeReaders = map[leaseVerb]func(*actorReader, *leaseAnswer){
 		q.outcome.err = action.err
 		q.outcome.retryAfter = p.seconds("retry_after", 0, 0, int64(maxRetryAfter/time.Second))
 	},
-	yieldVerb: func(p *actorReader, q *leaseAnswer) { // the step goes on from the checkpoint
+	yieldVerb: func(p *actorReader, q *leaseAnswer) { // the step continues from the checkpoint
 		data, problem := readCheckpoint(p.body)
 		if q.outcome = (outcome{success: true, checkpoint: data}); problem != "" {
 			field, message, _ := strings.Cut(strings.TrimPrefix(problem, checkpointMember+"."), " ")

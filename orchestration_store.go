@@ -30,7 +30,7 @@ func (a *orchestrationAPI) checkStore(_ *responseWriter, r *http.Request) (any, 
 	return a.storeFiles(found), nil
 }
 
-// reopenStore writes a store that failed anew.
+// reopenStore rewrites a store that failed.
 func (a *orchestrationAPI) reopenStore(_ *responseWriter, r *http.Request) (any, error) {
 	if err := a.surface.svc.store.keeper().renew(true); err != nil {
 		return nil, err

@@ -167,7 +167,7 @@ func setBodyHeaders(h http.Header, contentType string) {
 const stateTimeout = 10 * time.Minute
 
 // sendState answers with the whole state at the present moment, once that is durable. The
-// store goes on meanwhile: the document is made, as its reader takes it, from what was taken
+// store continues meanwhile: the document is made, as its reader takes it, from what was taken
 // at first. A store that failed gives all that it has; a header says if that includes a
 // change whose outcome is unknown.
 func (s *surface) sendState(w *responseWriter, r *http.Request) (any, error) {

@@ -92,7 +92,7 @@ func (s *surface) writeError(w *responseWriter, r *http.Request, err error) {
 	}
 }
 
-// failureOf returns what the caller is told of an error. The log has the rest.
+// failureOf returns what the caller may know of an error. The log has the rest.
 func (s *surface) failureOf(w *responseWriter, r *http.Request, err error) *failure {
 	f, ok := errors.AsType[*failure](err)
 	if !ok {

@@ -53,7 +53,7 @@ type answerShare struct {
 	coding int // bytes that compressing the answer takes
 
 	bytes int     // guarded by the room's mu, like all below
-	since instant // when the write that goes on began; 0 for none
+	since instant // when the write that continues began; 0 for none
 	cut   bool
 }
 

@@ -259,7 +259,7 @@ func (s *service) busy() (n int) {
 	return n
 }
 
-// finish refuses new work, lets running handlers go on until ctx ends, then cuts
+// finish refuses new work, lets running handlers continue until ctx ends, then cuts
 // them off. Their attempts, which it describes, are delivered again after the next start.
 func (s *service) finish(ctx context.Context) (cut []string) {
 	s.draining.Store(true)

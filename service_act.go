@@ -445,12 +445,12 @@ func (o *operator) cancelTask(ctx context.Context, id uuid, who taskActor) (*tas
 	})
 }
 
-// holdOf returns the record that holds a task, which goes on in the place that the reason names, or why it cannot be held.
+// holdOf returns the record that holds a task, which continues in the place that the reason names, or why it cannot be held.
 func holdOf(t *task, who taskActor) (*record, error) {
 	return &record{kind: recHeld, step: -1, subject: who.subject, reason: who.reason}, errHeld(t)
 }
 
-// releaseOf returns the record with which a held task goes on here, or why there is none.
+// releaseOf returns the record with which a held task continues here, or why there is none.
 func releaseOf(t *task, who taskActor) (*record, error) {
 	if t.hold == nil {
 		return nil, errNotHeld(t)

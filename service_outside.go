@@ -311,7 +311,7 @@ func (p *pastLease) startRecord(t *task, r *record) {
 		if p.current = r.lease.is(p.answer.hash); p.current {
 			p.lease, p.began = r.lease, r.at
 		}
-	case recExtended, recAdjusted: // the attempt goes on
+	case recExtended, recAdjusted: // the attempt continues
 	case recLate:
 		p.answered = p.answered || p.lease != nil && r.end.attempt == p.attempt
 	default: // this ends the attempt

@@ -195,7 +195,7 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	}
 }
 
-// recorded records what became of an event, if need be once the store takes changes again: until then the
+// recorded records what became of an event, if need be once the store accepts changes again: until then the
 // subscriber gets nothing, or it would get the event again and again.
 func (p *publisher) recorded(s *subscriber, e *domainEvent, dead *deadNotice) (err error) {
 	for {

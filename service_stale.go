@@ -56,7 +56,7 @@ func (c *stalenessConfig) aging(t *task, now instant) aging {
 	default:
 		a.limit, counted = oldest, a.age
 	}
-	if t.hold == nil { // or it goes on elsewhere
+	if t.hold == nil { // or it continues elsewhere
 		a.judge(counted, oldest)
 	}
 	return a

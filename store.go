@@ -2,11 +2,11 @@ package main
 
 // The store family: every task in memory, its indexes, and the files on disk.
 // It may use tasks and analytics; it does not know the engine, services, HTTP,
-// or who asks. It alone uses the store's fields and takes its lock: others use
+// or who asks. Only this family uses the store's fields and takes its lock: others call
 // its methods. A change goes through update: decide under the lock, append to
 // the journal, apply. Callers get copies, or lines that never change.
 //
-//	store.go            the store: its lock, changes, and the waits of others
+//	store.go            the store: its lock, changes, and the waiting for changes
 //	store_view.go       copies of tasks, their logs and their lists
 //	store_index.go      the index of tasks by label and other values
 //	store_list.go       pages of tasks in order
@@ -19,7 +19,7 @@ package main
 //	store_requests.go   repeated requests: the tasks of Idempotency-Keys
 //	store_retention.go  retention: which finished tasks are kept
 //	store_events.go     the newest events, their followers
-//	store_relay.go      the relay that tells event streams
+//	store_relay.go      the relay that wakes event streams
 //	store_publish.go    domain events, subscriptions, deliveries
 //	store_journal.go    the journal: its newest file, its status
 //	store_watch.go      a look at the files each second, and reading them all to verify them
@@ -46,11 +46,11 @@ import (
 	"time"
 )
 
-// outcomeRetryEvery is how often a change that has to be made is offered again to
-// a store that cannot take it, in real time.
+// outcomeRetryEvery is how often a change that must be made is tried again, in real
+// time, while the store refuses changes.
 const outcomeRetryEvery = time.Second
 
-// store holds all tasks, what was derived from them, and the journal of their changes.
+// store holds all tasks, everything derived from them, and the journal of their changes.
 type store struct {
 	clock    clock
 	ids      *idSource // of new steps
@@ -161,8 +161,8 @@ func (s *store) unlocked(f func()) {
 	f()
 }
 
-// updateLocked is update for callers that hold the lock. Nothing waits under it: whoever takes it to change
-// something asks the journal to makeRoom before.
+// updateLocked is update for callers that hold the lock. Nothing may wait under it, so a caller that
+// takes it for a change calls the journal's makeRoom first.
 func (s *store) updateLocked(decide func(c *change) error) error {
 	if err := s.journal.reserve(); err != nil {
 		return err
@@ -277,8 +277,8 @@ func (c *change) fold(t *task, r *record) error {
 	return err
 }
 
-// apply applies a record, whose members are in scratch, to its task, and tells
-// everyone who follows live tasks.
+// apply applies a record, whose members are in scratch, to its task, and notifies
+// everything that follows live tasks.
 func (s *store) apply(t *task, r *record) error {
 	t.appendLog(r.seq, s.scratch)
 	s.startRecord(t, r)
@@ -320,7 +320,7 @@ func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
 	return uuid{}, false
 }
 
-// startRecord, taskMoved and stepMoved tell everyone who follows live tasks.
+// startRecord, taskMoved and stepMoved notify everything that follows live tasks.
 func (s *store) startRecord(t *task, r *record) {
 	s.analytics.startRecord(t, r)
 	s.events.maker.startRecord(t, r)
@@ -348,7 +348,7 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	s.watch.stepMoved(t, i, from, to, at)
 }
 
-// close makes everything written durable and releases the directory. A store that failed is written anew if that
+// close makes everything written durable and releases the directory. A store that failed is rewritten if that
 // works now.
 func (s *store) close() error {
 	s.locked(s.retain.giveBack)
@@ -356,7 +356,7 @@ func (s *store) close() error {
 	return s.journal.close()
 }
 
-// What others ask of the store. Its parts have methods of their own for that, which take its lock.
+// What other families ask of the store. Its parts have their own methods for this, which take its lock.
 
 // table returns the table of tasks, for a caller that holds the lock.
 func (s *store) table() *slotTable { return &s.tasks }
@@ -429,13 +429,13 @@ func (c *change) await(t *task, wants stateSet) *waiter {
 // letter finds a dead letter by its id.
 func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.index.find(id) }
 
-// Waiting for the disk: an answer that describes tasks, be it a success, a refusal or a
-// view, is given when what it tells is durable.
+// Waiting for the disk: an answer that describes tasks, whether a success, a refusal or a
+// view, is given only once everything that it reveals is durable.
 
 // wait returns once everything up to a sequence is durable.
 func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
 
-// outwait is wait for those who also wait while the disk hangs.
+// outwait is wait for callers that keep waiting while the disk hangs.
 func (s *store) outwait(ctx context.Context, seq uint64) error {
 	return s.journal.await(ctx, seq, true)
 }
@@ -476,7 +476,7 @@ func (s *store) lastSeqLocked(pos uint32) uint64 {
 	return s.tasks.slots[pos].line.number(`,"last":`)
 }
 
-// refuse returns a refusal once everything that it may tell of is durable.
+// refuse returns a refusal once everything that it may reveal is durable.
 func (s *store) refuse(ctx context.Context, refusal error) error {
 	if refusedForNow(refusal) {
 		return refusal // it describes no task

@@ -30,8 +30,8 @@ func (c *commitGroups) behind() error {
 	return nil
 }
 
-// refusedForNow reports whether an error only says that the store takes no
-// changes at present: the same change may succeed later.
+// refusedForNow reports whether the store refused a change only for the
+// moment: the same change may succeed later.
 func refusedForNow(err error) bool {
 	kind := kindOf(err)
 	return kind == unavailable || kind == backpressure
@@ -61,7 +61,7 @@ type commitGroups struct {
 	taken      uint64       // last sequence that was taken
 	collecting *commitGroup // of the records in buf; nil if nobody waits for them
 	flying     *commitGroup // of the records taken that are not durable
-	awaiting   renewalGroup // of those who wait until a store that failed is written anew
+	awaiting   renewalGroup // of those who wait until a failed store is rewritten
 	lazyOn     bool         // the flusher looks at buf within lazyFlush
 	broken     error        // the write or sync that failed; nothing is written after it
 	closed     bool         // records are not accepted any more
@@ -140,7 +140,7 @@ func (c *commitGroups) skipTo(seq uint64) {
 // records still go to disk.
 func (j *journal) wait(ctx context.Context, seq uint64) error { return j.await(ctx, seq, false) }
 
-// await is wait. A patient caller also waits while the disk hangs, or until a store that failed takes changes again,
+// await is wait. A patient caller also waits while the disk hangs, or until a store that failed accepts changes again,
 // and may flush itself; ctx does not end that.
 func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	if j.groups.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.groups.halted.Load() {
@@ -259,7 +259,12 @@ func stoppedTimer() *time.Timer {
 	return t
 }
 
-// run is the flusher. Errors of a flush go to the callers that wait, by fail.
+// run is the flusher: the goroutine that writes groups of records, and does every other operation on the journal's file,
+// so that these never overlap. Errors of a flush reach the callers that wait through fail.
+//
+// Several timers decide when it writes, because not every record has a caller that waits for it. A waiting caller wakes it
+// at once. A record for which nobody waits starts lazy: it is written a little later, with whatever has come by then. In
+// mode interval, written records are synced when synced fires. If the disk was full, retry looks for space again.
 func (j *journal) run() {
 	defer close(j.done)
 	lazy := stoppedTimer()   // the next flush of records that nobody waits for
@@ -273,10 +278,12 @@ func (j *journal) run() {
 			j.during(j.look)
 		case <-j.groups.wake:
 			if j.groups.crowded.Load() {
-				runtime.Gosched() // callers answered just now come back with more: one sync fewer
+				// Callers that were just answered usually send another change. Letting them run first makes
+				// their records part of this group, and saves a sync.
+				runtime.Gosched()
 			}
 			j.flushWatched(true)
-			lazy.Reset(lazyFlush) // what came meanwhile is new
+			lazy.Reset(lazyFlush) // the wait starts over for what comes from now on
 		case <-j.groups.dirty:
 			lazy.Reset(lazyFlush)
 		case <-lazy.C:
@@ -315,7 +322,7 @@ func (j *journal) ask(do func() error) error {
 }
 
 // gather keeps the records of several changes for one sync until end is called, unless somebody
-// waits for some of them before. Until end nothing may be waited for but the changes.
+// waits for some of them before. Until end, the caller may wait for nothing except the changes.
 func (s *store) gather() (end func()) {
 	gathering := &s.journal.groups.gathering
 	gathering.Add(1)
@@ -335,7 +342,7 @@ func (j *journal) flushLazy() bool {
 	return on
 }
 
-// look reports whether there are records. If not, the next one tells the flusher.
+// look reports whether there are records. If not, the next record wakes the flusher.
 func (c *commitGroups) look() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -417,7 +424,7 @@ func (c *commitGroups) settle(last uint64) {
 	}
 }
 
-// fail ends all writing until the store is written anew. After a failed write or sync the contents of the disk
+// fail ends all writing until the store is rewritten. After a failed write or sync the contents of the disk
 // are unknown until the file is read again.
 func (j *journal) fail(err error) error {
 	j.o.log.Error("the store is read-only until it is rewritten", "file", j.files.path(journalName), "error", err)
@@ -429,7 +436,7 @@ func (j *journal) fail(err error) error {
 	return err
 }
 
-// fail drops the records, and tells who waits for them.
+// fail drops the records, and fails the callers that wait for them.
 func (c *commitGroups) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -233,7 +233,7 @@ type slowDisk struct {
 	writes bool
 	space  bool
 	mu     sync.Mutex
-	held   chan struct{} // closed when they may go on; nil when none waits
+	held   chan struct{} // closed when they may continue; nil when none waits
 	waits  atomic.Bool   // whether one has waited
 }
 

@@ -62,7 +62,7 @@ type diskFile interface {
 // osDisk is the real file system.
 type osDisk struct{}
 
-// osFile is an open file of osDisk. Its errors name the file as it is called in use, not
+// osFile is an open file of osDisk. Its errors name the file by its name in use, not
 // as it was created.
 type osFile struct {
 	*os.File
@@ -337,7 +337,7 @@ type hangWatch struct {
 	hung chan struct{} // closed while there are any
 }
 
-// note notes that an operation of the disk hangs, or that one goes on. Who waits is
+// note notes that an operation of the disk hangs, or that one continues. Who waits is
 // answered at the first.
 func (h *hangWatch) note(late bool) {
 	h.mu.Lock()
@@ -394,7 +394,7 @@ type storeDir struct {
 	id       string // of the store, in its files
 	log      *slog.Logger
 	place    *storePlace           // whose lock makes names durable
-	watch    *fileWatch            // which is told of new names
+	watch    *fileWatch            // which is notified of new names
 	fail     func(err error) error // ends all writing
 	quit     chan struct{}         // closed when the journal is to be closed
 	freeing  sync.WaitGroup        // of files that were replaced
@@ -449,7 +449,7 @@ func (d *storeDir) swap(linked bool) error {
 }
 
 // undo renames the journal back after a rename that failed but may have
-// happened, so that the journal goes on in its file.
+// happened, so that the journal continues in its file.
 func (d *storeDir) undo(cause error) error {
 	err := d.disk.rename(d.path(journalOldName), d.path(journalName))
 	if errors.Is(err, fs.ErrNotExist) {

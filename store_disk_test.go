@@ -148,7 +148,7 @@ func (d *openingDisk) open(name string) (diskFile, error) {
 }
 
 // TestDiskHangs holds the operations of the disk: who waits for it and who comes later is
-// refused, readiness says why, and reads, handlers and everything else go on when it does.
+// refused, readiness says why, and reads, handlers and everything else continue when it does.
 func TestDiskHangs(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"always", "never"} {

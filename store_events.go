@@ -314,7 +314,7 @@ func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 	c.domain = c.domain[n:]
 }
 
-// passWaiting makes the log that of a new store, to which earlier transitions are no events: it holds only the
+// passWaiting makes the log that of a new store, to which earlier transitions are not events: it holds only the
 // domain events that subscribers may wait for.
 func (c *moveCollector) passWaiting(log *eventLog, seq uint64) {
 	log.forget(seq)

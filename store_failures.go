@@ -1,7 +1,7 @@
 package main
 
 // The index of failing steps by failure group: how many tasks each group has, and which. It follows from
-// the tasks, so nothing of it is on disk: it is told of each transition, and at a start of each task that
+// the tasks, so nothing of it is on disk: it is notified of each transition, and at a start of each task that
 // may have failing steps.
 
 import (

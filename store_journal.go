@@ -119,7 +119,7 @@ type journalStatus struct {
 	records       uint64  // appended since the start
 	backlog       int64   // bytes of records that are not on disk
 	damage        uint64  // times that files were found changed or damaged, since the start
-	renewals      uint64  // times that the store was written anew, since the start
+	renewals      uint64  // times that the store was rewritten, since the start
 	checked       instant // when a check of all files last found nothing; 0 before the first
 }
 

@@ -157,7 +157,7 @@ func (c *lineCoder) word(text []byte, likely byte) (k byte, n int) {
 }
 
 // shortenWord shortens a word, whose first eight bytes a text begins with, and what comes after it. It
-// returns their length; 0 if the text does not go on with them, or they would not come back as they are.
+// returns their length; 0 if the text does not continue with them, or they would not come back as they are.
 func (c *lineCoder) shortenWord(k byte, text []byte) int {
 	w := &lineWords[k]
 	if len(w.text) > 8 && (len(text) < len(w.text) || string(text[8:len(w.text)]) != w.text[8:]) {

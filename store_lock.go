@@ -72,7 +72,7 @@ func (d osDisk) lock(name string) (dirLock, error) {
 // lockStore locks a data directory for a program that does not open its store.
 func lockStore(dir string) (io.Closer, error) { return osDisk{}.lock(filepath.Join(dir, lockName)) }
 
-// noteDir notes the directory of a store that was opened.
+// noteDir records the directory of a store that was opened.
 func (l *storeLock) noteDir(dir fileID) {
 	l.left = ""
 	l.write(fmt.Sprintf("%d\n%v\n", os.Getpid(), dir))
@@ -86,7 +86,7 @@ var lockSyntax = compiled(`^(\d{0,10}(\n|\n\d{1,20}:\d{1,20}\n)?|\x00{1,53})$`)
 
 const lockSize = 64 // bytes, more than a lock has
 
-// checkLockText returns an error if a file holds what no lock does: it belongs to something else.
+// checkLockText returns an error if a file holds what no lock does: so it belongs to another program.
 func checkLockText(f *os.File) error {
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, lockSize))
 	if err == nil && !lockSyntax().Match(text) {
@@ -144,8 +144,8 @@ func (e *misplaced) Error() string { return e.reason }
 // file systems note.
 const placeRecheck = time.Second
 
-// checkPlace fails the journal if the store is not where it was opened. Whoever has the turn
-// calls it before anybody is told that a record is durable.
+// checkPlace fails the journal if the store is not where it was opened. The holder of the write turn
+// calls it before it reports a record as durable.
 func (j *journal) checkPlace(all bool) error {
 	if broken, _ := j.groups.ended(); broken != nil {
 		return broken
@@ -197,8 +197,8 @@ func (p *storePlace) check(journal diskFile, all bool) error {
 	return nil
 }
 
-// stillInPlace fails the journal if the store is not where it was opened. Whoever makes names lead to
-// other files calls it before.
+// stillInPlace fails the journal if the store is not where it was opened. It is called before a name is made to lead to
+// another file.
 func (j *journal) stillInPlace() error {
 	return j.ask(func() error { return j.checkPlace(true) })
 }

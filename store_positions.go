@@ -193,7 +193,7 @@ var watchedStates = setOf(taskStepsInProcess, taskWaitingForDependencies, taskWa
 const stalenessBatch = 256
 
 // eachWatched calls f for one batch of the tasks in watched states, in
-// the order of creation, from a position on; f may change its task. It returns the position to go on
+// the order of creation, from a position on; f may change its task. It returns the position to continue
 // from, and whether there may be more.
 func (x *slotTable) eachWatched(from uint32, f func(t *task) error) (next uint32, more bool, err error) {
 	x.packing.walks++
@@ -270,7 +270,7 @@ func (s *store) eachInError(f func(t *task)) error {
 }
 
 // inErrorBatch calls f for the live ones of some tasks from a position on. It
-// returns the lines of the ended ones, and the position to go on from.
+// returns the lines of the ended ones, and the position to continue from.
 func (x *slotTable) inErrorBatch(from uint32, f func(t *task)) (lines []shortLine, next uint32, more bool) {
 	for looked := 0; looked < maxStepsLooked; {
 		pos, ok := x.index.in(setOf(taskBlockedByFailures, taskError)).next(from)

@@ -5,8 +5,8 @@ package main
 //
 // Every file except the newest journal was synced as a whole before it got its
 // name, so only the end of the newest journal can be torn. The table has the
-// steps of a snapshot, the files after each step, and what a start does that
-// finds them (J journal.jsonl, J- journal.old.jsonl, S snapshot.jsonl; J' and
+// steps of a snapshot, the files after each step, and what a start does when
+// it finds them (J journal.jsonl, J- journal.old.jsonl, S snapshot.jsonl; J' and
 // S' are the temporary files beside J and S, which a start removes):
 //
 //	step                    files             a start
@@ -24,7 +24,7 @@ package main
 // Step 2 gives J a second name, so that J is never missing; it renames J where the file
 // system has no second names. A copy made file by file meanwhile may have files of several
 // rows: it is refused unless it has every record up to a moment after it began.
-// A snapshot that failed or was given up leaves row 3 behind, and the next one begins
+// A snapshot that failed or was abandoned leaves row 3 behind, and the next one begins
 // at step 4. The very first start makes journal.jsonl by steps 1 and 3.
 // The directory is synced after steps 2, 3 and 5; nothing is written to the new
 // journal before the sync of step 3. A snapshot without a journal is not one of
@@ -74,15 +74,15 @@ const (
 	diskSector = 512 // bytes that a disk writes as a whole or not at all
 )
 
-// storeFiles are the files of a store that a start may read, but for its lock. A reader beside a running service opens the
-// note of a clean stop before what that is about.
+// storeFiles are the files of a store that a start may read, except for its lock. A reader beside a running service opens
+// the note of a clean stop before the files that it describes.
 var storeFiles = [...]string{cleanName, snapshotName, journalOldName, journalName, journalTempName}
 
 // tornCopy ends the error about files that do not belong together.
 const tornCopy = `; if this is a copy of a running service's directory, it is torn: ` +
 	`use GET /v1/backup or "stepwell store export" instead`
 
-// loader takes what a start reads: the lines of the snapshot, then the records
+// loader receives what a start reads: the lines of the snapshot, then the records
 // after the sequence that it covers. The lines are complete, without their
 // newline, and checked. The loader must not keep them.
 type loader interface {
@@ -212,13 +212,15 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 	return s, f, nil
 }
 
-// chooseJournals finds the row of the table above.
+// chooseJournals decides which journals are read, from what the table above says may lie in the directory. The names
+// alone do not tell: after a crash the same files can belong to different rows, so it compares the sequences in their
+// headers with the one that the snapshot covers.
 func (r *recovery) chooseJournals() error {
 	from, hasJournal, newErr := r.journalFrom(journalName)
 	oldFrom, hasOld, oldErr := r.journalFrom(journalOldName)
 	if r.snapshot.Bytes > 0 {
 		h, there, err := r.journalHeader(journalTempName)
-		here := err == nil && there && h.From == r.covered+1
+		here := err == nil && there && h.From == r.covered+1 // a leftover of any other snapshot begins elsewhere
 		if r.imported = here && (h.Alone || !hasJournal && !hasOld); r.imported {
 			r.files, r.dropOld = []string{journalTempName}, hasOld
 			return nil
@@ -227,23 +229,24 @@ func (r *recovery) chooseJournals() error {
 	if newErr != nil {
 		return newErr
 	}
+	// An unreadable old journal is harmless if the new one, with the snapshot, has everything.
 	if oldErr != nil && !(hasJournal && from <= r.covered+1) {
 		return oldErr
 	}
 	var err error
-	if hasJournal && hasOld && oldFrom == from {
+	if hasJournal && hasOld && oldFrom == from { // row 2: one file with two names, or two files in a copy
 		if r.twins, err = r.longer(journalOldName, journalName); err != nil {
 			return err
 		}
 	}
 	switch {
-	case r.twins, !hasJournal && hasOld:
+	case r.twins, !hasJournal && hasOld: // nothing has been written to a later journal
 		r.files, r.undo = []string{journalOldName}, true
-	case !hasJournal && r.snapshot.Bytes > 0:
+	case !hasJournal && r.snapshot.Bytes > 0: // no crash leaves this: the records after the snapshot are gone
 		return fmt.Errorf("%s is missing, and %s alone may be behind it%s", journalName, snapshotName, tornCopy)
 	case !hasJournal:
 		r.files = nil
-	case hasOld && from > r.covered+1:
+	case hasOld && from > r.covered+1: // the snapshot was not finished, so the old journal still counts
 		r.files = []string{journalOldName, journalName}
 	default:
 		r.files, r.dropOld = []string{journalName}, hasOld
@@ -297,7 +300,7 @@ func (r *recovery) journalHeader(name string) (h storeHeader, there bool, err er
 	return h, true, err
 }
 
-// sameStore refuses a file of another store. Files of format 1 do not tell.
+// sameStore refuses a file of another store. Files of format 1 do not name theirs.
 func (r *recovery) sameStore(name, id string) error {
 	r.id = cmp.Or(r.id, id)
 	if id != "" && id != r.id {
@@ -365,7 +368,10 @@ func (r *recovery) readRecords(name string, s *journalScanner, newest bool) erro
 	}
 }
 
-// badRecord decides whether the rest of a journal, from a line on, is torn or damaged.
+// badRecord decides whether the rest of a journal, from a line on, is torn or damaged. Torn means that a crash interrupted
+// the last write, which nobody was told had succeeded: the rest can be dropped. Damaged means that an acknowledged record
+// may be lost: a start must refuse it rather than drop it. It reads the journal a second time, because the lines before
+// the bad one have been passed on and forgotten.
 func (r *recovery) badRecord(name string, number int, newest bool) error {
 	s, f, err := r.scan(name)
 	if err != nil {
@@ -387,7 +393,7 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 	if !whole || hasHole(line, s.start, whole) {
 		bad.reason += tornCopy
 	}
-	if !newest {
+	if !newest { // an older journal was synced whole before the next one began
 		return bad
 	}
 	torn, later, err := tornEnd(s, line, whole, r.last+1)
@@ -398,6 +404,8 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 		r.torn, r.tornLine = s.end-r.bytes, bad.line
 		return nil
 	}
+	// One run of zeros with good records of later writes behind it, in a copied directory: the copy read the journal
+	// while it was written. The message says so, as the operator can then copy it properly.
 	first, last := bytes.IndexByte(line, 0), bytes.LastIndexByte(line, 0)
 	if later && bytes.Count(line, zeroText[:1]) == last-first+1 && r.isCopy() {
 		bad.reason = fmt.Sprintf("zeros, and later records behind them: this directory is a plain copy of one that a service was using; "+
@@ -422,9 +430,9 @@ func (r *recovery) moment() string {
 	return " of " + r.at.zoned()
 }
 
-// tornEnd reports whether an interrupted write can have left the rest of the
-// file, from this line on, which begins with the record of a sequence, and whether a record of a later write is behind a
-// line with zeros.
+// tornEnd reports whether an interrupted write can have left the rest of the file, from this line on, where the record
+// with the sequence lost should be. later reports whether a record of a later write follows. Writes are synced one after
+// the other, so such a record proves that the bad line had been written completely.
 func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (torn, later bool, err error) {
 	hole := hasHole(line, s.start, whole)
 	text, _, zeros := bytes.Cut(line, zeroText[:1])
@@ -450,8 +458,8 @@ func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (torn, lat
 	}
 }
 
-// endsInZeros reports whether the newline behind a line stands in zeros, where it is like any other byte. One zero may as
-// well be the changed last byte of a record.
+// endsInZeros reports whether the newline behind a line stands among zeros, and so may be any byte of a record whose rest
+// did not reach the disk. A single zero before it does not count: that can be the last byte of a record, changed.
 func endsInZeros(line []byte) bool {
 	return len(trimZeros(line)) == 0 || bytes.HasSuffix(line, zeroText[:2])
 }

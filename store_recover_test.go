@@ -775,7 +775,7 @@ func tornCopies(frames []map[string]string) map[[3]string]int {
 }
 
 // TestTornCopies starts with every copy that can be made file by file beside a running store: it is refused with
-// what to do, or has the store of one moment since the copy began, and goes on from there.
+// what to do, or has the store of one moment since the copy began, and continues from there.
 func TestTornCopies(t *testing.T) {
 	t.Parallel()
 	disk := &filmedDisk{memDisk: newMemDisk()}

@@ -1,7 +1,7 @@
 package main
 
-// A store that failed becomes writable again without a restart: it writes all that memory has, a snapshot and an
-// empty journal, into new files. Memory has every acknowledged change, and those whose outcome is unknown; nothing
+// A store that failed becomes writable again without a restart: it writes everything in memory to new files, as a
+// snapshot and an empty journal. Memory has every acknowledged change, and those whose outcome is unknown; nothing
 // changes while the store is read-only.
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	renewEvery = 30 * time.Second // real time between tries to write a failed store anew
+	renewEvery = 30 * time.Second // real time between attempts to rewrite a failed store
 	scrubEvery = 24 * time.Hour   // real time between checks of all files
 	scrubPace  = 32 << 20         // bytes that such a check reads in a second
 )
@@ -28,7 +28,7 @@ type keeper struct {
 
 func (s *store) keeper() keeper { return keeper{s, s.journal} }
 
-// run writes a snapshot when one is due, reads all files once a day, and writes a store that failed anew: at once if
+// run writes a snapshot when one is due, reads all files once a day, and rewrites a store that failed: at once if
 // somebody else changed the files, every 30 s if the disk failed. It ends with ctx.
 func (k keeper) run(ctx context.Context) {
 	s, j := k.s, k.j
@@ -75,7 +75,7 @@ func (k keeper) snapshotDue() {
 }
 
 // check reads all files against their checksums, slowly, and returns what it found, or "". If that is something, the
-// store fails and is written anew.
+// store fails and is rewritten.
 func (k keeper) check(ctx context.Context) (found string, err error) {
 	if k.j.o.memory {
 		return "", nil
@@ -90,8 +90,8 @@ func (k keeper) check(ctx context.Context) (found string, err error) {
 	return "", err
 }
 
-// renew writes a store that failed anew, and does nothing with any other. It makes a missing directory only if
-// somebody asked for that.
+// renew rewrites a store that failed, and does nothing with any other. It creates a missing directory only if
+// a request asked for that.
 func (k keeper) renew(asked bool) error {
 	s, j := k.s, k.j
 	broken, closed := j.groups.ended()
@@ -128,7 +128,7 @@ func (k keeper) renew(asked bool) error {
 
 const directoryRemoved = `the data directory was removed; only "stepwell store reopen" creates it again`
 
-// retake makes the place the store's again, if its directory or its lock was replaced by another that no process
+// retake takes the place back for the store if its directory or lock was replaced by one that no other process
 // holds.
 func (p *storePlace) retake(asked bool) error {
 	dir, _, err := p.disk.identify(p.dir)
@@ -187,7 +187,7 @@ func (j *journal) adopt(w *snapshotWriter) error {
 	j.snapshots.mark.Store(&snapshotMark{w.covered, w.size, w.sums})
 	j.watch.forget()
 	j.groups.resume(w.covered)
-	j.moveSpace(next, end) // last: from now on changes are taken
+	j.moveSpace(next, end) // last: from now on changes are accepted
 	return nil
 }
 
@@ -221,7 +221,7 @@ func (c *commitGroups) resume(last uint64) {
 	c.letGo(nil)
 }
 
-// letGo answers those who wait until the store is written anew. The caller holds the lock.
+// letGo answers the callers that wait for the store to be rewritten. The caller holds the lock.
 func (c *commitGroups) letGo(err error) {
 	if g := c.awaiting.group; g != nil {
 		g.err = err
@@ -230,13 +230,13 @@ func (c *commitGroups) letGo(err error) {
 	}
 }
 
-// renewalGroup is who waits until a store that failed is written anew.
+// renewalGroup is the callers that wait for a failed store to be rewritten.
 type renewalGroup struct {
 	group *commitGroup // nil if nobody waits
-	over  bool         // nobody waits any longer
+	over  bool         // waiting is over
 }
 
-// giveUp has nobody wait any longer until a store that failed is written anew.
+// giveUp ends the waits for a failed store to be rewritten.
 func (k keeper) giveUp() {
 	c := &k.j.groups
 	c.mu.Lock()
@@ -248,7 +248,7 @@ func (k keeper) giveUp() {
 // hung returns a channel that is closed while the disk hangs, or when it begins to.
 func (k keeper) hung() <-chan struct{} { return k.j.hang.begun() }
 
-// givenUp reports whether nobody waits any longer until a store that failed is written anew.
+// givenUp reports whether giveUp has ended these waits.
 func (c *commitGroups) givenUp() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -174,8 +174,8 @@ func (j *journal) seen() (all bool) {
 	return all
 }
 
-// TestFailedDiskRecovers fails a sync: reads go on, changes are refused, attempts wait, and once the disk works again all
-// goes on without a restart.
+// TestFailedDiskRecovers fails a sync: reads continue, changes are refused, attempts wait, and once the disk works again all
+// continues without a restart.
 func TestFailedDiskRecovers(t *testing.T) {
 	disk := newMemDisk()
 	o := serviceTest{dir: testDir, disk: disk, log: io.Discard, templates: "testdata/templates"}

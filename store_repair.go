@@ -27,7 +27,7 @@ type salvage struct {
 	s       *store
 	l       restorer
 	losses  []string // what is lost, each with its place
-	torn    string   // the unfinished write at the end, which is no loss
+	torn    string   // the unfinished write at the end, which is not a loss
 	records []soundRecord
 	broken  map[uuid]*brokenTask
 }
@@ -336,7 +336,7 @@ func (v *salvage) write(o journalOptions) error {
 	return checkStore(o.fs, o.dir, &restorer{s: again}, io.Discard)
 }
 
-// openReadOnly returns what is sound of the store in a directory. It takes no change and
+// openReadOnly returns what is sound of the store in a directory. It accepts no change and
 // no lock.
 func openReadOnly(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 	v, err := salvageStore(cmp.Or(o.fs, diskFS(osDisk{})), o.dir, log)
@@ -356,5 +356,5 @@ func openReadOnly(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 	return s, nil
 }
 
-// errReadOnly is why a store takes no changes that was opened to be read.
+// errReadOnly is why a store accepts no changes that was opened to be read.
 var errReadOnly = &misplaced{"the service was started with --read-only"}

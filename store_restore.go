@@ -278,7 +278,7 @@ func (l *restorer) noteAhead(h *taskHeader) {
 }
 
 // repeats reports whether the snapshot's line of the record's task has the record. It looks
-// at the sequence and the task's id alone, so a record that cannot be decoded is no fault if it is repeated.
+// at the sequence and the task's id alone, so a record that cannot be decoded is not a fault if it is repeated.
 func (l *restorer) repeats(seq uint64, line []byte) bool {
 	const task = `"task":"`
 	i := bytes.IndexByte(line, ',') + 1

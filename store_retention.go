@@ -340,7 +340,7 @@ func (r *retention) nextDue(now instant) instant {
 	return max(due, now+1)
 }
 
-// dropRetry is how long to wait when the store takes no change.
+// dropRetry is how long to wait when the store accepts no change.
 const dropRetry = time.Minute
 
 // holdLocked keeps every task, at its position, until eachLine has passed it or until

@@ -254,7 +254,7 @@ func (j *journal) dropOld() {
 	j.files.oldBytes.Store(0)
 }
 
-// abort gives the snapshot up. The journal goes on.
+// abort gives the snapshot up. The journal continues.
 func (s *snapshotWriter) abort() {
 	if s.ended {
 		return
@@ -375,7 +375,7 @@ func (s *store) eachLine(below int, f func(line []byte) error) error {
 const lineBatchBytes = 1 << 20
 
 // lineBatch appends the lines of the tasks at positions from up to to, or of the
-// first of these. It returns the position to go on from.
+// first of these. It returns the position to continue from.
 func (x *slotTable) lineBatch(lines []shortLine, from, to int) ([]shortLine, int) {
 	for took := 0; from < to && took < lineBatchBytes; from++ {
 		line := x.slots[from].line

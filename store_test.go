@@ -400,7 +400,7 @@ func TestViewAfterIsDurable(t *testing.T) {
 }
 
 // TestLargeTemplateOnAFullDisk uses a template of more bytes than are reserved for a change, on
-// a disk that has no more: it is refused, and everything else goes on.
+// a disk that has no more: it is refused, and everything else continues.
 func TestLargeTemplateOnAFullDisk(t *testing.T) {
 	slowAndSequential(t)
 	t.Parallel()
@@ -428,7 +428,7 @@ func TestLargeTemplateOnAFullDisk(t *testing.T) {
 }
 
 // TestWithheldEvents checks that an event whose payload does not fit its schema is not published,
-// is told of, and does not change the outcome; also after a restart.
+// is notified of, and does not change the outcome; also after a restart.
 func TestWithheldEvents(t *testing.T) {
 	typed := `{"name":"paid \"x\"","description":"","schema":{"type":"object","required":["amount"],"properties":{"amount":{"type":"integer"}}}}`
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{

@@ -151,7 +151,7 @@ func (t *taskTemplates) taskWithin(sl slot, h holder) (*task, error) {
 	return t.taskIn(sl)
 }
 
-// viewObserved is view; an observer is told every record and transition of the
+// viewObserved is view; an observer receives every record and transition of the
 // task.
 func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
 	l, err := s.logOf(id)

@@ -77,7 +77,7 @@ func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 	return n
 }
 
-// moved is told every transition. It costs next to nothing while nobody waits.
+// moved receives every transition. It costs next to nothing while nobody waits.
 func (w *waiters) moved(id uuid, to taskState) {
 	if a := w.byTask[id]; a != nil {
 		a.passed |= setOf(to)

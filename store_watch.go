@@ -1,7 +1,7 @@
 package main
 
-// Noticing that somebody else changed the files, or that they rot: a glance at each second, and a reading of all
-// files against their checksums, once a day, on request, and when a glance cannot tell.
+// Noticing that another process changed the files, or that the disk damaged them: a quick look each second, and a
+// verification of all checksums once a day, on request, and when the quick look is not conclusive.
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 type fileWatch struct {
 	suspected chan struct{} // holds a token if somebody else may have changed a file
 	faults    atomic.Uint64 // times that files were found changed or damaged, since the start
-	renewals  atomic.Uint64 // times that the store was written anew, since the start
+	renewals  atomic.Uint64 // times that the store was rewritten, since the start
 	checked   atomic.Int64  // instant of the last reading of all files that found nothing; 0 before
 
 	turn  chan struct{}        // holds a token while a name comes to lead to another file: the disk may take long
@@ -69,8 +69,8 @@ func (t *journalTail) read(f diskFile, end int64) {
 	}
 }
 
-// look fails the journal if somebody else changed its files, as far as a glance shows it. Whoever has the turn calls
-// it.
+// look fails the journal if somebody else changed its files, as far as a quick look shows it. The holder of the write
+// turn calls it.
 func (j *journal) look() error {
 	if err := j.checkPlace(true); err != nil {
 		return err

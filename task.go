@@ -43,7 +43,7 @@ type task struct {
 	steps     []step
 	counts    [stepStates]int // steps by state
 	blockers  int             // steps in error, and cancelled steps with unfinished children
-	setAside  int             // steps in error with which the task goes on as long as anything can run
+	setAside  int             // steps in error with which the task continues as long as anything can run
 	hold      *hold           // why nothing of it runs here; nil unless it is held
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
@@ -74,12 +74,12 @@ type step struct {
 	inputs      string       // a JSON object that an operator set; "" for the task's context
 	last        *ending      // the latest attempt that ended, or the operator's completion
 	lease       *lease       // of the outside actor that runs the step; else nil
-	checkpoint  *checkpoint  // where it goes on; nil for the beginning, and of a finished step
+	checkpoint  *checkpoint  // where it continues; nil for the beginning, and of a finished step
 	aside       failureAside // of a step in error
 	operated    *record      // the operator's action that left the step as it is, or nil
 }
 
-// observer is told every transition, in order, while a record is applied.
+// observer receives every transition, in order, while a record is applied.
 type observer interface {
 	taskMoved(t *task, from, to taskState, at instant)
 	stepMoved(t *task, step int, from, to stepState, at instant)
@@ -229,7 +229,7 @@ func (a *applier) start() {
 	s.redelivered = 0
 }
 
-// yield ends a delivery with a checkpoint. The attempt goes on with the next delivery.
+// yield ends a delivery with a checkpoint. The attempt continues with the next delivery.
 func (a *applier) yield() {
 	s := &a.t.steps[a.r.step]
 	if s.checkpoint != nil {

@@ -133,7 +133,7 @@ func (b *branching) number(t *task, n int) int {
 }
 
 // batchName returns the name of the instance of a batch_worker step for a cursor with a
-// batch_id; "" if the batch_id is no text or too long for a name.
+// batch_id; "" if the batch_id is not a text or too long for a name.
 func batchName(worker string, cursor []byte) string {
 	id := templateText(cursor, "batch_id")
 	if name := worker + "_" + id; id != "" && len(name) <= maxNameLength && cleanText([]byte(id)) == id {

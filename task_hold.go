@@ -1,8 +1,8 @@
 package main
 
-// Holds: a task that goes on in another service is held here, so that no step of it runs in both.
+// Holds: a task that continues in another service is held here, so that no step of it runs in both.
 
-// hold says where a task goes on, and since when nothing of it runs here.
+// hold says where a task continues, and since when nothing of it runs here.
 type hold struct {
 	at    instant
 	place string

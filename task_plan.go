@@ -213,8 +213,8 @@ func (by *creation) stepID(task uuid, d int) uuid {
 	return task.plus(d + 1)
 }
 
-// Growth: how an outcome becomes steps of the task. It is part of apply, and as
-// deterministic.
+// Growth: how an outcome becomes steps of the task. It is part of apply, and just as deterministic: the journal holds the
+// outcome, not the steps, and a start must create the same steps from it in the same order.
 //
 // A declared step comes to exist
 //   - when a decision that it depends on names it;
@@ -222,9 +222,10 @@ func (by *creation) stepID(task uuid, d int) uuid {
 //   - when one of its dependencies exists, if it is a deferred_convergence;
 //   - else when all its dependencies exist.
 //
-// It runs when those of its dependencies that exist are done and no other one
-// can come to exist: the steps that could have created them have decided
-// otherwise, or will never exist themselves.
+// It runs when those of its dependencies that exist are done and no other one can come to exist: the steps that could have
+// created them have decided otherwise, or will never exist themselves. Knowing that without searching the graph after each
+// outcome is why a plan counts, for each declared step, its parents that are missing or unsettled and the makers that are
+// undecided. A count that falls to zero settles the step, and that lowers the counts of its children.
 
 // growth is one application of an outcome, or the creation of the task.
 type growth struct {
@@ -338,7 +339,8 @@ func (g *growth) named() []uuid {
 	return g.t.by.steps[min(n, len(g.t.by.steps)):]
 }
 
-// instantiate creates the instances of a batch worker, or the placeholders of an earlier version.
+// instantiate creates the instances of a batch worker, or the placeholders of an earlier version. Their ids are
+// those that the creation of the task names, or else follow the first id in the record, so that a start finds the same ids.
 func (g *growth) instantiate(b branching) {
 	named := g.named()
 	id := func(n int) uuid {
@@ -454,8 +456,8 @@ func (g *growth) exists(d int) {
 	}
 }
 
-// createPending creates the steps that have come to exist, until there are no
-// more.
+// createPending creates the steps that have come to exist, until there are no more. A queue, not a recursion: a created
+// step can make others exist, in chains as long as the template.
 func (g *growth) createPending() {
 	for len(g.create) > 0 {
 		d := g.create[0]

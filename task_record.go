@@ -47,9 +47,9 @@ const (
 	recExtended                     // its lease was extended
 	recAdjusted                     // an operator changed a step's inputs or limit of attempts
 	recDelivered                    // a subscriber got domain events, or will not get them
-	recCheckpoint                   // an attempt yielded, and is to go on from a checkpoint
-	recHeld                         // the task goes on in another service, and nothing of it runs here
-	recReleased                     // it goes on here again
+	recCheckpoint                   // an attempt yielded, and is to continue from a checkpoint
+	recHeld                         // the task continues in another service, and nothing of it runs here
+	recReleased                     // it continues here again
 	recordKinds
 )
 
@@ -85,7 +85,7 @@ type record struct {
 	action     stepAction
 	by         string // operator: who acted, by the request
 	subject    string // operator, cancelled, held, released, claimed, adjusted, ended by an outside actor: who, by authentication
-	reason     string // operator, cancelled, released: why; held: where the task goes on
+	reason     string // operator, cancelled, released: why; held: where the task continues
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
@@ -169,7 +169,7 @@ type ending struct {
 	decision *branching // what result decides, between reading and applying it; not stored
 }
 
-// failureAside reports whether the task can go on after a step has failed for good.
+// failureAside reports whether the task can continue after a step has failed for good.
 type failureAside uint8
 
 const (

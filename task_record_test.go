@@ -104,7 +104,7 @@ func TestTwoDecisions(t *testing.T) {
 }
 
 // TestNoBatches checks that without batches one instance is given to its handler, if the batchable step names the
-// worker, and that else the task goes on without it and what depends on it.
+// worker, and that else the task continues without it and what depends on it.
 func TestNoBatches(t *testing.T) {
 	const none = `{"batch_processing_outcome":{"type":"no_batches"}}`
 	steps := []stepSpec{stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split"),

@@ -175,7 +175,7 @@ const (
 	stepSucceed              // the attempt succeeded
 	stepFail                 // the attempt failed
 	stepRecover              // its worker was lost with this process
-	stepYield                // it is to go on from a checkpoint
+	stepYield                // it is to continue from a checkpoint
 	stepProcessed            // the result is recorded
 	stepRetry                // the failure is retryable, and attempts are left
 	stepGiveUp               // the failure is not retryable, or no attempt is left

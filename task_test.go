@@ -8,7 +8,7 @@ import (
 )
 
 // TestFailureStrategies checks what each failure_strategy makes of an instance that fails for
-// good: which steps still run, when the task is blocked, and how it goes on; also after a restart.
+// good: which steps still run, when the task is blocked, and how it continues; also after a restart.
 func TestFailureStrategies(t *testing.T) {
 	for strategy, want := range map[string][]string{
 		"fail_fast": {

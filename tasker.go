@@ -105,7 +105,7 @@ func (m *taskerMove) check(s *store) (moved int, err error) {
 // leaves reports whether a task stays here since it is not held.
 func (m *taskerMove) leaves(t *task) bool { return m.held && t.hold == nil && !t.state.final() }
 
-// changeHolds does a bulk action on holds in a store that no service uses. reason says where the tasks go on, or why.
+// changeHolds does a bulk action on holds in a store that no service uses. reason says where the tasks continue, or why.
 func changeHolds(s *store, ids []uuid, action, reason string) error {
 	var seq uint64
 	for batch := range slices.Chunk(ids, bulkBatch) {
@@ -226,7 +226,7 @@ func (m *taskerMove) obstacles(t *task) (all []string) {
 	return all
 }
 
-// obstacle returns why a step of an unfinished task cannot go on there, or "".
+// obstacle returns why a step of an unfinished task cannot continue there, or "".
 func (m *taskerMove) obstacle(t *task, i int) string {
 	s, def := &t.steps[i], t.def(i)
 	attempts := s.movedAttempts()

@@ -116,7 +116,7 @@ func (p *taskerPull) add(given *taskerTask) error {
 	return nil
 }
 
-// write writes the document, which is as of the last change, when its clock stands still.
+// write writes the document, which is as of the last change, when its clock is frozen.
 func (p *taskerPull) write(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `{"format":%d,"product":%q,"version":%q,"exported_at":%q,"clock":{"now":%q,"mode":%q},"seq":%d,`+
 		"\n\"templates\":[\n%s],\n\"analytics\":[],\n\"tasks\":[\n%s]}\n", stateFormat, stateProduct, version, p.clock.zoned(),

@@ -72,7 +72,7 @@ type taskerRows struct {
 	fold *taskerFold
 }
 
-// unfinished reports whether a task is to go on there.
+// unfinished reports whether a task is to continue there.
 func unfinished(t *task) bool { return !terminalStates.has(t.state) }
 
 // rowsOf returns the rows of a task that was replayed for the fold, as a JSON object.
@@ -104,7 +104,7 @@ func (w *taskerRows) task() {
 	w.naive("requested_at", t.requestedAt())
 	created, completed := t.created, instant(0)
 	if unfinished(t) {
-		created = 0 // the moment of the move: its lifetime begins anew
+		created = 0 // the moment of the move: its lifetime starts over
 	}
 	if t.state == taskComplete {
 		completed = t.completed

@@ -92,7 +92,7 @@ func (r *templateReader) names(list inputProblems, unnamed *int) bool {
 	return named
 }
 
-// take takes memory of the budget, and reports whether to go on.
+// take takes memory of the budget, and reports whether to continue.
 func (r *templateReader) take(n int, path string) bool {
 	return r.rules.budget.take(n, path, "the template")
 }

@@ -150,7 +150,7 @@ func (c *schemaCompiler) problem(at schemaPlace, format string, args ...any) {
 	}
 }
 
-// take takes memory of the budget, and reports whether to go on.
+// take takes memory of the budget, and reports whether to continue.
 func (c *schemaCompiler) take(n int, at schemaPlace) bool {
 	return len(c.problems) < maxProblems && c.budget.take(n, at.path, "the schema")
 }
@@ -627,7 +627,7 @@ func (s *jsonSchema) check(b *budget, value []byte) misfits {
 // take takes memory of the budget.
 func (v *schemaRun) take(n int, what string) bool { return v.budget.take(n, string(v.at), what) }
 
-// spend takes steps of the budget, and reports whether to go on.
+// spend takes steps of the budget, and reports whether to continue.
 func (v *schemaRun) spend(steps int) bool {
 	v.budget.steps = max(v.budget.steps-steps, -1)
 	return v.budget.steps >= 0 && !v.budget.ended()

@@ -109,7 +109,7 @@ func programSize(re *syntax.Regexp) (n, runes int) {
 }
 
 // What Go writes for \s and \S of ECMA-262 in a class of characters. Both begin and end with an
-// escape that is no character, so that no hyphen beside them makes a range.
+// escape that is not a character, so that no hyphen beside them makes a range.
 const (
 	ecmaSpace    = `\pZ\x{FEFF}\v\s`
 	ecmaNotSpace = `\w\x{0}-\x{8}\x{E}-\x{1F}!-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}` +

@@ -530,7 +530,7 @@ func (a *worldActor) act(task, step, action string) {
 
 // Readers.
 
-// follow follows the stream of events, through all lives. Its connections are torn, and it goes on where it was.
+// follow follows the stream of events, through all lives. Its connections are torn, and it continues where it was.
 func (a *worldActor) follow(query string) {
 	m := &a.w.model.readers[boolCount(query != "")]
 	for {

@@ -1,6 +1,6 @@
 package main
 
-// The boundary of the service in a world: every operation that crosses it waits until the scheduler lets it go on.
+// The boundary of the service in a world: every operation that crosses it waits until the scheduler lets it continue.
 // Connections and the disk are made of such operations.
 
 import (
@@ -34,12 +34,12 @@ type worldOp struct {
 	what  string // which one, for the order of those that wait
 	life  *worldLife
 	seq   uint64
-	until time.Time     // it does not go on before
-	goes  chan struct{} // closed when it goes on
+	until time.Time     // it does not continue before
+	goes  chan struct{} // closed when it continues
 	fault error         // it fails so
 }
 
-// pass waits until an operation may go on, and returns why it fails, or nil.
+// pass waits until an operation may continue, and returns why it fails, or nil.
 func (b *worldBus) pass(l *worldLife, kind, what string) error {
 	op := &worldOp{kind: kind, what: what, life: l, goes: make(chan struct{})}
 	b.mu.Lock()
@@ -67,7 +67,7 @@ func (b *worldBus) now() uint64 {
 	return b.count
 }
 
-// release lets all operations of a dead life go on, to fail.
+// release lets all operations of a dead life continue, to fail.
 func (b *worldBus) release(l *worldLife) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *worldBus) release(l *worldLife) {
 	})
 }
 
-// next lets an operation go on that may, and reports whether it did anything. Otherwise it returns when one may go
+// next lets an operation continue that may, and reports whether it did anything. Otherwise it returns when one may go
 // on that waits; zero for none.
 func (w *worldRun) next(l *worldLife) (did bool, at time.Time) {
 	b := &w.bus

@@ -267,7 +267,7 @@ func (p *page) happened(m browserMessage) {
 	case "Runtime.exceptionThrown":
 		p.problems = append(p.problems, "script error: "+e.ExceptionDetails.Text+" "+e.ExceptionDetails.Exception.Description)
 	case "Log.entryAdded":
-		if e.Entry.Level == "error" && e.Entry.Source != "network" { // an answer of 404 is no error of the page
+		if e.Entry.Level == "error" && e.Entry.Source != "network" { // an answer of 404 is not an error of the page
 			p.problems = append(p.problems, "logged: "+e.Entry.Text)
 		}
 	case "Runtime.consoleAPICalled":

@@ -155,7 +155,7 @@ func TestConsoleComesBackToRow(t *testing.T) {
 	p.wait(fmt.Sprintf(`document.activeElement.pathname?.endsWith(%q)`, id))
 }
 
-// TestConsoleCutOff has the service refuse what an open list reads: it says since when it is not current, and goes on by
+// TestConsoleCutOff has the service refuse what an open list reads: it says since when it is not current, and continues by
 // itself once the service answers.
 func TestConsoleCutOff(t *testing.T) {
 	t.Parallel()

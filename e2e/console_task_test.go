@@ -89,7 +89,7 @@ func TestConsoleFollowsTask(t *testing.T) {
 	}
 }
 
-// TestConsoleActions completes a step in its form and sees the task go on and the audit, and runs
+// TestConsoleActions completes a step in its form and sees the task continue and the audit, and runs
 // the command that the form of another action shows.
 func TestConsoleActions(t *testing.T) {
 	t.Parallel()

@@ -418,7 +418,7 @@ func (p *consoleProxy) streams() []string {
 	return slices.Clone(p.resumed)
 }
 
-// TestConsoleStreamIsResumed cuts the event stream, and the page goes on where it was cut.
+// TestConsoleStreamIsResumed cuts the event stream, and the page continues where it was cut.
 func TestConsoleStreamIsResumed(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -96,7 +96,7 @@ func exportStore(t *testing.T, file, data string) string {
 	return exportHeader.ReplaceAllString(header, "") + "\n" + rest
 }
 
-// oldStore is a program that serves a store, with a clock that stands still.
+// oldStore is a program that serves a store, with a clock that is frozen.
 type oldStore struct {
 	*api
 	program *program

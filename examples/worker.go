@@ -34,7 +34,7 @@ type claim struct {
 
 type object = map[string]any
 
-// checkpoint is returned as the error of a step that goes on later: the next claim has it.
+// checkpoint is returned as the error of a step that continues later: the next claim has it.
 type checkpoint struct {
 	Cursor         any `json:"cursor"`
 	ItemsProcessed int `json:"items_processed"`

@@ -12,7 +12,7 @@ export const codec = { parse: JSON.parse, stringify: JSON.stringify }; // replac
 // Thrown by a step to fail without a retry.
 export class Permanent extends Error {}
 
-// Thrown by a step to go on later: the next claim has the cursor in claim.step.checkpoint.
+// Thrown by a step to continue later: the next claim has the cursor in claim.step.checkpoint.
 export class Checkpoint extends Error {
   constructor(cursor, items_processed = 0, accumulated_results = null) {
     super("a checkpoint");

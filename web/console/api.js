@@ -313,11 +313,11 @@ const firstPause = 500, longestPause = 10_000;
 // each event ({type: "task" or "step", …}), and onState with:
 //
 //	open     the stream has begun: read now what the events will change
-//	resumed  it goes on where it was cut
+//	resumed  it continues where it was cut
 //	gap      events are missing: read everything again
 //	lost     it was cut and will be resumed
 //	poll     the caller may not follow it, or there is none: read again what may have changed
-//	denied   the caller needs another credential, with which it goes on
+//	denied   the caller needs another credential, with which it continues
 //
 // It pauses while the tab is hidden. The function that it returns ends it.
 /** @type {(filter: object, onEvent: (event: any) => void, onState?: (name: string) => void) => () => void} */

@@ -141,7 +141,7 @@ class BulkForm {
     this.run(this.body());
   }
 
-  // run acts, and shows how far it is. A run that was cut off goes on where it was.
+  // run acts, and shows how far it is. A run that was cut off continues where it was.
   async run(body) {
     const bar = h("progress", { max: this.total || 1, value: 0, "aria-label": "Progress" }), text = h("span"),
       stop = new AbortController();

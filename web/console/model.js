@@ -25,7 +25,7 @@ export function span(ms) {
 //
 // A step is {id, name, state, since, attempts, max, declared, spans, due, because}: declared is the step
 // of the template, because its explanation, and spans are [{kind: "queue", "run", "retry" or "people", from, to,
-// attempt, end}] in milliseconds. A span that goes on has no to, and end is the state that ended it.
+// attempt, end}] in milliseconds. A span that continues has no to, and end is the state that ended it.
 export class TaskModel {
   history; task; steps;
   constructor(task, template, transitions) {

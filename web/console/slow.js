@@ -1,7 +1,7 @@
 // Why a task took as long as it did: the steps that its end waited for, and what their time went to. Nothing here
 // touches the page.
 
-// endOf returns when a step ended, or until when it goes on.
+// endOf returns when a step ended, or until when it continues.
 const endOf = (model, s) => (s.spans.length ? s.spans.at(-1).to ?? model.end() : s.since ?? s.created);
 
 const latest = (model, steps) => steps.reduce((a, b) => (a && endOf(model, a) >= endOf(model, b) ? a : b), undefined);

@@ -30,6 +30,7 @@ type client struct {
 	http *http.Client
 	role string      // whose credentials it has; "" for the orchestration role
 	sent http.Header // credentials of the caller in place of those in the environment; nil for these
+	from string      // what named the service: a flag, a variable, a profile
 
 	patience time.Duration // with a request that does not wait; 0 for no limit
 }
@@ -89,14 +90,17 @@ func (o *options) client() (*client, error) {
 	if base != "" && name != "" {
 		return nil, usagef("--url and --profile cannot be combined")
 	}
+	from := pick(base == "", "", "--url")
 	if base == "" && name == "" {
-		base = o.p.getenv("STEPWELL_URL")
+		base, from = o.p.getenv("STEPWELL_URL"), "STEPWELL_URL"
 		name = pick(base == "", o.p.getenv("STEPWELL_PROFILE"), "")
 	}
 	if name != "" {
-		return o.p.profileClient(name)
+		c, err := o.p.profileClient(name)
+		return c.foundBy(pick(*o.profile == "", "STEPWELL_PROFILE, ", "") + "profile " + name), err
 	}
 	if base == "" {
+		from = "the configuration here"
 		c, origin, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)
 		if err != nil {
 			return nil, err
@@ -104,7 +108,16 @@ func (o *options) client() (*client, error) {
 		o.p.warn(origin.warnings) // of a misspelled STEPWELL_URL, too
 		base = reachableURL(c.listen("orchestration"))
 	}
-	return o.p.clientOf(base, "")
+	c, err := o.p.clientOf(base, "")
+	return c.foundBy(from), err
+}
+
+// foundBy notes where the address came from. It returns the client, which may be nil.
+func (c *client) foundBy(from string) *client {
+	if c != nil {
+		c.from = from
+	}
+	return c
 }
 
 // clientOf returns the client of a role at a URL.
@@ -238,7 +251,7 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 		err := c.refused(resp, text)
-		if resp.StatusCode == http.StatusNotFound {
+		if resp.StatusCode == http.StatusNotFound && q.path != "/health" {
 			err.message += c.otherRole(ctx)
 		}
 		return nil, err
@@ -249,19 +262,10 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 // otherRole returns the words for a service that has not what was asked for because it is another role, or "". The health
 // of a worker has its worker_id.
 func (c *client) otherRole(ctx context.Context) string {
-	req, err := http.NewRequestWithContext(ctx, "GET", c.base+"/health", nil)
-	if err != nil {
-		return ""
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return ""
-	}
-	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	health, want := readDocument(text), cmp.Or(c.role, "orchestration")
+	health, err := c.do(ctx, call{method: "GET", path: "/health"})
+	want := cmp.Or(c.role, "orchestration")
 	role := pick(health.text("worker_id") == "", "orchestration", "worker")
-	if health.text("status") == "" || role == want {
+	if err != nil || health.text("status") == "" || role == want {
 		return ""
 	}
 	return fmt.Sprintf("; %s is the %s role of a service: give the URL of its %s role", redactURL(c.url), role, want)
@@ -348,7 +352,7 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 		code = exitRefused
 	case http.StatusUnauthorized:
 		code = exitRefused
-		message += ": set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY"
+		message += pick(c.sent == nil, ": set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY", ": the credential is that of "+c.from)
 	case http.StatusServiceUnavailable:
 		if after := resp.Header.Get("Retry-After"); after != "" {
 			message += fmt.Sprintf(" (try again in %s s)", after)

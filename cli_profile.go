@@ -228,17 +228,6 @@ func (o *options) showProfile(operands []string) error {
 	if err != nil {
 		return err
 	}
-	from := "the configuration here"
-	switch {
-	case *o.profile != "":
-		from = "profile " + *o.profile
-	case *o.url != "":
-		from = "--url"
-	case o.p.getenv("STEPWELL_URL") != "":
-		from = "STEPWELL_URL"
-	case o.p.getenv("STEPWELL_PROFILE") != "":
-		from = "STEPWELL_PROFILE, profile " + o.p.getenv("STEPWELL_PROFILE")
-	}
 	header, origin := http.Header{}, pick(c.sent == nil, "the environment", "the profile")
 	if err := c.authenticate(header); err != nil {
 		return err
@@ -247,7 +236,7 @@ func (o *options) showProfile(operands []string) error {
 	for name := range header {
 		credential = name + ", from " + origin
 	}
-	d := asDocument(map[string]string{"url": redactURL(c.url), "from": from, "credential": credential})
+	d := asDocument(map[string]string{"url": redactURL(c.url), "from": c.from, "credential": credential})
 	return o.print(output{d, member("url"), func(t *table) {
 		for _, name := range []string{"url", "from", "credential"} {
 			t.row(name, d.text(name))

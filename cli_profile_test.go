@@ -15,6 +15,9 @@ func TestProfiles(t *testing.T) {
 	var seen http.Header
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = r.Header
+		if strings.HasPrefix(r.URL.Path, "/v1/tasks/") {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
 		w.Write([]byte(`{"tasks":[],"pagination":{}}`))
 	}))
 	defer h.Close()
@@ -58,6 +61,9 @@ name = "contrib"
 		{"STEPWELL_PROFILE=token", "task list --url " + h.URL, 0, "", "", ""},
 		{"STEPWELL_URL=http://127.0.0.1:1", "task list --profile keyed", 0, "", "secret-key", ""},
 		{"STEPWELL_URL=http://127.0.0.1:1", "task list", exitUnreachable, "", "", "nothing listens"},
+		{"", "task context --profile keyed 0198c1f2-7a10-7c3b-9d42-5b1f0a6e2c01", exitRefused, "", "secret-key", "the credential is that of profile keyed"},
+		{"STEPWELL_AUTH_TOKEN=mine", "task context --profile default 0198c1f2-7a10-7c3b-9d42-5b1f0a6e2c01", exitRefused, "Bearer mine", "",
+			"set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY"},
 		{"", "task list --profile keyed --url x", exitUsage, "", "", "--url and --profile cannot be combined"},
 		{"", "task list --profile keyd", exitNotFound, "", "", `no profile "keyd" in ` + home + "/.tasker/client.toml; did you mean keyed?"},
 		{"", "task list --profile grpc", exitFailed, "", "", "has the transport grpc: only rest is supported"},

@@ -1,5 +1,5 @@
-// Package stepwelltest tests workflows with a real Stepwell: one process for all tests of a package, and an
-// isolated sandbox with a virtual clock for each test.
+// Package stepwelltest tests workflows with a real Stepwell. All tests of a package share one process, and each test
+// has an isolated sandbox with a virtual clock.
 package stepwelltest
 
 import (
@@ -34,8 +34,9 @@ var (
 	stop      func()   // ends Stepwell
 )
 
-// Main starts Stepwell with flags, such as --templates, and runs the tests. Call it from TestMain: without flags, New
-// starts Stepwell. Stepwell reads the environment, too: set STEPWELL_WORKER__HANDLERS with os.Setenv before.
+// Main starts Stepwell with flags, such as --templates, and runs the tests. Call it from TestMain if you need flags;
+// otherwise, New starts Stepwell. Stepwell inherits the environment: set STEPWELL_WORKER__HANDLERS, for example, with
+// os.Setenv before you call Main.
 func Main(m *testing.M, with ...string) {
 	flags = with
 	if err := start(); err != nil {
@@ -46,7 +47,7 @@ func Main(m *testing.M, with ...string) {
 	os.Exit(code)
 }
 
-// start starts Stepwell once. It ends with this process, because its standard input does.
+// start starts Stepwell once. Stepwell ends with this process, when its standard input is closed.
 var start = sync.OnceValue(func() error {
 	args, err := find()
 	if err != nil {
@@ -72,7 +73,7 @@ var start = sync.OnceValue(func() error {
 	return nil
 })
 
-// find returns the command that starts Stepwell, found as docs/testing.md says.
+// find returns the command that starts Stepwell; docs/testing.md describes where it looks.
 func find() ([]string, error) {
 	if given := os.Getenv("STEPWELL"); given != "" {
 		if _, err := os.Stat(given); err == nil {
@@ -93,7 +94,7 @@ func find() ([]string, error) {
 	return []string{program}, err
 }
 
-// build builds the program of a checkout into the user's cache. Go does nothing where it has not changed.
+// build builds the program of a checkout into the user's cache. If nothing has changed, Go does no work.
 func build(source string) (program string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -123,14 +124,14 @@ func build(source string) (program string, err error) {
 	return program, nil
 }
 
-// Sandbox is a service for one test, with tasks, stubs and a clock of its own.
+// Sandbox is a service for one test, with its own tasks, stubs and clock.
 type Sandbox struct {
 	URL string // for the application under test
 	t   testing.TB
 }
 
-// New creates a sandbox whose clock is frozen. It ends with the test. Options are at most one JSON object, such as
-// {"deterministic_ids": "SEED"}.
+// New creates a sandbox with a frozen clock, and deletes it when the test ends. Options are at most one JSON object,
+// such as {"deterministic_ids": "SEED"}.
 func New(t testing.TB, options ...string) *Sandbox {
 	t.Helper()
 	if err := start(); err != nil {
@@ -148,8 +149,8 @@ func New(t testing.TB, options ...string) *Sandbox {
 // quoted matches the texts in a configuration, some of which name files.
 var quoted = regexp.MustCompile(`"([^"\n]+)"`)
 
-// noteInputs opens the files that Stepwell reads, and reads the variables, during a test. Only then does go test run
-// the test again when they have changed, in place of showing a cached result.
+// noteInputs opens the files and reads the variables that Stepwell uses, during a test, so that go test runs the test
+// again when they have changed, instead of showing a cached result.
 func noteInputs() {
 	os.Getenv("STEPWELL")
 	os.Getenv("STEPWELL_SOURCE")
@@ -171,7 +172,7 @@ func noteInputs() {
 	}
 }
 
-// Request sends a request, ends the test if the service refuses it, and returns the response.
+// Request sends a request and returns the response. If the service refuses the request, the test fails.
 func (s *Sandbox) Request(method, path, body string) any {
 	s.t.Helper()
 	request, _ := http.NewRequest(method, s.URL+path, strings.NewReader(body))
@@ -196,7 +197,7 @@ func (s *Sandbox) Request(method, path, body string) any {
 	return nil
 }
 
-// Control posts JSON to the control API, under /_stepwell/, and ends the test if the response has a warning.
+// Control posts JSON to the control API, under /_stepwell/. If the response has a warning, the test fails.
 func (s *Sandbox) Control(path, body string) any {
 	s.t.Helper()
 	answer := s.Request("POST", "/_stepwell/"+path, body)
@@ -212,7 +213,7 @@ func (s *Sandbox) Stub(step string, outcomes ...string) {
 	s.StubThen("last", step, outcomes...)
 }
 
-// StubThen is Stub, but after the last outcome the step runs if then is "handler".
+// StubThen is like Stub, but if then is "handler", the step's own handler runs after the last outcome.
 func (s *Sandbox) StubThen(then, step string, outcomes ...string) {
 	s.t.Helper()
 	s.Control("stubs", `{"match": {"step": "`+step+`"}, "outcomes": [`+strings.Join(outcomes, ", ")+
@@ -222,7 +223,7 @@ func (s *Sandbox) StubThen(then, step string, outcomes ...string) {
 // Clock moves the clock: {"advance": "1h"}, or {"auto": true} to jump to each timer.
 func (s *Sandbox) Clock(change string) any { s.t.Helper(); return s.Control("clock", change) }
 
-// Create creates a task of the template namespace/name, and returns its id.
+// Create creates a task from the template namespace/name, and returns its id.
 func (s *Sandbox) Create(template, context string) (task string) {
 	s.t.Helper()
 	namespace, name, _ := strings.Cut(template, "/")
@@ -240,7 +241,7 @@ func (s *Sandbox) Complete(task, step, result string) {
 		"completion_data": {"result": `+result+`}, "reason": "test", "completed_by": "test"}`)
 }
 
-// Status waits until nothing runs, and checks the status of a task. If it differs, the test ends and says why.
+// Status waits until nothing runs, and checks the status of a task. If it differs, the test fails and says why.
 func (s *Sandbox) Status(task, want string) {
 	s.t.Helper()
 	s.idle()
@@ -249,14 +250,14 @@ func (s *Sandbox) Status(task, want string) {
 	}
 }
 
-// Why says in one line why a task is stuck.
+// Why returns one line that says why a task is stuck.
 func (s *Sandbox) Why(task string) string {
 	s.t.Helper()
 	return s.Request("GET", "/v1/tasks/"+task+"/explain", "").(map[string]any)["message"].(string)
 }
 
-// Calls waits until nothing runs, and checks how often a step's handler or stub was called, in this sandbox. The
-// attempts of all instances of a batch worker count.
+// Calls waits until nothing runs, and checks how often a step's handler or stub was called in this sandbox, counting
+// all tasks, attempts and instances of a batch worker.
 func (s *Sandbox) Calls(step string, want int) {
 	s.t.Helper()
 	s.idle()
@@ -264,7 +265,7 @@ func (s *Sandbox) Calls(step string, want int) {
 	s.Control("verify", string(body))
 }
 
-// Result waits until nothing runs, and returns the result of a step. The test ends if the step has none.
+// Result waits until nothing runs, and returns the result of a step. If the step has none, the test fails.
 func (s *Sandbox) Result(task, step string) any {
 	s.t.Helper()
 	found := s.Step(task, step)

@@ -127,7 +127,7 @@ func notPermitted(message string) *failure {
 		refusal: &credentialRefusal{reason: reasonForbidden, severity: severityMedium, detail: message}}
 }
 
-// cannotVerify returns a 503: whoever could verify the credentials does not answer.
+// cannotVerify returns a 503: the key set or authenticator that verifies credentials does not respond.
 func cannotVerify(detail string) *failure {
 	return &failure{kind: unavailable, message: "Credentials cannot be verified at the moment",
 		retryAfter: 5 * time.Second, refusal: &credentialRefusal{detail: detail}}

@@ -339,7 +339,7 @@ func (v *serving) report() readyReport {
 const readyEvery = 100 * time.Millisecond
 
 // awaitReady returns when the service is ready (a full disk may delay that), the process
-// is told to end, or a listener fails.
+// gets a signal to end, or a listener fails.
 func (v *serving) awaitReady(ctx context.Context, w workload) error {
 	for ctx.Err() == nil && !w.ready() {
 		if err, failed := receiveWithin(v.failed, readyEvery); failed {
@@ -349,7 +349,7 @@ func (v *serving) awaitReady(ctx context.Context, w workload) error {
 	return nil
 }
 
-// wait returns when the process is told to end or a listener fails.
+// wait returns when the process gets a signal to end or a listener fails.
 func (v *serving) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

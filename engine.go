@@ -386,7 +386,7 @@ func (e *engine) pumpLocked(budget int) {
 			e.causes.slots(&e.queues.web, e.clock.now)
 			return
 		}
-		if budget == 0 { // the scheduler goes on in this caller's place
+		if budget == 0 { // the scheduler continues in this caller's place
 			e.queues.requeue(it)
 			e.wakeUp()
 			return

@@ -6,7 +6,7 @@ package main
 import "time"
 
 // heldStep is a step under a lease. The journal extends a lease for longer than the
-// worker is told, so that the next extensions need no record; the lease lasts that long
+// response says, so that the next extensions need no record; the lease lasts that long
 // only if the service restarts.
 type heldStep struct {
 	runKey

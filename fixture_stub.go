@@ -269,7 +269,7 @@ func (f *fieldReader) stubOutcome(path string, raw []byte) (s stubOutcome) {
 	return s
 }
 
-// stubOutcomeRules checks for members that exclude each other.
+// stubOutcomeRules checks for members that cannot be combined.
 func (f *fieldReader) stubOutcomeRules(s *stubOutcome, path string, given map[string]bool) {
 	switch {
 	case given == nil: // no object, which was complained of

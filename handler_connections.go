@@ -301,7 +301,7 @@ func (b *plainBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close keeps the connection if nothing more comes or goes on it.
+// Close keeps the connection if nothing more is read from it or written to it.
 func (b *plainBody) Close() error {
 	if b.stop() && b.keep && b.ended && b.sent() && b.conn.r.Buffered() == 0 && b.conn.isQuiet() {
 		b.conn.all.give(b.conn)

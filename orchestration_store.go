@@ -1,7 +1,6 @@
 package main
 
-// What an operator may ask of the store's files while the service runs: to check them, and to write a store that
-// failed anew.
+// What an operator can do about the store's files while the service runs: check them, and rewrite a store that failed.
 
 import "net/http"
 

@@ -1,7 +1,7 @@
 package main
 
 // Public texts that many callers get: documents, pages, the files of the console, metrics. A text is compressed once
-// for all of them, and those that are made anew are shared by the requests that wait.
+// for all of them, and those that are made again are shared by the requests that wait.
 
 import (
 	"bytes"

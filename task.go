@@ -319,7 +319,7 @@ func (a *applier) cancel() {
 }
 
 // evaluate moves the task according to its steps. A task that is blocked or in
-// error goes on only after an operator's action that leaves no step in error.
+// error continues only after an operator's action that leaves no step in error.
 func (a *applier) evaluate(operator bool) {
 	t := a.t
 	switch t.state {

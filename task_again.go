@@ -146,8 +146,8 @@ func (t *task) repeat(from string, tpl *template, done []int) (*repetition, erro
 	}
 	x.draft = newTask(&record{kind: recCreated, created: &creation{}}, tpl)
 	done = slices.DeleteFunc(done, func(i int) bool {
-		_, anew := slices.BinarySearch(x.chosen, i)
-		return anew
+		_, again := slices.BinarySearch(x.chosen, i)
+		return again
 	})
 	for left := len(done) + 1; len(done) < left; { // an operator may have completed a step before its parents
 		left = len(done)

@@ -18,7 +18,7 @@ type portableRule struct {
 	at      string                    // paths without indexes; * is an environment
 	refused bool                      // the template or its tasks are refused; else something is ignored or changed
 	finds   func(value []byte) string // what is wrong; "" for nothing
-	mend    func(value []byte) []byte // what to write instead, nil to leave it out; a nil function if nothing helps
+	fix     func(value []byte) []byte // what to write instead, nil to leave it out; a nil function if nothing helps
 }
 
 var portableRules = []portableRule{
@@ -261,8 +261,8 @@ func (r *templateReader) portableYAML(node *yamlNode, path string) {
 // nil leaves it out. It stays the same template.
 func portableForm(at string, value []byte) []byte {
 	for _, rule := range portableRulesAt()[at] {
-		if rule.mend != nil && rule.finds(value) != "" {
-			if value = rule.mend(value); value == nil {
+		if rule.fix != nil && rule.finds(value) != "" {
+			if value = rule.fix(value); value == nil {
 				return nil
 			}
 		}

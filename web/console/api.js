@@ -16,7 +16,7 @@ export const service = {
 export const root = new URL("../../..", import.meta.url).pathname.replace(/\/$/, "");
 
 // signals sends "credential" when the credential changes, "stream" when the state of an event stream changes (detail:
-// the state), "clock" when the service's time is known anew, "store" when it is known whether changes are taken,
+// the state), "clock" when the service's time is known again, "store" when it is known whether changes are accepted,
 // "cut" when parts of the page cease to be current or are again (see cutOff), and "again" when the person wants what
 // failed to be tried again.
 /** @type {EventTarget & {addEventListener(type: string, f: (e: CustomEvent) => void, options?: object): void}} */
@@ -95,7 +95,7 @@ export async function readCaller() {
 }
 
 // can reports whether the caller has a permission, as far as the page knows. Whatever is not known is allowed, and the
-// answer will tell.
+// answer will show it.
 export const can = (permission) => !service.auth || !denied.has(permission)
   && (!caller || caller.permissions.includes(permission));
 
@@ -288,7 +288,7 @@ export async function readClock() {
   }
 }
 
-// readStore finds out whether changes are taken, and sends "store" with the reason if they are not.
+// readStore finds out whether changes are accepted, and sends "store" with the reason if they are not.
 export async function readStore() {
   clearTimeout(looksAgain);
   let check;

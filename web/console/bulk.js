@@ -36,7 +36,7 @@ const flags = { status: "status", namespace: "namespace", name: "name", tag: "ta
   created_after: "created-after", created_before: "created-before", subscriber: "subscriber", over: "over" };
 
 // bulkForm opens the form for an action on all that a filter selects. It says first what would happen, by a dry run,
-// and acts on exactly that: what changes meanwhile is left alone. schema is that of a result, about says more, and
+// and acts on exactly that: what changes meanwhile is skipped. schema is that of a result, about says more, and
 // changed() is called once something was done.
 /** @type {(name: string, filter: object, options?: Record<string, any>) => void} */
 export function bulkForm(name, filter, { schema, about, changed = () => {} } = {}) {

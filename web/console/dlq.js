@@ -163,7 +163,7 @@ const reason = ({ error: e, dlq_reason }) => (e
 
 const minutes = (n) => (n < 120 ? `${n} min` : n < 2880 ? `${Math.floor(n / 60)} h` : `${Math.floor(n / 1440)} d`);
 
-// open opens a dialog with what make(again) resolves to; again() makes that anew after a change.
+// open opens a dialog with what make(again) resolves to; again() makes it again after a change.
 async function open(heading, changed, make) {
   const body = h("div.view", loading()), box = dialog(heading, body);
   box.classList.add("wide");

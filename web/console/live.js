@@ -1,4 +1,4 @@
-// What a page shows of the service now: read anew after events that concern it.
+// What a page shows of the service now, read again after events that concern it.
 
 import * as api from "./api.js";
 

@@ -9,8 +9,8 @@ import { button, choice, command, dialog, empty, fill, h, link, loading, problem
 // routes lists the pages: path below /console, module, title. A page's module exports show(root, {path, params,
 // query, go, signal, title, keys, remember, renew, kept}), which fills root and ends what it started when signal
 // aborts. title(text) names the page, keys({key: [what, function]}) adds keys, and remember(query) puts another query
-// into the address without showing it anew. renew(f) has f called when the credential changes, instead of showing the
-// page anew. kept is what the page wants to find again when a person comes back to it.
+// into the address without showing it again. renew(f) has f called when the credential changes, instead of showing the
+// page again. kept is what the page wants to find again when a person comes back to it.
 const routes = [
   ["/", "tasks.js", "Tasks"],
   ["/tasks", "tasks.js", "Tasks"],
@@ -32,7 +32,7 @@ const byId = (id) => document.getElementById(id);
 const places = () => [...byId("nav").querySelectorAll("a:not([hidden])")]; // the links of the navigation
 let leaving = new AbortController(); // aborts what belongs to the page that is shown
 let shown = ""; // the address of the page that is shown
-let renewal = null; // what the page does with another credential, or null if it is shown anew
+let renewal = null; // what the page does with another credential, or null if it is shown again
 let pageKeys = {}; // keys of the page: {key: [what it does, function]}
 
 function find(path) {

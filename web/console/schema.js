@@ -73,7 +73,7 @@ function partOf(name, s, value, required) {
     wrong: (path, text) => { wrong(input, path.length ? `${path.join(".")}: ${text}` : text); return true; },
   };
   input.addEventListener("change", part.check);
-  // A problem that is mended goes at once: if it went when the input is left, it would move the button that is being
+  // A problem that is fixed disappears at once: if it did when the input loses focus, it would move the button that is being
   // clicked.
   input.addEventListener("input", () => { if (input.hasAttribute("aria-invalid")) part.check(); });
   return part;

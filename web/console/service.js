@@ -48,7 +48,7 @@ function healthOf({ status, checks, info, timestamp }) {
         c.message] })))];
 }
 
-// caller shows who the person is to the service, and what he may do.
+// caller shows who the person is to the service, and what they may do.
 function caller(signal) {
   const place = h("section.view", { "aria-label": "My permissions" });
   reading(place, signal, "/v1/auth/permissions", (me) => [h("h2", "My permissions"),

@@ -390,7 +390,7 @@ class TaskList {
     }
   }
 
-  // update shows the first page anew, and dirty rows further on, while the list is still the current one.
+  // update shows the first page again, and dirty rows further on, while the list is still the current one.
   async update(dirty, current) {
     const states = new Map([...this.rows].map(([id, r]) => [id, r.state]));
     let cursor = "", first;

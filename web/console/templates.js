@@ -1,4 +1,4 @@
-// Templates: the list with how they fare, and the page of one.
+// Templates: the list with their figures, and the page of one.
 
 import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
@@ -14,7 +14,7 @@ export async function show(root, context) {
   await (context.params.name ? showOne : showAll)(root, context);
 }
 
-// figuresOf reads how templates fared, or returns the error.
+// figuresOf reads the figures of templates, or returns the error.
 const figuresOf = (query, signal) => api.get("/v1/analytics/history" + api.query(query), { signal }).catch((error) => {
   if (signal.aborted) throw error;
   return { error, hours: [], templates: [] };

@@ -89,7 +89,7 @@ export class Timeline {
     if (next) this.onSelect(next.steps[0].id);
   }
 
-  // ends returns the ends of the axis: up to the end of the task, or now. While it only waits for somebody to mend
+  // ends returns the ends of the axis: up to the end of the task, or now. While it only waits for somebody to fix
   // it, that takes a third of the axis at most.
   ends() {
     const { task, steps } = this.model, from = this.model.created, end = this.model.end();

@@ -86,7 +86,7 @@ var differences = []difference{
 		audit.into(&entries)
 		return pick(entries[0].Result["data"] != nil, "`{\"type\",\"data\"}` around it", "the result")
 	}},
-	{"steps of a template of the orchestration role", "with `handler` and `dependencies`", "without", func(s *api) string {
+	{"steps of a template, from the orchestration role", "with `handler` and `dependencies`", "without", func(s *api) string {
 		body := s.do("GET", "/v1/templates/reference/diamond/1.0.0", "").want(200).body
 		return pick(strings.Contains(string(body), "reference.start"), "with `handler` and `dependencies`", "without")
 	}},

@@ -73,8 +73,8 @@ function partOf(name, s, value, required) {
     wrong: (path, text) => { wrong(input, path.length ? `${path.join(".")}: ${text}` : text); return true; },
   };
   input.addEventListener("change", part.check);
-  // A problem that is fixed disappears at once: if it did when the input loses focus, it would move the button that is being
-  // clicked.
+  // A problem that is fixed disappears at once: later, when the input loses focus, it would move the button that is
+  // being clicked.
   input.addEventListener("input", () => { if (input.hasAttribute("aria-invalid")) part.check(); });
   return part;
 }

@@ -127,7 +127,8 @@ func notPermitted(message string) *failure {
 		refusal: &credentialRefusal{reason: reasonForbidden, severity: severityMedium, detail: message}}
 }
 
-// cannotVerify returns a 503: the key set or authenticator that verifies credentials does not respond.
+// cannotVerify returns a 503, for a key set or an authenticator that does not respond. It is not a 401, because the
+// credentials may be good: a client must not discard them.
 func cannotVerify(detail string) *failure {
 	return &failure{kind: unavailable, message: "Credentials cannot be verified at the moment",
 		retryAfter: 5 * time.Second, refusal: &credentialRefusal{detail: detail}}
@@ -157,7 +158,7 @@ type caller struct {
 	header textproto.MIMEHeader
 	method string
 	url    *url.URL
-	host   string // that the request was for
+	host   string // the host that the request was sent to
 	remote string // address and port of the peer
 	secure bool   // the request came over TLS
 }
@@ -245,6 +246,7 @@ func (a *authenticator) identify(ctx context.Context, c caller, now instant) (st
 	}
 	token, form := bearerToken(c.header["Authorization"])
 	switch {
+	// It is not ignored in favour of an API key: the caller meant to be known by the token.
 	case form == bearerBroken:
 		return authByToken, nil, refused(reasonMalformed, severityMedium, "the Authorization header is malformed")
 	case form == bearerFound:
@@ -260,6 +262,7 @@ func (a *authenticator) identify(ctx context.Context, c caller, now instant) (st
 	}
 	key := a.apiKeys.find(keys[0])
 	if key == nil {
+		// No mistake explains an unknown key as well as guessing does.
 		return authByAPIKey, nil, refused(reasonInvalid, severityHigh, "unknown API key")
 	}
 	return a.validate(authByAPIKey, key.sc, key.unknown, nil)
@@ -283,8 +286,10 @@ func (a *authenticator) tokenIdentity(ctx context.Context, token string, now ins
 	if len(token) > maxTokenBytes {
 		return nil, tokenRefused(malformedToken("it is too long"))
 	}
+	// The epoch is that before the verification: if the keys change while it runs, put drops its result.
 	digest := credentialDigest(sha256.Sum256([]byte(token)))
 	sc, epoch := a.cache.get(digest, now)
+	// A cached identity must not outlive the keys that it was verified with: when they are too stale, verify says so.
 	if sc != nil && (a.keys == nil || a.keys.usable()) {
 		return sc, nil
 	}
@@ -309,9 +314,12 @@ func (a *authenticator) verify(
 	sc := &securityContext{
 		subject: claims.subject, method: authByToken, issuer: claims.issuer, permissions: set, expiry: claims.expiry,
 	}
+	// The issuer alone would make one caller of all tokens without a subject; their key at least tells some apart.
 	if claims.subject == "" {
 		sc.key = claims.keyID
 	}
+	// The entry is valid exactly as long as verification would accept the token, so that a hit never decides
+	// differently.
 	leeway := a.tokens.rules.leeway
 	from := max(claims.notBefore, claims.issuedAt).add(-leeway)
 	keep(&cachedIdentity{sc, from, claims.expiry.add(leeway)})
@@ -366,6 +374,7 @@ func bearerToken(headers []string) (token string, form bearerForm) {
 // authorize lets a caller pass who has any of the permissions needed; the
 // refusal names the first.
 func (a *authenticator) authorize(sc *securityContext, needed ...permission) *failure {
+	// A nil sc has no permissions, so an unauthenticated caller passes only where none is needed.
 	if len(needed) == 0 || slices.ContainsFunc(needed, sc.may) {
 		return nil
 	}
@@ -387,9 +396,8 @@ func (a *authenticator) deny(p permission) *failure {
 	return notPermitted("Missing required permission: " + p.String())
 }
 
-// authenticators are those of the roles that a process serves; nil for a role
-// that is not served. The mount point shares the orchestration role's unless it
-// is configured differently.
+// authenticators holds the authenticator of each role, nil for a role that the process does not serve. The mount point
+// shares the orchestration role's unless it is configured differently.
 type authenticators struct {
 	orchestration, worker, mount *authenticator
 }
@@ -410,6 +418,7 @@ func (a *authenticators) counted() *authenticators {
 	}
 	made := &authenticators{own(a.orchestration), own(a.worker), own(a.mount)}
 	if a.mount != nil {
+		// The mount point belongs to the orchestration role: its metrics count both together.
 		made.mount.metrics = made.orchestration.metrics
 	}
 	return made
@@ -467,7 +476,7 @@ type authCache struct {
 	epoch   uint64                               // how often it was cleared; guarded by mu
 }
 
-// cachedIdentity is an entry, valid at from and later, before until.
+// cachedIdentity is an entry of the cache, valid while from <= now < until.
 type cachedIdentity struct {
 	sc          *securityContext
 	from, until instant
@@ -495,6 +504,7 @@ func (c *authCache) get(d credentialDigest, now instant) (sc *securityContext, e
 func (c *authCache) put(d credentialDigest, e *cachedIdentity, epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// The keys have changed since: what the old ones verified must not come back.
 	if epoch != c.epoch {
 		return
 	}
@@ -504,10 +514,11 @@ func (c *authCache) put(d credentialDigest, e *cachedIdentity, epoch uint64) {
 	c.entries[d] = e
 }
 
-// clear drops all entries, and those that are being established at the moment.
+// clear drops all entries, and the results of verifications that are running now.
 func (c *authCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Verifications that have already begun used the old keys: the new epoch makes put drop their results.
 	c.epoch++
 	clear(c.entries)
 }
@@ -608,6 +619,7 @@ func writeVerifications(to metricsSink, m *authMetrics) {
 	to.family(name, "histogram", "Time to verify a token that was not in the cache.")
 	total := 0.0
 	for i := range len(verificationBounds) + 1 {
+		// Prometheus wants buckets that include all lower ones, so they are counted apart and summed up here.
 		total += float64(m.verifications[i].Load())
 		bound := "+Inf"
 		if i < len(verificationBounds) {

@@ -111,7 +111,7 @@ func (s *authSetup) checkMeans() {
 	case c.AuthenticatorURL != "":
 		s.checkAuthenticator()
 		unused := c.JWTPublicKeyPath+c.JWTPublicKey+c.JWKSURL != "" || c.APIKeysEnabled
-		if unused && s.role != "mount" { // which inherits them, and overrides them by the authenticator
+		if unused && s.role != "mount" { // which inherits these, and has the authenticator in their place
 			s.warn("authenticator_url", "it is the only verifier: keys and API keys are ignored")
 		}
 		return
@@ -185,6 +185,8 @@ func (s *authSetup) verifiers(a *authenticator, trusted []netip.Prefix) {
 	case c.JWTVerificationMethod != "jwks" && c.JWTPublicKeyPath+c.JWTPublicKey != "":
 		a.tokens = &tokenVerifier{c.rules(), s.staticKey()}
 	case c.JWTVerificationMethod == "jwks" && len(s.problems) == 0:
+		// Plain HTTP is for development, where the issuer usually runs on this machine: it allows private hosts as
+		// well.
 		fetcher := newKeyFetcher(c.JWKSURL, c.JWTAllowedAlgorithms, c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
 		a.keys = newKeySet(fetcher.fetch, seconds(c.JWKSRefreshIntervalSeconds), seconds(c.JWKSMaxStaleSeconds),
 			a.clock, a.log, a.cache.clear)
@@ -206,6 +208,7 @@ func (s *authSetup) staticKey() *staticKey {
 	}
 	s.checkPrivateKey(public)
 	static := newStaticKey(public)
+	// The clone matters: the algorithms may be a part of signingAlgorithms, which all keys share.
 	static.algorithms = slices.DeleteFunc(slices.Clone(static.algorithms), func(a string) bool {
 		return !slices.Contains(s.c.JWTAllowedAlgorithms, a)
 	})
@@ -242,6 +245,8 @@ func (s *authSetup) checkKeySet() {
 	if s.c.JWKSURLAllowHTTP || s.c.JWKSAllowPrivateHosts {
 		return
 	}
+	// This finds what can be seen without DNS, for an error at start. What a name resolves to, now or later, is
+	// checked by refusePrivateHosts at each connection.
 	ip, err := netip.ParseAddr(u.Hostname())
 	if err == nil && isPrivateHost(ip) || strings.EqualFold(u.Hostname(), "localhost") {
 		s.problem("jwks_url", "%v; jwks_allow_private_hosts would allow it", errPrivateHost)
@@ -265,6 +270,7 @@ func parseTrustedProxy(text string) (netip.Prefix, error) {
 	if err != nil {
 		return p, errors.New("is not an address or prefix like 10.0.0.0/8")
 	}
+	// Peers are compared as IPv4 (see peerAddress), so a mapped prefix would match none of them.
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
@@ -325,6 +331,7 @@ func clientCredential(
 		role = "orchestration"
 	}
 	for _, name := range []string{"STEPWELL_" + strings.ToUpper(role) + "_AUTH_TOKEN", "STEPWELL_AUTH_TOKEN"} {
+		// Variables that were filled from a file often end with a newline, which no header can carry.
 		if token := strings.TrimSpace(getenv(name)); token != "" {
 			return credentialHeader(name, "Authorization", "Bearer "+token)
 		}
@@ -377,6 +384,7 @@ func authSetting(getenv func(string) string, role, key, fallback string) string 
 
 // checkAPIKeys checks the registry, used or not.
 func (s *authSetup) checkAPIKeys() {
+	// The problems name elements, not keys: a message must not show a key.
 	place := make(map[string]int)
 	for i := range s.c.APIKeys {
 		e := &s.c.APIKeys[i]

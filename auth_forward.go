@@ -59,16 +59,20 @@ func (a *forwardAuth) identity(ctx context.Context, c caller, now instant) (*sec
 		return sc, nil, nil
 	}
 	sc, unknown, f := a.ask(ctx, headers)
+	// Callers with unknown permissions are not cached: an entry could not tell the next request about them, which
+	// would be neither logged nor refused by strict validation.
 	if f == nil && len(unknown) == 0 && a.cacheFor > 0 {
 		a.cache.put(digest, &cachedIdentity{sc, now, now.add(a.cacheFor)}, epoch)
 	}
 	return sc, unknown, f
 }
 
-// forwarded returns the headers of the question. Method and URI are always those
-// of the request that we serve; a trusted proxy may speak for the client behind it.
+// forwarded returns the headers of the request to the authenticator. Method and URI are always those of the request
+// that we serve; a trusted proxy may speak for the client behind it.
 func (a *forwardAuth) forwarded(c caller) http.Header {
 	h := make(http.Header)
+	// Only credentials are passed on, and what X-Forwarded-* says of the request: the cache finds the answer by all of
+	// that.
 	for _, name := range []string{"Authorization", "Cookie", a.apiKeyHeader} {
 		if values := c.header.Values(name); len(values) > 0 {
 			h[textproto.CanonicalMIMEHeaderKey(name)] = values
@@ -82,6 +86,7 @@ func (a *forwardAuth) forwarded(c caller) http.Header {
 	if peer.IsValid() {
 		client = peer.String()
 	}
+	// From anybody else these headers are claims about an origin that the authenticator might believe.
 	if isTrustedProxy(peer, a.trusted) {
 		proto = cmp.Or(c.header.Get("X-Forwarded-Proto"), proto)
 		host = cmp.Or(c.header.Get("X-Forwarded-Host"), host)
@@ -103,10 +108,11 @@ func peerAddress(remote string) netip.Addr {
 }
 
 func isTrustedProxy(peer netip.Addr, trusted []netip.Prefix) bool {
+	// A prefix contains no address with a zone, as link-local peers have.
 	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(peer.WithZone("")) })
 }
 
-// digestHeaders returns the digest of a question: every header with all its values.
+// digestHeaders returns the digest of every header with all its values.
 func digestHeaders(headers http.Header) credentialDigest {
 	var b []byte
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -116,7 +122,7 @@ func digestHeaders(headers http.Header) credentialDigest {
 	return sha256.Sum256(b)
 }
 
-// ask sends the question.
+// ask sends a request to the authenticator and reads the caller from its response.
 func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityContext, []string, *failure) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url, nil)
 	if err != nil {
@@ -129,6 +135,8 @@ func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityCo
 		return nil, nil, cannotVerify("the authenticator does not answer: " + withoutURL(err).Error())
 	}
 	defer res.Body.Close()
+	// The body is read before the status is looked at, because only a connection whose response was read can be used
+	// again.
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxForwardReply+1))
 	switch {
 	case err != nil || len(body) > maxForwardReply:

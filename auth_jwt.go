@@ -80,6 +80,7 @@ func (v *tokenVerifier) verify(ctx context.Context, token string, now instant) (
 	case !slices.Contains(tokenTypes, strings.ToLower(header.typ)):
 		return nil, invalidToken("its type, typ, is not that of an access token")
 	}
+	// Only now, after all that is cheap: for an unknown kid this may fetch the key set.
 	keys, err := v.keys.find(ctx, header.keyID)
 	if err != nil {
 		return nil, err
@@ -93,6 +94,7 @@ func (v *tokenVerifier) verify(ctx context.Context, token string, now instant) (
 	if fitting.Keys == nil {
 		return nil, forgedToken("its algorithm does not belong to the key")
 	}
+	// The claims that the library decodes are dropped: it accepts duplicate members and values of other types.
 	_, err = v.parser(now).Parse(token, func(t *jwt.Token) (any, error) {
 		t.Method = strictSalt(t.Method)
 		return fitting, nil
@@ -133,6 +135,8 @@ func (v *tokenVerifier) parser(now instant) *jwt.Parser {
 // refusal converts an error of the library. A token counts as expired only if nothing
 // else is wrong with it.
 func (v *tokenVerifier) refusal(err error, claims *tokenClaims) *tokenError {
+	// The library reports all claims that failed in one error. Expiry is last: a client that sees "expired" fetches a
+	// new token, which would not help if anything else is wrong.
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
 	case !is(jwt.ErrTokenInvalidClaims):
@@ -300,6 +304,7 @@ func tokenTime(value []byte) (instant, error) {
 	if err != nil || seconds < 0 || seconds >= maxTokenSeconds {
 		return 0, malformedToken("it contains a time that is not a number of seconds")
 	}
+	// A time that no timestamp with a four-digit year can show counts as the last one that it can.
 	return instant(min(math.Trunc(seconds)*1e6, lastInstant)), nil
 }
 

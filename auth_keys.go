@@ -72,6 +72,7 @@ func keyAlgorithms(key crypto.PublicKey) ([]string, error) {
 		if err := checkRSA(k); err != nil {
 			return nil, err
 		}
+		// The three RS and the three PS algorithms.
 		return signingAlgorithms[:6], nil
 	case *ecdsa.PublicKey:
 		switch k.Curve {
@@ -303,9 +304,11 @@ type keyFile struct {
 // does not replace a file but fails with fs.ErrExist: a link, unlike a rename, replaces none
 // that was created meanwhile either.
 func installKeyFiles(files []keyFile, force bool) error {
+	// Everything that can fail because of the disk or of permissions happens before any file gets its name.
 	staged := make([]string, 0, len(files))
 	defer func() {
 		for _, path := range staged {
+			// After a rename this name is gone; after a link it is a second name of the installed file.
 			os.Remove(path)
 		}
 	}()
@@ -319,6 +322,7 @@ func installKeyFiles(files []keyFile, force bool) error {
 	install := pick(force, renameRegular, os.Link)
 	for i, f := range files {
 		if err := install(staged[i], f.path); err != nil {
+			// With force, the earlier files have replaced others, which cannot be brought back.
 			for _, made := range files[:pick(force, 0, i)] {
 				os.Remove(made.path)
 			}
@@ -342,6 +346,7 @@ func (f keyFile) stage(force bool) (path string, err error) {
 		return "", err
 	}
 	_, err = t.Write(f.data)
+	// CreateTemp made it with mode 0600, so that nobody else could read a private key meanwhile.
 	err = errors.Join(err, t.Chmod(f.mode), t.Sync(), t.Close())
 	if err != nil {
 		os.Remove(t.Name())

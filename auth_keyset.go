@@ -118,6 +118,8 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The lock is released while a fetch runs, and everything is looked up again after it: the keys may be others by
+	// then.
 	before := s.begun
 	for {
 		keys, flight, err := s.lookupLocked(kid, before)
@@ -142,6 +144,8 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, erro
 func (s *keySet) lookupLocked(kid string, before uint64) ([]*verificationKey, *keyFetch, error) {
 	if !s.usableLocked() {
 		if s.flight == nil && (s.pause > 0 || s.ctx.Err() != nil) {
+			// The last fetch failed and the next one has its timer: requests must not add to the load of an issuer in
+			// trouble.
 			return nil, nil, errKeysUnavailable
 		}
 		if s.flight == nil { // it is due, but its timer is late
@@ -160,10 +164,12 @@ func (s *keySet) lookupLocked(kid string, before uint64) ([]*verificationKey, *k
 	case s.flight != nil && s.begun == before: // it started before
 		return nil, s.flight, nil
 	case s.flight == nil && s.begun > before:
+		// A fetch that began after the question has ended without the kid.
 		return nil, nil, s.answerLocked()
 	case s.flight == nil && !s.forceLocked(now):
 		return nil, nil, errUnknownKey
 	}
+	// Its fetch remembers the kid, so that the next token with it needs no other one.
 	if len(s.flight.kids) < maxMissingKeys {
 		s.flight.kids[kid] = true
 	}
@@ -202,6 +208,7 @@ func (s *keySet) noteMissingLocked(kids map[string]bool) {
 
 // forceLocked starts a fetch for an unknown kid if the budget allows it.
 func (s *keySet) forceLocked(now instant) bool {
+	// Anybody can send tokens with kids that they made up, and must not make this service flood the issuer.
 	s.forced = slices.DeleteFunc(s.forced, func(at instant) bool { return now >= at.add(time.Minute) })
 	if len(s.forced) >= forcedPerMinute || s.ctx.Err() != nil {
 		return false
@@ -220,6 +227,7 @@ func (s *keySet) beginLocked() {
 		keys, err := s.fetch(s.ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		// It runs before the lock is released: a waiter sees what settleLocked and noteMissingLocked have stored.
 		defer close(f.done)
 		s.flight = nil
 		if s.ctx.Err() != nil {
@@ -246,6 +254,7 @@ func (s *keySet) settleLocked(keys *publishedKeys, err error) {
 		s.log.Warn("the key set has keys that cannot be used", "skipped", keys.skipped)
 	}
 	same := sameKeys(s.keys.usable, keys.usable)
+	// The cache is cleared only if it must be: after each refresh, all callers would have to be verified again.
 	if s.keys = *keys; !same {
 		s.changed()
 	}
@@ -261,6 +270,7 @@ func (s *keySet) failedLocked(err error, now instant) {
 
 // scheduleLocked sets the timer of the next fetch, in place of any other.
 func (s *keySet) scheduleLocked(when instant) {
+	// A timer may fire although it was cancelled (see clock), so an older one is recognized by its number instead.
 	s.due++
 	due := s.due
 	s.clock.schedule(when, func() {
@@ -435,6 +445,7 @@ func (k webKey) number(name string) []byte {
 }
 
 func (k webKey) rsa() (crypto.PublicKey, error) {
+	// crypto/rsa wants an exponent below 2^31. An invalid n becomes 0, which checkRSA refuses for its length.
 	n, e := k.number("n"), bytes.TrimLeft(k.number("e"), "\x00")
 	if len(e) == 0 || len(e) > 4 || e[0] > 127 && len(e) == 4 {
 		return nil, errExponent
@@ -492,9 +503,9 @@ const (
 // metadataAddresses are where clouds hand out credentials. The most common one,
 // 169.254.169.254, is link-local anyway.
 var metadataAddresses = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"),
-	netip.MustParseAddr("100.100.100.200"),
-	netip.MustParseAddr("168.63.129.16"),
+	netip.MustParseAddr("fd00:ec2::254"),   // AWS
+	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
+	netip.MustParseAddr("168.63.129.16"),   // Azure
 }
 
 // embeddingPrefixes carry an IPv4 address in their last 32 bits; ::1 and :: are
@@ -534,8 +545,10 @@ func refusePrivateHosts(_, address string, _ syscall.RawConn) error {
 // newAuthClient returns a client that follows no redirects and uses no proxy.
 func newAuthClient(dialer *net.Dialer) *http.Client {
 	return &http.Client{
-		Timeout:       dialer.Timeout,
+		Timeout: dialer.Timeout,
+		// A redirect could lead to another host, which would get the credentials, or to one that is not allowed.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		// No Proxy is set: refusePrivateHosts would see the proxy's address instead of the host's.
 		Transport: &http.Transport{
 			DialContext:            dialer.DialContext,
 			MaxResponseHeaderBytes: 64 << 10,
@@ -584,6 +597,7 @@ func (k *keyFetcher) fetch(ctx context.Context) (*publishedKeys, error) {
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the key set's host answered %d", res.StatusCode)
 	}
+	// One byte more tells a set that is too long from one that just fits.
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxKeySetBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", withoutURL(err))

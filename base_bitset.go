@@ -55,6 +55,7 @@ func (s *bitset) clear(i uint32) {
 	s.blocks[b][word] &^= bit
 	s.total--
 	if s.counts[b]--; s.counts[b] == 0 {
+		// Its words are all 0 now, so set can use it as it is.
 		s.spare, s.blocks[b] = s.blocks[b], nil
 	}
 }
@@ -75,6 +76,7 @@ func (s *bitset) trim() {
 		n--
 	}
 	s.blocks, s.counts = s.blocks[:n], s.counts[:n]
+	// A set that was large once must not hold its memory for ever, nor be copied each time it shrinks a little.
 	if cap(s.blocks) > 4*n+64 {
 		s.blocks, s.counts = slices.Clone(s.blocks), slices.Clone(s.counts)
 	}
@@ -177,6 +179,7 @@ func (u bitUnion) block(b int, room *bitBlock) (union *bitBlock, n int) {
 		case k == bitBlockBits:
 			return block, k
 		case n == 0:
+			// As long as one set alone has positions here, its own block is returned without a copy.
 			union, n = block, k
 		default:
 			n = room.unite(union, block)
@@ -207,6 +210,7 @@ func (p bitParts) block(b int, room *bitBlock) (*bitBlock, int) {
 		_, k := s.block(b, nil)
 		n += k
 	}
+	// The parts do not overlap, so equal counts mean that they cover the whole block: nothing must be united.
 	if whole, k := p.whole.block(b, nil); n == 0 || n == k {
 		return whole, n
 	}
@@ -216,7 +220,7 @@ func (p bitParts) block(b int, room *bitBlock) (*bitBlock, int) {
 // bitSpans is a set of positions in some ranges, ascending and apart from each other.
 type bitSpans []bitSpan
 
-// bitSpan is the positions from one on, up to another.
+// bitSpan is the positions i with from <= i < to.
 type bitSpan struct{ from, to uint32 }
 
 func (u bitSpans) reach() int {
@@ -255,7 +259,7 @@ func (u bitSpans) block(b int, room *bitBlock) (*bitBlock, int) {
 	return room, n
 }
 
-// fill adds the positions from one on, up to another.
+// fill adds the positions i with from <= i < to.
 func (r *bitBlock) fill(from, to int) {
 	for i := from; i < to; i = (i/64 + 1) * 64 {
 		word := ^uint64(0) << (i % 64)
@@ -284,6 +288,7 @@ func (m *bitMeet) of(sets ...positionSet) *bitset {
 		reach = min(reach, s.reach())
 	}
 	if len(m.room) < reach {
+		// Some more than needed, since the sequence of tasks grows and the next intersection reaches further.
 		m.room = make([]bitBlock, reach+reach/4)
 	}
 	if len(m.rooms) < len(sets) {
@@ -321,6 +326,8 @@ func (m *bitMeet) block(b int, sets []positionSet) (*bitBlock, int) {
 			met, next = &m.room[b], nil
 		}
 		if met == &m.rooms[i] {
+			// A room is overwritten when this set gives its next block, but the result must last until the next
+			// intersection.
 			m.room[b] = *met
 			met = &m.room[b]
 		}
@@ -432,6 +439,7 @@ func (p *positions) insert(pos uint32) {
 		return
 	}
 	if p.many == nil {
+		// The list is not kept beside it: only one of the two holds the positions.
 		p.many = &bitset{}
 		for _, old := range p.few {
 			p.many.set(old)

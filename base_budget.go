@@ -27,6 +27,8 @@ type decodedMemory struct {
 func (m *decodedMemory) each() int64 { return min(requestMemory, m.most/2) }
 
 func (m *decodedMemory) take(n int64, last bool) bool {
+	// Added first and taken back if it was too much, so that concurrent callers need no lock. The part that is kept for
+	// the request with the token is only out of reach for those without it.
 	if m.used.Add(n) <= m.most-m.each() || last {
 		return true
 	}
@@ -34,12 +36,12 @@ func (m *decodedMemory) take(n int64, last bool) bool {
 	return false
 }
 
-// budget is what one request may take. Its owner ends it, also after a panic. A nil budget has no
-// limit of memory: it is that of the operator's own files.
+// budget bounds what one request may take. Its owner must call end, even after a panic. A nil budget has no limit of
+// memory; it is for the operator's own files.
 type budget struct {
 	ctx      context.Context // ends when nobody waits for the result
 	pool     *decodedMemory  // nil for no limit
-	own      bool            // of a check by the service itself, which lacks no memory
+	own      bool            // of a check by the service itself, which is never refused memory
 	patience time.Duration   // how long it waits for memory
 	steps    int
 	taken    int64 // bytes
@@ -61,16 +63,16 @@ func newBudget(ctx context.Context, pool *decodedMemory) *budget {
 	return &budget{ctx: ctx, pool: pool, patience: memoryPatience, steps: maxSchemaSteps}
 }
 
-// newOwnBudget returns a budget for what the service checks by itself. It waits at most so long for
-// memory; then it takes it all the same, and requests wait.
+// newOwnBudget returns a budget for checks by the service itself. It waits for memory no longer than patience, and then
+// exceeds the limit, so that requests have to wait.
 func newOwnBudget(pool *decodedMemory, patience time.Duration) *budget {
 	b := newBudget(context.Background(), pool)
 	b.own, b.patience = true, patience
 	return b
 }
 
-// take takes n bytes for what is at a path of the request, and reports whether the work may continue:
-// not once the limit is reached, or the client has left.
+// take takes n bytes for the value at a path of the request. It reports whether the work may continue: not after the
+// limit has been reached or the client has left.
 func (b *budget) take(n int, path, what string) bool {
 	if b == nil || b.pool == nil || b.ended() {
 		return !b.ended()
@@ -84,7 +86,7 @@ func (b *budget) take(n int, path, what string) bool {
 	return b.err == nil
 }
 
-// give gives back what was taken for a while.
+// give returns n bytes that were needed only for a while.
 func (b *budget) give(n int) { b.taken -= int64(n) }
 
 // ended reports whether the work must end.
@@ -97,9 +99,11 @@ func (b *budget) ended() bool {
 
 // more takes memory from the pool.
 func (b *budget) more() {
+	// In pieces, so that the counter that all requests share is not touched for each value that is decoded.
 	n := (b.taken - b.held + budgetPiece - 1) / budgetPiece * budgetPiece
 	for until := realNow().add(b.patience); !b.pool.take(n, b.last); {
 		select {
+		// Nobody else has the token: the last part of the pool is this request's until it ends.
 		case b.pool.last <- struct{}{}:
 			b.last = true
 			continue
@@ -114,6 +118,8 @@ func (b *budget) more() {
 			b.err = b.pool.refuse("other requests use all the memory for decoded bodies, a share of store.max_memory_mb")
 			return
 		default:
+			// A check by the service itself cannot be refused: its step would fail for want of memory. It exceeds the
+			// limit instead.
 			b.pool.used.Add(n)
 			b.held += n
 			return
@@ -122,7 +128,7 @@ func (b *budget) more() {
 	b.held += n
 }
 
-// end gives everything back. Nothing more must be taken.
+// end returns everything. Nothing may be taken afterwards.
 func (b *budget) end() {
 	if b == nil || b.pool == nil {
 		return

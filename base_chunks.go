@@ -17,8 +17,9 @@ const (
 
 var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// readChunks reads to the end of r. Its memory grows with what came, whatever length was announced;
-// -1 means none. Before it grows, it calls grow with the size that then has room. An error of grow ends it.
+// readChunks reads to the end of r. It allocates memory as data arrives, not by the announced length, which is -1 if
+// there is none. Before each allocation it calls grow with the size that will fit afterwards; an error from grow ends
+// the reading.
 func readChunks(r io.Reader, announced int64, grow func(size int) error) (data []byte, err error) {
 	var chunks []*[chunkSize]byte
 	defer func() {
@@ -26,6 +27,8 @@ func readChunks(r io.Reader, announced int64, grow func(size int) error) (data [
 			chunkPool.Put(c)
 		}
 	}()
+	// The announced length is a claim of the sender: it may make the first memory smaller, never larger than
+	// firstChunk.
 	room := make([]byte, min(max(announced, bytes.MinRead), firstChunk))
 	first, size := room, 0
 	for {

@@ -83,6 +83,7 @@ func parseDuration(text string) (total time.Duration, err error) {
 		}
 		total, rest = total+d*hours, after
 		if rest == "" {
+			// The text ends with days or weeks, and ParseDuration refuses an empty rest.
 			rest = "0"
 		}
 	}
@@ -168,7 +169,8 @@ func (t *timers) remove(which *timer) {
 	}
 }
 
-// due removes the earliest timer and returns its function if it is due at now.
+// due removes the earliest timer and returns its function if it is due at now. It does not call the function, which may
+// take locks under which others insert or cancel timers.
 func (t *timers) due(now instant) (func(), bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,9 +202,8 @@ func (t *timers) overdue(now instant) time.Duration {
 }
 
 // realClock is the wall clock, except that it never goes back: when somebody sets the
-// machine's clock back, it continues from where it was, until a restart. So nothing has to wait
-// once more for what is over. One goroutine fires its timers until stop. The zero value tells
-// the machine's time.
+// machine's clock back, it continues from where it was, until a restart, so that nothing waits a second time for a
+// moment that has passed. One goroutine fires its timers until stop. The zero value tells the machine's time.
 type realClock struct {
 	timers timers
 	wake   chan struct{} // holds one token when an earlier timer was inserted
@@ -246,6 +247,8 @@ func (c *realClock) read() (wall instant, lead time.Duration) {
 	wall, elapsed := c.machine()
 	ahead := int64(wall) - elapsed.Microseconds()
 	for {
+		// The largest lead ever seen is kept. Wall time that is less far ahead of elapsed time was set back by the
+		// difference.
 		most := c.ahead.Load()
 		if ahead <= most {
 			lead = time.Duration(most-ahead) * time.Microsecond
@@ -256,6 +259,7 @@ func (c *realClock) read() (wall instant, lead time.Duration) {
 		}
 	}
 	if lead < clockNoise {
+		// The two clocks are read one after the other, so that they always differ a little.
 		lead = 0
 	}
 	return wall, lead
@@ -284,6 +288,8 @@ func (c *realClock) run() {
 		}
 		var alarm <-chan time.Time
 		if next, ok := c.timers.next(); ok {
+			// Not longer than a second: Go's timers follow elapsed time, which does not notice that the wall clock was
+			// set forward.
 			alarm = time.After(min(next.sub(c.now()), clockLook))
 		}
 		select {

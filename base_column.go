@@ -31,15 +31,15 @@ func (c *timeColumn) at(i uint32) instant {
 	return c.words[i/64][i%64]
 }
 
-// trim drops the blocks from one on, which have no instants.
+// trim keeps the given number of blocks; those after them must have no instants.
 func (c *timeColumn) trim(blocks int) {
 	if n := blocks * bitBlockWords; n < len(c.words) {
 		c.words = slices.Clone(c.words[:n])
 	}
 }
 
-// timeSpan is the positions of a column whose points are from one on, and before another.
-// It may have positions without an instant, too.
+// timeSpan is the positions of a column whose points p have from <= p < before. It may include positions without an
+// instant.
 type timeSpan struct {
 	column       *timeColumn
 	from, before timePoint
@@ -102,16 +102,17 @@ type timeSearch struct {
 	points  []timePoint
 }
 
-// A search sorts the points near the page, as far as a sample tells; margin is how many points of
-// the sample it may be wrong by.
+// A search sorts only the points that a sample places near the page; the margin is by how many points of the sample
+// this may be wrong.
 const (
 	sampledPoints = 1024
 	sampleMargin  = 64
 )
 
-// latest appends n positions of a set to others, those with the last points in a column
-// first, without the first skip. There must be as many.
+// latest appends n positions of a set in the order of their points in a column, the latest first, after skipping the
+// first skip. The set must have at least skip+n positions.
 func (t *timeSearch) latest(to []uint32, set *bitset, c *timeColumn, skip, n int) []uint32 {
+	// Sorting all points for a page would cost more than reading them: most are only counted, and a few are sorted.
 	later := t.collect(set, t.near(set, c, skip, n))
 	if skip < later || skip+n > later+len(t.points) { // the sample was not like the rest
 		later = t.collect(set, &timeSpan{c, firstPoint, lastPoint})
@@ -131,6 +132,7 @@ func (t *timeSearch) near(set *bitset, c *timeColumn, skip, n int) *timeSpan {
 		return s
 	}
 	t.sampled, t.points = t.sampled[:0], t.points[:0]
+	// Evenly by position: times mostly grow with positions, so that such a sample shows their distribution well.
 	for i := step / 2; i < set.total; i += step {
 		t.sampled = set.top(t.sampled, i, 1)
 	}
@@ -170,8 +172,10 @@ func (t *timeSearch) collect(set *bitset, s *timeSpan) (later int) {
 	return later
 }
 
-// sortLast sorts points, the last first, as far as those at indexes from one to another are concerned.
+// sortLast sorts points, the latest first, but only as far as needed to have the right ones at the indexes i with
+// from <= i < to.
 func sortLast(points []timePoint, from, to int) {
+	// Quicksort that leaves parts without wanted indexes unsorted.
 	for len(points) > 1 && from < len(points) && to > 0 {
 		pivot, i, j := points[len(points)/2], 0, len(points)-1
 		for i <= j {

@@ -87,6 +87,7 @@ func (f *fieldReader) texts(key string, raw []byte) []string {
 			return false
 		}
 		texts = append(texts, f.name(fmt.Sprintf("%s[%d]", key, len(texts)), e))
+		// One too many is read, to be reported; the rest of a long array is not decoded.
 		return len(texts) <= maxTags
 	})
 	if !ok {
@@ -169,7 +170,7 @@ func zonedForm(raw []byte) bool {
 	return at > strings.IndexByte(s, 'T')
 }
 
-// duration reads a string as parseDuration does, at least least.
+// duration reads a duration as parseDuration does, which must not be less than least.
 func (f *fieldReader) duration(key string, raw []byte, least time.Duration) time.Duration {
 	s, _ := jsonString(raw)
 	d, err := parseDuration(s)

@@ -23,6 +23,7 @@ func openRegular(name string, flag int) (*os.File, error) {
 	if flag&noFollow != 0 {
 		look = os.Lstat
 	}
+	// Before it is opened, since opening a device can already have an effect.
 	if info, err := look(name); err == nil && !info.Mode().IsRegular() {
 		return nil, irregular("open", name, info)
 	}

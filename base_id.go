@@ -54,6 +54,7 @@ func parseUUID[T string | []byte](s T) (u uuid, ok bool) {
 		all |= hi | lo
 		u[n] = hi<<4 | lo
 	}
+	// One test for all digits: unhex gives 255 for what is no digit.
 	if all > 15 {
 		return uuid{}, false
 	}
@@ -79,6 +80,7 @@ var hexValues = func() (values [256]byte) {
 // plus returns the identifier n places after u in the counter of a version 7 id. The
 // ids of a task's steps follow the task's own.
 func (u uuid) plus(n int) uuid {
+	// The counter has the 62 bits after the variant, then the 12 bits after the version, which a carry reaches.
 	lo := binary.BigEndian.Uint64(u[8:]) & (1<<62 - 1)
 	sum := lo + uint64(n)
 	carry := uint16(sum >> 62)
@@ -149,12 +151,14 @@ func (s *idSource) reserve(n int) uuid {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ms := uint64(max(s.clock.now(), 0)) / 1000
+	// In the same millisecond, or after the clock went back, count on: ids order tasks by their creation.
 	if last := s.last.millis(); ms <= last && !s.last.isZero() {
 		first := s.last.plus(1)
 		s.last = first.plus(n - 1)
 		return first
 	}
 	var u uuid
+	// The highest bit of the counter begins as 0, so that no step of a task can make it overflow into the version.
 	binary.BigEndian.PutUint64(u[0:], ms<<16|7<<12|uint64(s.rand.Uint32N(1<<11)))
 	binary.BigEndian.PutUint64(u[8:], s.rand.Uint64N(1<<62)|1<<63)
 	s.last = u.plus(n - 1)

@@ -240,6 +240,7 @@ func skipJSONString(data []byte, i int) int {
 	for ; ; i++ {
 		i += bytes.IndexByte(data[i:], '"')
 		backslashes := 0
+		// A quote after an even number of backslashes is not escaped: they escape each other.
 		for data[i-1-backslashes] == '\\' {
 			backslashes++
 		}

@@ -260,6 +260,7 @@ func (s *jsonScanner) number(i int) (end int, err *jsonError) {
 			return 0, err
 		}
 	}
+	// Without an exponent, fewer than 309 digits are always below the largest float64.
 	if (exponent || i-start > 308) && !jsonFinite(s.data[start:i]) {
 		return 0, &jsonError{start, "number beyond the range of a float64"}
 	}
@@ -351,6 +352,8 @@ type jsonNames struct {
 // add adds a name of s and reports whether it is new.
 func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
 	if n.table == nil && (escaped || n.count == len(n.few)) {
+		// Few names are compared one by one, which needs no memory. With many this would be quadratic, and names with
+		// escapes must be compared by what they spell.
 		n.table = make([]uint32, 4*len(n.few))
 		for _, other := range n.few[:n.count] {
 			n.enter(s, other)

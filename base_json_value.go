@@ -16,6 +16,7 @@ import (
 // exactNumber returns the value of a JSON number: exactly if that takes at most some
 // thousand digits, else as a float64.
 func exactNumber(text []byte) *big.Rat {
+	// As a fraction, 1e-999999999 would take all the memory.
 	const most = 1000
 	s, exponent := string(text), 0
 	var err error
@@ -101,6 +102,7 @@ func (t *jsonTree) add(i int) int {
 		}
 		i++
 	}
+	// Only now: the nodes inside may have moved the slice.
 	n := &t.nodes[at]
 	n.end, n.next, n.size = uint32(i), uint32(len(t.nodes)), size
 	return i
@@ -311,6 +313,7 @@ func (d decimal) compare(other decimal) int {
 		return cmp.Compare(d.sign(), other.sign())
 	}
 	return d.sign() * cmp.Or(
+		// Neither begins with 0, so the place of the first digit decides, and then the digits as texts.
 		cmp.Compare(len(d.digits)+d.exponent, len(other.digits)+other.exponent),
 		strings.Compare(d.digits, other.digits))
 }

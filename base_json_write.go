@@ -28,6 +28,7 @@ func appendJSONString(dst []byte, s string) []byte {
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
 		if n == 1 {
+			// Either ASCII that needs an escape, or a byte that is not UTF-8 and was decoded as U+FFFD.
 			dst = appendJSONRune(append(dst, s[done:i]...), r)
 			done = i + 1
 		}
@@ -79,13 +80,13 @@ type jsonStream interface{ writeJSON(o *jsonWriter) }
 
 // jsonSink takes a text in pieces.
 type jsonSink interface {
-	pass(piece []byte) error // which it does not keep
-	hold(n int) error        // asked before about n bytes are taken to write the next part
+	pass(piece []byte) error // must not keep the piece
+	hold(n int) error        // called before the next part takes about n bytes
 }
 
 // jsonWriter writes a JSON text.
 type jsonWriter struct {
-	b   []byte        // what was not passed on; the caller may append to it
+	b   []byte        // text that was not passed on yet; the caller may append to it
 	to  jsonSink      // nil: all of the text stays in b
 	err error         // the first; from then on the text is incomplete
 	enc *json.Encoder // appends to b; nil until it is needed
@@ -104,7 +105,7 @@ func (o *jsonWriter) fail(err error) {
 	}
 }
 
-// hold asks for n bytes that writing the next part takes. Without them the text ends.
+// hold asks the sink for the n bytes that the next part takes. If it refuses, the text ends.
 func (o *jsonWriter) hold(n int) error {
 	if o.to != nil && o.err == nil {
 		o.fail(o.to.hold(n))
@@ -133,6 +134,7 @@ func (o *jsonWriter) whole(text []byte) {
 		o.b = append(o.b, text...)
 		return
 	}
+	// What was written before must come first, even if it is short.
 	o.flush()
 	if o.err == nil {
 		o.fail(o.to.pass(text))
@@ -214,6 +216,8 @@ func (o *jsonWriter) members(v reflect.Value) {
 		if f.Anonymous && name == "" || !f.IsExported() || name == "-" {
 			continue // the members of an embedded struct are visible, too
 		}
+		// An error means that the field belongs to an embedded pointer that is nil, whose members encoding/json leaves
+		// out, too.
 		member, err := v.FieldByIndexErr(f.Index)
 		if err != nil || option == "omitempty" && emptyJSON(member) {
 			continue
@@ -234,12 +238,13 @@ func emptyJSON(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// plain writes a value at once.
+// plain writes a value as a whole.
 func (o *jsonWriter) plain(v reflect.Value) {
 	var shown any
 	if v.IsValid() {
 		shown = v.Interface()
 	}
+	// Strings are frequent enough to spare them the encoder.
 	if text, ok := shown.(string); ok {
 		o.b = appendJSONString(o.b, text)
 		return
@@ -249,10 +254,11 @@ func (o *jsonWriter) plain(v reflect.Value) {
 		o.enc.SetEscapeHTML(false)
 	}
 	o.fail(o.enc.Encode(shown))
+	// The encoder ends each value with a newline.
 	o.b = bytes.TrimSuffix(o.b, []byte{'\n'})
 }
 
-// Write is for the encoder.
+// Write implements io.Writer, for the encoder.
 func (o *jsonWriter) Write(p []byte) (int, error) {
 	o.b = append(o.b, p...)
 	return len(p), nil
@@ -277,6 +283,7 @@ func hasJSONLists(t reflect.Type) bool {
 	if known, ok := jsonListTypes.Load(t); ok {
 		return known.(bool)
 	}
+	// Two goroutines may find it out at the same time, with the same result.
 	has := findJSONLists(t)
 	jsonListTypes.Store(t, has)
 	return has

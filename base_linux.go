@@ -22,6 +22,7 @@ func syncData(f *os.File) error { return fileCall(f, "fdatasync", syscall.Fdatas
 
 // reserveBlocks sets disk blocks aside for part of a file; its size stays.
 func reserveBlocks(f *os.File, off, n int64) error {
+	// A start must not find zeros at the end of a journal only because blocks were set aside.
 	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
 	return fileCall(f, "fallocate", func(fd int) error { return syscall.Fallocate(fd, keepSize, off, n) })
 }
@@ -169,6 +170,7 @@ func procNumbers(file, word string, columns ...string) []float64 {
 		if !strings.HasPrefix(line, word+" ") {
 			continue
 		}
+		// Files such as netstat have two lines with the word: the first one names the columns of the second.
 		fields := strings.Fields(line)
 		for i, column := range columns {
 			at := max(slices.Index(names, column), 1)

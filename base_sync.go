@@ -58,7 +58,7 @@ func (q *quota) take(n int64) bool {
 // give returns n that was taken.
 func (q *quota) give(n int64) { q.used.Add(-n) }
 
-// regain gives what a counter holds, and reports whether that was anything.
+// regain returns to the quota what a counter holds, and empties the counter. It reports whether it held anything.
 func (q *quota) regain(held *atomic.Int64) bool {
 	n := held.Swap(0)
 	q.give(n)
@@ -90,6 +90,7 @@ type logRate struct {
 func (l *logRate) allow(now instant) (dropped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// A clock that was set back begins a new second: else nothing would be logged until it is where it was.
 	if since := now.sub(l.second); since >= time.Second || since < 0 {
 		l.second, l.count = now, 0
 	}
@@ -132,6 +133,7 @@ func (q *priorityQueue[E]) pop() E { return q.remove(0) }
 func (q *priorityQueue[E]) remove(place int) E {
 	e, last := q.items[place], len(q.items)-1
 	moved := q.items[last]
+	// The array must not keep the element from being collected.
 	clear(q.items[last:])
 	q.items = q.items[:last]
 	if place < last {
@@ -189,8 +191,8 @@ func (q *priorityQueue[E]) down(place int) {
 	q.put(place, e)
 }
 
-// answerCache caches the answers to the last few questions for a fixed time. Those
-// who ask while an answer is computed wait for it. The zero value is empty.
+// answerCache caches the answers to the last few questions for a fixed time. Callers that ask while an answer is
+// computed wait for it. The zero value is empty.
 type answerCache[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries map[K]cachedAnswer[V] // guarded by mu
@@ -211,6 +213,7 @@ func (c *answerCache[K, V]) get(
 ) (v V, hit bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// The time before the computation, since the answer shows the state of that time at the earliest.
 	now := clk.now()
 	if e, ok := c.entries[key]; ok && e.made <= now && now < e.made.add(ttl) {
 		return e.value, true, nil

@@ -60,7 +60,8 @@ func nameFault(name string) string {
 	return fmt.Sprintf("has the character %U; a name must not have control characters, bidi controls or line separators", r)
 }
 
-// mayMislead reports whether a string in a JSON text may have a character that misleads.
+// mayMislead reports whether a string in a JSON text may have a character that misleads. A backslash counts, because it
+// may begin the escape of such a character.
 func mayMislead(text []byte) bool {
 	return bytes.ContainsFunc(text, func(r rune) bool { return r == '\\' || r >= 0x7f })
 }
@@ -69,7 +70,7 @@ func mayMislead(text []byte) bool {
 // JSON stays the same value, because the escapes are those of its strings (RFC 8259, section 7).
 func printable(s string) string { return escape(s, "") }
 
-// escape is printable but for the characters in kept. What is not UTF-8 becomes U+FFFD.
+// escape is printable, except that it leaves the characters in kept as they are. Invalid UTF-8 becomes U+FFFD.
 func escape(s, kept string) string {
 	hidden := func(r rune) bool { return misleads(r) && !strings.ContainsRune(kept, r) }
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, hidden) {
@@ -93,6 +94,7 @@ func clipText(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
+	// The limit may fall into a character: what is left of it is dropped.
 	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
@@ -123,6 +125,7 @@ func meant(near string) string { return pick(near == "", "", "; did you mean "+n
 // nearestWord returns the known word with the fewest typos, at most limit, or "".
 func nearestWord(word string, known []string, limit int) (best string) {
 	for _, k := range known {
+		// The first of equally near words wins. Each better one lowers the limit, so that others are given up sooner.
 		if d := typoDistance(word, k, limit); d < limit || d == limit && best == "" {
 			best, limit = k, d
 		}
@@ -199,8 +202,8 @@ func redactName(s string) string {
 	return redactURL(s)
 }
 
-// urlHost matches what can only be the host and port of a URL, and not the begin of a
-// password that is not escaped and contains a slash.
+// urlHost matches what can only be the host and port of a URL, and not a user with the beginning of a password that has
+// an unescaped slash.
 var urlHost = compiled(`^(\[[^\]]*\](:\d*)?|[^:]*)$`)
 
 // redactAddress redacts a URL without its scheme. The fragment of a reference in a JSON
@@ -208,6 +211,8 @@ var urlHost = compiled(`^(\[[^\]]*\](:\d*)?|[^:]*)$`)
 func redactAddress(s string) string {
 	path := untilAny(s, "?#")
 	host := untilAny(path, `/\`) // JSON may escape a slash
+	// People write passwords with an @, / or ? into URLs without escaping them. So the user ends at the last @ of the
+	// path, and if what precedes the first slash cannot be a host, at the last @ of all.
 	at := -1
 	if strings.Contains(host, "@") {
 		at = strings.LastIndexByte(path, '@')

@@ -90,7 +90,7 @@ func unlockFile(f *os.File) {
 	fileCall(f, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
 }
 
-// fileCall makes a system call on a file, again when a signal interrupts it.
+// fileCall makes a system call on a file, and repeats it when a signal interrupts it.
 func fileCall(f *os.File, op string, do func(fd int) error) error {
 	for {
 		err := do(int(f.Fd()))
@@ -104,18 +104,19 @@ func fileCall(f *os.File, op string, do func(fd int) error) error {
 	}
 }
 
-// peekSocket looks at what has come on a socket and was not read. It reports whether that is nothing, and not
-// the end of the connection either, else how many bytes there are, as far as b has room.
+// peekSocket looks at the unread input of a socket. If there is none and the peer has not closed the connection either,
+// quiet is true. Otherwise n is the number of bytes, at most len(b).
 func peekSocket(fd uintptr, b []byte) (n int, quiet bool) {
 	n, _, err := syscall.Recvfrom(int(fd), b, syscall.MSG_PEEK)
 	return n, err == syscall.EAGAIN // package net's sockets do not block
 }
 
-// writeAtOnce sends what the system takes without waiting for a client that does not read.
+// writeAtOnce sends as much of a text as the system accepts at once, and never waits for a client that does not read.
 func writeAtOnce(conn net.Conn, text string) {
 	if s, ok := conn.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
 			raw.Write(func(fd uintptr) bool {
+				// The error does not matter: what cannot be sent at once is not sent.
 				syscall.Write(int(fd), []byte(text))
 				return true
 			})
@@ -123,7 +124,7 @@ func writeAtOnce(conn net.Conn, text string) {
 	}
 }
 
-// readAtOnce reads what is in a pipe.
+// readAtOnce reads what a pipe holds at the moment.
 func readAtOnce(f *os.File, b []byte) (n int) {
 	if raw, err := f.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), b) }) // a pipe does not block
@@ -141,8 +142,8 @@ func windowSize(f *os.File) (columns, rows int) {
 // showsColours reports whether a terminal understands escape sequences, as all do.
 func showsColours(*os.File) bool { return true }
 
-// processGroup is a program and all that it starts, but for what leaves its process group. It is the number of
-// the program, which the group has, too.
+// processGroup is a program and everything that it starts, except what leaves its process group. Its value is the
+// process id of the program, which is also the id of the group.
 type processGroup int
 
 // startGroup starts a program as the leader of a group.
@@ -160,7 +161,7 @@ func (g processGroup) kill() error { return syscall.Kill(-int(g), syscall.SIGKIL
 // release frees what the system holds for a group that was killed.
 func (g processGroup) release() { reapOrphans(int(g)) }
 
-// killedStatus is the exit status of a killed program that was not ended by a signal: none.
+// killedStatus is the exit status of a program that was killed otherwise than by a signal. There is none such on Unix.
 const killedStatus = -1
 
 // programVariables are the variables of the environment that every program gets besides PATH.
@@ -181,7 +182,7 @@ type processFigures struct {
 	cpu, mostFiles, mostVirtual                       float64
 }
 
-// ownProcess returns the figures of this process. Out of file descriptors it knows few.
+// ownProcess returns the figures of this process. Few of them are known while no file descriptor is left to read /proc.
 func ownProcess() processFigures {
 	p := shownFigures()
 	var used syscall.Rusage

@@ -54,7 +54,7 @@ const (
 // noFollow is the flag of openNow for a file that must not be a link.
 const noFollow = syscall.FILE_FLAG_OPEN_REPARSE_POINT
 
-// openNow opens a file. Unlike os.OpenFile, it lets the name lead to another file meanwhile.
+// openNow opens a file. Unlike os.OpenFile, it allows others to rename or remove the file while it is open.
 func openNow(name string, flag int) (*os.File, error) {
 	access, create := uint32(syscall.GENERIC_READ), uint32(syscall.OPEN_EXISTING)
 	if flag&os.O_RDWR != 0 {
@@ -107,6 +107,7 @@ func openDir(name string) (*os.File, error) {
 
 // syncNames makes the names in an open directory durable where the file system can: NTFS writes its log.
 func syncNames(dir *os.File) error {
+	// The error is ignored: FAT and network shares cannot do it, and nothing better exists for them.
 	dir.Sync()
 	return nil
 }
@@ -154,7 +155,8 @@ func freeSpace(dir string) (free int64, err error) {
 	return free, called("GetDiskFreeSpaceEx", ok, err)
 }
 
-// lockedByte is the part of a file that is locked, beyond all that it holds: others cannot read what is locked.
+// lockedByte is the byte of a file that is locked. It lies far behind the contents, because Windows lets nobody else
+// read what is locked.
 var lockedByte = syscall.Overlapped{OffsetHigh: 1 << 30}
 
 // lockFile takes the lock of a file, until unlockFile or the end of the process; EWOULDBLOCK if another
@@ -189,8 +191,8 @@ func isUnlinked(*os.File) bool { return false }
 // soleOpener cannot tell.
 func soleOpener(*os.File) error { return errors.ErrUnsupported }
 
-// peekSocket looks whether anything has come on a socket and was not read. It reports whether that is nothing, and
-// not the end of the connection either, else how many bytes there are.
+// peekSocket looks for unread input of a socket. If there is none and the peer has not closed the connection either,
+// quiet is true. Otherwise n is the number of bytes.
 func peekSocket(fd uintptr, _ []byte) (n int, quiet bool) {
 	const readable, countReadable = 0x100, 0x4004667f // POLLRDNORM, FIONREAD
 	poll := struct {
@@ -228,7 +230,7 @@ func windowSize(f *os.File) (columns, rows int) {
 	return int(info.right-info.left) + 1, int(info.bottom-info.top) + 1
 }
 
-// showsColours has a console understand escape sequences, and reports whether it does.
+// showsColours makes a console understand escape sequences, and reports whether that worked.
 func showsColours(f *os.File) bool {
 	const virtualTerminal = 4 // ENABLE_VIRTUAL_TERMINAL_PROCESSING
 	var mode uint32

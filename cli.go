@@ -21,7 +21,7 @@ import (
 // command is a word of the command line: it runs, or groups further commands.
 type command struct {
 	name     string
-	effect   effect   // on the service that it asks
+	effect   effect   // on the service that it calls
 	operands string   // as the usage shows them: [X] can be left out, X… repeated
 	help     string   // a phrase that begins with a verb
 	more     string   // sentences that follow it in the help of the command; "" for none
@@ -37,7 +37,7 @@ type effect string
 const (
 	reads   effect = "reads"
 	adds    effect = "adds"
-	changes effect = "changes" // what is there
+	changes effect = "changes" // what exists already
 )
 
 // operandHelp says what operands stand for.
@@ -57,6 +57,7 @@ func (c *command) limits() (least, most int) {
 			least++
 		}
 		if strings.HasSuffix(strings.TrimSuffix(word, "]"), "…") {
+			// Half of it, so that further operands do not overflow.
 			most = math.MaxInt / 2
 		}
 	}
@@ -94,6 +95,8 @@ func (p *process) dispatch(ctx context.Context, c command, args []string) error 
 		case isVersion(args[0]):
 			return p.printVersion()
 		case args[0] == "help":
+			// "help" may stand before any word of a command: the words after it are followed as usual, and then --help
+			// is added.
 			help, args = true, args[1:]
 			continue
 		}
@@ -111,6 +114,7 @@ func (p *process) dispatch(ctx context.Context, c command, args []string) error 
 
 // leadingFlags splits the flags of the client and of output from the beginning of arguments.
 func leadingFlags(args []string) (flags, rest []string) {
+	// The command is not known yet; these flags are the same for each that has them.
 	o := newOptions(nil, &command{}).withClient().withOutput()
 	end := 0
 	for end < len(args) {
@@ -139,6 +143,7 @@ func standsAlone(f *flag.Flag) bool {
 func (p *process) runCommandLine(ctx context.Context, c *command, args []string) error {
 	o := newOptions(p, c)
 	run := c.define(o)
+	// Anywhere among the arguments, unless the command gives a flag of that name a meaning of its own.
 	if slices.ContainsFunc(args, isVersion) && o.Lookup("version") == nil {
 		return p.printVersion()
 	}
@@ -184,19 +189,20 @@ type options struct {
 	p       *process
 	command *command
 
-	keyOperands map[string]string // of flags that set keys of the configuration, by name
+	keyOperands map[string]string // what the values of flags for configuration keys are called, by flag
 
 	output   *string                             // -o; nil when the command does not have it
-	forms    []string                            // that -o may have, and template=TEXT
+	forms    []string                            // the values that -o may have, besides template=TEXT
 	execute  func(w io.Writer, result any) error // the template in -o template=TEXT; nil for other forms
 	headless *bool                               // --no-headers
-	url      *string                             // --url; nil when the command asks no service
-	profile  *string                             // --profile, which stands beside --url
+	url      *string                             // --url; nil when the command calls no service
+	profile  *string                             // --profile; nil like url
 }
 
 // newOptions returns the options of a command, whose name is in full, as in "store check".
 func newOptions(p *process, c *command) *options {
 	o := &options{FlagSet: flag.NewFlagSet(c.name, flag.ContinueOnError), p: p, command: c, keyOperands: map[string]string{}}
+	// Package flag would print errors and usage by itself, in its own words.
 	o.SetOutput(io.Discard)
 	o.Usage = func() {}
 	return o
@@ -208,6 +214,7 @@ func newOptions(p *process, c *command) *options {
 func (o *options) parse(args []string, help io.Writer) (operands []string, err error) {
 	least, most := o.command.limits()
 	for {
+		// Package flag stops at the first operand, so it is called again for what follows each.
 		switch err := o.Parse(args); {
 		case errors.Is(err, flag.ErrHelp):
 			o.printHelp(help)
@@ -222,6 +229,8 @@ func (o *options) parse(args []string, help io.Writer) (operands []string, err e
 		taken, at := 1, len(args)-len(rest)-1
 		if at >= 0 && args[at] == "--" {
 			taken = len(rest)
+			// The flag was parsed without a value, as package flag does with one that needs none. "--watch 5s" would watch
+			// an operand.
 		} else if at >= 0 && o.takes(args[at], rest[0]) {
 			return nil, o.misuse("write %s=%s: the value of %[1]s follows an =", args[at], rest[0])
 		}
@@ -236,7 +245,8 @@ func (o *options) parse(args []string, help io.Writer) (operands []string, err e
 	return operands, o.checkForm()
 }
 
-// takes reports whether a word is the name of a flag whose value can be left out, and a text is such a value.
+// takes reports whether a word is a flag whose value can be left out, and the text after it could be meant as its
+// value.
 func (o *options) takes(word, text string) bool {
 	f := o.Lookup(strings.TrimLeft(word, "-"))
 	if !strings.HasPrefix(word, "-") || f == nil || !standsAlone(f) {
@@ -246,7 +256,8 @@ func (o *options) takes(word, text string) bool {
 	return (operand != "" || text == "true" || text == "false") && f.Value.Set(text) == nil
 }
 
-// flagError says what is wrong with a flag in place of the message of package flag.
+// flagError turns a message of package flag into one that uses our names and forms. The package has no typed errors, so
+// the message is parsed; one that is not recognized is returned as it is.
 func (o *options) flagError(message string) string {
 	if word, ok := strings.CutPrefix(message, "flag provided but not defined: -"); ok {
 		word = strings.TrimPrefix(word, "-")

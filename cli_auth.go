@@ -47,6 +47,8 @@ type authSettings func(name string) string
 
 // authSettings reads the files when a key is needed that the environment does not set.
 func (p *process) authSettings() authSettings {
+	// Only when a value is needed: the files may be missing or wrong, which is no reason to refuse a command without
+	// need of them.
 	configured := sync.OnceValue(func() *Config {
 		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
 		if err != nil {
@@ -100,6 +102,7 @@ func writeNewKeys(private, public string, bits int, force bool) error {
 		return fmt.Errorf("making the directory: %w", err)
 	}
 	err = installKeyFiles([]keyFile{{private, privatePEM, 0o600}, {public, publicPEM, 0o644}}, force)
+	// Somebody else made keys while this pair was generated.
 	if errors.Is(err, fs.ErrExist) {
 		return keyExistsError(filepath.Dir(private))
 	}

@@ -22,7 +22,7 @@ const (
 	maxBenchClients = 10_000
 	benchLongPoll   = time.Second            // how long the creation itself waits, where the service has that
 	benchPollEvery  = 100 * time.Millisecond // at most, after that
-	benchFailures   = 10                     // kinds of failures that are told apart
+	benchFailures   = 10                     // messages of failures that are counted apart
 )
 
 func benchCommand() command {
@@ -80,8 +80,10 @@ func runBench(ctx context.Context, o *options, b *benchLoad) error {
 	ctx, release := interruptible(ctx, 0)
 	defer release()
 	transport := b.client.http.Transport.(*http.Transport)
+	// The default keeps two idle connections to a host: most requests of many clients would measure a new connection.
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, b.clients
 	defer transport.CloseIdleConnections()
+	// The first task warms up both sides, and finds mistakes in the arguments before many clients repeat them.
 	if err := b.one(ctx, 0); err != nil {
 		return err
 	}
@@ -101,8 +103,8 @@ func runBench(ctx context.Context, o *options, b *benchLoad) error {
 	return nil
 }
 
-// progressLine returns what shows a line of progress on standard error, on a terminal in place of the
-// last one, and what removes it there at the end.
+// progressLine returns a function that shows a line of progress on standard error, on a terminal in place of the last
+// one, and a function that removes it there at the end.
 func (p *process) progressLine() (show func(line string), end func()) {
 	w := behindDoor(p.stderr)
 	if p.styleOf(w).terminal == nil {
@@ -187,6 +189,8 @@ func (b *benchLoad) work(ctx context.Context) {
 		if ctx.Err() != nil {
 			return // it may have failed because of that
 		}
+		// From when it was due, not from when it was sent: while the service stalls, all clients wait, and the tasks
+		// that they could not send would otherwise seem fast.
 		b.note(time.Since(due), err)
 	}
 }
@@ -199,12 +203,13 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// one creates a task, whatever there was before, and waits until it has ended. The error is why it did
-// not end as it should.
+// one creates a task that duplicates no earlier one, and waits until it has ended. The error says why it did not end as
+// it should.
 func (b *benchLoad) one(ctx context.Context, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, b.patience)
 	defer cancel()
 	q := call{method: "POST", path: "/v1/tasks", body: maps.Clone(b.body)}
+	// Without a key of its own, a task could be refused as a duplicate of one with the same context.
 	q.body.(map[string]any)["idempotency_key"] = b.mark + strconv.FormatInt(n, 10)
 	if b.waits {
 		q.query = url.Values{"wait": {min(b.patience, benchLongPoll).String()}}
@@ -234,6 +239,7 @@ func (b *benchLoad) note(took time.Duration, err error) {
 		return
 	}
 	message := err.Error()
+	// Messages may contain ids, so there may be as many as tasks.
 	if _, known := b.failures[message]; !known && len(b.failures) >= benchFailures {
 		message = "other failures"
 	}

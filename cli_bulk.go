@@ -18,7 +18,7 @@ import (
 // bulkFlags are the flags with which a command acts on many.
 type bulkFlags struct {
 	o         *options
-	one, many string // what is acted on
+	one, many string // what is acted on, in the singular and the plural
 	filter    url.Values
 	yes, dry  *bool
 	pace      *int
@@ -59,8 +59,8 @@ func (b *bulkFlags) chosen(operands []string, needed int) (bool, error) {
 	}
 }
 
-// act does an action on all that match. Without --yes it only shows how many do. body has what the action
-// needs besides the filter.
+// act applies an action to everything that matches. Without --yes it only shows how much matches. body has what the
+// action needs besides the filter.
 func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[string]any) error {
 	selection, err := c.timed(ctx, b.filter)
 	if err != nil {
@@ -77,6 +77,8 @@ func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[
 	if *b.pace != 0 {
 		body["per_second"] = *b.pace
 	}
+	// A dry run comes first, even with --yes. It counts for the progress bar, and its sequence makes the service leave
+	// alone what changes between the two requests.
 	found, asOf, err := b.stream(ctx, c, body, 0)
 	if err != nil {
 		return err
@@ -90,8 +92,8 @@ func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[
 	return errors.Join(b.print(found), b.outcome(found))
 }
 
-// stream sends a request and follows its progress, of which it shows a bar if total is not 0. It returns
-// the last line, and the sequence of the first.
+// stream sends a request and follows its progress, with a progress bar unless total is 0. It returns the last line of
+// the response, and as_of of the first one.
 func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, total int) (last document, asOf float64, err error) {
 	resp, err := c.send(ctx, call{method: "POST", path: "/v1/actions", body: body})
 	if err != nil {
@@ -111,6 +113,7 @@ func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, 
 			fmt.Fprintf(b.o.p.stderr, "\r%s%s", bar(style, int(last.number("done")+last.number("refused")+last.number("left_alone")), total), end)
 		}
 		switch {
+		// The status was sent before the work began, so only the last line shows whether the response is complete.
 		case err == io.EOF && last.at("finished").raw != nil:
 			return last, asOf, nil
 		case err != nil:

@@ -22,17 +22,17 @@ import (
 	"time"
 )
 
-// client asks the orchestration role of a running service.
+// client sends requests to a running service, usually to its orchestration role.
 type client struct {
 	p    *process
 	url  string // as messages name it: unix:PATH for a socket in the file system
 	base string // what paths of requests follow, without a final slash
 	http *http.Client
 	role string      // whose credentials it has; "" for the orchestration role
-	sent http.Header // credentials of the caller in place of those in the environment; nil for these
+	sent http.Header // credentials to send instead of those in the environment; nil for the latter
 	from string      // what named the service: a flag, a variable, a profile
 
-	patience time.Duration // with a request that does not wait; 0 for no limit
+	patience time.Duration // limit for a request that does not wait for something; 0 for none
 }
 
 // withClient adds the flags --url and --profile, for client.
@@ -43,8 +43,7 @@ func (o *options) withClient() *options {
 	return o
 }
 
-// asks returns the runner of a command that asks the orchestration role. Errors begin with the name of the
-// command.
+// asks returns the runner of a command that calls the orchestration role. Errors begin with the name of the command.
 func (o *options) asks(ask func(ctx context.Context, c *client, operands []string) error) runner {
 	return func(ctx context.Context, operands []string) error {
 		c, err := o.client()
@@ -55,8 +54,8 @@ func (o *options) asks(ask func(ctx context.Context, c *client, operands []strin
 	}
 }
 
-// shows returns the runner of a command that prints what the service answers for a path below what its
-// operands name. Flags set the parameters of the query.
+// shows returns the runner of a command that prints what the service returns for a path below that of its operands.
+// Flags set the parameters of the query.
 func (o *options) shows(below string, filters [][2]string, show func(d document) output) runner {
 	o.withClient().withOutput()
 	query := url.Values{}
@@ -82,6 +81,7 @@ func (o *options) named(err error) error {
 // client returns the client that --url, --profile or the environment describe.
 func (o *options) client() (*client, error) {
 	if o.p.service != nil {
+		// An agent's commands use the service that was fixed at the start, with a process of their own for the output.
 		c := *o.p.service
 		c.p = o.p
 		return &c, nil
@@ -93,6 +93,7 @@ func (o *options) client() (*client, error) {
 	from := pick(base == "", "", "--url")
 	if base == "" && name == "" {
 		base, from = o.p.getenv("STEPWELL_URL"), "STEPWELL_URL"
+		// Between two variables, unlike between two flags, the more specific one simply wins.
 		name = pick(base == "", o.p.getenv("STEPWELL_PROFILE"), "")
 	}
 	if name != "" {
@@ -145,6 +146,7 @@ func newTransport() *http.Transport { return http.DefaultTransport.(*http.Transp
 // unixTransport sends all requests to a socket in the file system.
 func unixTransport(path string) *http.Transport {
 	t := newTransport()
+	// A proxy of the environment cannot reach this machine's sockets.
 	t.Proxy = nil
 	t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -160,13 +162,13 @@ type call struct {
 	key          string
 }
 
-// get asks for a path.
+// get sends a GET request.
 func (c *client) get(ctx context.Context, path string, query url.Values) (document, error) {
 	return c.do(ctx, call{method: "GET", path: path, query: query})
 }
 
-// ask asks for a path below what the operands of a command name: a task, a step of it, or
-// nothing; or for the template that they name.
+// ask sends a GET request for a path below that of the task or step that the operands of a command name, if any; or it
+// returns the template that they name.
 func (c *client) ask(
 	ctx context.Context, o *options, operands []string, below string, query url.Values,
 ) (d document, err error) {
@@ -185,14 +187,15 @@ func (c *client) ask(
 	return c.get(ctx, path+below, query)
 }
 
-// do sends a request and reads the answer. The error has the exit code for what went wrong.
+// do sends a request and reads the response. The error has the exit code for what went wrong.
 func (c *client) do(ctx context.Context, q call) (document, error) {
 	d, _, err := c.doCounting(ctx, q)
 	return d, err
 }
 
-// doCounting is do, and returns how many elements a list has on all pages, if the answer says so.
+// doCounting is do, and also returns how many elements a list has on all pages, or 0 if the response does not say.
 func (c *client) doCounting(ctx context.Context, q call) (d document, total int, err error) {
+	// A request that waits for a task is slow on purpose.
 	if c.patience > 0 && !q.query.Has("wait") && !q.query.Has("timeout") {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.patience)
@@ -252,6 +255,7 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 		err := c.refused(resp, text)
 		if resp.StatusCode == http.StatusNotFound && q.path != "/health" {
+			// The two roles have different routes, and their addresses are easily confused.
 			err.message += c.otherRole(ctx)
 		}
 		return nil, err
@@ -259,8 +263,8 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	return resp, nil
 }
 
-// otherRole returns the words for a service that has not what was asked for because it is another role, or "". The health
-// of a worker has its worker_id.
+// otherRole returns the end of the message for a 404 from the wrong role of a service, or "". A worker is recognized by
+// the worker_id in its health.
 func (c *client) otherRole(ctx context.Context) string {
 	health, err := c.do(ctx, call{method: "GET", path: "/health"})
 	want := cmp.Or(c.role, "orchestration")
@@ -360,6 +364,7 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 	}
 	switch plain := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"); {
 	case body.raw != nil:
+	// A router without the route answers without a body, while a task that does not exist has an error body.
 	case len(text) == 0 && (code == exitNotFound || resp.StatusCode == http.StatusMethodNotAllowed):
 		code = exitFailed
 		message = fmt.Sprintf("%s has no %s %s, which only Stepwell does", c.url, resp.Request.Method, resp.Request.URL.Path)
@@ -371,7 +376,7 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 	return &exitError{code, message, resp.StatusCode}
 }
 
-// hasStatus reports whether an answer had one of some statuses.
+// hasStatus reports whether an error is for a response with one of the statuses.
 func hasStatus(err error, statuses ...int) bool {
 	e, ok := errors.AsType[*exitError](err)
 	return ok && slices.Contains(statuses, e.status)
@@ -382,16 +387,20 @@ func (c *client) lacks(ctx context.Context, err error, task string) bool {
 	if !hasStatus(err, 404, 405) {
 		return false
 	}
+	// The same statuses mean that there is no such task: only if the task exists, the route is what is missing.
 	_, err = c.get(ctx, task, nil)
 	return err == nil
 }
 
-// tasks returns the first items of a list of tasks, at most limit, and how many there are, or 0 if that is not known.
+// tasks returns the first items of a list of tasks, at most limit, and the length of the whole list, or 0 if that is
+// not known.
 func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks []document, total int, err error) {
 	const perPage = 100
 	if query, err = c.timed(ctx, query); err != nil {
 		return nil, 0, err
 	}
+	// Tasker pages by number, ignores filters that it does not know, and fails for some values. So the first page is
+	// asked for as Stepwell has it. If the response shows another service, plain pages are read and filtered here.
 	filter, plain, whole := maps.Clone(query), false, true
 	query.Set("per_page", strconv.Itoa(min(limit, perPage)))
 	query.Set("context", "false") // a service that does not know it sends more
@@ -427,6 +436,7 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 		query.Del("cursor")
 		query.Set("page", strconv.Itoa(page))
 	}
+	// If tasks were left out here, the total of the service counts more than those that match.
 	return tasks[:min(len(tasks), limit)], pick(whole, total, 0), nil
 }
 
@@ -452,10 +462,10 @@ func (c *client) timed(ctx context.Context, filter url.Values) (url.Values, erro
 // Names. A task is called by its UUID, by an unambiguous beginning or end of it, or latest; a step by
 // its name or UUID; a template by its namespace, name and version.
 
-// searchedTasks is how many tasks of a service that cannot find them are looked at.
+// searchedTasks is how many tasks are searched for part of a UUID if the service has no search.
 const searchedTasks = 10_000
 
-// taskID returns the UUID of the task that is called so.
+// taskID returns the UUID of the task that a user calls by this name.
 func (c *client) taskID(ctx context.Context, name string) (string, error) {
 	if id, ok := parseUUID(name); ok {
 		return id.String(), nil
@@ -481,7 +491,7 @@ func notTask(name string) error {
 	return usagef("%q is not a task: want a UUID, at least %d characters of its beginning or end, or latest", name, shortestIDPart)
 }
 
-// searchTask looks for the task whose UUID has a part.
+// searchTask finds the one task whose UUID begins or ends with a part.
 func (c *client) searchTask(ctx context.Context, part string) (string, error) {
 	found, unseen, err := c.tasksCalled(ctx, part)
 	switch {
@@ -495,7 +505,7 @@ func (c *client) searchTask(ctx context.Context, part string) (string, error) {
 	return "", exitf(exitNotFound, "no task begins or ends with %q%s", part, unseen)
 }
 
-// taskPath returns the path of the task that is called so, and its UUID.
+// taskPath returns the path of the task that a user calls by this name, and its UUID.
 func (c *client) taskPath(ctx context.Context, name string) (path, id string, err error) {
 	id, err = c.taskID(ctx, name)
 	return "/v1/tasks/" + id, id, err
@@ -524,7 +534,7 @@ func (c *client) stepPath(ctx context.Context, task, step string) (string, error
 	return "", exitf(exitNotFound, "the task has no step %q%s", step, suggestion(step, names))
 }
 
-// suggestion returns what was probably meant, or else what there is.
+// suggestion returns the end of a message: the word that was probably meant, or else the known words.
 func suggestion(word string, known []string) string {
 	if near := nearestWord(word, known, typoLimit(word)); near != "" {
 		return meant(near)
@@ -556,16 +566,16 @@ func (r templateRef) path() string {
 		url.PathEscape(cmp.Or(r.version, "latest"))
 }
 
-// listing is a command that lists what a path answers.
+// listing describes a command that lists what the service returns for a path.
 type listing struct {
 	path    string
-	member  string // of the answer that is the list; "" for the answer itself
+	member  string // member of the response that is the list; "" for the whole response
 	name    string // the member that -o name prints; "template" for namespace and name
 	none    string
 	columns []column
 }
 
-// lists returns a command that lists what a path answers, filtered by flags.
+// lists returns the definition of a command that lists what the service returns for a path, filtered by flags.
 func lists(l listing, filters ...[2]string) func(o *options) runner {
 	return func(o *options) runner {
 		return o.shows(l.path, filters, func(d document) output {

@@ -142,10 +142,10 @@ func completionCommand() command {
 // completion lists the words that can complete a command line at the cursor.
 type completion struct {
 	kind   string // completesWords if it is ""
-	before string // what of the word that is typed the shell keeps before each of words
-	begun  string // what each of words begins with
+	before string // the part of the typed word that the shell keeps before each of words
+	begun  string // the prefix that a word must have
 	words  []string
-	about  map[string]string // of words; nil if they say enough
+	about  map[string]string // descriptions of words; nil for none
 }
 
 // complete prints what may stand in the place of the last word, which may be empty or unfinished. A word that would mislead
@@ -170,7 +170,7 @@ func (p *process) complete(ctx context.Context, words []string) error {
 	return err
 }
 
-// completion returns what may follow words in the place of the last one.
+// completion returns what may stand in the place of last, after words.
 func (p *process) completion(ctx context.Context, words []string, last string) completion {
 	c, before := commands(), []string{}
 	for len(c.commands) > 0 {
@@ -193,6 +193,7 @@ func (p *process) completion(ctx context.Context, words []string, last string) c
 	} else {
 		c.define(o)
 	}
+	// Flags are set on the way, so that --url and --profile decide which service is asked for names.
 	given, waiting := o.given(append(before, words...))
 	if f, begun, before := o.valueOf(waiting, last); f != nil {
 		return o.values(ctx, f, given, before, begun)
@@ -229,8 +230,8 @@ func (o *options) flagNames(begun string) completion {
 	return found
 }
 
-// valueOf returns the flag whose value is typed, what of the value is there, and what the shell keeps before it. The flag
-// waits for its value, or is one word with it.
+// valueOf returns the flag whose value is being typed, the part of the value that is there, and what the shell keeps
+// before it. The flag is the word before, which waits for its value, or stands in one word with it.
 func (o *options) valueOf(waiting, last string) (f *flag.Flag, begun, before string) {
 	if waiting != "" {
 		return o.Lookup(waiting), last, ""
@@ -244,7 +245,8 @@ func (o *options) valueOf(waiting, last string) (f *flag.Flag, begun, before str
 // enumeration matches a word of those that the help of a flag lists after a colon, and what ends the list.
 var enumeration = regexp.MustCompile(`^([a-zA-Z_-]+)(?: \([^)]*\))*(, or |, | or |;|$)`)
 
-// values completes the value of a flag: with the words that its help lists, or by what its value is called there.
+// values completes the value of a flag: with the words that its help lists, or by the name that the help has for the
+// value.
 func (o *options) values(ctx context.Context, f *flag.Flag, given []string, before, begun string) completion {
 	operand, help := flagHelp(f)
 	operand = cmp.Or(o.keyOperands[f.Name], operand)
@@ -255,6 +257,7 @@ func (o *options) values(ctx context.Context, f *flag.Flag, given []string, befo
 		for m := enumeration.FindStringSubmatch(list); m != nil; m = enumeration.FindStringSubmatch(list) {
 			found.words, list = append(found.words, m[1]), list[len(m[0]):]
 		}
+		// Of several values separated by commas, only the last one is completed.
 		if at := strings.LastIndex(begun, ","); at >= 0 && strings.Contains(help, "comma") {
 			found.before, found.begun = before+begun[:at+1], begun[at+1:]
 		}
@@ -301,7 +304,8 @@ func (o *options) given(args []string) (operands []string, waiting string) {
 	return operands, ""
 }
 
-// completionPatience is how long the completion of a name may wait for the service.
+// completionPatience is how long the completion of a name may wait for the service, since the shell stands still
+// meanwhile.
 const completionPatience = 500 * time.Millisecond
 
 // namesFor completes an operand after those given, or the value of a flag, by what it is called in help: with names from the
@@ -335,7 +339,7 @@ func (o *options) namesFor(ctx context.Context, operand string, given []string, 
 	return found
 }
 
-// filesFrom returns the files whose names begin so.
+// filesFrom returns the files whose names begin with a text.
 func filesFrom(begun string) []string {
 	names, _ := filepath.Glob(globSigns.Replace(begun) + "*")
 	return names
@@ -344,10 +348,11 @@ func filesFrom(begun string) []string {
 // globSigns escapes what filepath.Glob would expand.
 var globSigns = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`)
 
-// longestAbout is how many bytes of what a name is about completion shows.
+// longestAbout is how many bytes of a description completion shows.
 const longestAbout = 72
 
-// serviceNames adds names from the running service for what is called so in help, and what they are about.
+// serviceNames adds names from the running service for an operand, as help calls it, with their descriptions. Errors
+// only mean that there are no names: nobody wants to read one in the middle of a command line.
 func (o *options) serviceNames(ctx context.Context, operand string, given []string, add func(name, about string)) {
 	if o.url == nil && o.Name() != "run" {
 		return

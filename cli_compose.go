@@ -1,8 +1,8 @@
 package main
 
-// What is composed of other answers where a service lacks a route or tells less, as Tasker does: why a
-// task is stuck, its transitions, the states in a list of tasks, how the steps of a template depend on each other, and
-// what a new task must say.
+// Answers that are composed of others where a service lacks a route or reports less, as Tasker does: why a task is
+// stuck, its transitions, the states in a list of tasks, how the steps of a template depend on each other, and what a
+// new task must say.
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// taskParts are the answers about a task that others are composed of.
+// taskParts holds the responses about a task of which other answers are composed.
 type taskParts struct {
 	c     *client
 	path  string
@@ -38,7 +38,7 @@ func (c *client) taskParts(ctx context.Context, path string) (*taskParts, error)
 	return &taskParts{c, path, t, steps.list(), c.shape(ctx, t), c.p.serviceNow()}, err
 }
 
-// composed asks for a path below that of a task, or composes what the service does not have.
+// composed returns what the service has at a path below that of a task, or composes it if the service lacks the route.
 func (c *client) composed(
 	ctx context.Context, task, below string, compose func(p *taskParts, ctx context.Context) any,
 ) (d document, composed bool, err error) {
@@ -59,7 +59,7 @@ func (c *client) explained(ctx context.Context, task string) (document, error) {
 	return d, err
 }
 
-// asDocument returns a value that is made of documents as one.
+// asDocument encodes a value, which may contain documents, as a document.
 func asDocument(v any) document {
 	text, _ := json.Marshal(v)
 	return newDocument(text)
@@ -75,6 +75,7 @@ func (p *taskParts) explanation(context.Context) any {
 			v.Steps = append(v.Steps, p.explain(s))
 		}
 	}
+	// lead only compares explanations, so it needs no explainer, which would need a store.
 	lead := (*explainer)(nil).lead(v.Steps)
 	switch _, ended := endStates[v.Status]; {
 	case ended && !p.stopped():
@@ -172,9 +173,9 @@ func instantAt(d document, path string) instant {
 	return i
 }
 
-// The transitions that can be told from the steps and their audit.
+// The transitions that can be derived from the steps and their audit.
 
-// mostAudits is for how many steps of a task the audit is asked for; of others only the last attempt is known.
+// mostAudits is how many steps of a task have their audit fetched; of the others only the last attempt is known.
 const mostAudits = 50
 
 func (p *taskParts) transitions(ctx context.Context) any {
@@ -183,6 +184,7 @@ func (p *taskParts) transitions(ctx context.Context) any {
 		move := stepMoves(s, &all)
 		attempts := int(s.number("attempts"))
 		var ends []document
+		// Steps with one attempt are known from themselves: the audit costs a request for each step.
 		if attempts > 1 && audits < mostAudits {
 			audits++
 			d, _ := p.c.get(ctx, p.path+"/workflow_steps/"+s.exact("step_uuid")+"/audit", nil) // without it less is known
@@ -202,6 +204,7 @@ func (p *taskParts) transitions(ctx context.Context) any {
 			move(cmp.Or(instantAt(s, "completed_at"), instantAt(s, "updated_at")), state, 0)
 		}
 	}
+	// Stable, so that the moves of a step at the same time stay in their order.
 	slices.SortStableFunc(all, func(a, b transitionView) int { return cmp.Compare(a.RecordedAt, b.RecordedAt) })
 	if status := p.task.exact("status"); len(all) > 0 {
 		if _, ended := endStates[status]; ended {
@@ -225,7 +228,7 @@ func stepMoves(s document, all *[]transitionView) func(at instant, to string, at
 	}
 }
 
-// plainAudit returns an audit whose results are outcomes, as they are within the events of Tasker.
+// plainAudit returns an audit whose results are outcomes. Tasker's are events that contain the outcome as data.
 func plainAudit(d document) document {
 	entries := []map[string]json.RawMessage{}
 	if d.at("0.result.data").raw == nil || json.Unmarshal(d.raw, &entries) != nil {
@@ -242,11 +245,11 @@ func plainAudit(d document) document {
 
 // Lists of tasks.
 
-// askedTogether is how many tasks are asked for at once.
+// askedTogether is how many tasks are fetched at once.
 const askedTogether = 8
 
-// withStates replaces tasks of a list whose state may be coarser there: a service may call unfinished ones pending, a
-// state in which tasks do not stay, and complete ones completed.
+// withStates fetches the tasks of a list whose state may be less exact there: a service may list all unfinished ones as
+// pending, a state in which no task stays, and complete ones as completed.
 func (c *client) withStates(ctx context.Context, tasks []document) []document {
 	tasks = slices.Clone(tasks)
 	turns := make(chan struct{}, askedTogether)
@@ -267,10 +270,11 @@ func (c *client) withStates(ctx context.Context, tasks []document) []document {
 	return tasks
 }
 
-// searchedPages is how many pages are looked through, of a service that may not know a filter.
+// searchedPages is how many pages are searched if a service may not know a filter.
 const searchedPages = 10
 
-// plainQuery returns the query for a page that is looked through: it may tell complete tasks from others, and no more.
+// plainQuery returns the query for a page that is filtered here. Its status only separates complete tasks from all
+// others.
 func plainQuery(filter url.Values, perPage int) url.Values {
 	q := maps.Clone(filter)
 	q.Set("per_page", strconv.Itoa(perPage))
@@ -280,7 +284,7 @@ func plainQuery(filter url.Values, perPage int) url.Values {
 	return q
 }
 
-// matching returns the tasks of a page that are what the filter asks for, of a service that may not know all of it.
+// matching returns the tasks of a page that pass a filter which the service may not know completely.
 func (c *client) matching(ctx context.Context, tasks []document, filter url.Values) ([]document, error) {
 	for name := range filter {
 		if !slices.Contains(knownFilters, name) && !strings.HasPrefix(name, "context.") {
@@ -293,7 +297,7 @@ func (c *client) matching(ctx context.Context, tasks []document, filter url.Valu
 	return slices.DeleteFunc(slices.Clone(tasks), func(t document) bool { return !matches(filter, t) }), nil
 }
 
-// knownFilters are the filters of lists of tasks that each service has, or that matches has.
+// knownFilters are the filters of lists of tasks that every service has, or that matches can check.
 var knownFilters = []string{"namespace", "name", "version", "status", "initiator", "source_system", "correlation_id",
 	"parent_correlation_id", "tag", "q", "created_after", "created_before"}
 
@@ -373,8 +377,8 @@ func (c *client) withDependencies(ctx context.Context, d document) document {
 
 var missingField = regexp.MustCompile("missing field `(\\w+)`")
 
-// create creates a task. What a service misses is filled in once it says so; others know it by themselves. filled has
-// the members that were.
+// create creates a task. If the service refuses it because a member is missing, create fills that in and tries again;
+// filled lists these members. Stepwell requires none of them.
 func (c *client) create(ctx context.Context, body map[string]any, key, by string) (d document, filled []string, err error) {
 	for {
 		d, err = c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body, key: key})
@@ -382,6 +386,7 @@ func (c *client) create(ctx context.Context, body map[string]any, key, by string
 			return d, filled, err
 		}
 		field := missingField.FindStringSubmatch(err.Error())
+		// The loop ends: each member is filled in once.
 		if field == nil || body[field[1]] != nil {
 			return d, filled, err
 		}

@@ -56,6 +56,8 @@ func keyFlag(o *options, k *configKey, a *configArgs) {
 		if a.flags == nil {
 			a.flags = make(map[string]string)
 		}
+		// A flag of a list can be repeated. Flags stay texts here, because loadConfig reads each source with its own
+		// messages.
 		if earlier, ok := a.flags[k.path]; ok && isList {
 			text = earlier + "," + text
 		}

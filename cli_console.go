@@ -71,16 +71,18 @@ type front struct {
 	target  *url.URL
 	proxy   *httputil.ReverseProxy
 	surface *surface
-	lacks   sync.Map // what the service was found not to have, of composedRoutes
+	lacks   sync.Map // those of composedRoutes that the service turned out to lack
 }
 
-// composedRoutes are what follows the path of a task in routes that are composed where the service lacks them.
+// composedRoutes holds the routes that are composed where the service lacks them, by what follows the path of a task.
 var composedRoutes = map[string]func(p *taskParts, ctx context.Context) any{
 	"/explain": (*taskParts).explanation, "/transitions": (*taskParts).transitions,
 }
 
-// newFront returns a front. It asks the service whether callers need credentials.
+// newFront returns a front. It finds out whether the service requires credentials.
 func newFront(ctx context.Context, c *client, listen string, log *slog.Logger) (*front, error) {
+	// The empty header matters: with nil the client would lend the credentials of this process to everybody who can
+	// open the console.
 	f := &front{c: &client{p: c.p, url: c.url, base: c.base, http: c.http, sent: http.Header{}}}
 	_, err := f.c.get(ctx, "/v1/tasks", url.Values{"per_page": {"1"}})
 	secured := hasStatus(err, 401, 403)
@@ -139,16 +141,19 @@ func (f *front) with(r *http.Request) *client {
 	return &c
 }
 
-// forward answers as the service does, or with what is composed.
+// forward passes a request on to the service, or answers with what is composed.
 func (f *front) forward(w *responseWriter, r *http.Request) (any, error) {
 	h := w.Header()
 	keepToOwnPages(h)
+	// The responses of a foreign service come from this origin, whose storage has the credentials: none may run as a
+	// page.
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	if d, ok := f.composed(r, r.URL.Path, false); ok {
 		return d, nil
 	}
 	if r.Method == http.MethodPost && r.URL.Path == "/v1/tasks" {
+		// create reads the body again if the service says that a member is missing.
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return nil, err
@@ -163,6 +168,8 @@ func (f *front) forward(w *responseWriter, r *http.Request) (any, error) {
 // rewrite makes the request to the service: what only concerns the browser and this front stays behind.
 func (f *front) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(f.target)
+	// Without the browser's Accept-Encoding, the transport asks for gzip itself and decodes it, so that adapt reads
+	// plain text.
 	for _, name := range []string{"Cookie", "Origin", "Referer", "Accept-Encoding", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
 		p.Out.Header.Del(name)
 	}
@@ -185,7 +192,7 @@ func refusalText(code, message string) []byte {
 	return asDocument(map[string]any{"error": map[string]any{"code": code, "message": message}}).raw
 }
 
-// composed composes an answer that the service is known to lack, or now is.
+// composed composes the answer for a route that the service lacks: that is known from earlier requests, or now is true.
 func (f *front) composed(r *http.Request, path string, now bool) (d document, ok bool) {
 	at := strings.LastIndexByte(path, '/')
 	compose := composedRoutes[path[max(at, 0):]]
@@ -199,11 +206,12 @@ func (f *front) composed(r *http.Request, path string, now bool) (d document, ok
 	if err != nil {
 		return d, false
 	}
+	// Only after the parts were found: the status could have meant that there is no such task.
 	f.lacks.Store(path[at:], true)
 	return asDocument(compose(p, r.Context())), true
 }
 
-// adapt changes an answer of the service to what the pages can read.
+// adapt changes a response of the service to what the pages can read.
 func (f *front) adapt(resp *http.Response) error {
 	r := resp.Request
 	path := strings.TrimPrefix(r.URL.Path, f.target.Path)
@@ -227,7 +235,7 @@ func (f *front) adapt(resp *http.Response) error {
 	return nil
 }
 
-// adapted returns the status and the text of an answer that has changed.
+// adapted returns the status and the text of a changed response.
 func (f *front) adapted(r *http.Request, path string, status int, isJSON bool, text []byte) (int, []byte) {
 	c, ctx := f.with(r), r.Context()
 	missing := (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) && !isJSON
@@ -269,7 +277,7 @@ func (f *front) create(c *client, r *http.Request) (int, []byte) {
 	return refusedStatus(err), refusalText("REFUSED", err.Error())
 }
 
-// refusedStatus returns the status of the answer that an error is about.
+// refusedStatus returns the status of the response that an error is for, or 400.
 func refusedStatus(err error) int {
 	if e, ok := errors.AsType[*exitError](err); ok && e.status >= 400 {
 		return e.status

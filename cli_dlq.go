@@ -176,6 +176,7 @@ func updateDLQ(o *options) runner {
 		if len(body) == 0 {
 			return o.misuse("missing --status, --notes, --by or --metadata")
 		}
+		// A UUID can be that of a task or of an entry, so it is first tried as a task.
 		path := "/v1/dlq/entry/" + operands[0]
 		if d, err := c.dlqOf(ctx, operands[0]); err == nil {
 			path = "/v1/dlq/entry/" + d.text("dlq_entry_uuid")
@@ -206,7 +207,7 @@ func closeDLQ(o *options) runner {
 	})
 }
 
-// dlqOf returns the newest entry of a task that is called so, with all of them.
+// dlqOf returns the newest entry of the task that a user calls by this name, with all of its entries.
 func (c *client) dlqOf(ctx context.Context, task string) (document, error) {
 	id, err := c.taskID(ctx, task)
 	if err != nil {

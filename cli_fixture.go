@@ -133,6 +133,7 @@ func (c *client) askControl(ctx context.Context, q call) error {
 	q.path = "/_stepwell" + q.path
 	a, err := c.do(ctx, q)
 	if hasStatus(err, 404) {
+		// A stub or sandbox may be missing, too; the clock exists wherever the control API does.
 		if _, err := c.get(ctx, "/_stepwell/clock", nil); hasStatus(err, 404) {
 			return exitf(exitFailed, "the service at %s is not in fixture mode: start it with --fixture", c.url)
 		}
@@ -143,6 +144,7 @@ func (c *client) askControl(ctx context.Context, q call) error {
 	if a.raw == nil {
 		return nil
 	}
+	// As it is: a state is large, and for programs.
 	if below == "/state" {
 		_, err = fmt.Fprintln(c.p.stdout, string(a.raw))
 		return err

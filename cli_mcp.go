@@ -63,7 +63,7 @@ type mcpServer struct {
 	tools   []*mcpTool
 	running sync.WaitGroup
 
-	mu    sync.Mutex // for writing, too: a message is whole
+	mu    sync.Mutex // held for writing, too, so that messages are not mixed
 	calls map[string]context.CancelFunc
 }
 
@@ -107,6 +107,8 @@ func newMCPTool(c command) *mcpTool {
 		}
 		t.arguments = append(t.arguments, a)
 	}
+	// Where the service is and how results look is not the agent's choice, and a command that never ends would never
+	// answer.
 	o, fixed := newOptions(nil, &c), newOptions(nil, &c).withClient().withOutput()
 	c.define(o)
 	o.VisitAll(func(f *flag.Flag) {
@@ -241,6 +243,8 @@ func (s *mcpServer) call(ctx context.Context, t *mcpTool, arguments map[string]j
 	words, err := t.commandLine(arguments)
 	if err == nil {
 		p := s.c.p
+		// A process of its own for each call, since calls run at the same time: outputs must not mix, and standard
+		// input carries the protocol.
 		o := newOptions(&process{getenv: p.getenv, environ: p.environ, now: p.now, service: s.c,
 			stdin: strings.NewReader(""), stdout: &out, stderr: &notes}, &t.command)
 		run := t.command.define(o)
@@ -380,7 +384,7 @@ func (s *mcpServer) cancel(id string) {
 	}
 }
 
-// tool returns the tool that is called so.
+// tool returns the tool with a name.
 func (s *mcpServer) tool(name string) (*mcpTool, error) {
 	var names []string
 	for _, t := range s.tools {
@@ -397,7 +401,7 @@ func (s *mcpServer) tool(name string) (*mcpTool, error) {
 
 func (s *mcpServer) offers(t *mcpTool) bool { return s.allowed || t.command.effect == reads }
 
-// told returns the result of a request that asks for nothing but what this program is.
+// told returns the result of a request about this program itself, which needs no call of the service.
 func (s *mcpServer) told(m *mcpMessage) (any, error) {
 	switch m.Method {
 	case "initialize":
@@ -433,5 +437,5 @@ func (s *mcpServer) answer(id string, result any, err error) {
 	defer s.mu.Unlock()
 	e := json.NewEncoder(s.c.p.stdout)
 	e.SetEscapeHTML(false)
-	e.Encode(m) // who does not read it any more ends standard input
+	e.Encode(m) // a client that no longer reads also closes standard input, which ends serve
 }

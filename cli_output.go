@@ -81,6 +81,7 @@ func (o *options) printTemplate(result []byte) error {
 	if isTerminal(o.p.stdout) {
 		v = printableValue(v) // so that the only line feeds are those of the template
 	}
+	// Into memory first, so that a template that fails in the middle prints nothing.
 	var b strings.Builder
 	if err := o.execute(&b, v); err != nil {
 		return o.named(exitf(exitFailed, "%s", strings.TrimPrefix(err.Error(), "template: ")))
@@ -118,12 +119,13 @@ type output struct {
 	table  func(t *table)
 }
 
-// print writes a result as -o says.
+// print writes a result in the form of -o.
 func (o *options) print(out output) error {
 	switch *o.output {
 	case "table", "wide":
 		t := &table{p: o.p, style: o.p.styleOf(o.p.stdout), wide: *o.output == "wide", headless: *o.headless}
 		out.table(t)
+		// Cells are printable already (see document.text); the door would escape our colours.
 		return t.write(behindDoor(o.p.stdout))
 	case "json":
 		return o.p.printJSON(out.result)
@@ -155,7 +157,7 @@ func (o *options) print(out output) error {
 // qualifiedName returns the namespace and the name of a template, as commands take them.
 func qualifiedName(d document) string { return d.text("namespace") + "/" + d.text("name") }
 
-// outOf adds to a table that so many of all were listed, unless that is all.
+// outOf adds a line such as "25 of 310" to a table, unless everything was listed.
 func (out output) outOf(listed, all int) output {
 	rows := out.table
 	out.table = func(t *table) {
@@ -174,7 +176,7 @@ func member(path string) func(document) string {
 	return func(d document) string { return d.text(path) }
 }
 
-// document is a JSON value, of an answer. Its readers return nothing for what is not there.
+// document is a JSON value in a response. Its methods return nothing for members that do not exist.
 type document struct {
 	raw     json.RawMessage
 	members *map[string]json.RawMessage // of an object, once they were read; nil to read them each time
@@ -277,6 +279,7 @@ type style struct {
 
 // styleOf returns the style for a writer: colours on a terminal, unless NO_COLOR is set.
 func (p *process) styleOf(w io.Writer) (s style) {
+	// The first variable that is set decides, as POSIX has it.
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := p.getenv(name); v != "" {
 			s.unicode = strings.Contains(strings.ToUpper(strings.ReplaceAll(v, "-", "")), "UTF8")
@@ -501,7 +504,8 @@ func (t *table) listOf(items []document, columns []column, before func(i int) st
 	}
 }
 
-// What cells keep that are cut to fit a window, in columns. Of a UUID it is the time (RFC 9562, 5.7), which names a task.
+// The columns that remain of a cell that is cut to fit a window. Those of a UUID show its time (RFC 9562, 5.7), which
+// usually identifies a task.
 const (
 	shortestCell = 12
 	shortestUUID = 14
@@ -510,6 +514,7 @@ const (
 // fitRows cuts the cells of rows so that these have at most so many columns: UUIDs first, then the widest column.
 func fitRows(rows [][]string, columns int) {
 	widths := widthsOf(rows)
+	// Two spaces follow each column but the last.
 	total, isUUID := -2, make([]bool, len(widths))
 	for i, w := range widths {
 		total += w + 2

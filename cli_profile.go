@@ -63,7 +63,8 @@ func (a *profileAuth) header() (name, value string, err error) {
 	return "", "", errors.New(`auth.method must be {type = "BearerToken", value = TOKEN} or {type = "ApiKey", value = {key = KEY}}`)
 }
 
-// profileFiles returns where profiles may be, in the order of that client, which reads the first file that there is.
+// profileFiles returns the paths of the files that may have profiles. Tasker's client looks for them in this order, and
+// reads the first one that exists.
 func (p *process) profileFiles() []string {
 	home, settings := p.getenv("HOME"), p.getenv("XDG_CONFIG_HOME")
 	switch {
@@ -84,14 +85,14 @@ func (p *process) profileFiles() []string {
 	return files
 }
 
-// profiles are those of a file.
+// profiles holds the profiles of a file.
 type profiles struct {
 	file string // "" for none
 	all  map[string]toml.Primitive
 	meta toml.MetaData
 }
 
-// readProfiles reads the first file of profiles that there is, and warns if others can read secrets in it.
+// readProfiles reads the first file of profiles that exists, and warns if other users can read secrets in it.
 func (p *process) readProfiles() (*profiles, error) {
 	for _, name := range p.profileFiles() {
 		info, err := os.Stat(name)

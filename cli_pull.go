@@ -74,7 +74,7 @@ func (o *options) bring(ctx context.Context, name string, document []byte) error
 	return to.askControl(ctx, call{method: "POST", path: "/sandboxes", body: body})
 }
 
-// pull returns a state document of tasks, and prints what is not known of them.
+// pull returns a state document of tasks, and prints what the service does not report about them.
 func (c *client) pull(ctx context.Context, templates *client, ids []string, stepsDecide bool) ([]byte, error) {
 	var tasks []*taskerTask
 	for _, id := range ids {
@@ -127,6 +127,8 @@ func (c *client) pullTask(ctx context.Context, templates *client, path string) (
 	if t.Template = d.at("template.template").raw; t.Template == nil {
 		return nil, exitf(exitFailed, "%s does not tell the whole template %s/%s: is it a worker?", templates.url, t.Namespace, t.Name)
 	}
+	// The requests before are no snapshot, so the task is read once more at the end: what changed meanwhile could
+	// contradict itself.
 	var now taskerTask
 	if err = c.getInto(ctx, path, &now); err == nil && (now.Updated != t.Updated || now.Status != t.Status) {
 		err = errors.New("the task has changed in the meantime: try again")

@@ -23,10 +23,10 @@ const watchEvery = 500 * time.Millisecond
 type templateWatch struct {
 	cfg      *Config
 	log      *slog.Logger
-	handlers *handlerSet // which callables are checked against
+	handlers *handlerSet // for checking the callables of templates
 	files    *atomic.Pointer[registry]
 	read     string // the stamp of the files that were read last
-	seen     string // at the latest look
+	seen     string // the stamp at the latest look
 }
 
 // newTemplateWatch notes the files as they are. They are read after it.
@@ -71,7 +71,7 @@ func (w *templateWatch) reload() {
 	if problems, ok := errors.AsType[inputProblems](err); ok {
 		for _, p := range problems {
 			if p.Source == "" {
-				continue // the hint
+				continue // a hint, which is not about a file
 			}
 			w.log.Error("the changed templates are refused; those from before stay", "problem", p.String())
 		}
@@ -136,6 +136,7 @@ func stampFile(b *strings.Builder, name string, info os.FileInfo, err error) {
 		fmt.Fprintln(b, name, err)
 		return
 	}
+	// An editor or a deployment may replace a file by another one with the same size and time.
 	id, _, _ := identifyName(name)
 	fmt.Fprintln(b, name, info.Size(), info.ModTime().UnixNano(), id)
 }

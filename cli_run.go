@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// openPiped opens a service in fixture mode, and returns a client of it. end closes all.
+// openPiped opens a service in fixture mode, and returns a client of it. end closes everything.
 func openPiped(p *process, parts serviceOptions) (c *client, w *world, end func(), err error) {
 	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
 	g := &gates{shared: newSurfaceCache(), connections: newConnections(parts.quotas, parts.log)}
@@ -181,10 +181,11 @@ func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error
 	if ended.raw == nil {
 		return err
 	}
+	// Even after an interrupt, the results so far are fetched and printed.
 	return c.printRun(context.WithoutCancel(ctx), o, ended, err)
 }
 
-// creation returns what creates the task in a service, if all of it can run there.
+// creation returns a function that creates the task in a service, if all of its steps can run there.
 func (a *runArgs) creation(c *client, s *service, operands []string) (func(context.Context) (document, error), error) {
 	if a.from != "" {
 		return a.repetition(c, s, operands)
@@ -255,7 +256,7 @@ func (a *runArgs) request(p *process, operands []string) (*taskRequest, error) {
 	return q, err
 }
 
-// taskCalled returns the task of a state document that is called so; "" for the only one.
+// taskCalled returns the task of a state document that a user calls by this name, or the only one for "".
 func taskCalled(s *store, file, name string) (uuid, error) {
 	part := strings.ReplaceAll(strings.ToLower(name), "-", "")
 	if name == "latest" {
@@ -284,6 +285,7 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, err e
 		args.flags = map[string]string{}
 	}
 	maps.Copy(args.flags, map[string]string{
+		// Nothing listens, so the configured address must not make fixture mode refuse to start.
 		"role": "all", "fixture.enabled": "true", "fixture.allow_remote": "true", "store.memory": "true", "mount.path": "",
 		"orchestration.web.auth.enabled": "false", "worker.web.auth.enabled": "false",
 	})
@@ -300,7 +302,7 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, err e
 	return v.parts(origin, p.getenv)
 }
 
-// template returns the template that is called so, or that a file has.
+// template returns the template with a name, or the one in a file.
 func (a *runArgs) template(r *registry, name string) (*template, error) {
 	if isTemplateFile(name) {
 		return onlyTemplate(r, name)
@@ -402,7 +404,7 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 	return exitf(exitCode(failed), "%s", runRemedies.Replace(message))
 }
 
-// runRemedies say what helps where there is no service to act on.
+// runRemedies replaces remedies that need a service to act on.
 var runRemedies = strings.NewReplacer(", then reset it", ", then run it again", ", or let an actor claim it", "", ", or immediately with retry_now", "")
 
 // runResult is the JSON that run prints.

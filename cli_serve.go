@@ -30,7 +30,7 @@ type serving struct {
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
 	worker        *httpServer
-	failed        chan error // of a listener that failed
+	failed        chan error // receives the error of a listener that failed
 	passed        func(role string) (net.Listener, error)
 	watch         *templateWatch // nil unless templates are watched
 }
@@ -99,6 +99,7 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs,
 		files: new(atomic.Pointer[registry])}
 	if v.cfg.Templates.Watch {
+		// Before the templates are read, so that the watch notices a change between the two.
 		v.watch = newTemplateWatch(v.cfg, v.log)
 		o.files = v.watch.files
 	}
@@ -124,6 +125,8 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 		return err
 	}
 	parts.until, parts.shows = ctx, new(readProgress)
+	// The listeners come first: an address in use shows before a large store has been read, and clients meanwhile get
+	// an answer that says what is going on.
 	gates, err := v.listen(&parts)
 	if err != nil {
 		return err
@@ -132,6 +135,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	w, err := openWorkload(flags.seed, parts, gates)
 	if err != nil {
 		v.stopListening(closeTimeout)
+		// A signal during the start is no failure.
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			v.log.Info("stopped while the store was being read")
 			return nil
@@ -149,6 +153,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	if !flags.readOnly {
 		err = v.awaitReady(ctx, w)
 	}
+	// Nobody is told before the service can work: whoever waits for the ready file sends requests at once.
 	if err == nil && ctx.Err() == nil {
 		err = errors.Join(p.announce(report, flags), p.notifyManager("READY=1"))
 	}
@@ -160,6 +165,8 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	defer dropReadyFile(flags.readyFile, report.PID)
 	p.notifyManager("STOPPING=1") // the process stops whether the manager knows or not
 	err = errors.Join(err, v.shutDown(ctx, w))
+	// Only now: a shutdown may take longer than the manager's interval, and without its signs of life it would be
+	// killed.
 	close(done)
 	if err == nil && !v.cfg.Log.Quiet {
 		v.log.Info("stopped")
@@ -398,6 +405,7 @@ func (v *serving) stopListening(limit time.Duration) {
 		if s == nil {
 			continue
 		}
+		// Event streams and long polls, for example, do not end by themselves.
 		if err := s.server.Shutdown(ctx); err != nil {
 			s.server.Close()
 		}
@@ -415,6 +423,7 @@ func (p *process) announce(r readyReport, flags *serveArgs) error {
 		if _, err := readReadyFile(flags.readyFile); err != nil {
 			return fmt.Errorf("--ready-file: %w", err)
 		}
+		// Through a rename, so that a program that waits for the file never reads half of it.
 		write := func(f *os.File) error { _, err := f.Write(line); return err }
 		if err := replaceFile(flags.readyFile, write); err != nil {
 			return fmt.Errorf("writing the ready file: %w", err)

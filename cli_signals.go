@@ -19,6 +19,7 @@ import (
 // process at once, unless both are SIGHUP, of which a closing terminal sends several.
 func endOnSignal(ctx context.Context) (_ context.Context, ignore func()) {
 	ctx, end := context.WithCancel(ctx)
+	// Room for two, since package signal drops what does not fit, and a second signal must count.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt) // even if a shell made a background job ignore SIGINT
 	if !signal.Ignored(syscall.SIGHUP) {                  // as nohup does
@@ -52,6 +53,7 @@ func (p *process) lifetime(ctx context.Context, a *serveArgs, log *slog.Logger) 
 	}
 	if a.exitWithParent {
 		go func() {
+			// The read ends when the last process that has the other end of the pipe is gone, however it ended.
 			io.Copy(io.Discard, p.stdin)
 			endFor(errParentGone)
 		}()

@@ -87,6 +87,7 @@ func stepActionCommand(verb, help string) command {
 					if all, err := bulk.chosen(operands, needed); err != nil {
 						return err
 					} else if all {
+						// The action on many has one member for the actor, the actions on one step each have their own.
 						body["by"] = actor
 						return bulk.act(ctx, c, action, body)
 					}
@@ -106,8 +107,8 @@ func stepActionCommand(verb, help string) command {
 	}
 }
 
-// actionMember defines the flags of complete, fail and reset, and returns what sets their member of
-// the action.
+// actionMember defines the flags of complete, fail and reset, and returns a function that sets their members of the
+// request.
 func (o *options) actionMember(verb string) func(body map[string]any) error {
 	switch verb {
 	case "complete":
@@ -243,7 +244,7 @@ func stepOutput(s document) output {
 	}}
 }
 
-// attemptEnds says how an attempt ended that left its step in a state that steps only pass through.
+// attemptEnds says how an attempt ended, by the state that its step passed through next.
 var attemptEnds = map[string]string{
 	"enqueued_for_orchestration": "succeeded", "enqueued_as_error_for_orchestration": "failed",
 }

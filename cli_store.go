@@ -81,7 +81,7 @@ func checkStoreOrLive(o *options) runner {
 	}
 }
 
-// askStore has a service look after its files, and prints the outcome.
+// askStore makes the running service check or reopen its store, and prints the outcome.
 func (c *client) askStore(ctx context.Context, verb, sound string) error {
 	d, err := c.do(ctx, call{method: "POST", path: "/v1/store/" + verb})
 	if err != nil {
@@ -141,6 +141,7 @@ func (p *process) compactStore(dir string, _ []string) error {
 	before := s.status()
 	err = s.compact()
 	after := s.status()
+	// The sizes are printed only if closing succeeded, too.
 	if err = errors.Join(err, s.close()); err != nil {
 		return fmt.Errorf("compact store: %w", err)
 	}
@@ -175,13 +176,14 @@ func (p *process) writeExport(files []string, write func(w io.Writer) error) err
 	return nil
 }
 
-// replaceFile writes a regular file completely or not at all: beside its place first.
+// replaceFile writes a regular file completely or not at all: it writes another file beside it, and renames that.
 func replaceFile(path string, write func(f *os.File) error) error {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
 	if err := checkRegular("replace", path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	removeRegular(temp) // of a process that had this pid and crashed
+	// O_EXCL does not follow a link that somebody else may have put there.
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -212,6 +214,7 @@ func (p *process) importStore(dir string, files []string) error {
 // importFrom fills an empty directory from a document.
 func (p *process) importFrom(dir string, from io.Reader) error {
 	o, err := p.toolJournal(dir)
+	// An import makes the directory; the other commands would only hide a typo in its name.
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("import store: %w", err)
 	}
@@ -224,7 +227,7 @@ func (p *process) importFrom(dir string, from io.Reader) error {
 	return nil
 }
 
-// repairStore writes what is sound of a store as a new one beside it.
+// repairStore writes everything undamaged in a store to a new one beside it.
 func (p *process) repairStore(dir string, to []string) error {
 	o, err := p.toolJournal(dir)
 	if err != nil {

@@ -18,6 +18,7 @@ const firstSocket = 3
 // passedListener returns the listener of a role that the service manager passed: the one with the name of the role, or
 // without names the first for the orchestration role and the second for the worker role. nil if there is none.
 func (p *process) passedListener(role string) (net.Listener, error) {
+	// The variables may be those of another process that started this one, so the pid decides whether they count.
 	count, _ := strconv.Atoi(p.getenv("LISTEN_FDS"))
 	if p.getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || count < 1 {
 		return nil, nil

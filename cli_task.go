@@ -132,10 +132,11 @@ func createTask(o *options) runner {
 	})
 }
 
-// withWait defines --wait, and returns what prints a new task, at its end if it is to wait for that.
+// withWait defines --wait, and returns a function that prints a new task: at once, or after waiting for its end.
 func (o *options) withWait() func(ctx context.Context, c *client, t document) error {
 	var wait time.Duration // 0 for no wait
 	o.BoolFunc("wait", "`DURATION`: wait for the end, at most this long (10m for --wait alone)", func(text string) error {
+		// Package flag passes "true" for a flag without a value.
 		switch d, err := parseDuration(text); {
 		case text == "true":
 			wait = defaultWatch
@@ -250,7 +251,7 @@ func listColumn(head, path string) column {
 	}}
 }
 
-// progress writes how many of a task's steps are done, and how many failed.
+// progress returns how many of a task's steps are done, and how many failed.
 func progress(t document) string {
 	text := t.text("completed_steps") + "/" + t.text("total_steps")
 	if failed := t.text("failed_steps"); failed != "0" && failed != "" {
@@ -259,7 +260,7 @@ func progress(t document) string {
 	return text
 }
 
-// took writes the time between two members, or nothing if one is missing.
+// took returns the time between two members, or nothing if one is missing.
 func took(d document, begin, end string) string {
 	from, ok := d.when(begin)
 	to, also := d.when(end)
@@ -322,6 +323,7 @@ func listTasks(o *options) runner {
 // filters adds a flag for each name that sets the parameter of a query.
 func (o *options) filters(query url.Values, flags [][2]string) {
 	for _, f := range flags {
+		// The flag is not --version, which prints that of the program.
 		key := strings.ReplaceAll(strings.TrimPrefix(f[0], "template-"), "-", "_")
 		define := o.Func
 		if key == "over" {
@@ -354,6 +356,7 @@ func (o *options) filters(query url.Values, flags [][2]string) {
 // listOutput is a list of items, or a sentence if there are none.
 func listOutput(items []document, name, none string, columns []column) output {
 	if items == nil {
+		// As JSON, no items are [], not null.
 		items = []document{}
 	}
 	return output{items, member(name), func(t *table) {

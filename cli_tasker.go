@@ -82,6 +82,7 @@ func (e *taskerExport) run(ctx context.Context, files []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
+	// Tasks that will be held cannot run on meanwhile, so that running steps are no obstacle here.
 	m.now, m.running = p.now(), m.running && *e.hold == "" && !*e.release
 	moved, err := m.check(e.store)
 	switch {
@@ -113,7 +114,7 @@ func cannotMove(refused []taskerRefusal) string {
 	return counted(len(refused), "task cannot", "tasks cannot") + " move"
 }
 
-// list says which tasks cannot move, and why.
+// list prints which tasks cannot move, and why.
 func (e *taskerExport) list(refused []taskerRefusal) {
 	for _, r := range refused {
 		for _, reason := range r.reasons {
@@ -129,6 +130,7 @@ func (e *taskerExport) holdMoved(ctx context.Context) (moved int, late []taskerR
 	if err := e.act(ctx, bulkHold, held); err != nil {
 		return 0, nil, err
 	}
+	// Of a service, the tasks were copies from before they were held.
 	if *e.o.url != "" {
 		if err := e.open(ctx); err != nil {
 			return 0, nil, err
@@ -148,7 +150,7 @@ func (e *taskerExport) holdMoved(ctx context.Context) (moved int, late []taskerR
 	return moved, late, e.act(ctx, bulkRelease, back)
 }
 
-// act holds or releases tasks, where they are.
+// act holds or releases tasks, in the service or the directory that has them.
 func (e *taskerExport) act(ctx context.Context, action string, ids []uuid) error {
 	reason, did, done := *e.hold, "held", 0
 	if action == bulkRelease {
@@ -215,7 +217,7 @@ func (e *taskerExport) open(ctx context.Context) (err error) {
 	return err
 }
 
-// backup asks the service for its state.
+// backup returns the state of the service.
 func (e *taskerExport) backup(ctx context.Context) (io.ReadCloser, error) {
 	c, err := e.o.client()
 	if err != nil {

@@ -212,6 +212,7 @@ func drawMermaid(w io.Writer, _ string, s *shape) error {
 	var b strings.Builder
 	b.WriteString("flowchart TD\n")
 	for i, name := range s.names {
+		// Nodes have numbers, because names may contain anything and ids of Mermaid may not.
 		fmt.Fprintf(&b, "  s%d[%q]\n", i, strings.ReplaceAll(name, `"`, "#quot;"))
 	}
 	s.edges(func(from, to int, decided bool) {

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// door is an output that people read. It escapes the characters that mislead, but for line feeds.
+// door is an output that people read. It escapes the characters that mislead, except line feeds.
 type door struct {
 	w io.Writer
 
@@ -25,6 +25,7 @@ func (d *door) Write(p []byte) (int, error) {
 	defer d.mu.Unlock()
 	text := append(d.rest, p...)
 	end := len(text)
+	// A writer may split a text anywhere, so the bytes of an unfinished character wait for the rest.
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if begun := text[len(text)-n:]; utf8.RuneStart(begun[0]) {
 			if !utf8.FullRune(begun) {

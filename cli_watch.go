@@ -1,8 +1,7 @@
 package main
 
 // Following a task to its end: a picture of its steps that changes in place on a terminal, and a line
-// per transition elsewhere. Both are fed by the event stream, or by asking again and again where the
-// service has none.
+// per transition elsewhere. Both are fed by the event stream, or by polling where the service has none.
 
 import (
 	"bufio"
@@ -20,9 +19,9 @@ import (
 )
 
 const (
-	pollEvery   = 500 * time.Millisecond // for the times in a picture, and without an event stream
+	pollEvery   = 500 * time.Millisecond // to advance the times in a picture, and where there is no event stream
 	redrawEvery = 50 * time.Millisecond  // at most, of a list
-	tickEvery   = time.Second            // a list without events, and a stream that broke
+	tickEvery   = time.Second            // to refresh a list without events, and to reconnect a stream that broke
 )
 
 // endStates are the states of a task in which nothing happens any more without an operator, and
@@ -39,8 +38,9 @@ func (c *client) endError(ctx context.Context, t document) error {
 	return nil
 }
 
-// why returns the sentence that explains a task, as the end of another one.
+// why returns the explanation of a task, as the end of a message.
 func (c *client) why(ctx context.Context, id string) string {
+	// ctx may have ended: that the wait is over is often why this is asked.
 	e, err := c.explained(context.WithoutCancel(ctx), "/v1/tasks/"+id)
 	if err != nil {
 		return "; stepwell task explain " + id + " says why"
@@ -54,6 +54,8 @@ func (c *client) awaitEnd(ctx context.Context, id string, each func(t document))
 	changed := make(chan struct{}, 1)
 	following, stop := context.WithCancel(ctx)
 	defer stop()
+	// Events only say when to look: the task itself is fetched each time. So it does not matter whether events are
+	// lost, or whether the service has a stream at all, and the error is ignored.
 	go c.follow(following, url.Values{"task_uuid": {id}}, "", func(document) error { return signalTo(changed) })
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -124,6 +126,7 @@ func (c *client) stream(ctx context.Context, query url.Values, each func(documen
 	}
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
+	// An event is one line, and the scanner's own limit is 64 KiB.
 	lines.Buffer(nil, 4<<20)
 	id := ""
 	for lines.Scan() {
@@ -218,6 +221,7 @@ func (s *screen) draw(t document) {
 	s.drawn = s.drawn[:0]
 	for _, line := range lines {
 		line = clipShown(line, columns)
+		// Each line is cleared where it is written, and all is sent at once: clearing the screen first would flicker.
 		b.WriteString("\r\x1b[K" + line + "\n")
 		s.drawn = append(s.drawn, shownWidth(line))
 	}
@@ -252,6 +256,8 @@ func (c *client) watchLines(
 	defer stop(nil)
 	var began time.Time
 	ended := errors.New("ended")
+	// The history comes first and may contain several ends, each of which starts the timer. The first event stops it;
+	// until then it is as good as not started.
 	settled := time.AfterFunc(time.Hour, func() { stop(ended) })
 	defer settled.Stop()
 	err = c.follow(following, url.Values{"task_uuid": {id}}, "0", func(e document) error {
@@ -266,6 +272,7 @@ func (c *client) watchLines(
 		if _, end := endStates[state]; !end || e.text("step_name") != "" {
 			return nil
 		}
+		// The event may be an old one: only the task shows whether this is its last end.
 		t, err = c.get(ctx, "/v1/tasks/"+id, nil)
 		if t.text("status") != state || err != nil {
 			return err

@@ -76,7 +76,7 @@ type mountConfig struct {
 	Path               string // "" if it is not served
 	StatusRequiresAuth bool
 	MetricsRequireAuth bool
-	Auth               authConfig // keys that are not set have the orchestration role's values
+	Auth               authConfig // keys that are not set have the values of the orchestration role
 }
 
 // templatesConfig says where templates come from, and whether their schemas hold.
@@ -92,13 +92,13 @@ type storeConfig struct {
 	Path        string
 	Memory      bool   // keep nothing on disk; Path is ignored
 	Sync        string // always, interval or never
-	SlowSeconds int    // from which on the disk hangs
+	SlowSeconds int    // an operation that takes longer counts as a disk that hangs
 
-	SnapshotJournalMB int // journal from which a snapshot is written
+	SnapshotJournalMB int // size of the journal from which a snapshot is written
 
 	RetainFinishedCount    int // finished tasks kept; 0 for all
 	RetainFinishedAgeHours int // how long they are kept; 0 for no limit
-	MaxMemoryMB            int // for the tasks of all services; 0 for a share of what there is
+	MaxMemoryMB            int // for the tasks of all services; 0 for a share of the machine's memory
 }
 
 // eventsConfig limits the event streams and their history, and says who else gets domain events.
@@ -146,7 +146,7 @@ type fixtureConfig struct {
 	DeterministicIDs   string   // seed of ids and random numbers, with steps in lockstep; "" for neither
 }
 
-// consoleConfig is for the console and its users.
+// consoleConfig is the section of the console.
 type consoleConfig struct {
 	Enabled bool
 	People  []string // callables of the steps that wait for people; a * at the end stands for any suffix
@@ -160,5 +160,5 @@ type logConfig struct {
 	Quiet         bool   // no start-up banner; set by a flag alone
 }
 
-// defaultKeptEvents is how many moves are held where nothing else was said.
+// defaultKeptEvents is how many transitions are held unless configured otherwise.
 const defaultKeptEvents = 100_000

@@ -187,6 +187,8 @@ func (l *configLoader) loadPublicKeys(getenv func(string) string) {
 	for _, role := range authRoles {
 		for _, v := range publicKeyVariables {
 			k := configKeyAt(authKeyPath(role, v.key))
+			// Both are cleared, even the one that has no variable: a path from a file would otherwise win over a key
+			// from a variable.
 			l.clear(k, configSource{kind: fromEnv, name: publicKeyVariables[first].name})
 			if text := getenv(v.name); text != "" {
 				l.loadText(k, text, configSource{kind: fromEnv, name: v.name})

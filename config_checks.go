@@ -81,6 +81,7 @@ func parseListen(s string) (a listenAddress, err error) {
 		if path == "" || len(path) > most {
 			return a, fmt.Errorf("unix: needs a path of at most %d bytes", most)
 		}
+		// With a port, since overlaps takes port 0 for one that never collides: two sockets with one path do.
 		return listenAddress{host: s, port: 1}, nil
 	}
 	colon := strings.LastIndexByte(s, ':')

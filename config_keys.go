@@ -237,6 +237,7 @@ func resolveKeys(root reflect.Type, keys []configKey) []configKey {
 			name := strings.ReplaceAll(part, "_", "")
 			field, ok := t.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
 			if !ok {
+				// It happens at every start or never, so tests find it.
 				panic("no field for the configuration key " + k.path)
 			}
 			k.index, t = append(k.index, field.Index...), field.Type
@@ -297,6 +298,7 @@ func (k *configKey) set(in, v any) {
 		f.SetInt(value)
 		return
 	case []string:
+		// Defaults and flags are shared: a configuration must not be changed through another one.
 		v = slices.Clone(value)
 	case map[string]string:
 		table := make(map[string]string)

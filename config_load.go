@@ -80,6 +80,7 @@ func loadConfig(
 		config:   defaultConfig(),
 		origin:   &provenance{sources: make(map[string]configSource)},
 	}
+	// Only a flag or the variable selects overlays. The key in a file would be read too late for that.
 	for _, name := range l.loadFiles(args.files, getenv("STEPWELL_CONFIG")) {
 		l.loadOverlay(name, cmp.Or(args.flags["environment"], getenv("STEPWELL_ENV")))
 	}
@@ -89,6 +90,7 @@ func loadConfig(
 	l.warnOfVariables(environ)
 	l.config.Log.Quiet = args.quiet
 	l.inherit()
+	// Before applyFixture, since the rules are about what somebody has set, not about what follows from fixture mode.
 	l.checkTogether()
 	l.applyFixture()
 	l.checkAuth()
@@ -157,11 +159,14 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 		return
 	}
 	l.origin.files = append(l.origin.files, name)
+	// Before it is decoded, since the decoder recurses.
 	if at := tomlTooDeep(string(data), maxJSONDepth); at >= 0 {
 		source.line = strings.Count(string(data[:at]), "\n") + 1
 		l.report(source, "", fmt.Sprintf("not TOML: deeper than %d levels", maxJSONDepth))
 		return
 	}
+	// Into a map, not a Config: the decoder stops at the first value of a wrong type, and does not know the lines of
+	// keys.
 	var table map[string]any
 	if _, err := toml.Decode(string(data), &table); err != nil {
 		if e, ok := errors.AsType[toml.ParseError](err); ok {
@@ -173,6 +178,7 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 	before, keys := len(l.problems), findTOMLKeys(string(data), joinConfigPath)
 	at := func(path string) configSource { return configSource{fromFile, name, nearest(keys, path).line} }
 	l.loadTable(at, "", table)
+	// Tables were walked by name; people fix a file from top to bottom.
 	slices.SortStableFunc(l.problems[before:], func(a, b inputProblem) int {
 		return at(a.Field).line - at(b.Field).line
 	})
@@ -422,6 +428,7 @@ func configError(problems inputProblems) error {
 	if len(problems) == 0 {
 		return nil
 	}
+	// A missing file is an error of its own kind, with its own exit code.
 	if errors.Is(problems, fs.ErrNotExist) {
 		return fmt.Errorf("configuration: %w", problems)
 	}

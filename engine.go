@@ -64,8 +64,9 @@ type engine struct {
 	stopping bool
 }
 
-// workInHand is the work that no queue shows. What moves from one place to another enters the
-// next before it leaves the one before. It is guarded by the store's lock.
+// workInHand is the work that no queue shows. Work that moves from one place to another enters the
+// new one before it leaves the old one, so that the engine never seems idle in between. It is guarded
+// by the store's lock.
 type workInHand struct {
 	running   map[runKey]*run   // attempts in flight, delays of our own among them
 	inFlight  map[*run]struct{} // handlers in flight, and outcomes that the store could not take yet
@@ -79,7 +80,7 @@ type workInHand struct {
 // none reports whether nothing runs and nothing waits to be recorded.
 func (w *workInHand) none() bool { return len(w.inFlight) == 0 && w.computing == 0 && w.owed == 0 }
 
-// hooks let a family above take part in an engine. Each is set before the engine
+// hooks let a higher family replace parts of an engine. Each is set before the engine
 // starts, or nil. Their methods are called under the store's lock, unless they say
 // otherwise.
 type hooks struct {
@@ -87,7 +88,7 @@ type hooks struct {
 	observer   attemptObserver
 	pacer      pacer
 	idled      func()      // called when the engine may have become idle
-	sending    func() bool // reports work that outcomes leave outside the engine
+	sending    func() bool // reports whether events that outcomes caused are still being sent
 }
 
 // substitute takes the place of the handlers of steps.
@@ -103,7 +104,7 @@ type substitute interface {
 type attemptObserver interface {
 	// ran sees an attempt that started and ended at once.
 	ran(t *task, i, number int, o outcome)
-	// started sees an attempt begin, and returns who is to see its outcome.
+	// started sees an attempt begin, and returns the observer of its outcome.
 	started(t *task, k *run) outcomeObserver
 }
 
@@ -113,7 +114,7 @@ type outcomeObserver interface{ ended(o outcome) }
 
 // pacer decides when ready steps start and when their outcomes are recorded.
 type pacer interface {
-	// busy reports work of this moment that the engine's queues do not show.
+	// busy reports whether there is work of this moment that the engine's queues do not show.
 	busy() bool
 	// pump starts ready steps.
 	pump()
@@ -167,6 +168,7 @@ func (e *engine) start() error {
 // not wait for an attempt that syncs while the disk hangs.
 func (e *engine) stop(ctx context.Context) (cut []string) {
 	e.store.locked(func() { e.stopping = true })
+	// Otherwise attempts that wait until a failed store is rewritten would hold up the stop.
 	e.store.keeper().giveUp()
 	e.wakeUp()
 	e.outside.wakeFeeder()
@@ -180,7 +182,11 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 	case <-ctx.Done():
 	}
 	var running []runKey
+	// Now, because an attempt that is cut off leaves running without having ended.
 	e.store.locked(func() { running = slices.Collect(maps.Keys(e.work.running)) })
+	// The contexts of attempts are not derived from e.ctx, so each is cancelled below. This one
+	// ends first: by it, finish recognizes outcomes that only the stop caused, and records none of
+	// them.
 	e.cancel()
 	e.store.locked(func() {
 		for k := range e.work.inFlight {
@@ -238,6 +244,7 @@ func (e *engine) turn(ctx context.Context, f func() error) (seq uint64, err erro
 
 // inTurn calls f under the store's lock; with a pacer when it is its turn.
 func (e *engine) inTurn(ctx context.Context, f func() error) (err error) {
+	// Before the lock is taken, under which nothing may wait for the disk.
 	e.store.disk().makeRoom(0)
 	if e.hooks.pacer != nil {
 		return e.hooks.pacer.inTurn(ctx, f)
@@ -289,6 +296,7 @@ func (e *engine) resumeLocked(t *task) (lost []runKey) {
 // heedHoldLocked stops or resumes what waits in a task that was held or released.
 func (e *engine) heedHoldLocked(t *task) {
 	if t.hold == nil {
+		// It returns no lost attempts: beHeld made those that ran ready again.
 		e.resumeLocked(t)
 		return
 	}
@@ -415,9 +423,13 @@ func (e *engine) tryLaunchLocked(it readyStep) bool {
 func (e *engine) launchLocked(it readyStep) error {
 	t, i := it.task, it.step
 	if !t.runnable(i) {
+		// The task was blocked, held or cancelled since the step was queued. If the task continues,
+		// its steps are queued again.
 		t.steps[i].queued = false
 		return nil
 	}
+	// While the disk is behind, the space left in the journal is for outcomes of steps that already
+	// run.
 	if err := e.store.disk().behind(); err != nil {
 		return err
 	}
@@ -501,11 +513,13 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, at instant) {
 	case stepWaitingForRetry:
 		e.retries.disarm(t, i)
 	case stepEnqueued:
+		// An entry in a queue for slots stays there. launchLocked drops it when its turn comes.
 		e.outside.waiting.remove(runKey{t.id, i})
 	case stepInProgress:
 		e.leases.leaveLocked(t, i)
 		e.cutOffLocked(runKey{t.id, i})
 	}
+	// A step that waits for its retry gives its place in the batch away, too.
 	if to != stepEnqueued && to != stepInProgress {
 		if next, ok := e.gates.leave(t, i); ok {
 			e.enqueueLocked(t, next)
@@ -603,8 +617,8 @@ type schemaGuard struct {
 func (g *schemaGuard) on() bool      { return g.mode == "warn" || g.mode == "reject" }
 func (g *schemaGuard) rejects() bool { return g.mode == "reject" }
 
-// misfits returns what is wrong with a value, if schemas are enforced. One of a definition from
-// before that, which cannot be enforced, accepts everything.
+// misfits returns what is wrong with a value, if schemas are enforced. A schema with problems, from a
+// definition that is older than the check for them, cannot be enforced and accepts everything.
 func (g *schemaGuard) misfits(b *budget, s *schemaSource, value []byte) misfits {
 	if s == nil || !g.on() || len(s.schema().problems) > 0 {
 		return nil
@@ -615,7 +629,7 @@ func (g *schemaGuard) misfits(b *budget, s *schemaSource, value []byte) misfits 
 	return s.schema().check(b, value)
 }
 
-// fittedOwn is fitted for an outcome that no request gives. It waits at most so long for memory.
+// fittedOwn is fitted for an outcome that comes from no request. It waits for memory at most as long as patience.
 func (g *schemaGuard) fittedOwn(patience time.Duration, def *stepTemplate, o outcome) outcome {
 	if def.result == nil && def.publishes == nil {
 		return o
@@ -658,7 +672,7 @@ func (g *schemaGuard) resultMisfits(b *budget, def *stepTemplate, result []byte)
 	return found
 }
 
-// workTimer is a time that a step, or an event that it published, waits for, in this process.
+// workTimer is a time for which a step waits in this process, or an event that a step published.
 type workTimer struct {
 	DueAt     zonedTime `json:"due_at"`
 	Kind      string    `json:"kind"` // "retry"; "attempt", the end of one that the service itself delays; "lease"; "delivery"
@@ -673,7 +687,7 @@ type workTimer struct {
 	step int
 }
 
-// workTimers returns the timers of steps that fire first, at most so many, and how many there are.
+// workTimers returns the timers of steps that fire first, at most as many as most says, and the number of all timers.
 func (e *engine) workTimers(most int) (first []workTimer, total int) {
 	all := []workTimer{}
 	add := func(kind string, key runKey, when instant) {
@@ -692,6 +706,8 @@ func (e *engine) workTimers(most int) (first []workTimer, total int) {
 			add("lease", h.runKey, h.until)
 		}
 	})
+	// Sorted without the lock, because there may be as many timers as tasks. The names are then
+	// looked up for the few that are returned, unless their tasks have ended meanwhile.
 	slices.SortFunc(all, func(a, b workTimer) int {
 		return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]), a.step-b.step)
 	})

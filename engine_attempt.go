@@ -32,6 +32,8 @@ type run struct {
 // runBuiltinLocked computes a builtin without the lock, on a slot. Its start and
 // its outcome are one record; a delay that it asks for makes it an attempt in flight.
 func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
+	// before is a copy: comparing it shows whether anything moved the step while the lock was free.
+	// The step stays marked as queued until then, so that nobody else queues it.
 	before, def := t.steps[i], t.def(i)
 	a := e.attemptLocked(t, i, before.nextAttempt(), g.builtin.needsInputs)
 	e.queues.local.free-- // or another goroutine that pumps would give it away meanwhile
@@ -74,6 +76,8 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 func (e *engine) computeLocked(f func() (outcome, time.Duration)) (o outcome, delay time.Duration) {
 	next := e.work.follows
 	if next != nil && *next != nil {
+		// This goroutine was to run that handler next. It computes instead, so the handler gets a
+		// goroutine of its own.
 		e.goHandlers(*next)
 		*next = nil
 	}
@@ -134,6 +138,8 @@ type handlerRun struct {
 
 // startHandlerLocked starts a handler, in the goroutine of the attempt that is ending or in a new one.
 func (e *engine) startHandlerLocked(t *task, i int, g target) error {
+	// The record of the start is not among what the handler waits for. If a crash loses it, the
+	// attempt starts again under the same number.
 	seen := t.lastSeq
 	k, err := e.startRunLocked(t, i, g)
 	if err != nil {
@@ -224,6 +230,7 @@ func (e *engine) freeSlotLocked(k *run) {
 	}
 	k.freed = true
 	delete(e.work.inFlight, k)
+	// A step that went on without this attempt may be running another one.
 	if e.work.running[k.key] == k {
 		delete(e.work.running, k.key)
 	}
@@ -241,6 +248,7 @@ func (e *engine) finishBefore(k *run, o outcome, next **handlerRun) {
 		return
 	}
 	if e.ctx.Err() != nil && wasCancelled(o) {
+		// The stop cut the handler off, which says nothing about the step.
 		e.abandon(k)
 		return
 	}
@@ -317,10 +325,12 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 		e.stats.handlerDone(t, end, c.now)
 		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
 	}
+	// A delay of our own and a handler that was cut off have no outcome that the audit could show.
 	if k.cancel == nil || wasCancelled(o) {
 		return nil
 	}
 	end := e.outcomes.plainEnding(t, k.key.step, o, c.now, k.started)
+	// Nothing follows from this outcome, and the step may be at a later attempt by now.
 	end.retryAt, end.attempt = 0, k.number
 	e.stats.late++
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})

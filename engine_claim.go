@@ -14,10 +14,10 @@ import (
 // the channels is guarded by the store's lock.
 type outsideWork struct {
 	engine *engine
-	late   chan struct{} // holds a token while a late outcome is looked for and recorded
+	late   chan struct{} // holds a token while the attempt of a late outcome is searched, and the outcome recorded
 
 	waiting  claimIndex        // enqueued steps; those of stopped tasks may be missing
-	claimers []*claimer        // who waits for work, oldest first
+	claimers []*claimer        // waiting for work, oldest first
 	fresh    map[claimKey]bool // keys of the steps queued since the feeder last looked
 	kick     chan struct{}     // holds a token when the feeder should look
 
@@ -30,7 +30,7 @@ type claimRequest struct {
 	namespaces []string // nil for any
 	limit      int
 	lease      time.Duration
-	wait       time.Duration // how long to wait for the first step, in real time
+	wait       time.Duration // for the first step, at most, in real time
 	worker     string
 	subject    string // the authenticated caller, or ""
 	tried      func() // called before the wait; nil for nothing
@@ -80,7 +80,8 @@ type claimResult struct {
 func (w *outsideWork) claim(ctx context.Context, q *claimRequest) claimResult {
 	c, served := &claimer{request: q, given: make(chan claimResult, 1)}, false
 	err := w.engine.inTurn(ctx, func() error {
-		w.feedLocked() // those who came before
+		// Claimers that have waited longer come first.
+		w.feedLocked()
 		if served = w.engine.stopping || w.serveLocked(c); !served {
 			w.claimers = append(w.claimers, c)
 		}
@@ -111,6 +112,8 @@ func (w *outsideWork) leave(c *claimer) claimResult {
 			w.claimers = slices.Delete(w.claimers, i, i+1)
 		}
 	})
+	// The claimer may have been served after its wait ended and before the lock was taken. It must
+	// take these steps, because nobody else knows their tokens.
 	select {
 	case got := <-c.given:
 		return got
@@ -122,6 +125,7 @@ func (w *outsideWork) leave(c *claimer) claimResult {
 // offerLocked offers an enqueued step to outside actors.
 func (w *outsideWork) offerLocked(t *task, i int) {
 	w.waiting.insert(t, i)
+	// A claimer that comes later looks at the whole index.
 	if len(w.claimers) == 0 {
 		return
 	}
@@ -129,8 +133,8 @@ func (w *outsideWork) offerLocked(t *task, i int) {
 	w.wakeFeeder()
 }
 
-// withdrawLocked stops offering the steps of a task that ends before they
-// do. They come back when the task continues.
+// withdrawLocked stops offering the steps of a task that ends before its steps
+// have ended. They come back when the task continues.
 func (w *outsideWork) withdrawLocked(t *task) {
 	for i := range t.steps {
 		if t.steps[i].state == stepEnqueued {
@@ -172,6 +176,8 @@ func (w *outsideWork) feedLocked() {
 			c.given <- claimResult{}
 			return true
 		}
+		// The claimer found nothing when it came. Only a key that had steps added since can change
+		// that.
 		for key := range w.fresh {
 			if c.request.matches(key) {
 				return w.serveLocked(c)
@@ -201,7 +207,7 @@ func (w *outsideWork) serveLocked(c *claimer) bool {
 		return nil
 	})
 	got.seq = w.engine.store.seqLocked()
-	c.given <- got
+	c.given <- got // does not block: a claimer is served once
 	return true
 }
 

@@ -1,7 +1,7 @@
 package main
 
-// Why a task makes no progress: for each of its unfinished steps the one cause, since when, and what helps most
-// likely, and one sentence about the task. All who tell of a task use it, the log too.
+// Why a task makes no progress: one sentence about the task and, for each of its unfinished steps, the cause, since
+// when it has lasted, and what most likely helps. Everything that describes a task uses it, including the log.
 
 import (
 	"cmp"
@@ -31,7 +31,7 @@ const (
 	causeHeld         stepCause = "held"                 // its task continues in another service
 )
 
-// causesByNeed are the causes, the one that needs somebody most first.
+// causesByNeed lists the causes by how much they need somebody to act, the most urgent first.
 var causesByNeed = []stepCause{
 	causeFailed, causeCancelled, causeOutside, causeRetry, causeClaimed, causeCutOff, causeSlot, causeRunning, causeStarting, causeBatch,
 	causeHeld, causeTaskStopped, causeParentFailed, causeUndecided, causeDependencies,
@@ -45,9 +45,9 @@ type stepExplanation struct {
 	CurrentState string    `json:"current_state"`
 	Cause        stepCause `json:"cause"`
 	Message      string    `json:"message"`   // what follows the name of the step, and ends with the remedy
-	Remedy       string    `json:"remedy"`    // what helps most likely; "" if nothing has to be done
+	Remedy       string    `json:"remedy"`    // what most likely helps; "" if nothing has to be done
 	WaitsFor     []string  `json:"waits_for"` // names of the task's steps
-	Actions      []string  `json:"actions"`   // of an operator: each is possible now, and helps the task on
+	Actions      []string  `json:"actions"`   // that an operator can take now and that help the task on
 	Since        zonedTime `json:"since"`     // when the attempt started
 	DueAt        zonedTime `json:"due_at"`    // the retry, or the attempt's timeout, or the end of its lease
 	Attempt      int       `json:"attempt"`   // running, due, or next
@@ -89,8 +89,8 @@ type explainer struct {
 	parts     map[int]batchParts // by the declared batch worker
 }
 
-// explain says why a task makes no progress, with or without the messages of errors. It
-// asks for the memory.
+// explain says why a task makes no progress, with or without the messages of errors. It first asks
+// by for the memory that this takes.
 func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation, error) {
 	if err := e.store.askForTask(id, times{by, 2}); err != nil {
 		return nil, err
@@ -98,6 +98,8 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	var x *explainer
 	var kept slot
 	var err error
+	// The copy and the engine's part in the task are taken at one moment. The copy is decoded once
+	// the lock is free.
 	e.store.locked(func() {
 		if kept, err = e.store.table().copyOf(id); err == nil {
 			x = e.explainerLocked(id, withErrors)
@@ -110,6 +112,7 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 		return nil, err
 	}
 	if x.t.state == taskError {
+		// The reason and the limit are not kept in the task, only in its records.
 		log, err := e.store.logOf(id)
 		if err == nil {
 			_, err = e.store.reader().replayLog(log, &staleObserver{mark: &x.stale}, by)
@@ -298,7 +301,8 @@ func (x *explainer) step(i int) stepExplanation {
 	return e
 }
 
-// freeze describes a frozen clock, if that is what holds a step up. Handlers outside have real time.
+// freeze describes a frozen clock, if that is what holds a step up. Handlers other than builtins run in real time,
+// so a frozen clock does not hold them up.
 func (x *explainer) freeze(e *stepExplanation) {
 	switch {
 	case !x.frozen || e.DueAt == 0 || e.Cause == causeRunning && !strings.HasPrefix(e.Callable, "builtin:"):
@@ -342,7 +346,7 @@ func (x *explainer) inError(e *stepExplanation, i int) {
 // batchParts counts the instances of a batch worker.
 type batchParts struct{ all, failed int }
 
-// alsoFailed tells how many parts of a batch failed, for one of them, or returns "".
+// alsoFailed says how many other parts of its batch failed, if a step is a part of one, or returns "".
 func (x *explainer) alsoFailed(i int) string {
 	if x.t.def(i).kind != stepBatchWorker {
 		return ""
@@ -435,6 +439,8 @@ func (x *explainer) pending(e *stepExplanation, i int) {
 func (x *explainer) needs(e *stepExplanation, i int) {
 	cause, first, cancelled := causeDependencies, "", instant(0)
 	for _, p := range x.t.parents(i) {
+		// A cancelled parent counts more than a failed one: the operator must act on this step,
+		// because the parent will never be complete.
 		switch s := x.t.steps[p].state; {
 		case x.t.satisfies(p):
 			continue
@@ -518,7 +524,7 @@ func (x *explainer) unhandled(e *stepExplanation, s *step) {
 
 // Times, for people.
 
-// roughly writes a duration in the largest unit that fits twice.
+// roughly writes a duration in the largest unit that fits into it at least twice.
 func roughly(d time.Duration) string {
 	for _, u := range []struct {
 		length time.Duration
@@ -531,7 +537,7 @@ func roughly(d time.Duration) string {
 	return pick(d < time.Second, "less than 1 s", "1 s")
 }
 
-// agoFor tells how long ago an instant was, to the minute.
+// agoFor says how long ago an instant was, to the minute.
 func agoFor(at, now instant) string {
 	if now.sub(at) < time.Minute {
 		return "just now"
@@ -539,7 +545,7 @@ func agoFor(at, now instant) string {
 	return roughly(now.sub(at)) + " ago"
 }
 
-// inFor tells when something is due.
+// inFor says when something is due.
 func inFor(at, now instant) string {
 	if at <= now {
 		return "now"

@@ -1,6 +1,6 @@
 package main
 
-// Leases: how long an outside actor holds a step, how it answers for the step, and what
+// Leases: how long an outside actor holds a step, how it reports the outcome, and what
 // happens if it does not.
 
 import "time"
@@ -15,11 +15,11 @@ type heldStep struct {
 	place int     // in the queue
 }
 
-// maxLeaseSlack bounds how much longer the journal extends a lease.
+// maxLeaseSlack bounds leaseSlack: after a restart, the step of a lost worker is blocked that much longer.
 const maxLeaseSlack = 10 * time.Minute
 
-// leaseSlack returns how much longer. It grows with the age of an attempt, so that
-// the records of extensions stay few however long it takes.
+// leaseSlack returns how much longer the journal extends a lease than the worker asked. It grows with
+// the age of the attempt, so that the records of extensions stay few however long the attempt takes.
 func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSlack) }
 
 // leaseQueue holds the steps under leases, by when their leases end, and ends these. It is
@@ -49,7 +49,7 @@ func (q *leaseQueue) first() *heldStep {
 	return q.held.items[0]
 }
 
-// watchLocked watches the lease of a step: a new one, or the new end of one.
+// watchLocked watches a new lease of a step, or the new end of the lease that it has.
 func (q *leaseQueue) watchLocked(t *task, i int, until instant) {
 	id := t.stepID(i)
 	if h := q.byID[id]; h != nil {
@@ -84,8 +84,8 @@ func (q *leaseQueue) forgetLocked(h *heldStep) {
 	}
 }
 
-// armLocked sets the timer for the end of the first lease, and cancels one for
-// another end: a virtual clock would move for it.
+// armLocked sets the timer for the end of the first lease. It cancels a timer for another instant,
+// because a virtual clock would move to that instant.
 func (q *leaseQueue) armLocked() {
 	until := instant(0)
 	if first := q.first(); first != nil {
@@ -104,7 +104,7 @@ func (q *leaseQueue) armLocked() {
 	}
 }
 
-// leaseBatch is how many leases expire under the lock at a time.
+// leaseBatch is how many leases expire before the lock is released to others.
 const leaseBatch = 256
 
 // expireLocked ends the attempts whose leases are over. It is called for the timer
@@ -128,6 +128,7 @@ func (q *leaseQueue) expireLocked(timer instant) {
 			return
 		}
 	}
+	// If more leases have ended, the timer fires again immediately, after others had the lock.
 	if !q.engine.stopping {
 		q.armLocked()
 	}
@@ -185,8 +186,8 @@ func (q *leaseAnswer) setLease(token string) {
 	}
 }
 
-// answerLocked takes the answer if the step is under its lease; it returns nil if
-// not.
+// answerLocked records the answer if the step is under the lease that the answer names, and returns
+// the step. Otherwise it returns nil.
 func (q *leaseQueue) answerLocked(c *change, stepID uuid, a *leaseAnswer) (*heldStep, error) {
 	h := q.byID[stepID]
 	if h == nil {

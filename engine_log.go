@@ -22,12 +22,12 @@ type outsideKey struct {
 	callable string
 }
 
-// causeLog logs causes.
+// causeLog logs why tasks make no progress.
 type causeLog struct {
 	log      *slog.Logger
 	messages bool        // of errors are logged
 	stopped  slog.Level  // of lines about tasks that are blocked or ended as stale
-	backlog  chan func() // write a line each; nil is the last
+	backlog  chan func() // each writes a line; nil is the last
 	once     sync.Once
 	scarce   sync.Once // of descriptors
 	writing  sync.WaitGroup
@@ -89,8 +89,8 @@ func (l *causeLog) awaitsActor(t *task, i int) {
 		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", t.def(i).shown)
 }
 
-// strayMember logs, once for each callable, that a reply with success is no full
-// outcome, and what became of it.
+// strayMember logs, once for each callable, that a reply has the member success but is not an
+// outcome, and how it was treated.
 func (l *causeLog) strayMember(t *task, i int, o outcome) {
 	callable := t.def(i).callable
 	if l.strays[callable] || len(l.strays) >= maxCallables {
@@ -102,11 +102,12 @@ func (l *causeLog) strayMember(t *task, i int, o outcome) {
 		"task_uuid", t.id, "step", t.def(i).name)
 }
 
-// slots logs when steps begin to wait for slots of a kind, and when none waits any
-// more.
+// slots logs when steps begin to wait for slots of a kind, and when no step waits
+// for them any more.
 func (l *causeLog) slots(p *slotPool, now func() instant) {
 	waiting := len(p.ready.items)
 	short := waiting > 0 && p.free <= 0
+	// This is called after each pump, so only a change is logged, and the clock is read only then.
 	if p.loggedShort == short {
 		return
 	}
@@ -129,7 +130,8 @@ func (e *engine) logStoppedLocked(message string, t *task, limit int) {
 		return
 	}
 	x := e.explainerLocked(t.id, l.messages)
-	x.t, x.stale.limit, x.brief = t, limit, t.state == taskBlockedByFailures // under the lock
+	// The task itself, not a copy: the lock is held until the message is made.
+	x.t, x.stale.limit, x.brief = t, limit, t.state == taskBlockedByFailures
 	why := x.task()
 	args := []any{"task_uuid", t.id, "template", t.tpl.fullName()}
 	if why.lead != nil {

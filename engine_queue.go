@@ -22,8 +22,8 @@ func (r rank) before(o rank) bool {
 	return r.seq < o.seq
 }
 
-// place returns the place of a step in the order of creation: that of its task, or if it has
-// yielded, behind all tasks that existed then, so that it does not keep them waiting.
+// place returns the place of a step in the order of creation. It is that of its task. A step that has
+// yielded comes after all tasks that existed then, so that it does not keep them waiting.
 func (t *task) place(i int) uint64 {
 	if s := &t.steps[i]; s.redeliver && s.checkpoint != nil {
 		return s.checkpoint.seq
@@ -154,6 +154,8 @@ func (a batchGates) admit(t *task, i int) bool {
 	g := a[key]
 	if g == nil {
 		g = &batchGate{admitted: map[int]bool{}}
+		// The gate is made when its first instance is queued. After a restart or a hold, others may
+		// already run.
 		for _, n := range t.plan.declared[key.step].steps {
 			if t.steps[n].state == stepInProgress {
 				g.admitted[n] = true
@@ -169,7 +171,8 @@ func (a batchGates) admit(t *task, i int) bool {
 	return true
 }
 
-// leave returns the next instance, which may be queued now, if the step leaves that was admitted.
+// leave notes that a step leaves its batch. If the step had been admitted and another instance waits, leave
+// returns that one, which may now be queued.
 func (a batchGates) leave(t *task, i int) (next int, ok bool) {
 	if len(a) == 0 || t.plan == nil {
 		return 0, false
@@ -200,8 +203,8 @@ func (a batchGates) drop(t *task) {
 	}
 }
 
-// held returns the instances that wait for others, each with how many of these are
-// admitted. t may be nil.
+// held returns the instances that wait for other instances of their batch, with the number of
+// admitted ones. t may be nil.
 func (a batchGates) held(t *task) map[int]int {
 	held := map[int]int{}
 	if t == nil || t.plan == nil || len(a) == 0 {

@@ -92,6 +92,7 @@ func (r *outcomeRules) plainEnding(t *task, i int, o outcome, now, began instant
 	if s.state == stepEnqueued && !s.redeliver { // it starts and ends in one record
 		attempts++
 	}
+	// retryAt is at least 1, because 0 means that there is no retry.
 	if o.err.retryable && policy.Retryable && attempts < s.maxAttempts {
 		end.retryAt = max(now.add(r.backoff(policy, attempts, o.retryAfter, t.stepID(i))), 1)
 	}
@@ -134,8 +135,8 @@ type retryTimers struct {
 	timers map[runKey]*timer
 }
 
-// dueLocked makes a step ready whose back-off is over: the one before the retry that was due at
-// an instant.
+// dueLocked makes a step ready whose back-off has ended, if it still waits for the retry that was due
+// at retryAt.
 func (r *retryTimers) dueLocked(id uuid, i int, retryAt instant) {
 	e := r.engine
 	err := e.store.updateLocked(func(c *change) error {
@@ -162,15 +163,17 @@ func (r *retryTimers) dueLocked(id uuid, i int, retryAt instant) {
 
 // arm sets the timer of a step that waits for its retry.
 func (r *retryTimers) arm(t *task, i int, when instant) {
+	// The timer keeps the id, because the task may be another value when it fires: a task that
+	// ended as stale is kept as a line, and decoded again when an operator continues it.
 	id, retryAt := t.id, t.steps[i].retryAt
 	r.timers[runKey{t.id, i}] = r.engine.clock.schedule(when, func() {
 		r.engine.store.locked(func() { r.dueLocked(id, i, retryAt) })
 	})
 }
 
-// stillDue returns when what was due at an instant is due now. It is that instant, unless the
-// machine's clock was set back while the process was down: then the wait continues from the
-// task's newest record.
+// stillDue returns when a timer that was set for an instant is due after a restart. That is the same instant,
+// unless the machine's clock was set back while the process was down: then the wait continues from the time
+// of the task's newest record.
 func (t *task) stillDue(when, now instant) instant { return when - max(t.updated-now, 0) }
 
 // disarm cancels the timer of a step that waits no longer.

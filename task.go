@@ -43,12 +43,12 @@ type task struct {
 	steps     []step
 	counts    [stepStates]int // steps by state
 	blockers  int             // steps in error, and cancelled steps with unfinished children
-	setAside  int             // steps in error with which the task continues as long as anything can run
+	setAside  int             // steps in error that stop the task only once nothing else of it can run
 	hold      *hold           // why nothing of it runs here; nil unless it is held
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
 
-	superseded int // bytes of the log, about, that belong to checkpoints which are not the newest of their steps
+	superseded int // estimate of the bytes in the log that belong to checkpoints other than the newest of each step
 
 	weight  int64     // memory that it takes, for the store
 	pos     uint32    // its position in the store; valid under the lock only, see packing
@@ -76,7 +76,7 @@ type step struct {
 	lease       *lease       // of the outside actor that runs the step; else nil
 	checkpoint  *checkpoint  // where it continues; nil for the beginning, and of a finished step
 	aside       failureAside // of a step in error
-	operated    *record      // the operator's action that left the step as it is, or nil
+	operated    *record      // the operator's action that put the step into its present state, or nil
 }
 
 // observer receives every transition, in order, while a record is applied.
@@ -151,6 +151,7 @@ func (a *applier) run() {
 	case recCancelled:
 		a.cancel()
 	case recStale:
+		// First, because the entry shows the state that the task was in.
 		if r.stale.reason != noDLQReason {
 			a.addDeadLetter(r.stale.reason)
 		}
@@ -249,6 +250,8 @@ const checkpointText = 160
 func (a *applier) endAttempt(e *ending) {
 	i := a.r.step
 	s := &a.t.steps[i]
+	// Everything is set before the move that it belongs to, because observers look at it: the
+	// indexes at the error, the engine at the time of the retry.
 	s.last = e
 	if e.success {
 		a.moveStep(i, stepSucceed)
@@ -303,7 +306,8 @@ func (a *applier) operate() {
 	default:
 		a.err = fmt.Errorf("it names no action")
 	}
-	a.evaluate(r.action != actionFail)
+	a.evaluate(r.action != actionFail) // a failure does not unblock the task
+	// After the moves, each of which forgets the action before.
 	a.t.steps[r.step].operated = new(*r) // r's memory is used again, and t.steps may have moved
 }
 
@@ -410,6 +414,7 @@ func (a *applier) moveStep(i int, e stepEvent) {
 		a.fail(fmt.Errorf("step %q in %s cannot take %s", t.def(i).name, from, e))
 		return
 	}
+	// satisfies and blockedBy read aside, so they come before it is cleared below.
 	before := t.satisfies(i)
 	if from == stepInError {
 		*t.blockedBy(s.aside)--
@@ -512,6 +517,8 @@ func (t *task) clone() *task {
 	c := *t
 	c.steps = append([]step(nil), t.steps...)
 	c.dead = append([]deadLetter(nil), t.dead...)
+	// Nobody changes the part of the log that exists. An append to t writes behind it, and an append to
+	// the copy, which has no room there, makes a log of its own.
 	c.log = t.log[:len(t.log):len(t.log)]
 	if t.plan != nil {
 		c.plan = t.plan.clone()
@@ -519,7 +526,7 @@ func (t *task) clone() *task {
 	return &c
 }
 
-// unsureView returns a view of the same task that is marked: others may have this one.
+// unsureView returns a marked view of the same task. t is not marked itself, because others may have it.
 func unsureView(t *task) *task {
 	c := *t
 	c.unsure = true
@@ -637,7 +644,7 @@ func (a *applier) adjust() {
 	a.evaluate(true)
 }
 
-// retryEligible reports whether a step may be tried again.
+// retryEligible reports whether a step has attempts left. Its first attempt needs no retry policy.
 func (t *task) retryEligible(i int) bool {
 	s := &t.steps[i]
 	return s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts
@@ -677,8 +684,8 @@ func (t *task) inputsFor(i int) []byte {
 	return t.by.context
 }
 
-// batchInputs returns what the inputs of a batch worker have besides: its cursor, its
-// batch_metadata, and whether it has no work to do. Inputs that an operator set come before them.
+// batchInputs returns what a batch worker gets besides its inputs: its cursor, its batch_metadata, and
+// whether it has no work to do. Inputs that an operator set take precedence.
 func (t *task) batchInputs(i int) []byte {
 	def, s := t.def(i), &t.steps[i]
 	o := jsonWriter{b: []byte{'{'}}

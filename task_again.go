@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// origin says from which step on a task repeats which other, and has the finished steps that it copied.
+// origin says which earlier task a task repeats, and from which step on. It holds the finished steps that
+// the task copied.
 type origin struct {
 	task   uuid
 	from   string     // the name of a step of that task, or of a batch_worker step of its template
@@ -20,10 +21,10 @@ type stepCopy struct {
 	step     int  // in the new task
 	of       uuid // the step that was copied
 	ids      uuid // the first id of the instances that its outcome creates
-	resolved bool // without an outcome
+	resolved bool // by an operator, without an outcome
 	end      ending
 
-	creates int // how many instances that are; like maker known before the copies are stored
+	creates int // number of these instances; known, like maker, only until the copies are stored
 	maker   int // the template's step that creates them
 }
 
@@ -100,6 +101,7 @@ func (a *applier) copyStep(c *stepCopy) {
 		a.fail(fmt.Errorf("it copies step %d, which does not exist", c.step))
 		return
 	}
+	// moveStep and grow take the step and the ids from the record, and each copy has its own.
 	whole := a.r
 	defer func() { a.r = whole }()
 	a.r = &record{seq: whole.seq, at: whole.at, kind: whole.kind, step: c.step, ids: c.ids}
@@ -125,8 +127,8 @@ func (o *finishOrder) stepMoved(_ *task, i int, _, to stepState, _ instant) {
 	}
 }
 
-// repetition is the making of an origin: old is to be repeated from a step on by a task of a template,
-// which draft shows as it will begin.
+// repetition makes the origin of a task that is to repeat old from a step on. draft shows how that task
+// will begin.
 type repetition struct {
 	old    *task
 	from   string
@@ -136,9 +138,9 @@ type repetition struct {
 	origin *origin
 }
 
-// repeat makes the origin of a task of a template that repeats this one from a step on. It copies the
-// steps that are done, and that depend neither on that step nor on one that is not done. The order in which
-// they were done comes from a finishOrder: instances are numbered by it.
+// repeat makes the origin of a task of a template that repeats this one from a step on. It copies the steps
+// that are done and that depend neither on that step nor on one that is not done. done is in the order of a
+// finishOrder, because that order decides which numbers instances get.
 func (t *task) repeat(from string, tpl *template, done []int) (*repetition, error) {
 	x := &repetition{old: t, from: from, names: map[string]int{}, origin: &origin{task: t.id, from: from}}
 	if err := x.choose(); err != nil {
@@ -160,7 +162,7 @@ func (t *task) repeat(from string, tpl *template, done []int) (*repetition, erro
 	return x, x.complete()
 }
 
-// settled reports whether nothing that becomes of a step of the template will run.
+// settled reports whether nothing that is made from a step of the template will run.
 func (x *repetition) settled(d int) bool {
 	for i := range x.draft.steps {
 		if x.draft.declared(i) == d && x.draft.steps[i].state == stepPending {
@@ -210,7 +212,8 @@ func (x *repetition) find(name string) (at int, ok bool) {
 	return at, ok
 }
 
-// copied copies a step into the draft if that has it, and all that comes before it.
+// copied copies a step into the draft, and reports whether it did. The draft must have the step and be done
+// with all steps before it.
 func (x *repetition) copied(i int, err *error) bool {
 	at, ok := x.find(x.old.def(i).name)
 	if !ok || x.draft.steps[at].state != stepPending || !x.draft.satisfied(at) {
@@ -221,12 +224,15 @@ func (x *repetition) copied(i int, err *error) bool {
 	r := &record{kind: recOperator, action: actionResolve, step: at}
 	if !c.resolved {
 		c.end = *s.last
+		// The late attempt and the events are those of the earlier task. What the result decides is
+		// read again, because the draft may have other steps.
 		c.end.attempt, c.end.withheld, c.end.asContext, c.end.decision = 0, nil, nil, nil
 		if b, bad := x.draft.branching(at, &c.end); bad == nil {
 			c.end.noOp = b.noOp // an earlier version did not say so
 		}
 		r.action, r.end = actionComplete, &c.end
 	}
+	// The result was checked against the template of the earlier task.
 	if x.draft.tpl.hash != x.old.tpl.hash && !x.draft.decided(at) {
 		if bad := x.draft.checkBranching(at, r.end); bad != nil {
 			*err = x.refused("needs the result of step %q, which the current template does not allow: %v", x.old.def(i).name, bad)
@@ -268,7 +274,7 @@ func (x *repetition) lacks(name, missing string) error {
 	return x.refused("names step %q, which needs the result of step %q, which task %s does not have", name, missing, x.old.id)
 }
 
-// heldUpBy returns the step furthest up for which a step waits.
+// heldUpBy follows what a step waits for, and returns the first step on the way that waits for no other.
 func (t *task) heldUpBy(i int) int {
 	for !t.satisfied(i) {
 		waits := slices.DeleteFunc(slices.Clone(t.parents(i)), t.satisfies)

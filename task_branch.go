@@ -23,8 +23,7 @@ type branching struct {
 // noOpCursor is the cursor of an instance that runs because there are no batches.
 const noOpCursor = `{"batch_id":"000","start_cursor":0,"end_cursor":0,"batch_size":0,"is_no_op":true}`
 
-// instances returns how many steps it creates that the template does not
-// declare.
+// instances returns how many steps the outcome creates that the template does not declare.
 func (b *branching) instances() int {
 	if len(b.cursors) > 0 {
 		return len(b.cursors)
@@ -32,9 +31,9 @@ func (b *branching) instances() int {
 	return len(b.workers)
 }
 
-// branching returns what a step decides by an ending, which is nil where the step
-// is over without one. A result without an outcome decides to create nothing. The
-// result is read once: the ending keeps what it says until it is applied.
+// branching returns what a step decides by an ending, which is nil if the step ended without
+// one. A result that does not say what to create creates nothing. The result is read once: the
+// ending keeps what was read until it is applied.
 func (t *task) branching(i int, e *ending) (branching, error) {
 	if e == nil {
 		return t.readBranching(i, nil)
@@ -108,8 +107,8 @@ func (t *task) checkBranching(i int, e *ending) error {
 	return b.checkIndirect(t, i)
 }
 
-// namesBatches reports whether the batch_id of each cursor can be in the name of its instance,
-// and any differs from the number: no two steps may have the same name.
+// namesBatches reports whether the instances are named by the batch_id of their cursors. They are not if two
+// steps would get the same name, and need not be if each batch_id is the number of its instance.
 func (b *branching) namesBatches(t *task) (differs bool) {
 	taken := map[string]bool{}
 	for n, cursor := range b.cursors {
@@ -150,6 +149,8 @@ func (b *branching) checkNames(t *task) error {
 	declared := &t.plan.declared[b.workers[0]]
 	taken := map[string]bool{}
 	for _, i := range declared.steps {
+		// The numbers of instances go on from one outcome to the next, so a name with a number can
+		// only be taken by an instance that was named by its batch_id.
 		taken[t.def(i).name] = t.plan.steps[i].named
 	}
 	for n := range b.cursors {
@@ -176,8 +177,7 @@ func (b *branching) dependencies(t *task) int {
 	return n * len(b.cursors)
 }
 
-// allowsCompletion returns an error when an operator cannot complete a step by an
-// ending.
+// allowsCompletion returns an error if an operator cannot complete a step by an ending.
 func (t *task) allowsCompletion(i int, e *ending) error {
 	err := error(nil)
 	switch {
@@ -301,6 +301,7 @@ func (b *branching) checkIndirect(t *task, i int) error {
 	if len(indirect) == 0 {
 		return nil
 	}
+	// Which steps come to exist follows from the plan's counts, so the outcome is tried on a copy of the task.
 	c := t.clone()
 	(&applier{t: c, r: &record{}, obs: unobserved{}}).branch(i, *b)
 	for _, s := range indirect {
@@ -323,7 +324,7 @@ func (t *template) batches(d int, outcome []byte) (b branching, err error) {
 }
 
 // placeholders returns what a batchable step without batches created in journals of earlier versions: a completed
-// instance of the worker that it names, or of each that depends on it.
+// instance of the worker that the step names or, if it names none, of each worker that depends on it.
 func placeholders(t *task, i int, e *ending) (b branching) {
 	d, f := t.declared(i), t.tpl.flow
 	if e != nil {
@@ -400,7 +401,7 @@ func (t *template) workerNamed(d int, raw []byte) (int, error) {
 	return w, nil
 }
 
-// readOutcome reports by the type of an outcome whether it creates steps, which is one of two words. The outcome
+// readOutcome reports whether an outcome creates steps. Its type is the word none or the word creation. The outcome
 // is an object, its type alone, or nil.
 func readOutcome(name string, outcome []byte, none, creation string) (creates bool, err error) {
 	if outcome == nil {

@@ -86,6 +86,7 @@ const (
 // A row of these is one *. URLs are redacted before, as wherever messages are shown.
 func groupMessage(message string) string {
 	text := headline(cleanText([]byte(message)))
+	// The cut may fall into the middle of a character.
 	text = strings.ToValidUTF8(text[:min(len(text), maxGroupHeadline)], "")
 	text = strings.Join(strings.Fields(text), " ")
 	var b []byte
@@ -95,6 +96,7 @@ func groupMessage(message string) string {
 		switch {
 		case !varies:
 			b = append(b, text[i:i+n]...)
+		// Only separators since the last *: both values become one *.
 		case star >= 0 && strings.Trim(string(b[star:]), " ,;:/.+-") == "":
 			b = b[:star]
 		default:
@@ -106,8 +108,8 @@ func groupMessage(message string) string {
 	return clipText(string(b), maxGroupMessage)
 }
 
-// messagePart returns the length of the part of a text that begins at an index, and whether it varies: a
-// quoted value, an address, a word, or one character.
+// messagePart returns the length of the part of a text that begins at an index, and whether the part varies. A
+// part is a quoted value, an address, a word, or a single character.
 func messagePart(text string, at int) (n int, varies bool) {
 	rest := text[at:]
 	if at == 0 || !isWordByte(text[at-1]) {
@@ -117,6 +119,7 @@ func messagePart(text string, at int) (n int, varies bool) {
 	}
 	n = wordLength(rest)
 	if n > 0 && strings.HasPrefix(rest[n:], "://") {
+		// Signs at the end belong to the sentence around the URL, but a closing bracket may belong to one inside it.
 		url := untilAny(rest, " \"'`<>")
 		return len(strings.TrimRight(url, ".,:;)"+pick(strings.Contains(url, "["), "", "]}"))), true
 	}
@@ -139,7 +142,7 @@ func quotedLength(text string) int {
 			}
 			end += i + len(q[1])
 			escaped := text[end-len(q[1])-1] == '\\'
-			apostrophe := q[1] == "'" && end < len(text) && isWordByte(text[end])
+			apostrophe := q[1] == "'" && end < len(text) && isWordByte(text[end]) // as in it's
 			if !escaped && !apostrophe {
 				return end
 			}
@@ -162,13 +165,13 @@ func addressLength(text string) int {
 	return len(address)
 }
 
-// isWordByte reports whether a byte is of a word, as all of other alphabets are.
+// isWordByte reports whether a byte belongs to a word. All bytes of characters outside ASCII do.
 func isWordByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c >= utf8.RuneSelf
 }
 
-// wordLength returns the length of the word that begins a text; 0 for none. Signs within one, as in
-// names of hosts and mail addresses, and the sign of a number belong to it.
+// wordLength returns the length of the word that begins a text; 0 for none. Signs inside a word, as in
+// names of hosts and mail addresses, and the sign of a number belong to the word.
 func wordLength(text string) (n int) {
 	for ; n < len(text); n++ {
 		next := n+1 < len(text) && isWordByte(text[n+1])

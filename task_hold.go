@@ -8,7 +8,8 @@ type hold struct {
 	place string
 }
 
-// beHeld makes the attempts that run undone: the other service makes them again.
+// beHeld takes back the attempts that run: the other service makes them again. They do not count as
+// redelivered, because no process was lost.
 func (a *applier) beHeld() {
 	t := a.t
 	if t.hold != nil || t.state.final() {

@@ -15,9 +15,9 @@ type dlqReason uint8
 const (
 	dlqStalenessTimeout dlqReason = iota
 	dlqMaxRetriesExceeded
-	dlqDependencyCycle // nothing makes it
+	dlqDependencyCycle // known to the API, but never set
 	dlqWorkerUnavailable
-	dlqManual // nothing makes it
+	dlqManual // known to the API, but never set
 	dlqReasons
 	noDLQReason = dlqReason(255)
 )
@@ -119,8 +119,8 @@ func (a *applier) addDeadLetter(reason dlqReason) {
 	t.dead = append(t.dead, deadLetter{letterHeader: h, step: a.stopper(), updated: a.r.at})
 }
 
-// stopper returns the step that stopped the task: that of the record if it is in error, else the last to fail of
-// those in error, or else of those that are tried again; -1 if no step fails.
+// stopper returns the step that stopped the task. It is the step of the record if that is in error, else the step in
+// error that failed last, else the step waiting for its retry that failed last. It is -1 if no step is failing.
 func (a *applier) stopper() int {
 	steps, last := a.t.steps, -1
 	if i := a.r.step; i >= 0 && steps[i].state == stepInError {

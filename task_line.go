@@ -125,6 +125,7 @@ func lineNumber(line []byte, name string) uint64 {
 
 // leadingNumber reads a number of up to 18 digits, without leading zeros. It returns how many it has, 0 for none.
 func leadingNumber(text []byte) (v int64, n int) {
+	// 18 digits always fit, without a check for overflow.
 	for len(text) >= n+8 && n < 16 {
 		eight, ok := eightDigits(binary.LittleEndian.Uint64(text[n:]))
 		if !ok {
@@ -145,9 +146,11 @@ func leadingNumber(text []byte) (v int64, n int) {
 // eightDigits returns the number of eight digits, of which the first is in the lowest byte.
 func eightDigits(b uint64) (v int64, ok bool) {
 	const high, zeros = 0xf0f0f0f0f0f0f0f0, 0x3030303030303030
+	// A byte is a digit if its upper half is 3 and stays 3 when 6 is added.
 	if b&high != zeros || (b+0x0606060606060606)&high != zeros {
 		return 0, false
 	}
+	// Each step joins neighbours at once: digits to pairs, pairs to fours, and fours to eight.
 	b -= zeros
 	b = (b*10 + b>>8) & 0x00ff00ff00ff00ff
 	b = (b*100 + b>>16) & 0x0000ffff0000ffff
@@ -168,9 +171,9 @@ func (t *task) appendLog(seq uint64, members []byte) {
 	t.log = append(append(t.log, members[taskMember:]...), '}')
 }
 
-// compactLog removes superseded checkpoints from the task's log, once they are half of it or
-// the task is over: of each step the newest one stays, and of the deliveries that ended with
-// the others nothing. A replay gives the same task.
+// compactLog removes superseded checkpoints from the task's log, once they are half of the log or
+// the task is over. It keeps the newest checkpoint of each step and removes all records of the
+// deliveries that ended with older ones. A replay gives the same task.
 func (t *task) compactLog() {
 	if t.superseded == 0 || !t.state.ended() && t.superseded < len(t.log)/2 {
 		return
@@ -209,8 +212,10 @@ func supersededIn(log []byte) map[int]bool {
 				dropped[i] = true
 			}
 			newest[step], begun[step] = append(begun[step], n), nil
+		// They do not end the delivery.
 		case recAdjusted.String(), recLate.String(), recDLQUpdate.String():
 		default:
+			// The delivery ended without a checkpoint, and its records stay.
 			begun[step] = nil
 		}
 		n++
@@ -313,8 +318,8 @@ func (h *taskHeader) creationRecord() (r *record, err error) {
 	return r, err
 }
 
-// replayer is an observer of a replay: it is also told each record before the
-// record is applied.
+// replayer is an observer of a replay. It also receives each record before the record is
+// applied.
 type replayer interface {
 	observer
 	startRecord(t *task, r *record)

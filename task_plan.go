@@ -20,7 +20,7 @@ type plan struct {
 // planStep is one step of the task.
 type planStep struct {
 	def               *stepTemplate
-	declared          int  // its step in the template; for an instance the batch_worker step
+	declared          int  // index of the template's step; for an instance that of the batch_worker step
 	instance          int  // number of an instance; 0 for the one without a batch
 	named             bool // its name has the batch_id of its cursor, not the number
 	id                uuid
@@ -180,6 +180,7 @@ func (t *task) stepCreated(i int) instant {
 // stepIndex finds one of the task's steps by its id.
 func (t *task) stepIndex(id uuid) (int, bool) {
 	if t.by.steps != nil {
+		// Ids that the creation names follow no order.
 		i := 0
 		for i < len(t.steps) && t.stepID(i) != id {
 			i++
@@ -354,6 +355,7 @@ func (g *growth) instantiate(b branching) {
 	}
 	for n, cursor := range b.cursors {
 		d := b.workers[0]
+		// The instance that only says that there are no batches has the number 0.
 		g.p.declared[d].instances += boolCount(!b.noOp)
 		name := instanceName(g.t.tpl.steps[d].name, g.p.declared[d].instances)
 		if b.named {
@@ -364,6 +366,7 @@ func (g *growth) instantiate(b branching) {
 	if len(b.cursors) > 0 {
 		return
 	}
+	// Placeholders of an earlier version are complete at once.
 	for n, d := range b.workers {
 		i := g.enter(d, g.t.tpl.instance(d, instanceName(g.t.tpl.steps[d].name, 0), nil), id(n))
 		g.t.steps[i].last = &ending{success: true}
@@ -419,6 +422,7 @@ func (g *growth) link(i int) {
 	}
 	s := &g.p.declared[d]
 	s.steps = append(s.steps, i)
+	// The children know that the step exists since its first instance.
 	if len(s.steps) > 1 {
 		return
 	}
@@ -426,6 +430,7 @@ func (g *growth) link(i int) {
 		g.p.declared[c].missing--
 		g.exists(c)
 	}
+	// A batch_worker step may get more instances. It is settled once its makers have decided.
 	if g.t.tpl.steps[d].kind != stepBatchWorker {
 		g.settle(d)
 	}
@@ -516,8 +521,8 @@ func (g *growth) settle(d int) {
 	}
 }
 
-// ready collects the steps that can be enqueued now: new steps, and old ones
-// whose parents are all settled.
+// ready collects the steps that can be enqueued now: new steps, and older steps whose last
+// parent was settled by this growth.
 func (g *growth) ready() {
 	for i := g.first; i < len(g.t.steps); i++ {
 		g.a.becameReady(i)

@@ -477,6 +477,9 @@ func (r *record) hasOutcome() bool {
 // record.
 func recordID(t *task, r *record, purpose uint64) (u uuid) {
 	salt := uint64(crc32.ChecksumIEEE(t.id[:])) & (1<<24 - 1)
+	// First 48 bits of milliseconds, the version, and the upper 12 bits of the sequence. Then the
+	// variant, the lower 36 bits of the sequence, the salt and the purpose. So the ids of a task's
+	// records are in their order.
 	binary.BigEndian.PutUint64(u[0:], uint64(max(r.at, 0))/1000<<16|7<<12|r.seq>>36&0xfff)
 	binary.BigEndian.PutUint64(u[8:], 1<<63|r.seq&(1<<36-1)<<26|salt<<2|purpose)
 	return u
@@ -495,6 +498,7 @@ type requestMark struct {
 func hashOf(parts ...[]byte) [16]byte {
 	h := sha256.New()
 	for _, p := range parts {
+		// With their lengths, different lists of parts cannot give the same text.
 		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
 		h.Write(p)
 	}
@@ -531,7 +535,7 @@ type stepFault struct {
 	context    []byte // a JSON object
 }
 
-// fault reads why the attempt failed. It reports false where none did; e may be nil.
+// fault reads why the attempt failed. It reports false if no attempt failed; e may be nil.
 func (e *ending) fault() (f stepFault, failed bool) {
 	if e == nil || e.success || e.err == nil {
 		return f, false
@@ -588,7 +592,7 @@ func (e *ending) isLost() bool {
 // subscriberMark is how far one subscriber got.
 type subscriberMark struct {
 	subscriber string
-	from       uint64      // the subscriber is new: it gets what later records publish; 0 otherwise
+	from       uint64      // of a new subscriber, which gets what records after this one publish; else 0
 	done       uint64      // everything that records up to this one published is settled
 	dead       *deadNotice // a notice given up; nil for none
 	resent     *deadNotice // one that was given up and then got through after all; nil for none
@@ -693,6 +697,7 @@ func (c *memberCoder) fail(name, format string, args ...any) {
 
 // appendName appends a member's name; its value comes next.
 func appendName(b []byte, name string) []byte {
+	// The text may end in the brace or comma that begins a list or an object, or be empty.
 	if n := len(b); n > 0 && b[n-1] != '{' && b[n-1] != ',' {
 		b = append(b, ',')
 	}
@@ -704,6 +709,7 @@ func (c *memberCoder) take(name string) []byte {
 	if c.second {
 		return c.takeAny(name)
 	}
+	// b begins with a brace or a comma, then comes the name in quotes.
 	b, start := c.next, len(name)+len(`,"":`)
 	if len(b) <= start || b[start-2] != '"' || b[start-1] != ':' || string(b[2:start-2]) != name {
 		return nil

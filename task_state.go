@@ -70,7 +70,7 @@ const (
 	taskStillRunning            // a step runs or waits for an actor
 	taskStepFailed              // a step failed for good
 	taskUnblocked               // an operator dealt with the failed step, and no other is in error
-	taskStale                   // the task is stale, and its template has it moved to error
+	taskStale                   // the task is stale, and its template says to move it to error
 	taskCancel                  // the task was cancelled
 	taskEvents                  // how many there are
 	noTaskState       = taskState(255)
@@ -83,8 +83,8 @@ var taskEventNames = [taskEvents]string{
 
 func (e taskEvent) String() string { return taskEventNames[e] }
 
-// transition is a key of a table, an event and the state that it leads to; the value is the states
-// from which it does.
+// transition is a key of a table: an event and the state that it leads to. The value lists the states
+// in which the event is allowed.
 type transition[S, E ~uint8] struct {
 	event E
 	to    S

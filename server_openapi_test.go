@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"path"
 	"reflect"
 	"regexp"
 	"slices"
@@ -122,7 +124,9 @@ func configSchemas() map[string]any {
 			section["properties"].(map[string]any)[part] = map[string]any{"$ref": "#/components/schemas/" + name}
 			section = configSchemaOf(schemas, name)
 		}
-		section["properties"].(map[string]any)[parts[len(parts)-1]] = configKeys[i].schema()
+		key := configKeys[i].schema()
+		key["description"] = configKeys[i].description()
+		section["properties"].(map[string]any)[parts[len(parts)-1]] = key
 	}
 	shown := configSchemaOf(schemas, "WorkerConfiguration")["properties"].(map[string]any)
 	for _, name := range workerSections {
@@ -141,6 +145,15 @@ func configSchemaOf(schemas map[string]any, name string) map[string]any {
 		schemas[name] = map[string]any{"type": "object", "properties": map[string]any{}}
 	}
 	return schemas[name].(map[string]any)
+}
+
+// description returns the key's help as a sentence. The two roles share a schema.
+func (k *configKey) description() string {
+	help := strings.ToUpper(k.help[:1]) + k.help[1:] + "."
+	if strings.HasPrefix(k.path, "orchestration.web.") || strings.HasPrefix(k.path, "worker.web.") {
+		help = strings.NewReplacer("the orchestration API", "the role's API", "the worker API", "the role's API").Replace(help)
+	}
+	return help
 }
 
 // schema returns the schema of a key's value, as it is shown.
@@ -470,4 +483,137 @@ func checkOpenAPIContent(t *testing.T, doc map[string]any, what string, body map
 			}
 		}
 	}
+}
+
+// TestOpenAPIDescriptions checks that a document describes everything that generators show to people, and that no gap
+// in it would go unnoticed.
+func TestOpenAPIDescriptions(t *testing.T) {
+	t.Parallel()
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		for _, problem := range openAPIUndescribed(doc) {
+			t.Error(problem)
+		}
+	})
+	doc := must(wire.Decode(must(openAPIForSurface("X-Key", nil, "orchestration"))(t)))(t).(map[string]any)
+	for _, tt := range []struct{ at, text, want string }{
+		{"paths./v1/tasks.post", "", `POST /v1/tasks: got ""`},
+		{"paths./v1/tasks.post", "Create a task\n\n**Required Permission:** `tasks:create`", `POST /v1/tasks: got "Create a task"`},
+		{"paths./v1/tasks.post.requestBody", "", `POST /v1/tasks requestBody: got ""`},
+		{"paths./v1/tasks.post.responses.201", "", `POST /v1/tasks 201: got ""`},
+		{"components.responses.NotFound", "Not found", `404: got "Not found"`},
+		{"components.parameters.TaskUuid", "", `task_uuid: got ""`},
+		{"components.parameters.ListTag", "the tag.", `tag: got "the tag."`},
+		{"components.headers.ETag", "", `ETag: got ""`},
+		{"components.schemas.TaskState", "", `TaskState: got ""`},
+		{"components.schemas.TaskRequest.properties.priority", "", `TaskRequest.priority: got ""`},
+		{"components.schemas.TaskRequest.properties.priority", "The priority.", `TaskRequest.priority: got "The priority."`},
+		{"components.schemas.TaskResponse.properties.task_uuid", "", `TaskResponse.task_uuid: got ""`},
+		{"components.schemas.TaskResponse.properties.again_of.properties.from", "", `again_of.from: got ""`},
+		{"components.schemas.PaginationInfo", "", `PaginationInfo: got ""`},
+		{"components.schemas.PaginationInfo", "", `TaskListResponse.pagination: got ""`},
+	} {
+		described := any(doc)
+		for _, name := range strings.Split(tt.at, ".") {
+			described = described.(map[string]any)[name]
+		}
+		object := described.(map[string]any)
+		text := object["description"]
+		if delete(object, "description"); tt.text != "" {
+			object["description"] = tt.text
+		}
+		if got := strings.Join(openAPIUndescribed(doc), "\n"); !strings.Contains(got, tt.want) {
+			t.Errorf("%s with the description %q: got %q; want %s", tt.at, tt.text, got, tt.want)
+		}
+		object["description"] = text
+	}
+}
+
+// formSchemas are those whose descriptions say what a value looks like, so that each member that refers to one must say
+// what its value means.
+var formSchemas = strings.Fields("Identifier ZonedTime NaiveTime Timestamp Duration TaskState StepState BriefStatus")
+
+var (
+	openAPISentence = regexp.MustCompile(`^[^a-z](?s:.*)\.$`)
+	openAPIUnworded = regexp.MustCompile(`[^a-z0-9]`)
+)
+
+// openAPIGaps collects what a document does not describe in a sentence that says more than the name.
+type openAPIGaps struct {
+	doc      map[string]any
+	problems []string
+}
+
+func (g *openAPIGaps) check(at, name string, object map[string]any) {
+	text, _ := object["description"].(string)
+	text, _, _ = strings.Cut(text, "\n\n**Required Permission")
+	words := func(s string) string { return openAPIUnworded.ReplaceAllString(strings.ToLower(s), "") }
+	if said := words(text); !openAPISentence.MatchString(text) || said == words(name) || said == "the"+words(name) {
+		g.problems = append(g.problems,
+			fmt.Sprintf("%s: got %q; want a sentence with a full stop that says more than the name", at, text))
+	}
+}
+
+// schemas checks every schema with a name in v.
+func (g *openAPIGaps) schemas(v any, at string) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			g.schemas(e, at)
+		}
+	case map[string]any:
+		for key, value := range v {
+			switch key {
+			case "example", "examples", "default", "const", "enum":
+			case "schemas", "properties":
+				for name, schema := range value.(map[string]any) {
+					g.member(strings.TrimPrefix(at+"."+name, "."), name, schema.(map[string]any))
+				}
+			default:
+				g.schemas(value, at)
+			}
+		}
+	}
+}
+
+func (g *openAPIGaps) member(at, name string, schema map[string]any) {
+	described := schema
+	if ref, _ := schema["$ref"].(string); len(schema) == 1 && !slices.Contains(formSchemas, path.Base(ref)) {
+		described = openAPIFollow(g.doc, schema)
+	}
+	g.check(at, name, described)
+	g.schemas(schema, at)
+}
+
+// operation checks an operation, its parameters, its body and its responses with their headers.
+func (g *openAPIGaps) operation(route string, operation map[string]any) {
+	g.check(route, route, operation)
+	for _, p := range operation["parameters"].([]any) {
+		parameter := openAPIFollow(g.doc, p)
+		name := parameter["name"].(string)
+		g.check(route+" "+name, name, parameter)
+	}
+	if body, ok := operation["requestBody"]; ok {
+		g.check(route+" requestBody", "requestBody", openAPIFollow(g.doc, body))
+	}
+	for code, r := range operation["responses"].(map[string]any) {
+		response := openAPIFollow(g.doc, r)
+		g.check(route+" "+code, code, response)
+		headers, _ := response["headers"].(map[string]any)
+		for name, header := range headers {
+			g.check(route+" "+code+" "+name, name, openAPIFollow(g.doc, header))
+		}
+	}
+}
+
+// openAPIUndescribed returns the gaps of a document.
+func openAPIUndescribed(doc map[string]any) []string {
+	g := &openAPIGaps{doc: doc}
+	g.schemas(map[string]any{"schemas": doc["components"].(map[string]any)["schemas"]}, "")
+	g.schemas(doc["components"].(map[string]any)["responses"], "response")
+	g.schemas(doc["paths"], "path")
+	for _, tag := range doc["tags"].([]any) {
+		g.check("tag", tag.(map[string]any)["name"].(string), tag.(map[string]any))
+	}
+	eachOpenAPIOperation(doc, g.operation)
+	return g.problems
 }

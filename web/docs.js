@@ -117,6 +117,12 @@ function limits(s) {
   return parts.join(" · ");
 }
 
+// described returns a description and the limits of its schema.
+function described(text, schema) {
+  const rest = limits(schema);
+  return text && rest ? `${text.replace(/\.$/, "")} · ${rest}` : text || rest;
+}
+
 // membersOf returns the object schemas in a schema: itself, its items or its
 // alternatives.
 function membersOf(schema) {
@@ -147,7 +153,7 @@ function requiredFirst(s) {
 
 function memberView(owner, name, member) {
   const s = follow(member);
-  const about = [member.description || s.description, limits(s)].filter(Boolean).join(" · ");
+  const about = described(member.description || s.description, s);
   const head = [
     el("span", { className: "member" }, name), " ", el("span", { className: "kind" }, kindOf(member)),
     (owner.required || []).includes(name) ? null : el("span", { className: "optional" }, " optional"),
@@ -229,7 +235,7 @@ function fieldView(request, p) {
     el("label", { htmlFor: id }, el("code", {}, p.name),
       p.required ? el("span", { className: "needed", title: "required" }, " *") : "",
       el("span", { className: "kind" }, [p.in, kindOf(p.schema)].join(" · "))),
-    input, el("p", { className: "about" }, inline([p.description, limits(s)].filter(Boolean).join(" · "))));
+    input, el("p", { className: "about" }, inline(described(p.description, s))));
 }
 
 function bodyView(request) {

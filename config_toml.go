@@ -26,6 +26,8 @@ func tomlSyntaxProblem(err error) string {
 		return "not TOML"
 	}
 	quotes := strings.ContainsAny(quotedCharacter().ReplaceAllString(e.Message, ""), `'"`)
+	// Messages quote what they found. A single character or the name of a key is harmless; anything longer may be a
+	// value.
 	if quotes && !strings.HasPrefix(e.Message, "Key '") || strings.Contains(e.Message, "out of range") {
 		return "not TOML: not a value (text must be in quotes)"
 	}
@@ -58,6 +60,7 @@ func tomlTooDeep(text string, most int) int {
 		table, value bool
 	}
 	open, header := []level{{depth: 1, inner: 1, table: true}}, false
+	// The text was not decoded yet, so the brackets may be wrong in any way: for such a text, the decoder reports it.
 	for at := 0; ; {
 		found := tomlToken().FindStringIndex(text[at:])
 		if found == nil {
@@ -224,6 +227,7 @@ func (f *tomlKeyFinder) place() tomlKey {
 
 // record keeps the first place of a path, which it returns.
 func (f *tomlKeyFinder) record(path string, at tomlKey) string {
+	// A table can be named again by its subtables: the first place is where a reader looks for it.
 	if _, ok := f.keys[path]; !ok {
 		f.keys[path] = at
 	}

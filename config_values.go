@@ -141,6 +141,7 @@ func (c *configConverter) headerTables(raw any) headerTables {
 			c.complain(path, "%q occurs twice", redactName(scope))
 		}
 		tables[scope] = c.table(path, inner)
+		// The table of the file must stay whole: locate walks through it afterwards.
 		entries = maps.Clone(entries)
 		delete(entries, name)
 	}

@@ -27,8 +27,8 @@ func (a *orchestrationAPI) consolePage(w *responseWriter, r *http.Request) (any,
 	return page.reply(w, r), nil
 }
 
-// consoleFile answers with a file of the page. A browser keeps it for good, unless its path
-// names another build, as after an upgrade.
+// consoleFile answers with a file of the page. A browser keeps it for good, unless the path names another build, as
+// that of a page from before an upgrade does.
 func (a *orchestrationAPI) consoleFile(w *responseWriter, r *http.Request) (any, error) {
 	site := a.console()
 	text, ok := site.files[r.PathValue("file")]
@@ -39,6 +39,7 @@ func (a *orchestrationAPI) consoleFile(w *responseWriter, r *http.Request) (any,
 	keepToOwnPages(h)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache")
+	// The path contains a hash of all files, so what is at this path never changes.
 	if r.PathValue("build") == site.build {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}

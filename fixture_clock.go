@@ -57,6 +57,7 @@ func (c *virtualClock) setLocked(t instant) { c.at, c.since = t, time.Now() }
 // setMode changes the mode at the present instant.
 func (c *virtualClock) setMode(m clockMode) {
 	c.mu.Lock()
+	// First, so that time neither jumps when it starts to pass, nor loses what has passed when it stops.
 	c.setLocked(c.nowLocked())
 	c.mode = m
 	c.mu.Unlock()
@@ -121,7 +122,7 @@ func (c *virtualClock) settled() bool {
 	return c.settledLocked()
 }
 
-// dueLocked takes what next returned.
+// dueLocked reports whether a timer is due, from the results of next.
 func (c *virtualClock) dueLocked(next instant, ok bool) bool { return ok && next <= c.nowLocked() }
 
 // next returns when the earliest timer of either kind is due.

@@ -22,15 +22,15 @@ type lockstep struct {
 	keeper  *timekeeper // nil until the engine runs
 
 	open    bool   // a batch has begun and not all of it is recorded
-	waiting int    // members that have not ended, and one more while the batch is filled
-	done    []*run // members that have
+	waiting int    // members that have not ended; one more while the batch is filled, which keeps it open
+	done    []*run // members that have ended
 }
 
 // busy reports work of this instant that the engine's queues do not show.
 func (l *lockstep) busy() bool { return l.open || len(l.engine.outside.fresh) > 0 }
 
-// pump runs one batch after the other, until handlers of one are in flight, a
-// timer comes first or nothing is ready. Then outside actors get theirs.
+// pump runs one batch after the other, until handlers of a batch are in flight, a timer comes first or nothing is
+// ready. When nothing is ready, outside actors get their steps.
 func (l *lockstep) pump() {
 	e := l.engine
 	for !e.stopping && !l.open && l.clock.settled() {
@@ -48,8 +48,7 @@ func (l *lockstep) pump() {
 	}
 }
 
-// fill starts every ready step for which a slot is free. It reports whether the
-// store took them all.
+// fill starts every ready step for which a slot is free. It reports whether the store accepted them all.
 func (l *lockstep) fill() bool {
 	for !l.engine.stopping {
 		it, ok := l.engine.queues.next()
@@ -83,6 +82,7 @@ func (l *lockstep) runBuiltin(t *task, i int, g target) error {
 	t.steps[i].queued = false
 	e.joinLocked(k)
 	o, delay := e.computeLocked(func() (outcome, time.Duration) { return g.builtin.run(a) })
+	// The lock was released during the computation, so the attempt may have been ended by somebody else.
 	if delay > 0 && !k.gone {
 		becomeDelay(e, k)
 		l.waiting--
@@ -111,12 +111,13 @@ func (l *lockstep) endedLocked(k *run, o *outcome) {
 	l.waiting--
 }
 
-// close records the batch once all of it have ended. What the store cannot take
-// now is offered again.
+// close records the batch once all members have ended. If the store cannot accept an outcome now, close tries again
+// later.
 func (l *lockstep) close() {
 	if l.waiting > 0 || !l.open {
 		return
 	}
+	// The order in which handlers end depends on the machine, the order of tasks and steps does not.
 	slices.SortFunc(l.done, func(a, b *run) int {
 		return cmp.Or(cmp.Compare(deliveryOf(a).created, deliveryOf(b).created), cmp.Compare(a.key.step, b.key.step),
 			cmp.Compare(deliveryOf(a).order, deliveryOf(b).order))
@@ -137,8 +138,8 @@ func (l *lockstep) close() {
 	}
 }
 
-// record records the outcome of a member and gives its slot back. It reports false
-// when the store cannot take the outcome now. One that goes wrong becomes a delay.
+// record records the outcome of a member and gives its slot back. It returns false if the store cannot accept the
+// outcome now. The outcome of a member that is to go wrong becomes a delay.
 func (l *lockstep) record(k *run) bool {
 	e, d := l.engine, deliveryOf(k)
 	if d.goesWrong != nil && d.outcome != nil && !k.gone && !wasCancelled(*d.outcome) {

@@ -18,8 +18,8 @@ type matchable interface {
 	document(member string) []byte // a JSON text; nil for a missing one
 }
 
-// matchedOnce is something that is compared with many matches: its document is read once. All of them
-// ask for the same one.
+// matchedOnce is something that is compared with many matches, so its document is read only once. All matches use the
+// same document.
 type matchedOnce struct {
 	matchable
 	read jsonValue

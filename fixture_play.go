@@ -129,7 +129,7 @@ func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 type playedRun struct {
 	*run
 	*stubOutcome
-	call    *handlerCall  // that its deliveries begin as
+	call    *handlerCall  // copied into the request journal for each of its deliveries
 	delay   time.Duration // until it lands
 	timeout time.Duration
 }
@@ -154,6 +154,7 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 	a := call.attempt
 	p := &playedRun{run: k, stubOutcome: so, call: call, delay: so.delay, timeout: a.timeout}
 	if so.hang {
+		// Longer than the timeout, which land then turns into an attempt that timed out.
 		p.delay = a.timeout + 1
 	}
 	f.begin(p, k)
@@ -183,6 +184,7 @@ func (f *fixture) land(p *playedRun, o outcome) {
 	if p.fault == resultLost || p.fault == lateCompletion {
 		deliveryOf(k).ended(o) // the request journal shows the handler's outcome even if it is lost
 	}
+	// What happens runs from a timer of the virtual clock, like everything that takes time in fixture mode.
 	end := func() { e.finish(k, o) }
 	switch {
 	case p.fault == lateCompletion:
@@ -251,6 +253,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 		return
 	}
 	second := k.again()
+	// The second delivery runs a handler, so it takes a slot of its own and gives it back.
 	second.freed, second.cancel = false, ctx.cancel
 	k.pool.free--
 	e.joinLocked(second)
@@ -267,8 +270,8 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	})
 }
 
-// park lets the outcome that a handler gave go wrong. The attempt is not a handler in
-// flight any more, but a delay of our own.
+// park lets the outcome of a handler go wrong. From here on the attempt is no handler in flight, but a delay of our
+// own.
 func (f *fixture) park(p *playedRun, o outcome) {
 	e, k, parked := f.svc.engine, p.run, false
 	e.store.locked(func() {
@@ -385,7 +388,7 @@ func (r sendResult) outcome() outcome {
 	return o
 }
 
-// sendingTimers returns what subscribers wait for.
+// sendingTimers returns the pauses before the next attempts to send events.
 func (f *fixture) sendingTimers() (all []workTimer) {
 	f.svc.store.locked(func() {
 		for _, s := range f.svc.publisher.subscribers {

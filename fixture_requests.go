@@ -165,7 +165,7 @@ func (j *requestJournal) begin(c *handlerCall) {
 	j.enter(c)
 }
 
-// ended notes the outcome of a delivery that has begun.
+// ended records the outcome of a delivery that has begun.
 func (c *handlerCall) ended(o outcome) { c.in.ended(c, &c.outcome, o) }
 
 // enter enters an event or a request that was answered, or what begins now.
@@ -182,8 +182,7 @@ func (j *requestJournal) enter(e journalEntry) {
 	ring.grow(e.size())
 }
 
-// ended notes the outcome of an entry that has begun, at its place in the entry; the first one
-// counts.
+// ended records the outcome of an entry that has begun, at its place in the entry; only the first outcome counts.
 func (j *requestJournal) ended(e journalEntry, place **outcome, o outcome) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -192,6 +191,7 @@ func (j *requestJournal) ended(e journalEntry, place **outcome, o outcome) {
 	}
 	*place = &o
 	ring := &j.rings[e.kind()]
+	// An entry that was dropped before it ended no longer counts towards the bytes.
 	if held := ring.entries; len(held) > 0 && held[0].head().seq <= e.head().seq {
 		ring.grow(o.size())
 	}
@@ -263,7 +263,7 @@ func (e *eventEntry) view() any {
 	return eventEntryView{e.seq, eventEntryName, zonedTime(e.at), e.event.appendJSON(nil)}
 }
 
-// told returns such as "order.paid of pay", without the step if the reader knows it.
+// told returns a text such as "order.paid of pay", without the step if the reader knows it.
 func (e *eventEntry) told(stepKnown bool) string {
 	if stepKnown {
 		return e.event.name
@@ -320,14 +320,14 @@ func (c *handlerCall) by(s *stub, fault stubFault) *handlerCall {
 	return c
 }
 
-// watchedRequest notes one API request for the journal, as its body.
+// watchedRequest records an API request for the journal. It takes the place of the request's body, to see what is read.
 type watchedRequest struct {
 	journal       *requestJournal
 	call          apiCall
 	io.ReadCloser // the body
 }
 
-// watch begins to note a request that is not for the control API.
+// watch begins to record a request, unless it is for the control API.
 func (f *fixture) watch(s *surface, r *http.Request) requestWatch {
 	if strings.HasPrefix(r.URL.Path, controlPath+"/") {
 		return nil
@@ -339,7 +339,7 @@ func (f *fixture) watch(s *surface, r *http.Request) requestWatch {
 	return w
 }
 
-// Read notes what a handler reads of the body.
+// Read records what the service reads of the body.
 func (w *watchedRequest) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	room := min(n, maxJournalBody-len(w.call.body))
@@ -348,7 +348,7 @@ func (w *watchedRequest) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// admitted notes the caller.
+// admitted records the caller.
 func (w *watchedRequest) admitted(r *http.Request) { w.call.request.Subject = subjectOf(r.Context()) }
 
 // answered enters the request in the journal.
@@ -450,7 +450,7 @@ func (c *apiCall) told(bool) string {
 	return fmt.Sprintf("%s %s got %d", c.request.Method, c.request.Path, c.request.Status)
 }
 
-// told returns such as "attempt 1 failed (declined)", with the step unless the reader knows it.
+// told returns a text such as "attempt 1 failed (declined)", with the step unless the reader knows it.
 func (c *handlerCall) told(stepKnown bool) string {
 	text := fmt.Sprintf("attempt %d %s", c.attempt.number, c.outcome.told())
 	if c.fault != noFault {
@@ -542,8 +542,8 @@ type journalFilter struct {
 	limit int
 }
 
-// journalFilters are the members that a query can name, by kind. A query without a kind has the
-// first one with all its members.
+// journalFilters are the members that a query can name, by kind. A query without a kind is about the first kind that
+// has all members of the query.
 var journalFilters = [entryKinds][]matchMember{
 	ofRequests: {{"surface", matchSurface}, {"method", matchMethod}, {"path", matchPrefix}, {"status", matchCount}},
 	ofHandlers: {{"task_uuid", matchID}, {"namespace", matchText}, {"name", matchText}, {"step", matchStep},
@@ -572,6 +572,7 @@ func (f *journalFilter) demandAll(q *query) {
 	given := map[string]string{}
 	known := memberNames(slices.Concat(journalFilters[:]...))
 	for i, name := range known {
+		// Several kinds have members of the same name, and text reports one that is given twice.
 		if slices.Contains(known[:i], name) {
 			continue
 		}

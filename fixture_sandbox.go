@@ -21,7 +21,7 @@ import (
 // maxSandboxes bounds how many sandboxes may exist at a time.
 const maxSandboxes = 1000
 
-// sandbox is one copy.
+// sandbox is one isolated copy of a service.
 type sandbox struct {
 	view    sandboxView
 	number  uint64 // in the order of creation
@@ -39,7 +39,7 @@ type sandboxView struct {
 
 // sandboxes holds the sandboxes of one service.
 type sandboxes struct {
-	world *world // that is copied
+	world *world // the world that is copied
 	ports *portRange
 
 	ending sync.WaitGroup // of deleted sandboxes
@@ -87,6 +87,7 @@ func (b *sandboxes) reserve(name string) (*sandbox, error) {
 			name = free
 		}
 	}
+	// Opening a sandbox takes long and needs no lock: until then, nil keeps the name, and counts towards the limit.
 	b.all[name] = nil
 	return &sandbox{view: sandboxView{Name: name}, number: b.begun}, nil
 }
@@ -207,6 +208,8 @@ func (b *sandboxes) delete(name string) error {
 		return sandboxNotFound(name)
 	}
 	delete(b.all, name)
+	// Under the lock, so that close, which waits for all that ends, finds the sandbox either in the list or in the
+	// group.
 	ended := endIn(&b.ending, box.close)
 	b.mu.Unlock()
 	receiveWithin(ended, cutOffPatience)
@@ -275,7 +278,7 @@ type sandboxListView struct {
 type sandboxRequest struct {
 	name string // "" for any
 	seed []byte // the state document to start with; nil for none
-	ids  string // what ids and chance follow from; "" for nothing
+	ids  string // the seed of ids and random numbers; "" for none
 }
 
 // seedDepth is how much deeper a body with a seed may be nested than others.
@@ -369,6 +372,7 @@ func (p *portRange) listen(host string) (net.Listener, error) {
 		if err == nil {
 			return l, nil
 		}
+		// Without a range the system chose the port, so another try would not help.
 		if !errors.Is(err, errAddressInUse) || p.low == 0 {
 			return nil, &failure{kind: unavailable, message: "no port for a sandbox: " + err.Error()}
 		}

@@ -34,7 +34,7 @@ type stubOutcome struct {
 	fault   stubFault
 }
 
-// instant reports whether the attempt starts and ends at once.
+// instant reports whether the attempt starts and ends at the same instant.
 func (s *stubOutcome) instant() bool {
 	yields := s.outcome != nil && s.outcome.checkpoint != nil
 	return s.fault == noFault && !s.hang && s.delay == 0 && !yields
@@ -129,6 +129,7 @@ func (l *stubs) replace(all []*stub) error {
 
 func (l *stubs) remove(id string) (found bool) {
 	n := len(l.list)
+	// A clone, since replaceStubs reads the list that it got after it has released the lock.
 	l.list = slices.DeleteFunc(slices.Clone(l.list), func(s *stub) bool { return s.id == id })
 	return len(l.list) < n
 }
@@ -259,6 +260,8 @@ func (f *fieldReader) stubOutcome(path string, raw []byte) (s stubOutcome) {
 				string(duplicateDelivery), string(lateCompletion)))
 		}
 	})
+	// members takes null for absent, but a result can be null: it counts where a result is possible and nothing else is
+	// given.
 	if string(objectMember(raw, "result")) == "null" && s.outcome == nil && !s.hang && s.fault != workerLost {
 		given["result"], s.outcome = true, &outcome{success: true}
 	}
@@ -473,6 +476,7 @@ func (f *fixture) changeStubsLocked(change func(*stubs) error) error {
 		return err
 	}
 	e := f.svc.engine
+	// Collected first: the queue of those that wait must not change during the walk.
 	var played []runKey
 	anyStep := func(claimKey) bool { return true }
 	e.outside.waiting.walk(anyStep, func(o *claimEntry) bool {

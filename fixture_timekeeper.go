@@ -56,6 +56,7 @@ func (k *timekeeper) stop() {
 // run fires what is due, and in mode auto moves the clock on.
 func (k *timekeeper) run() {
 	for k.ctx.Err() == nil {
+		// Before it looks at the timers: a change during the look must not be missed.
 		stirred := k.clock.stirred.next()
 		if k.take(k.ctx) != nil {
 			return
@@ -84,7 +85,7 @@ func (k *timekeeper) sleep(stirred <-chan struct{}) {
 	}
 }
 
-// take waits for the right to move the clock.
+// take waits until nobody else moves the clock or fires its timers, and takes the turn.
 func (k *timekeeper) take(ctx context.Context) error { return k.await(ctx, k.turn) }
 
 // await receives from a channel.
@@ -145,6 +146,7 @@ func (k *timekeeper) move(end instant) (m moved) {
 
 func (k *timekeeper) moveLocked(end instant) moved {
 	c := k.clock
+	// The store's lock is held as well, so nothing can start between the look at the engine and the move.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !k.engine.idleLocked() || !c.restLocked() {
@@ -360,6 +362,7 @@ func (k *timekeeper) busyAttemptsLocked() []blocker {
 		if len(all) == maxBlockers {
 			break
 		}
+		// Only lockstep holds outcomes, so there is one if this is true.
 		ended := deliveryOf(r).outcome != nil
 		if ended && k.lockstep.waiting > 0 {
 			continue // it waits for others of its batch

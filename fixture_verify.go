@@ -153,6 +153,8 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	}
 	holds, settled := q.bound.holds(len(matched))
 	inOrder := q.follow(matched)
+	// What was dropped came before all of this. It cannot break an order that was found, but might complete one that
+	// was not, unless the count is wrong whatever the order is.
 	holds, settled = holds && inOrder == len(q.order), settled && (inOrder == len(q.order) || !holds)
 	switch {
 	case dropped > 0 && !settled:

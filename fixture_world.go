@@ -18,7 +18,7 @@ import (
 // opening opens a service with parts.
 type opening func(serviceOptions) (*service, error)
 
-// world holds a service, and what its successor is opened with.
+// world holds a service, and what is needed to open its successor.
 type world struct {
 	parts   serviceOptions // immutable
 	atStart opening        // with the initial state
@@ -26,7 +26,7 @@ type world struct {
 	boxes   *sandboxes // nil in a sandbox
 	sandbox string     // its name, in one
 
-	given map[string]*template // that the first service's state had, by hash; set by begin
+	given map[string]*template // templates in the state of the first service, by hash; set by begin
 	names oldNames             // likewise
 
 	ending sync.WaitGroup // of services that were replaced
@@ -55,7 +55,7 @@ func (w *world) begin() error {
 	return err
 }
 
-// accept returns a state document of a client to read.
+// accept returns a client's state document as a source that checks its templates.
 func (w *world) accept(document io.Reader) *stateSource {
 	return &stateSource{document, w.admit, w.names}
 }
@@ -152,6 +152,8 @@ func (w *world) replace(make opening) error {
 	if !w.parts.cfg.Store.Memory {
 		return w.replaceOnDisk(make)
 	}
+	// The new service is opened while the old one works, so that an error changes nothing. A disk cannot hold both: see
+	// replaceOnDisk.
 	svc, err := w.open(make)
 	if err != nil {
 		return err
@@ -159,6 +161,7 @@ func (w *world) replace(make opening) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.end {
+		// The process began to end while the service was opened, and will not look for another one.
 		return errors.Join(errEnding(), abort(svc))
 	}
 	old := w.svc
@@ -210,6 +213,7 @@ func endIn(group *sync.WaitGroup, end func()) <-chan struct{} {
 // abort ends a service for a reset, without waiting for its handlers, and closes its
 // store, so that nothing more can be recorded.
 func abort(s *service) error {
+	// First, so that waiting requests learn of the reset: finish would tell them that the service shuts down.
 	s.store.releaseWaiters(waitReset)
 	s.finish(alreadyEnded())
 	return s.close()

@@ -38,11 +38,11 @@ type attempt struct {
 	number                   int    // from 1
 	maxAttempts              int
 	timeout                  time.Duration
-	lease                    time.Duration // what an outside actor has instead of the timeout; else 0
+	lease                    time.Duration // the time that an outside actor has instead of the timeout; else 0
 	handler                  []byte        // an object: its callable, method and resolver
 	config                   []byte        // handler.initialization, an object
 	inputs                   []byte        // an object: the context, or what an operator set
-	batch                    []byte        // an object: what the inputs of a batch worker have besides; nil for none
+	batch                    []byte        // an object: further inputs of a batch worker; nil for none
 	results                  []namedResult // ancestors
 	previous                 *pastOutcome  // of the step's last attempt that ended; nil for none
 	checkpoint               *checkpoint   // where to continue; nil for the beginning
@@ -66,8 +66,8 @@ type pastOutcome struct {
 	at       instant // 0 for a step without one
 }
 
-// checkpoint is how far a step has come, as its handler or an outside actor said when it
-// yielded. It is never changed.
+// checkpoint is how far a step has come, as reported by its handler or an outside actor that yielded. It is never
+// changed.
 type checkpoint struct {
 	number int     // among those of the step, from 1
 	at     instant // when it was recorded
@@ -132,10 +132,10 @@ type outcome struct {
 	checkpoint []byte     // the data of a checkpoint: it has yielded, with success; else nil
 	err        *stepError // nil if success
 	retryAfter time.Duration
-	unmade     bool         // no attempt: the process had no descriptor left to begin it
+	unmade     bool         // it was not an attempt: the process had no file descriptor left to begin it
 	malformed  bool         // the reply was not valid JSON
 	fits       []payloadFit // how it fits each event of the step; nil if not checked
-	misfit     string       // why the result of a success must not count, by the step's schema; "" for nothing
+	misfit     string       // why the result of a success does not fit the step's schema; "" if it does
 	stray      string       // the member for which a reply with success is not a full outcome; "" for none
 }
 
@@ -192,8 +192,8 @@ func refusal(kind handlerKind, errorType, why string) target {
 	return target{kind: kind, builtin: &builtin{run: fail}}
 }
 
-// handlerSet holds the handlers that the worker's configuration describes. It is shared by all services
-// of the process, and immutable but for the memory for replies.
+// handlerSet holds the handlers that the worker's configuration describes. It is shared by all services of the process,
+// and immutable except for the memory for replies.
 type handlerSet struct {
 	outside   bool                  // nothing runs here
 	mapped    callableTable[target] // worker.handlers
@@ -213,6 +213,7 @@ func (t callableTable[V]) find(callable string) (v V, ok bool) {
 		return v, true
 	}
 	longest := 0
+	// A table has few names, and the longest prefix can be anywhere in it.
 	for name, value := range t {
 		prefix, isPrefix := strings.CutSuffix(name, "*")
 		if isPrefix && len(name) > longest && strings.HasPrefix(callable, prefix) {
@@ -245,8 +246,8 @@ func (h *handlerSet) adoptOrphans() {
 	}
 }
 
-// limitReplies sets how much memory replies under way have together, in bytes, but room for one. It returns the
-// quota.
+// limitReplies limits the memory of all replies under way together, in bytes; there is always room for one of them. It
+// returns the quota.
 func (h *handlerSet) limitReplies(most int64) *quota {
 	h.replies.mu.Lock()
 	defer h.replies.mu.Unlock()
@@ -269,8 +270,8 @@ func (h *handlerSet) resolve(callable string) target {
 	return t
 }
 
-// templateRules returns the rules for new templates. What a schema is that cannot be enforced
-// says unenforced while schemas are not.
+// templateRules returns the rules for new templates. While schemas are not enforced, unenforced says what to do with
+// one that could not be.
 func (h *handlerSet) templateRules(c *templatesConfig, unenforced schemaRule) *templateRules {
 	schemas := pick(c.EnforceInputSchema == "off", unenforced, schemasRefused)
 	return &templateRules{callable: h.check, schemas: schemas, portable: c.Portable}
@@ -606,8 +607,8 @@ func (a *attempt) appendStep(dst []byte) []byte {
 	return append(o.b, '}')
 }
 
-// deliveryKey names what a handler is given: the same when a delivery is repeated, another one
-// after each checkpoint.
+// deliveryKey identifies the work of a delivery: it is the same when the delivery is repeated, and another one after
+// each checkpoint.
 func (a *attempt) deliveryKey() string {
 	key := strconv.AppendInt(append(a.stepID.appendText(make([]byte, 0, 64)), ':'), int64(a.number), 10)
 	if a.checkpoint != nil {

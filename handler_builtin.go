@@ -103,6 +103,7 @@ func runSum(a *attempt) (outcome, time.Duration) {
 	}
 	for _, r := range a.results {
 		if n := summand(r.result); n != nil {
+			// Exactly, so that 0.1 + 0.2 is 0.3 and large integers keep their digits.
 			sum.Add(sum, exactNumber(n))
 		}
 	}

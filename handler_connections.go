@@ -25,8 +25,8 @@ import (
 const (
 	maxReplyHeader = 64 << 10 // bytes
 	keptIdle       = 90 * time.Second
-	sentAtOnce     = 16 << 10              // bytes; a longer request is sent while the reply is read
-	maxSentAfter   = 50 * time.Millisecond // that the end of a request may take after that of its reply
+	sentAtOnce     = 16 << 10              // bytes; a longer request is sent while its reply is read
+	maxSentAfter   = 50 * time.Millisecond // how long the end of a request may take after its reply has ended
 )
 
 // newHandlerConnections returns connections for so many parallel requests. They go through the
@@ -84,7 +84,7 @@ type plainConnection struct {
 	all   *plainConnections
 
 	look  func(fd uintptr) bool // for isQuiet, which allocates nothing, as all below
-	quiet bool                  // nothing has come
+	quiet bool                  // nothing has arrived
 	ahead [1]byte
 	early int // bytes in ahead
 }
@@ -116,6 +116,8 @@ func (p *plainConnections) RoundTrip(req *http.Request) (*http.Response, error) 
 			return nil, err
 		}
 		resp, err := conn.exchange(ctx, req, text.Bytes())
+		// As in net/http, a request is sent again if a kept connection ends without a byte of a reply. If the handler
+		// did get the first one, it knows the second by its Idempotency-Key.
 		if err == nil || !conn.known || conn.left != maxReplyHeader || ctx.Err() != nil {
 			return resp, err
 		} // else the handler closed the connection, which it had kept, just before
@@ -170,6 +172,7 @@ func (p *plainConnections) open(conn net.Conn, host string) *plainConnection {
 func (p *plainConnections) takeIdle(host string) *plainConnection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// The latest one first: the others grow old, and are closed when fewer are needed.
 	for i, c := range slices.Backward(p.idle) {
 		if c.host == host {
 			p.idle = slices.Delete(p.idle, i, i+1)
@@ -246,6 +249,7 @@ func (c *plainConnection) exchange(ctx context.Context, req *http.Request, text 
 		c.Close()
 		return nil, cmp.Or(sent, err)
 	}
+	// Whoever reads the body has a limit of its own.
 	c.left = math.MaxInt64
 	keep := sent == nil && !resp.Close && resp.StatusCode >= 200
 	resp.Body = &plainBody{resp.Body, c, stop, later, keep, resp.Body == http.NoBody}
@@ -303,6 +307,7 @@ func (b *plainBody) Read(p []byte) (int, error) {
 
 // Close keeps the connection if nothing more is read from it or written to it.
 func (b *plainBody) Close() error {
+	// stop comes first: if it reports false, the end of the context is already closing the connection.
 	if b.stop() && b.keep && b.ended && b.sent() && b.conn.r.Buffered() == 0 && b.conn.isQuiet() {
 		b.conn.all.give(b.conn)
 		return nil

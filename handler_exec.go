@@ -67,6 +67,7 @@ func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunne
 	if c.ExecPath != "" {
 		path = absolutePathList(c.ExecPath)
 	}
+	// What a relative directory means depends on where somebody started this process.
 	r.dirs = slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return !filepath.IsAbs(dir) })
 	r.env = programEnv(path, c.ExecEnv, getenv)
 	return r
@@ -161,6 +162,7 @@ func programArgs(config []byte) (args []string, problem string) {
 
 // notStarted returns the outcome of a program that could not be started.
 func notStarted(err error) outcome {
+	// These errors pass: the system lacks something at the moment, or the program's file is being written.
 	for _, passing := range [...]error{
 		syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
 	} {
@@ -203,13 +205,14 @@ func (p *programRun) kill() error {
 	if p.gone {
 		return os.ErrProcessDone
 	}
+	// The tree comes first. It is found through parents, and descendants that have left the group lose theirs when the
+	// group is killed.
 	killTree(p.cmd.Process.Pid, os.Getpid())
 	return p.group.kill()
 }
 
-// end kills the group for the last time. The program has ended; for the grace, what
-// processes that it left print is still read. Its number cannot be reused unless it
-// was waited for.
+// end kills the group for the last time. The program has ended; for the grace, the output of processes that it left is
+// still read. The number of the group cannot be reused before the program was waited for.
 func (p *programRun) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,6 +263,8 @@ func (s *runningPrograms) start(p *programRun) error {
 // to the end.
 func (s *runningPrograms) wait(p *programRun) {
 	pid := p.cmd.Process.Pid
+	// The program has ended but is not waited for yet, so that the group's number still belongs to it: only now is it
+	// safe to kill the group. After Wait, the number may be that of another process.
 	if awaitExit(pid) {
 		p.end()
 	}
@@ -308,6 +313,7 @@ func (s *runningPrograms) sweep() {
 
 // outcome returns the outcome of the program, which has ended.
 func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
+	// This comes before the exit status, since the program was killed for it.
 	if int64(len(p.stdout.data)) > p.stdout.limit {
 		return resultTooLarge(p.stdout.limit)
 	}
@@ -332,6 +338,7 @@ func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
 	}
 	if code := status.ExitStatus(); code != 0 {
 		o := typedFailure(fmt.Sprintf("exit_%d", code), "the program exited with %d", code)
+		// Most programs say in their last line why they give up.
 		said := bytes.TrimSpace(p.stderr.tail())
 		o.err.quote(said[bytes.LastIndexByte(said, '\n')+1:])
 		return o

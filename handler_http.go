@@ -91,6 +91,7 @@ func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
 	}
 	secrets := secretsOf(h)
 	h.Set("Content-Type", "application/json")
+	// A compressed reply would not be decoded: its limit counts bytes, and secrets must be found in its text.
 	h.Set("Accept-Encoding", "identity")
 	h.Set("User-Agent", c.agent)
 	sent := &sentHeaders{secrets: secrets}
@@ -144,6 +145,7 @@ func (h *sentHeaders) requestFor(ctx context.Context, a *attempt) *http.Request 
 	}
 	body := a.envelope(nil)
 	req.ContentLength = int64(len(body))
+	// net/http needs the body again if it sends the request on another connection.
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, _ = req.GetBody()
 	return req
@@ -241,6 +243,7 @@ func withStatus(o outcome, resp *http.Response) outcome {
 func redirected(resp *http.Response, secrets secretTexts) outcome {
 	o := typedFailure("redirect", "the reply is a redirect, %s; redirects are not followed", statusLine(resp))
 	if to, err := resp.Location(); err == nil {
+		// Without its query, which may have secrets that are not ours.
 		path := string(secrets.hide([]byte(to.Path)))
 		location := (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: path}).String()
 		o.err.attach("location", secrets.hide([]byte(location)))
@@ -264,6 +267,7 @@ func retryAfter(h http.Header) time.Duration {
 	if strings.Trim(value, "0123456789") == "" {
 		seconds, err := strconv.ParseInt(value, 10, 32)
 		if err != nil {
+			// A number that overflows asks for the longest wait that there is.
 			return maxRetryAfter
 		}
 		return clampRetryAfter(time.Duration(seconds) * time.Second)
@@ -280,5 +284,6 @@ func retryAfter(h http.Header) time.Duration {
 }
 
 func clampRetryAfter(d time.Duration) time.Duration {
+	// Not 0, which means that the reply did not ask for anything.
 	return min(max(d, time.Microsecond), maxRetryAfter)
 }

@@ -36,13 +36,13 @@ type replyMemory struct {
 type heldReply struct {
 	held  int64
 	wants int64         // it waits for so much more; 0 if it does not wait
-	given chan struct{} // closed when it gets that; nil if it never asked, which its attempt may see without mu
+	given chan struct{} // closed when it gets that; nil if it never asked, for which its attempt may look without mu
 	since instant       // when it began its latest chunk
 	slow  bool          // it was told to give way
 }
 
-// growReply takes memory for a reply that readChunks reads and that may then have so many bytes. It waits until there
-// is enough. The error is the context's, which has ended. The memory is held until releaseReply.
+// growReply takes memory for a reply that may have size bytes from now on; readChunks calls it. It waits until there is
+// enough. The error is that of the context, which has ended. The memory is held until releaseReply.
 func (c *attemptContext) growReply(size int) error {
 	over := size - firstChunk - freeReply
 	if over <= 0 {
@@ -75,7 +75,7 @@ func (c *attemptContext) releaseReply() (waiting bool) {
 	return waiting
 }
 
-// ask asks for as much memory as the reply of an attempt is then to hold, and returns what is closed when it does.
+// ask asks for memory until the reply of an attempt holds so much, and returns a channel that is closed when it does.
 func (m *replyMemory) ask(c *attemptContext, holds int64) (given <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,6 +90,8 @@ func (m *replyMemory) ask(c *attemptContext, holds int64) (given <-chan struct{}
 		return waits
 	}
 	r.wants = holds - r.held
+	// Once it waits at all, it waits for everything that it may still need, so that it does not have to wait at each
+	// chunk.
 	if m.shareLocked(); r.wants > 0 {
 		r.wants = m.largest - r.held
 	}
@@ -118,8 +120,8 @@ func (m *replyMemory) shareLocked() {
 	}
 }
 
-// hurryLocked ends the attempt whose reply began its latest chunk first, now or when its time is over. The end of the
-// attempt gives the memory back.
+// hurryLocked ends the attempt whose reply has spent the longest time on its latest chunk, at once or when
+// replyPatience has passed. The end of the attempt gives the memory back.
 func (m *replyMemory) hurryLocked() {
 	slowest := m.replies[0]
 	for _, c := range m.replies {

@@ -336,6 +336,7 @@ func (e *stepError) attach(member string, text []byte) {
 	}
 	object := appendJSONString([]byte{'{'}, member)
 	object = appendJSONString(append(object, ':'), cleanText(text))
+	// The handler's own member of this name wins.
 	e.context = mergeObjects(nil, append(object, '}'), orEmptyObject(e.context))
 }
 

@@ -36,6 +36,7 @@ func secretsOf(h map[string][]string) secretTexts {
 			}
 		}
 	}
+	// The longer ones first: a secret that contains another one must be hidden as a whole.
 	slices.SortFunc(s, func(a, b []byte) int { return cmp.Compare(len(b), len(a)) })
 	return s
 }

@@ -84,8 +84,8 @@ func (p *process) main(ctx context.Context, args []string) int {
 // heapShare is how much of the cgroup's memory the Go runtime may take, in percent.
 const heapShare = 90
 
-// boundMemory has the garbage collector keep within the cgroup's limit, unless the
-// environment says how much memory to use.
+// boundMemory makes the garbage collector keep within the cgroup's limit, unless the environment says how much memory
+// to use.
 func (p *process) boundMemory(root fs.FS) {
 	if n := cgroupMemory(root); n > 0 && p.getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(n / 100 * heapShare)
@@ -178,13 +178,13 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// process is the surroundings of a command.
+// process is what surrounds a command.
 type process struct {
 	getenv         func(string) string
 	environ        []string
 	now            func() instant
-	ahead          atomic.Int64 // how much later it is for the service that was asked last, in microseconds
-	service        *client      // that commands ask, whatever flags and the environment say; nil for what these say
+	ahead          atomic.Int64 // by how much the clock of the service that was called last is ahead, in microseconds
+	service        *client      // the service that commands call, whatever flags and the environment say; nil to follow these
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -244,6 +244,7 @@ func openAPICommand() command {
 
 // run runs a command line. Flags without a command belong to serve.
 func (p *process) run(ctx context.Context, args []string) error {
+	// Before anything is parsed: the words to complete are unfinished, and may be anything.
 	if len(args) > 0 && args[0] == completeWord {
 		return p.complete(ctx, args[1:])
 	}

@@ -88,6 +88,7 @@ func (a *mountAPI) link(r *http.Request, path string) string {
 	if isTrustedProxy(peerAddress(r.RemoteAddr), a.trusted) {
 		before = strings.TrimRight(r.Header.Get("X-Forwarded-Prefix"), "/")
 	}
+	// The prefix becomes a part of links and headers, so it must be a plain path.
 	if !mountPathForm().MatchString(before) {
 		before = ""
 	}

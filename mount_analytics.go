@@ -109,6 +109,7 @@ func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (mountBottlenecks
 	now := s.service.clock.now()
 	from := hoursAgo(now, q.hours)
 	figures, _ := s.service.store.figures()
+	// slowest sorts and drops entries in place, so it gets clones of these.
 	tasks, steps := figures.byTemplate(q.figureFilter, from), figures.byStep(q.figureFilter, from)
 	sum := figures.total(q.figureFilter, from)
 	recent := figures.total(q.figureFilter, hoursAgo(now, 1))

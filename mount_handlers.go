@@ -97,6 +97,7 @@ func (a *mountAPI) listNamespaces(w *responseWriter, r *http.Request) (any, erro
 		v.Namespaces = append(v.Namespaces, all.handlerNamespace(n.Name))
 	}
 	v.TotalNamespaces = len(v.Namespaces)
+	// The tag is weak: generated_at differs each time.
 	return withTag(w, r, weakTag(all.hash()), v), a.surface.holdTemplates(w)
 }
 
@@ -250,6 +251,8 @@ func (t *template) handlerGraph() handlerGraph {
 func (t *template) edgeWriter() func(o *jsonWriter, _ int) {
 	step, parent := 0, -1
 	return func(o *jsonWriter, _ int) {
+		// A list is written once, from its first element to its last, so the place of the previous edge leads to the
+		// next one.
 		for parent++; parent == len(t.steps[step].parents); parent = 0 {
 			step++
 		}

@@ -154,6 +154,7 @@ func mountFiguresOf(s *store) (v mountFigures, err error) {
 		v.Steps.add(stepState(state).brief(), n)
 	}
 	v.Retries.InBackoff = counts.steps[stepWaitingForRetry]
+	// Only steps in error must be looked at one by one, and usually there are few.
 	if counts.steps[stepInError] > 0 {
 		err = s.eachInError(v.Retries.count)
 	}

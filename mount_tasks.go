@@ -256,6 +256,7 @@ func (v mountStepsView) writeList(o *jsonWriter) {
 // order returns the indexes of the steps, each after its parents.
 func (v mountStepsView) order() []int {
 	t := v.task
+	// A task without steps of its own has the order of its template.
 	if t.plan == nil {
 		return t.tpl.order
 	}

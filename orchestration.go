@@ -67,8 +67,8 @@ func (a *orchestrationAPI) created(t *task) any {
 	return taskView{task: t, now: a.surface.svc.clock.now()}
 }
 
-// repeatTask creates a task that repeats another from a step on. It has the context and the results of that, which
-// the caller must be allowed to read.
+// repeatTask creates a task that repeats another from a step on. The new task has the context and the results of the
+// old one, which the caller must be allowed to read.
 func (a *orchestrationAPI) repeatTask(w *responseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "task_uuid")
 	if err != nil {
@@ -387,10 +387,10 @@ func (a *orchestrationAPI) config(_ *responseWriter, _ *http.Request) (any, erro
 // maxDLQLimit is the largest number of entries or tasks in one answer.
 const maxDLQLimit = 1000
 
-// maxSkipped is for how many skipped elements of a list that is sorted memory is asked.
+// maxSkipped bounds for how many skipped elements of a list memory is held, where the list must be sorted.
 const maxSkipped = 1 << 20
 
-// letterFilter reads the filter of dead letters, but for their status.
+// letterFilter reads the filter of dead letters, except for their status.
 func (q *query) letterFilter() dlqFilter {
 	return dlqFilter{
 		reason:  queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
@@ -408,7 +408,7 @@ func (q *query) listPage(w *responseWriter, standard, each int) (skip, limit int
 	return skip, limit, q.doneHolding(w, limit, each)
 }
 
-// pageAnswer answers with a part of a list, of which the header says how many elements it has in all.
+// pageAnswer answers with a part of a list. A header has the length of the whole list.
 func (a *orchestrationAPI) pageAnswer(w *responseWriter, r *http.Request, part any, total int) (any, error) {
 	w.Header()["X-Total-Count"] = []string{strconv.Itoa(total)}
 	return part, a.surface.shownAll(w, r)

@@ -19,6 +19,7 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
+	// The route admits callers with any of three permissions: which one is needed depends on the action.
 	if !securityOf(r.Context()).may(q.needs) {
 		return nil, a.surface.auth.deny(q.needs)
 	}
@@ -37,9 +38,12 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
+	// The service knows no HTTP, so it gets the codes and the stream as functions.
 	run.code = func(k failureKind) string { return failureForms[k].code }
 	run.tell = newLineStream(w).send
 	if err := run.run(r.Context()); err != nil {
+		// The status was sent long ago: all that is left is to end the connection, so that the client sees an
+		// incomplete stream.
 		w.gone = true
 		w.cutOff(err)
 	}

@@ -134,10 +134,12 @@ func (s *eventStream) run(ctx context.Context) {
 	defer beat.Stop()
 	defer expiry.Stop()
 	for ctx.Err() == nil {
+		// A stream can outlive the credential that opened it.
 		if s.valid() == 0 {
 			s.end("the credential has expired")
 			return
 		}
+		// Before the events are read, so that one that comes in between is not missed.
 		news := s.from.news()
 		more, open := s.send()
 		if !open || !s.pause(ctx) || !more && !s.await(ctx, news, beat.C, expiry.C) {

@@ -66,7 +66,7 @@ func (q *query) listing() *taskListing {
 	return l
 }
 
-// taskFilter reads the filter of tasks, but for their states.
+// taskFilter reads the filter of tasks, except for their states.
 func (q *query) taskFilter() taskFilter {
 	f := taskFilter{
 		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
@@ -185,6 +185,7 @@ func (q *query) cursor(l *taskListing) {
 		q.refuse("cursor: %.60q is not a next_cursor of a list", text)
 		return
 	}
+	// The place in a cursor means nothing in another order.
 	if word := int(b[0]); word >= len(sortWords) || word != l.sortWord() {
 		q.refuse("cursor: it is of a list with another sort")
 	}
@@ -273,6 +274,7 @@ func (q *query) instant(name string) instant {
 	case err != nil:
 		q.refuse("%s: %.60q is not a timestamp like 2026-01-31T12:00:00Z", name, s)
 	}
+	// 1970-01-01T00:00:00Z would be 0, which means that there is no such parameter.
 	return cmp.Or(at, 1)
 }
 
@@ -280,7 +282,7 @@ func (q *query) instant(name string) instant {
 
 const (
 	standardFound = 10  // hits of a kind
-	maxFound      = 100 // likewise
+	maxFound      = 100 // the most hits of a kind
 )
 
 // find answers with everything that has a text.

@@ -41,6 +41,7 @@ func (a *orchestrationAPI) claimSteps(w *responseWriter, r *http.Request) (any, 
 	if err != nil {
 		return nil, err
 	}
+	// No step is given out after the caller's credential has expired.
 	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.surface.validFor(r))
 	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
 	if q.wait > 0 {
@@ -101,6 +102,7 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 		p.complain("callables", "is required")
 	}
 	for i, pattern := range q.callables {
+		// A callable can be a URL with a password, which actors see and name in its redacted form.
 		q.callables[i] = redactName(pattern)
 	}
 	if raw := p.member("worker_id"); raw != nil {
@@ -146,6 +148,7 @@ func (v claimsView) writeJSON(o *jsonWriter) {
 			return
 		}
 		o.b = c.attempt.envelope(o.b)
+		// Without its last brace, for the members that only a claim has.
 		o.b = o.b[:len(o.b)-1]
 		o.text("callable", c.callable)
 		o.text("lease", c.token)

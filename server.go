@@ -183,11 +183,13 @@ func (s *surface) handleRow(row servedRoute) {
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := s.newResponseWriter(w, r)
 	began := instantOf(rec.arrived) // even if the service's clock is frozen
+	// Without a turn there is nobody to answer: the connection was closed for others.
 	if rec.conn.follows && !rec.conn.takeTurn(s.isHealth(r.URL.Path)) {
 		panic(http.ErrAbortHandler)
 	}
 	if s.extension != nil {
 		rec.watch = s.extension.watch(s, r)
+		// Clients tell the time of a service by its Date, and that of fixture mode is virtual.
 		w.Header()["Date"] = []string{s.svc.clock.now().time().UTC().Format(http.TimeFormat)}
 	}
 	w.Header()["X-Request-Id"] = []string{rec.requestID}
@@ -212,6 +214,8 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	if !row.controls {
 		s.origins.share(w.Header(), r)
 	}
+	// Each check comes before those that cost more: overload is refused before credentials are verified, and
+	// credentials before a byte of the body is read.
 	err := s.guard.check(r, row)
 	if err == nil && s.svc.health.starting != nil && !row.isTaskless() {
 		err = s.svc.notOpen()
@@ -240,6 +244,7 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 		v, err = s.serveRow(w, r, row, limit)
 	}
 	if err == nil {
+		// From now on, the connection is among the last to be closed for others.
 		w.conn.known = w.conn.known || !row.isPublic()
 		err = writeReply(w, v)
 	}
@@ -303,6 +308,7 @@ func (s *surface) logRequest(rec *responseWriter, r *http.Request, began instant
 func (s *surface) writeUnmatched(rec *responseWriter, r *http.Request) {
 	rec.matched, rec.unmatched = true, true
 	h := rec.Header()
+	// The mux redirects a path that is not clean. Here it is an unknown one.
 	h.Del("Location")
 	if rec.status == http.StatusMethodNotAllowed && !s.controlled(r, h.Get("Allow")) && s.origins.share(h, r) &&
 		preflight(rec, r) {
@@ -372,6 +378,7 @@ func newSurfaceParts() *surfaceParts {
 func (p *surfaceParts) register(n int, row route) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Every surface of this name registers the same rows in the same order, so the numbers fit all of them.
 	if n < p.routed {
 		return
 	}

@@ -71,6 +71,7 @@ func writeJSON(w *responseWriter, status int, contentType string, v any) error {
 	case a.err != nil:
 		return fmt.Errorf("encoding the answer: %w", a.err)
 	}
+	// The buffer is in use until the reader has taken it, so it counts like that of a long answer.
 	if len(a.b) > copiedBody {
 		if err := w.holdShort(cap(a.b)); err != nil {
 			return err
@@ -166,10 +167,9 @@ func setBodyHeaders(h http.Header, contentType string) {
 // stateTimeout bounds how long the transfer of a whole state takes, in real time.
 const stateTimeout = 10 * time.Minute
 
-// sendState answers with the whole state at the present moment, once that is durable. The
-// store continues meanwhile: the document is made, as its reader takes it, from what was taken
-// at first. A store that failed gives all that it has; a header says if that includes a
-// change whose outcome is unknown.
+// sendState answers with the whole state at the present moment, once that is durable. The store continues meanwhile:
+// the document is made while its reader receives it, from what was cut at the start. A store that failed returns
+// everything that it has; a header says if that includes a change whose outcome is unknown.
 func (s *surface) sendState(w *responseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
@@ -271,7 +271,7 @@ func (w *responseWriter) send(b []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements what http.ResponseController looks for.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Compressed answers. An answer is compressed while it is sent, if there is room for that; an event stream never is.
@@ -280,7 +280,7 @@ func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter 
 
 const (
 	gzipFrom   = 1 << 10    // bytes; shorter answers are sent as they are
-	gzipMemory = 1200 << 10 // that compressing takes, about
+	gzipMemory = 1200 << 10 // about how much memory compressing takes, in bytes
 	gzipSuffix = "-gzip"    // of the entity tags of compressed answers
 )
 
@@ -293,7 +293,7 @@ var gzipWriters = sync.Pool{New: func() any {
 type gzipBody struct {
 	to  *responseWriter
 	zip *gzip.Writer
-	out []byte // compressed, and not yet sent
+	out []byte // compressed bytes that were not sent yet
 }
 
 // beginGzip compresses the body that follows if the client asks for it, and it is of a kind
@@ -311,6 +311,8 @@ func (w *responseWriter) beginGzip() {
 	case w.change || kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 || short && h["Etag"] == nil:
 		return
 	}
+	// Also where the answer is not compressed: a cache must not give it to those who want the other form, and vice
+	// versa.
 	h["Vary"] = append(h["Vary"], "Accept-Encoding")
 	if packed || w.status == http.StatusNotModified || !w.wantsGzip(n) || !w.share.addCoding() {
 		return
@@ -329,6 +331,7 @@ func (w *responseWriter) wantsGzip(n int) bool {
 // markGzip sets the headers of a compressed body.
 func markGzip(h http.Header) {
 	h["Content-Encoding"] = []string{"gzip"}
+	// A strong tag promises the same bytes (RFC 9110, 8.8.1), so the compressed form needs one of its own.
 	if tag, strong := strings.CutSuffix(h.Get("Etag"), `"`); strong && tag[0] == '"' {
 		h["Etag"] = []string{tag + gzipSuffix + `"`}
 	}
@@ -378,7 +381,7 @@ func quality(parameters string) float64 {
 	return 1
 }
 
-// Write takes compressed bytes.
+// Write implements io.Writer, for the compressed bytes.
 func (z *gzipBody) Write(p []byte) (int, error) {
 	z.out = append(z.out, p...)
 	return len(p), nil

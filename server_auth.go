@@ -19,6 +19,7 @@ func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*h
 	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
 	switch {
 	case f != nil:
+	// No other row lists as many: this one needs all of them, others any one.
 	case len(row.permissions) == len(everything):
 		f = s.auth.authorizeAll(sc)
 	default:
@@ -78,6 +79,7 @@ func (s *surface) logAdmission(w *responseWriter, r *http.Request, sc *securityC
 		level, message = slog.LevelWarn, "a request was refused"
 	}
 	dropped, ok := 0, s.log.Enabled(r.Context(), level)
+	// Only refusals are limited, since anybody can cause them; admissions are logged at the level debug.
 	if ok && f != nil {
 		dropped, ok = s.auth.logRate.allow(realNow())
 	}

@@ -57,10 +57,10 @@ func hiddenFrom(ctx context.Context) (hidden string) {
 	return hidden
 }
 
-// ofTask answers with a view of a task at an instant, or that the caller has it already.
+// ofTask answers with a view of a task at an instant, or says that the caller has it already.
 func (s *surface) ofTask(w *responseWriter, r *http.Request, t *task, now instant, view any) any {
 	if t.unsure {
-		return view // which nobody is to keep
+		return view // without a tag: nobody may keep it
 	}
 	w.Header()["Cache-Control"] = privately
 	return withTag(w, r, s.taskTag(t, hiddenFrom(r.Context()), now), view)
@@ -80,7 +80,7 @@ func (s *surface) taskAnswer(
 // privately lets the caller keep an answer, and ask each time whether it is still true.
 var privately = []string{"private, no-cache"}
 
-// withTag answers with a view that has this tag, or that the caller has it already.
+// withTag answers with a view that has this tag, or says that the caller has it already.
 func withTag(w *responseWriter, r *http.Request, tag string, view any) any {
 	h := w.Header()
 	h["Etag"] = []string{tag}
@@ -102,8 +102,8 @@ func contentTag(text []byte) string {
 	return `"` + hex.EncodeToString(sum[:12]) + `"`
 }
 
-// weakTag returns the tag of views of templates with some hash, which may also tell the time or
-// count look-ups.
+// weakTag returns the tag of views of templates with a hash. It is weak because they may also have the time, or counts
+// of look-ups.
 func weakTag(hash string) string { return `W/"` + hash + `"` }
 
 // namedTag returns the form of a tag that a header names, compressed or not, or "". Weak tags

@@ -29,7 +29,7 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// listenTCP opens a listener. The system holds little for readers that take nothing.
+// listenTCP opens a listener. The system buffers little for clients that do not read.
 func listenTCP(address string) (net.Listener, error) {
 	c := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
 		return limitUnsent(conn, 2*jsonPiece)
@@ -55,6 +55,7 @@ func listenOn(address string) (net.Listener, error) {
 	if statErr != nil || info.Mode()&os.ModeSocket == 0 {
 		return nil, err
 	}
+	// Only a socket without a process refuses connections.
 	if conn, dialErr := net.Dial("unix", path); !errors.Is(dialErr, errConnectionRefused) {
 		if dialErr == nil {
 			conn.Close()
@@ -125,7 +126,7 @@ type connections struct {
 	mu                       sync.Mutex
 	line                     list.List
 	known, strangers, behind *list.Element // marks in line
-	warned                   time.Time     // of the lack of file descriptors
+	warned                   time.Time     // when the lack of file descriptors was logged last
 }
 
 // connection is one of them.
@@ -203,7 +204,7 @@ func (all *connections) warnOfFiles(err error) {
 	}
 }
 
-// admit takes up a new connection. It returns nil if there is no place for it, not even after a while.
+// admit adds a new connection. It returns nil if there is no place for it, even after a while.
 func (all *connections) admit(c net.Conn) *connection {
 	n := &connection{Conn: c, all: all, left: make(chan struct{})}
 	q := &all.quotas.connections
@@ -244,7 +245,7 @@ func (all *connections) closeLongest() bool {
 	})
 }
 
-// closeStalled closes a connection whose client takes nothing of an answer. It reports whether there was one.
+// closeStalled closes a connection whose client reads nothing of its answer. It reports whether there was one.
 func (all *connections) closeStalled() bool {
 	now := realNow()
 	return all.closeFirst(func(c *connection) bool {
@@ -260,8 +261,8 @@ func (all *connections) closeWaiting(fits func(*connection) bool) bool {
 
 func anyConnection(*connection) bool { return true }
 
-// closeFirst closes the first connection that fits in some parts of the line, whose first elements it is told how to
-// find. It reports whether there was one.
+// closeFirst closes the first connection that fits, in the parts of the line whose first elements the functions return.
+// It reports whether there was one.
 func (all *connections) closeFirst(fits func(*connection) bool, parts ...func() *list.Element) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -291,6 +292,7 @@ func (c *connection) closeKept() {
 
 // leaveLocked drops a connection, unless that was done before.
 func (all *connections) leaveLocked(c *connection) {
+	// Remove tells nothing about an element that is no longer in the list, so the length does.
 	before := all.line.Len()
 	if all.line.Remove(c.place); all.line.Len() < before {
 		all.quotas.connections.give(1)
@@ -320,7 +322,7 @@ func (all *connections) note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// waits notes whether the connection waits for its client.
+// waits records whether the connection waits for its client.
 func (c *connection) waits(client bool) {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
@@ -414,7 +416,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write notes how long it has gone on.
+// Write records when it began, for closeStalled.
 func (c *connection) Write(p []byte) (int, error) {
 	c.writing.Store(int64(realNow()))
 	defer c.writing.Store(0)

@@ -1,7 +1,7 @@
 package main
 
-// Hints: what a request says that the service does not know, though the caller may think so. A hint never refuses
-// anything, since clients send all sorts.
+// Hints at what a request contains and the service does not know, although the caller may think that it does. A hint
+// never refuses anything, since clients send all sorts of things.
 
 import (
 	"fmt"

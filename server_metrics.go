@@ -52,6 +52,7 @@ func (m *metricsText) named(name string) string {
 // family begins a metric. The kind is counter, gauge or histogram.
 func (m *metricsText) family(name, kind, help string) {
 	if name = m.named(name); m.open && kind == "counter" {
+		// In OpenMetrics, the samples of a counter have this suffix, but its family does not.
 		name = strings.TrimSuffix(name, "_total")
 	}
 	for _, part := range [...]string{"# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"} {
@@ -64,7 +65,7 @@ func (m *metricsText) sample(name string, value float64, labels ...string) {
 	m.exemplified("", name, value, labels...)
 }
 
-// exemplified is sample with what follows the value.
+// exemplified is sample with an exemplar after the value.
 func (m *metricsText) exemplified(example, name string, value float64, labels ...string) {
 	b := append(m.b, m.named(name)...)
 	for i := 0; i < len(labels); i += 2 {
@@ -87,7 +88,7 @@ func (m roleMetrics) sample(name string, value float64, labels ...string) {
 	m.metricsText.sample(name, value, append([]string{"role", m.role}, labels...)...)
 }
 
-// example returns what follows a sample of a bucket with a slow attempt.
+// example returns the exemplar of a bucket with a slow attempt, or "".
 func (m *metricsText) example(a *slowAttempt) string {
 	if !m.open || a.at == 0 {
 		return ""
@@ -324,6 +325,8 @@ func (s *service) workFigures() (f workFigures) {
 	s.store.locked(func() {
 		e, w := s.engine, &s.engine.outside
 		e.stats.noteTemplates(registered, s.store.table().blockedTasks())
+		// Everything is copied at one moment, so that figures which belong together fit; it is written without the
+		// lock.
 		f = workFigures{s.store.loadLocked(), e.stats.copied(), e.queues.queued(), len(e.work.running),
 			w.claims, e.leases.expired, len(w.waiting.steps), len(e.leases.held.items), len(w.claimers),
 			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}}

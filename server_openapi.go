@@ -72,7 +72,7 @@ func openAPIForSurface(apiKeyHeader string, edit func(doc map[string]any), surfa
 	return json.Marshal(doc)
 }
 
-// openAPIWithout lets all operations go without credentials, too: with none, a generated client need not make some up.
+// openAPIWithout makes credentials optional for all operations, so that a generated client need not invent any.
 func openAPIWithout(paths map[string]any) {
 	for _, path := range paths {
 		for _, operation := range path.(map[string]any) {
@@ -167,6 +167,7 @@ func openAPIPrune(doc, components map[string]any) {
 	follow(doc["paths"])
 	for kind, entries := range components {
 		for name := range entries.(map[string]any) {
+			// Operations name security schemes without a reference.
 			if kind != "securitySchemes" && !reached[prefix+kind+"/"+name] {
 				delete(entries.(map[string]any), name)
 			}

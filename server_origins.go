@@ -167,6 +167,7 @@ func (o *pageOrigins) share(h http.Header, r *http.Request) bool {
 	if len(o.named) == 0 {
 		return false
 	}
+	// For every answer, since what the headers below say depends on the origin.
 	h["Vary"] = append(h["Vary"], "Origin")
 	origin := r.Header.Get("Origin")
 	switch {

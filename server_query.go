@@ -174,7 +174,7 @@ func pathID(r *http.Request, name string) (uuid, error) {
 	return idNamed(name, r.PathValue(name))
 }
 
-// idNamed reads the id that a text under some name must be.
+// idNamed reads a text that must be an id. The name is for the error.
 func idNamed(name, s string) (uuid, error) {
 	id, ok := parseUUID(s)
 	if !ok {
@@ -222,7 +222,7 @@ func (s *surface) shownUpTo(w *responseWriter, r *http.Request, seq uint64) erro
 	return err
 }
 
-// shownAll is shownUpTo for an answer that may tell of every change made so far.
+// shownAll is shownUpTo for an answer that may show any change made so far.
 func (s *surface) shownAll(w *responseWriter, r *http.Request) error {
 	_, seq := s.svc.store.size()
 	return s.shownUpTo(w, r, seq)

@@ -57,7 +57,7 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	return nil, failf(badRequest, "the body must be a JSON object")
 }
 
-// requestBody is the body of a request. Bodies together may take so much memory.
+// requestBody is the body of a request. Its memory is part of what all bodies may take together.
 type requestBody struct {
 	io.ReadCloser
 	conn    *connection
@@ -89,6 +89,7 @@ func (s *surface) newRequestBody(w *responseWriter, r *http.Request, limit int64
 		b.most = r.ContentLength
 	}
 	if limit > s.maxBody { // of a route that takes a whole state
+		// A state may be larger than the memory for all bodies.
 		b.memory = &bodyMemory{quota: quota{most: limit}}
 	}
 	return b
@@ -118,7 +119,7 @@ func (b *requestBody) reserve(ctx context.Context) error {
 	return nil
 }
 
-// await is reserve once there is not enough left.
+// await is reserve when not enough memory is left.
 func (b *requestBody) await(ctx context.Context) error {
 	b.conn.waits(true)
 	defer b.conn.waits(false)
@@ -154,6 +155,8 @@ func (b *requestBody) free() {
 // readAll reads the body of a request. Its first bytes do not count.
 func readAll(r *http.Request) (body []byte, err error) {
 	return readChunks(r.Body, r.ContentLength, func(size int) error {
+		// The first chunk reserves memory for the whole body. Bodies that grew step by step could all be half read and
+		// wait for each other.
 		if b, ok := r.Body.(*requestBody); ok && size <= firstChunk+chunkSize {
 			return b.reserve(r.Context())
 		}
@@ -241,7 +244,7 @@ func (s *surface) holdOpen(w *responseWriter, r *http.Request, d time.Duration) 
 	return func() { q.give(1) }, nil
 }
 
-// actorOf returns who sent a request that changes a task, and what they know of it.
+// actorOf returns who sent a request that changes a task, and which versions of it they have seen.
 func (s *surface) actorOf(r *http.Request) (taskActor, error) {
 	seen, err := s.seenVersions(r)
 	return taskActor{subject: subjectOf(r.Context()), seen: seen}, err

@@ -53,7 +53,7 @@ type answerShare struct {
 	coding int // bytes that compressing the answer takes
 
 	bytes int     // guarded by the room's mu, like all below
-	since instant // when the write that continues began; 0 for none
+	since instant // when the write in progress began; 0 for none
 	cut   bool
 }
 
@@ -84,6 +84,7 @@ func (s *surface) holdTemplates(w *responseWriter) error {
 func (w *responseWriter) hold(n int) error {
 	s := &w.share
 	most := s.room.limit / 4 * 3
+	// Nobody waits for room while holding a turn: those who could free room may need it.
 	s.endTurn()
 	err := w.grow(min(n+streamMemory+s.coding, most), most)
 	if err == nil {
@@ -96,8 +97,8 @@ func (w *responseWriter) hold(n int) error {
 // for it.
 func (w *responseWriter) holdShort(n int) error { return w.grow(n, w.share.room.limit) }
 
-// grow enlarges the share to n bytes if all have most then. A request that gets no room
-// is the last on its connection.
+// grow enlarges the share to n bytes, if all shares then have at most most. A request that gets no room is the last on
+// its connection.
 func (w *responseWriter) grow(n, most int) error {
 	s, r := &w.share, w.share.room
 	r.mu.Lock()
@@ -172,6 +173,7 @@ func (r *answerRoom) cutStalled(n int) {
 		}
 		n -= s.bytes
 		s.cut = true
+		// A deadline in the past ends the write that is stuck.
 		setWriteDeadline(s.w, -time.Second)
 	}
 }
@@ -218,6 +220,7 @@ func (s *answerShare) giveLocked(n int) {
 // write writes one piece, which the reader must take in time.
 func (s *answerShare) write(piece []byte) (int, error) {
 	if s.turn {
+		// A slow reader must not keep others from making their answers.
 		s.endTurn()
 		defer s.takeTurn()
 	}

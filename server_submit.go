@@ -40,7 +40,7 @@ func (q *query) waiting() (wants stateSet, limit time.Duration) {
 	return terminalStates, q.duration("wait", word)
 }
 
-// duration reads a text that says how long, from 0 to maxWait.
+// duration reads a duration from 0 to maxWait.
 func (q *query) duration(name, text string) time.Duration {
 	d, err := parseDuration(text)
 	if err != nil || d < 0 || d > maxWait {
@@ -172,7 +172,8 @@ func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, e
 	return m, nil
 }
 
-// creationRoute is a route that creates tasks: its name, for which an Idempotency-Key holds, and what reads the body.
+// creationRoute is a route that creates tasks: its name, for which an Idempotency-Key holds, and the function that
+// reads the body.
 type creationRoute struct {
 	name  string
 	parse func(body []byte) (*taskRequest, error)
@@ -184,8 +185,9 @@ const (
 	mountTaskRoute = "mount /tasks"
 )
 
-// replayKeyOf returns what stands for an Idempotency-Key of the caller on a route.
+// replayKeyOf returns the key under which an Idempotency-Key of the caller on a route is remembered.
 func replayKeyOf(r *http.Request, route, key string) replayKey {
+	// With the caller's identity, so that nobody gets the answer to another caller's request by guessing its key.
 	return hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(key))
 }
 
@@ -214,6 +216,7 @@ func traceContext(h http.Header) (traceparent, tracestate string) {
 // saneTraceparent returns a W3C traceparent header, or "" if it is malformed.
 func saneTraceparent(h string) string {
 	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
+	// Later versions may append fields, which are kept.
 	if len(h) < len(form) || len(h) > 256 || !visible(h) {
 		return ""
 	}

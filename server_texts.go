@@ -25,7 +25,7 @@ func newPackedText(contentType string, plain []byte, level int) *packedText {
 	return &packedText{contentType: contentType, plain: plain, zip: zip}
 }
 
-// newTaggedText returns a text with a tag, which a policy is part of.
+// newTaggedText returns a text with a tag, which also depends on the policy.
 func newTaggedText(contentType string, plain []byte, policy string) *packedText {
 	t := newPackedText(contentType, plain, gzip.BestCompression) // which is done once for all readers
 	t.policy, t.tag = policy, contentTag(append([]byte(policy), plain...))
@@ -104,18 +104,18 @@ func (f *textForms) get(word string, create func() *packedText) *packedText {
 // It is safe for concurrent use.
 type sharedText struct {
 	mu     sync.Mutex
-	latest *textMaking // that was begun; nil for none. Guarded by mu, like all below
-	next   *textMaking // that has not been begun; nil while nobody waits for it
+	latest *textMaking // the latest one that was begun; nil for none. Guarded by mu, like all below
+	next   *textMaking // the one that was not begun yet; nil while nobody waits for it
 }
 
-// textMaking is how a text is made.
+// textMaking is one text that is being made or was made.
 type textMaking struct {
 	begun time.Time
 	done  chan struct{}
 	text  *packedText // once done is closed; nil if making it failed
 }
 
-// get returns a text that was begun after a request arrived. create is told how long the latest one was, in bytes.
+// get returns a text that was begun after a request arrived. create gets the length of the latest one, in bytes.
 func (s *sharedText) get(arrived time.Time, create func(size int) *packedText) *packedText {
 	s.mu.Lock()
 	m, before := s.next, s.latest

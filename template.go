@@ -107,7 +107,7 @@ type stepTemplate struct {
 	resultSchema      []byte // nil if absent
 	result            *schemaSource
 	batchWorker       string       // the step whose instances work on the batches; "" if none is named
-	handed            []byte       // the members of the handler but for its configuration, as handlers get them
+	handed            []byte       // the members of the handler except its configuration, as handlers get them
 	batch             *batchPolicy // of a batch_worker step
 	publishes         []publishedEvent
 }
@@ -256,8 +256,8 @@ func (s *stepTemplate) fits(b *budget, payload, context []byte) []payloadFit {
 	return fits
 }
 
-// follows reports whether the event is published after an attempt that ended so; again says
-// that the step will be tried again.
+// follows reports whether the event is published after an attempt that succeeded or failed; again says whether the step
+// will be tried again.
 func (p *publishedEvent) follows(success, again bool) bool {
 	switch p.condition {
 	case "always":

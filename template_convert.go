@@ -15,9 +15,9 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// convertTemplate returns the definition of a file in another format, which if asked for is portable, and
-// what to warn of. Comments are lost. It fails if the definition has problems, if the result would not be the
-// same template, and if Tasker would refuse that.
+// convertTemplate returns the definition of a file in another format, on request a portable one, with warnings.
+// Comments are lost. It fails if the definition has problems, if the result would not be the same template, or if
+// Tasker would refuse the result.
 func convertTemplate(file string, data []byte, to string, portable bool) ([]byte, []string, error) {
 	from := templateFormat(file)
 	t, problems, _ := parseTemplate(file, data, from, "", nil)
@@ -33,6 +33,7 @@ func convertTemplate(file string, data []byte, to string, portable bool) ([]byte
 	if w.problems != nil {
 		return nil, nil, w.problems
 	}
+	// The result is read back and compared, so that no loss goes unnoticed, whatever its reason.
 	again, problems, warnings := parseTemplate(to+" of "+file, w.out.Bytes(), to, "", &templateRules{portable: portable})
 	if again != nil && sameJSON(again.json, t.json) {
 		return w.out.Bytes(), pick(portable, warnings, nil), nil
@@ -81,6 +82,7 @@ func (w *definitionWriter) tomlTable(key toml.Key, path string, object []byte) {
 		}
 	}
 	for _, m := range tables {
+		// Without Clip, the keys of sibling tables could share an array and overwrite each other.
 		inner, at := append(slices.Clip(key), m.key), templateMemberPath(path, m.key)
 		if jsonKind(m.value) == '{' {
 			fmt.Fprintf(&w.out, "\n[%s]\n", inner)
@@ -149,10 +151,11 @@ func tomlString(text string) string {
 		quoted := quoteTOML(line)
 		lines[i] = quoted[1 : len(quoted)-1]
 	}
+	// TOML drops a line break that follows the opening quotes.
 	return `"""` + "\n" + strings.Join(lines, "\n") + `"""`
 }
 
-// yamlMembers writes the members of an object with an indentation, the first of them after another one.
+// yamlMembers writes the members of an object: the first one after the text first, the others after an indentation.
 func (w *definitionWriter) yamlMembers(object []byte, first, indent string) {
 	for _, m := range templateMembers(object) {
 		w.out.WriteString(first + yamlWord(m.key) + ":")

@@ -55,6 +55,7 @@ func (f *templateForm) readSearch(data []byte) error {
 }
 
 func (f *templateForm) readSteps(data []byte) (err error) {
+	// Counted first, so that the list of a template with thousands of steps is allocated once.
 	n := 0
 	eachElement(data, func([]byte) bool { n++; return true })
 	f.forms = make([]stepForm, 0, n)
@@ -148,6 +149,7 @@ func (l *lifecycle) places() []place {
 // same. It checks the shape but not the rules for new templates, so that it can
 // read every template that was ever accepted.
 func templateFromNormalized(data []byte) (*template, error) {
+	// The template keeps parts of the text, and data may be a line in a buffer that is used again.
 	text := bytes.Clone(data)
 	if err := checkJSON(text); err != nil {
 		return nil, err

@@ -35,6 +35,7 @@ func (r *templateReader) definition(data []byte, format string) []byte {
 	if text == nil {
 		return nil
 	}
+	// TOML and YAML allow what JSON from outside must not have, such as deep nesting and U+0000.
 	if err, ok := errors.AsType[*jsonError](checkJSON(text)); ok {
 		r.problem("", "as JSON: %s", err.reason) // the offset is not one in the file
 		return nil

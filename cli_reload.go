@@ -73,7 +73,7 @@ func (w *templateWatch) reload() {
 			if p.Source == "" {
 				continue // a hint, which is not about a file
 			}
-			w.log.Error("the changed templates are refused; those from before stay", "problem", p.String())
+			w.log.Error("the changed templates are refused; the earlier ones stay in use", "problem", p.String())
 		}
 		return
 	}

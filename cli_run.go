@@ -343,7 +343,7 @@ func (a *runArgs) check(h *handlerSet, t *template, settled func(d int) bool) er
 		}
 	}
 	if len(idle) > 0 {
-		return usagef("nothing here handles %s: give --stub STEP=JSON or --handler CALLABLE=URL for each",
+		return usagef("no handler is configured for %s: give --stub STEP=JSON or --handler CALLABLE=URL for each",
 			strings.Join(idle, ", "))
 	}
 	return nil

@@ -140,7 +140,7 @@ func TestRun(t *testing.T) {
 		stdout string // a part
 		stderr string // a part
 	}{
-		{[]string{"run", "order.json"}, 2, "", "run: nothing here handles charge (callable pay): give --stub STEP=JSON"},
+		{[]string{"run", "order.json"}, 2, "", "run: no handler is configured for charge (callable pay): give --stub STEP=JSON"},
 		{[]string{"run", "order.json", "--stub", "charge=@paid.json", "-o", "json"}, 0, `"paid": 12345678901234567890`, ""},
 		{[]string{"run", "order.json", "--stub", "charge=error:declined"}, 4, "charge  declined", `step "charge" failed for good`},
 		{[]string{"run", "order.json", "--stub", "chrage=1"}, 2, "", "--stub chrage: the template has no such step; did you mean charge?"},

@@ -24,7 +24,7 @@ const (
 	causeDependencies stepCause = "dependencies"         // a step it needs is not finished
 	causeUndecided    stepCause = "decision"             // a step that exists already decides what else it needs
 	causeTaskStopped  stepCause = "task_stopped"         // it is ready, but its task is blocked or in error
-	causeOutside      stepCause = "outside_actor"        // nobody here handles it
+	causeOutside      stepCause = "outside_actor"        // its callable has no handler here
 	causeBatch        stepCause = "parallelism"          // as many instances of its batch worker run as may
 	causeSlot         stepCause = "slot"                 // every slot is taken
 	causeStarting     stepCause = "starting"             // it is about to start
@@ -517,7 +517,7 @@ func (x *explainer) unhandled(e *stepExplanation, s *step) {
 		after = fmt.Sprintf(", after attempt %d of %d failed%s", s.attempts, e.MaxAttempts, after)
 	}
 	waited := x.now.sub(s.updated)
-	e.because(causeOutside, "has waited for an outside actor for %s, because nothing here handles callable %q%s",
+	e.because(causeOutside, "has waited for an outside actor for %s, because callable %q has no handler%s",
 		pick(waited < time.Minute, "less than 1 min", roughly(waited)), e.Callable, after)
 	e.Remedy = fmt.Sprintf("map it with --handler %s=URL or in [worker.handlers], or let an actor claim it", e.Callable)
 }

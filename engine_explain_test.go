@@ -68,33 +68,33 @@ func explainCases() []explainCase {
 			mustAct(t, s, v, 0, stepRequest{action: actionCancel})
 		}, "b dependency_cancelled needs step \"a\", which was cancelled just now; resolve|d task_stopped because step \"a\", which others need, was",
 			`step "b" needs step "a", which was cancelled just now; resolve, complete or cancel it`},
-		{"outside", []stepSpec{outside}, nil, "d outside_actor nothing here handles callable \"Outside\"; map it with --handler", `step "d" has waited for an outside actor`},
+		{"outside", []stepSpec{outside}, nil, "d outside_actor has waited for an outside actor for less than 1 min, because callable \"Outside\" has no handler; map it with --handler", `step "d" has waited for an outside actor`},
 		{"claimed", []stepSpec{outside}, func(t *testing.T, s *service, v *task) { mustClaim(t, s) },
 			"d claimed was claimed just now by w, on attempt 1 of 3; the clock is frozen: nothing comes due until it is advanced by 60 s", `step "d" was claimed`},
 		{"claim given back", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
 			s.engine.outside.unclaim(mustClaim(t, s))
 		}, "d outside_actor or let an actor claim it", `step "d" has waited`},
 		{"undecided", open, nil,
-			"d outside_actor nothing here|z decision waits for what step \"d\" may create", ""},
+			"d outside_actor has waited for an outside actor|z decision waits for what step \"d\" may create", ""},
 		{"undecided in a decision", []stepSpec{a, decision, inner, leaf, end}, nil,
-			"d outside_actor nothing here|z decision waits for what step \"d\" may create", ""},
+			"d outside_actor has waited for an outside actor|z decision waits for what step \"d\" may create", ""},
 		{"undecided by two", []stepSpec{a, decision, other, {name: "b", callable: "Outside", after: []string{"d", "e"}}, end}, nil,
-			"d outside_actor nothing here|e outside_actor nothing here|z decision what steps \"d\", \"e\" may create", ""},
+			"d outside_actor has waited for an outside actor|e outside_actor has waited for an outside actor|z decision what steps \"d\", \"e\" may create", ""},
 		{"decided", open, func(t *testing.T, s *service, v *task) {
 			mustAct(t, s, v, 1, stepRequest{action: actionComplete, result: []byte(createSteps("b"))})
-		}, "z dependencies waits for step \"b\"|b outside_actor nothing here", ""},
+		}, "z dependencies waits for step \"b\"|b outside_actor has waited for an outside actor", ""},
 		{"decision in error", open, func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 1, failAction) },
 			"d failed on attempt 1|z dependency_failed needs a decision by step \"d\", which failed", "step \"d\" failed for good"},
 		{"decision cancelled", open, func(t *testing.T, s *service, v *task) {
 			mustAct(t, s, v, 1, stepRequest{action: actionCancel})
-		}, "z outside_actor nothing here", ""},
+		}, "z outside_actor has waited for an outside actor", ""},
 		{"branch cancelled", open, func(t *testing.T, s *service, v *task) {
 			v = mustAct(t, s, v, 1, stepRequest{action: actionComplete, result: []byte(createSteps("b"))})
 			mustAct(t, s, v, 3, stepRequest{action: actionCancel})
 		}, "z dependency_cancelled needs step \"b\", which was cancelled", `step "z" needs step "b", which was cancelled`},
 		{"undecided batch", []stepSpec{a, {name: "d", kind: stepBatchable, callable: "Outside"},
 			{name: "b", kind: stepBatchWorker, callable: "Outside", after: []string{"d"}}, end}, nil,
-			"d outside_actor nothing here|z decision waits for what step \"d\" may create", ""},
+			"d outside_actor has waited for an outside actor|z decision waits for what step \"d\" may create", ""},
 		{"slot", []stepSpec{sleep, one("builtin:noop", "", "")}, nil, "c running on attempt 1|a slot all 1 for builtins and programs are taken", ""},
 		{"retry of a blocked task", []stepSpec{one("builtin:fail", `{"retryable":true}`, good),
 			{name: "x", callable: "builtin:fail", config: `{"retryable":false}`}}, nil,

@@ -41,7 +41,7 @@ func situations(t *testing.T) []situation {
 			"step=charge attempt=1 error_type=bank_down error=Traceback (most recent call last):\n  File \"a.py\"\nBankDown: no answer cause=step \"charge\" failed for good",
 			"BankDown: no answer (bank_down); fix what failed, then run it again"},
 		{"nobody claims", []stepSpec{{name: "approve", callable: "Outside"}}, good, false,
-			`step "approve" has waited for an outside actor for 5 min, because nothing here handles callable "Outside"; ` +
+			`step "approve" has waited for an outside actor for 5 min, because callable "Outside" has no handler; ` +
 				`map it with --handler Outside=URL or in [worker.handlers], or let an actor claim it`, "", "give --stub STEP=JSON or --handler"},
 		{"wrong decision", []stepSpec{{name: "route", callable: wrong.URL, kind: stepDecision, retry: `{"max_attempts":1}`},
 			{name: "left", callable: "builtin:noop", after: []string{"route"}}}, ends, false,

@@ -360,7 +360,7 @@ func TestConsoleTaskOnPhone(t *testing.T) {
 		t.Errorf("the page is %v wide", p.eval(`document.documentElement.scrollWidth`))
 	}
 	p.click(".step-list tbody tr:nth-child(2) button")
-	p.waitText("nothing here handles")
+	p.waitText("has no handler")
 	p.fill(".step-list input", "appr")
 	p.size(1280, 900)
 	p.wait(`document.querySelector(".step-list").getBoundingClientRect().top > document.querySelector(".graph").getBoundingClientRect().top`)

@@ -56,7 +56,7 @@ type store struct {
 	ids      *idSource // of new steps
 	log      *slog.Logger
 	journal  *journal
-	watch    observer      // told of transitions under mu; set before the first update
+	watch    observer      // notified of transitions under mu; set before the first update
 	full     chan struct{} // holds a token when the journal has grown enough for a snapshot
 	carried  clockState    // the clock of the state document that the store began with
 	misnamed oldNames      // of what the store began with
@@ -171,6 +171,8 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	c.set = c.one[:0]
 	c.introduce()
 	err := decide(&c)
+	// Once for each task, although decide may have appended many records about it, and also after
+	// an error: what was appended before it counts.
 	for _, t := range c.set {
 		s.reindex(t)
 		s.waiters.notifyTask(t)
@@ -213,6 +215,8 @@ func (c *change) task(id uuid) (*task, error) {
 	if !ok {
 		return nil, taskNotFound(id)
 	}
+	// A task that an earlier record of this change made live again gets its slot back only at the
+	// end.
 	for _, t := range c.set {
 		if t.id == id {
 			return t, nil
@@ -232,6 +236,7 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 			return nil, err
 		}
 	}
+	// The record of the template comes first: a start reads records in order, and the creation refers to it.
 	if known := s.templates.find(tpl.hash); known != nil {
 		tpl = known // tasks of one definition share one value
 	} else {
@@ -249,6 +254,8 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 func (c *change) append(t *task, r *record) error {
 	r.task = t.id
 	if n := t.newIDs(r); n > 0 {
+		// Into the record, because apply must not choose ids: a start has to give the steps the
+		// same ones.
 		r.ids = c.s.ids.block(n, t.stepID(r.step), t.def(r.step).name)
 	}
 	c.write(r)
@@ -311,6 +318,7 @@ func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
 	if task, ok = s.tasks.byStep[id]; ok {
 		return task, true
 	}
+	// Ids of declared steps follow that of their task.
 	for n := 1; n <= most; n++ {
 		task = id.plus(-n)
 		if _, found := s.tasks.find(task); found {
@@ -389,7 +397,7 @@ func (s *store) attach(ids *idSource, watch observer) {
 	s.analytics.live = minuteOf(s.clock.now())
 }
 
-// mark returns letters that differ by store.
+// mark returns a short text that differs from store to store.
 func (s *store) mark() string { return s.journal.files.id[:min(len(s.journal.files.id), 8)] }
 
 // status returns the state of the files.

@@ -87,7 +87,7 @@ func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
 	defer f.Close()
 	h, err := readHeader(name, s)
 	if err != nil {
-		fmt.Fprintln(w, err) // the error names the file
+		fmt.Fprintln(w, err) // the error names the file; the others are still worth a report
 		return true, nil
 	}
 	survey, err := surveyLines(name, s)

@@ -34,7 +34,7 @@ type cleanNote struct {
 	Snapshot *snapshotMark `json:"snapshot,omitempty"` // nil if it is unknown
 }
 
-// snapshotMark tells a snapshot from others; it is zero for none.
+// snapshotMark distinguishes a snapshot from others; it is zero for none.
 type snapshotMark struct {
 	Seq   uint64   `json:"seq"`
 	Bytes int64    `json:"bytes"`
@@ -57,7 +57,7 @@ func (j *journal) noteClean() {
 	}
 }
 
-// noteOn returns the note of a clean stop if it is about the file of a journal, or nil.
+// noteOn returns the note of a clean stop if it is about this journal's file, or nil.
 func (r *recovery) noteOn(name string) *cleanNote {
 	f, err := r.disk.open(r.path(cleanName))
 	if err != nil {

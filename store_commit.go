@@ -98,7 +98,7 @@ func (c *commitGroups) append(seq uint64, body []byte) {
 		return
 	}
 	if c.halted.Load() {
-		return
+		return // the store has failed or is closed, as wait reports
 	}
 	if seq != c.appended+1 {
 		panic(fmt.Sprintf("journal: record %d after %d", seq, c.appended))
@@ -155,6 +155,7 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	if g == nil {
 		return err
 	}
+	// nil for a patient caller, whom a disk that hangs does not stop from waiting.
 	var hung <-chan struct{}
 	if !patient {
 		hung = j.hang.begun()
@@ -162,6 +163,8 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	select {
 	case <-g.done:
 		if g.err != nil && patient {
+			// The store has failed. The caller joins those who wait until it is rewritten, unless
+			// nobody may wait any more.
 			return j.await(ctx, seq, !j.groups.givenUp())
 		}
 		return g.err
@@ -379,6 +382,7 @@ func (j *journal) flush(sync bool) error {
 			return j.fail(err)
 		}
 	}
+	// Before anybody is answered: what was synced into a file that has lost its name is lost, too.
 	if err := j.checkPlace(false); err != nil {
 		return err
 	}
@@ -442,6 +446,7 @@ func (c *commitGroups) fail(err error) {
 	defer c.mu.Unlock()
 	c.broken = err
 	c.halted.Store(true)
+	// Without room, reserve takes its slow path, which finds out why.
 	c.space.shut()
 	c.buf = nil
 	for _, g := range []*commitGroup{c.flying, c.collecting} {

@@ -84,7 +84,7 @@ func (d osDisk) makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return d.syncDir(parent)
+	return d.syncDir(parent) // or a crash may lose the name of the new directory, and the store with it
 }
 
 func (osDisk) writableByOthers(dir string) bool {
@@ -176,8 +176,8 @@ type pinnedStore struct {
 	files map[string]pinnedFile // by path
 }
 
-// pinnedFile is an open file, read only as far as it went then, without the zeros behind its records, which
-// become records while it is read. Its reader closes nothing.
+// pinnedFile is an open file that is read only up to its end at that moment. The zeros behind its records do not
+// count, because they become records while it is read. Close does nothing: pinnedStore closes the file.
 type pinnedFile struct {
 	diskFile
 	*io.SectionReader
@@ -271,7 +271,7 @@ func (p *pinnedStore) close() {
 	}
 }
 
-// Noticing that the disk hangs: an operation that takes too long has changes refused until it ends.
+// Noticing that the disk hangs: while an operation takes too long, changes are refused.
 
 // diskWatch notices when an operation of the disk takes too long, in real time. It is for
 // one operation at a time.
@@ -337,8 +337,8 @@ type hangWatch struct {
 	hung chan struct{} // closed while there are any
 }
 
-// note notes that an operation of the disk hangs, or that one continues. Who waits is
-// answered at the first.
+// note notes that an operation of the disk hangs, or that it has ended after all. The first that hangs
+// ends the waits of all callers that are not patient.
 func (h *hangWatch) note(late bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -482,6 +482,7 @@ func (d *storeDir) replace(name string, do func() error) error {
 	var f diskFile
 	openErr := errors.ErrUnsupported
 	if replacesOpen {
+		// While it is open, the file keeps its blocks although it loses its name. shrinkAway frees them step by step.
 		f, openErr = d.disk.edit(d.path(name))
 	}
 	err := d.watch.replacing(name, do)

@@ -31,7 +31,7 @@ type move struct {
 	from, to uint8 // a stepState, or of a task a taskState
 }
 
-// moveMaker makes moves from what an observer is told while a record is
+// moveMaker makes moves from what an observer sees while a record is
 // applied.
 type moveMaker struct {
 	seq     uint64
@@ -99,6 +99,7 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 	m.n++
 	at, attempt := t.momentOf(i, to, at, m.started)
 	yielded := 0
+	// A checkpoint sets redeliver before the move, and an attempt that was cut off only after it.
 	if s := &t.steps[i]; from == stepInProgress && to == stepEnqueued && s.redeliver {
 		yielded = s.checkpoint.number
 	}
@@ -147,6 +148,7 @@ type eventText struct {
 
 // appendText appends an event in the form of the stream.
 func (l *eventLog) appendText(b []byte, e *event) []byte {
+	// A single stream needs each text once.
 	if l.relay.streams.Load() < 2 {
 		return e.append(b)
 	}
@@ -552,6 +554,8 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 	}
 	end := log.after(limit)
 	for n := 0; n < eventBatch && f.next < end; n++ {
+		// The filter selects none of a whole span: a follower of one task passes over what other
+		// tasks do.
 		if mark := f.filter.mark(); mark != everyMark && f.next%spanMoves == 0 && f.next+spanMoves <= end &&
 			!log.spanAt(f.next).marks.has(mark) {
 			f.next += spanMoves

@@ -88,6 +88,8 @@ func (x *failureIndex) remove(place stepPlace) {
 	}
 	steps := x.groups[p.group]
 	last := steps[len(steps)-1]
+	// The last step fills the gap. If that is the removed step itself, the next statement undoes
+	// this.
 	steps[p.n], x.places[last.stepPlace] = last, p
 	delete(x.places, place)
 	if steps = steps[:len(steps)-1]; cap(steps) > 4*len(steps)+16 {
@@ -146,10 +148,10 @@ func (x *failureIndex) tasksOf(g failureGroup) *bitset {
 // failureCount is the tasks of one group or several, each task counted once.
 type failureCount struct {
 	group    failureGroup
-	stuck    int // an operator must act: the step failed for good, or the task ended as stale before its retry
-	retrying int // the others: the step is tried again
-	first    instant
-	last     instant     // like first of the latest failures of the steps
+	stuck    int     // an operator must act: the step failed for good, or the task ended as stale before its retry
+	retrying int     // the others: the step is tried again
+	first    instant // of the latest failures of the steps, like last
+	last     instant
 	sample   failingStep // the last to fail, of the stuck tasks if there are any
 }
 
@@ -159,7 +161,7 @@ func (c *failureCount) compare(d *failureCount) int {
 		cmp.Compare(c.group, d.group))
 }
 
-// failureTally makes a count.
+// failureTally counts the tasks of one group or several.
 type failureTally struct {
 	ended             *bitset // tasks in error
 	tasks, stuckTasks bitset
@@ -252,6 +254,7 @@ func (x *slotTable) countFailures(f *taskFilter, limit int, now instant) (c fail
 		c.samples = append(c.samples, x.sample(t.sample))
 		c.courses = append(c.courses, t.course(x.index.failures.groups[t.group], now))
 	}
+	// The other groups are counted together, because a task that is in several of them counts once.
 	if len(c.top) == c.groups {
 		return c
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// What the index of values and errors takes of the memory, in bytes, as measured.
+// The memory that the index of values and errors takes, in bytes, as measured.
 const (
 	foundValueBytes = 40 // of a value of a context
 	errorBytes      = 90 // of an error of a task
@@ -74,7 +74,7 @@ func (x *findIndex) give(n int64) {
 	x.bytes -= n
 }
 
-// share has the index take its memory from what others use, too.
+// share makes the index take its memory from a quota that others use, too.
 func (x *findIndex) share(memory *quota) {
 	memory.used.Add(x.bytes)
 	x.memory = memory
@@ -114,7 +114,7 @@ func (x *findIndex) find(v contextValue) (texts, others *positions) {
 func (x *findIndex) insert(pos uint32, by *creation) {
 	x.eachValue(by, func(label uint64) {
 		if !x.take(foundValueBytes) {
-			x.labels.holders.set(pos)
+			x.labels.holders.set(pos) // so that remove reads the task's values, and counts those not indexed
 			x.values++
 			return
 		}
@@ -304,7 +304,7 @@ func (p *idPart) of(id *uuid) bool {
 	return (high^p.high)&p.highMask|(low^p.low)&p.lowMask == 0
 }
 
-// after returns how many places after an id one comes that may end with the part.
+// after returns how many places after an id the next id comes that may end with the part.
 func (p *idPart) after(id *uuid) uint64 {
 	_, low := halves(id[:])
 	return (p.low - low) & p.lowMask

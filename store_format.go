@@ -252,6 +252,8 @@ func (s *journalScanner) take(n, newline int) []byte {
 func (s *journalScanner) fill() error {
 	if len(s.chunk) == cap(s.chunk) {
 		rest := s.chunk[s.at:]
+		// A chunk for the end of the file is only as large as what is left, with room for the read
+		// that finds the end.
 		more := min(int64(max(lineChunk, len(rest))), max(s.left, 0)+512)
 		s.chunk = append(make([]byte, 0, int64(len(rest))+more), rest...)
 		s.at = 0

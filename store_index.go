@@ -186,6 +186,7 @@ func (x *taskIndex) forgetBack(pos uint32) {
 	if next, ok := x.all.next(pos + 1); ok {
 		x.back.set(next)
 	} else {
+		// The next task that comes gets the mark.
 		x.newest = math.MaxInt64
 	}
 }
@@ -488,6 +489,7 @@ func (x *taskIndex) createdIn(p period) bitSpans {
 		if !ok {
 			to = end
 		}
+		// Between two marks the times ascend, so both ends of the period are found by bisection.
 		s := bitSpan{from, to}
 		if p.after != 0 {
 			s.from = x.firstOf(from, to, func(pos uint32) bool { return x.tasks.createdAt(pos) > p.after })
@@ -626,6 +628,7 @@ func (s *store) figures() (*frozenFigures, stateCounts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.analytics.freeze()
+	// Otherwise the first task that ever was may be gone.
 	if s.retain.dropped == 0 && len(s.tasks.slots) > 0 {
 		f.first = s.tasks.slots[0].created()
 	}
@@ -651,6 +654,7 @@ func (x *slotTable) seqAt(pos uint32) uint64 {
 
 func (x *slotTable) correlatedAt(id uuid) (uint32, bool) {
 	for _, tpl := range x.templates.all() {
+		// The service's own correlation id follows the ids of the declared steps.
 		n := len(tpl.steps) + 1
 		pos, ok := x.find(id.plus(-n))
 		if ok && len(x.slots[pos].in.key.tpl.steps)+1 == n {

@@ -224,6 +224,8 @@ func (j *journal) openFile(r *recovery) error {
 	}
 	err = f.truncate(r.bytes)
 	if err == nil && !r.clean {
+		// What was read may be in the page cache alone, if a sync failed before the last process
+		// ended.
 		err = r.renew(f)
 	}
 	if err == nil {
@@ -290,6 +292,7 @@ func (j *journal) reserveMore(need int64) error {
 	if err := j.behind(); err != nil {
 		return err // the flusher reserves more when it has caught up
 	}
+	// An extension for as much as the last one that failed would most likely fail, too.
 	ahead, lack := spaceAhead+need-maxRecord, j.space.lack.Load()
 	if j.space.room.Load() < need && (lack == 0 || ahead < lack && !j.space.full.Load()) {
 		j.space.extendSoon(ahead)
@@ -441,11 +444,15 @@ func (f *journalFile) sync() error {
 // rotate makes next the journal's file. After an error either nothing has changed or the
 // journal has failed.
 func (j *journal) rotate(next diskFile, linked bool) error {
+	// The old file must be complete on disk before the new one continues it: a start trusts every
+	// file but the newest.
 	if err := j.flush(true); err != nil {
 		return err
 	}
+	// No extension may reserve blocks in the old file meanwhile.
 	j.space.turn <- struct{}{}
 	defer func() { <-j.space.turn }()
+	// Only now it is known with which record the file begins.
 	size, err := j.files.writeHeader(next, j.newest.last+1, false)
 	if err != nil {
 		return err
@@ -490,6 +497,7 @@ func (j *journal) finish() error {
 	j.closeErr = j.flush(true)
 	j.space.turn <- struct{}{}
 	defer func() { <-j.space.turn }()
+	// An extension that is about to begin must not reserve blocks behind the end again.
 	j.space.file = nil
 	if j.closeErr == nil {
 		j.closeErr = j.newest.file.truncate(j.newest.end)

@@ -1,6 +1,6 @@
 package main
 
-// The lines of tasks that are over, in memory: in a short form, of which each comes back as it was.
+// The lines of tasks that are over, in memory: in a short form, from which each line can be restored exactly.
 
 import (
 	"bytes"
@@ -128,6 +128,7 @@ func (o *wordOrder) shorten(to, line []byte) []byte {
 		c.b = append(c.b, line[i:i+n]...)
 		i += n
 	}
+	// A short form begins with the code of taskHead, by which isWhole recognizes it.
 	if len(line) == 0 || c.b[len(to)] != 0 {
 		return append(to, line...)
 	}
@@ -299,6 +300,7 @@ func (x *slotTable) lineOf(t *task) shortLine {
 	x.room = x.order.shorten(line, line)
 	short := x.room[len(line):]
 	if len(line) > maxShortened {
+		// The room for one long line would stay that large.
 		x.room = nil
 	}
 	return append(make(shortLine, 0, len(short)), short...)

@@ -240,6 +240,8 @@ func (x *taskIndex) countStates(few []uint32, set *bitset) (counts stateCount) {
 	if set == nil {
 		return counts
 	}
+	// What is left after all other states is in the largest one, which saves the longest
+	// comparison.
 	rest, largest := set.total, 0
 	for s := range x.states {
 		if x.states[s].count() > x.states[largest].count() {

@@ -1,8 +1,8 @@
 package main
 
-// The lock of a data directory: flock on a file that holds the pid of the
-// process that has it, and the device and inode of the directory, by which a start knows a
-// copy of it. The lock ends with its process; the file stays.
+// The lock of a data directory: flock on a file. The file holds the pid of the process that
+// has the lock, and the device and inode of the directory, by which a start recognizes a
+// copy of the directory. The lock ends with its process; the file stays.
 
 import (
 	"cmp"
@@ -190,6 +190,8 @@ func (p *storePlace) check(journal diskFile, all bool) error {
 			return &misplaced{f.other}
 		}
 	}
+	// A directory that changed just now may change again without a new time, so it is looked at
+	// again next time.
 	p.changed = time.Time{}
 	if time.Since(changed) > placeRecheck {
 		p.changed = changed

@@ -196,6 +196,7 @@ const stalenessBatch = 256
 // the order of creation, from a position on; f may change its task. It returns the position to continue
 // from, and whether there may be more.
 func (x *slotTable) eachWatched(from uint32, f func(t *task) error) (next uint32, more bool, err error) {
+	// A change by f may drop other tasks. Closing their gaps would move tasks under this walk.
 	x.packing.walks++
 	defer func() { x.packing.walks-- }()
 	watched := x.index.in(watchedStates)

@@ -37,8 +37,8 @@ type domainEvent struct {
 	payload                 []byte // JSON
 }
 
-// published returns how the attempt ended that a move of a step ends by its outcome; nil if the
-// template publishes no events, or for any other move.
+// published returns the outcome of the attempt that a move of a step ends. It returns nil if the
+// template publishes no events, and for a move that ends no attempt by an outcome.
 func (t *task) published(i int, from, to stepState) *ending {
 	if !t.tpl.publishes || from != stepInProgress {
 		return nil
@@ -189,6 +189,7 @@ func (l *domainLog) publish(t *task, i int, from, to stepState, at instant, seq 
 	if end == nil {
 		return
 	}
+	// A store gets its journal only once its files were read.
 	starting := l.store.journal == nil
 	t.eachPublished(i, from, to, at, seq, func(e domainEvent) {
 		if starting && e.fast() {
@@ -332,7 +333,7 @@ func (l *domainLog) number(seq uint64, n int) (number uint64, held bool) {
 	return 0, false
 }
 
-// subscription returns that of a name, or nil.
+// subscription returns the subscription with a name, or nil.
 func (l *domainLog) subscription(name string) *subscription {
 	i := slices.IndexFunc(l.subscriptions, func(s *subscription) bool { return s.name == name })
 	if i < 0 {
@@ -439,7 +440,7 @@ func (s *subscription) find(seq uint64, n int) (int, bool) {
 	})
 }
 
-// overtake notes for those subscribers that have not got it that an event is dropped.
+// overtake notes that an event is dropped, for the subscribers that have not received it.
 func (l *domainLog) overtake(e *domainEvent) {
 	for _, s := range l.subscriptions {
 		if s.wants == nil || s.next > l.first {
@@ -473,7 +474,8 @@ func (l *domainLog) subscribe(name string, wants func(e *domainEvent) bool) {
 	})
 }
 
-// introduce has the journal know a subscriber, as every change does for those that it does not know.
+// introduce records a subscriber that the journal does not know yet. Every change does that, so one
+// without records of its own suffices.
 func (l *domainLog) introduce(name string) (err error) {
 	unknown := false
 	l.store.locked(func() { unknown = l.subscription(name).unknown })
@@ -542,6 +544,7 @@ func (l *domainLog) settleLocked(name string, e *domainEvent, dead *deadNotice) 
 			sub.next++
 		}
 		d := &subscriberMark{subscriber: name, dead: dead}
+		// done counts whole records: a restart sends all events of a record again until the last one is settled.
 		if !l.goesOn(sub, e.seq) {
 			d.done = e.seq
 		}
@@ -582,7 +585,7 @@ func (l *domainLog) awaited(tpl *template, line shortLine) bool {
 	})
 }
 
-// observe has f called, under the store's lock, with each event that is published.
+// observe sets the function that is called, under the store's lock, with each event that is published.
 func (l *domainLog) observe(f func(e *domainEvent)) { l.observer = f }
 
 // news returns a channel that is closed when more is durable.
@@ -675,8 +678,9 @@ type deliveryRow struct {
 // deliveryFilter selects deliveries; empty members select all.
 type deliveryFilter struct{ subscriber, status string }
 
-// deliveriesLocked returns some of the deliveries, the newest event first, and how many there
-// are. Fast events are none. It passes over those before the offset, and looks at no others.
+// deliveriesLocked returns a page of the deliveries, the newest event first, and how many there
+// are in all. Fast events have no deliveries. It passes over those before the offset, and does not
+// look at those after the page.
 func (l *domainLog) deliveriesLocked(f deliveryFilter, offset, limit int) (rows []deliveryRow, total int) {
 	var walks []*deliveryWalk
 	for _, sub := range l.subscriptions {
@@ -764,7 +768,7 @@ func (l *domainLog) seqOf(s *subscription, i int) uint64 {
 	return l.held[s.listed[i].number-l.first].seq
 }
 
-// next reports whether a delivery is left, and skips what is none.
+// next reports whether a delivery is left, and skips entries that are not deliveries of their own.
 func (w *deliveryWalk) next() bool {
 	if w.status == deliveryPending && w.listed <= w.pending {
 		w.listed = 0

@@ -84,8 +84,8 @@ type eventRelay struct {
 
 	mu      sync.Mutex         // taken before the store's; it guards all news too
 	stop    chan struct{}      // closed when the last stream is
-	waiting map[int]*eventNews // not told, by mark
-	told    uint64             // number of the first move that it has not told of
+	waiting map[int]*eventNews // not closed yet, by mark
+	told    uint64             // number of the first move that followers were not notified of
 }
 
 // eventNews wakes the followers with the same mark.
@@ -124,6 +124,7 @@ const (
 func (l *eventLog) tellNews(stop <-chan struct{}) {
 	r := &l.relay
 	for {
+		// Before it looks, so that it misses nothing that is published in between.
 		news := l.store.journal.groups.publishing.next()
 		r.tell(l)
 		select {

@@ -45,10 +45,12 @@ func (k keeper) run(ctx context.Context) {
 		case <-j.watch.suspected:
 			j.verify(ctx, 0)
 		case <-scrub.C:
-			scrubs.Go(func() { j.verify(ctx, scrubPace) })
+			scrubs.Go(func() { j.verify(ctx, scrubPace) }) // takes long at this pace, and a snapshot may become due
 			scrub.Reset(scrubEvery)
 		case <-j.failed:
 			broken, _ := j.groups.ended()
+			// Not at once a second time: somebody who keeps changing the files must not make this a
+			// loop.
 			if _, changed := errors.AsType[*misplaced](broken); changed && time.Since(renewed) > renewEvery {
 				renew.Reset(0)
 			} else {
@@ -128,11 +130,11 @@ func (k keeper) renew(asked bool) error {
 
 const directoryRemoved = `the data directory was removed; only "stepwell store reopen" creates it again`
 
-// retake takes the place back for the store if its directory or lock was replaced by one that no other process
-// holds.
+// retake takes the place of the store again if its directory or lock was replaced, unless another process
+// holds the new one.
 func (p *storePlace) retake(asked bool) error {
 	dir, _, err := p.disk.identify(p.dir)
-	if p.dirID == (fileID{}) {
+	if p.dirID == (fileID{}) { // a disk in memory
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) && !asked {

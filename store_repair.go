@@ -302,7 +302,7 @@ func (v *salvage) failed(r soundRecord, cause error) {
 func (v *salvage) restoreTask(id uuid, seq uint64) {
 	pos, _ := v.s.tasks.find(id)
 	sl := &v.s.tasks.slots[pos]
-	if sl.live == nil {
+	if sl.live == nil { // the record was applied to a copy, decoded from the line
 		return
 	}
 	log, err := logUpTo(sl.live.log, seq-1)

@@ -22,7 +22,7 @@ const (
 	maxReplayKey    = 255         // length of an Idempotency-Key
 	flightRetryTime = time.Second // when to repeat a request that came while the first was being answered
 
-	droppedRequestBytes = 150 // what the key of a dropped task takes of the memory, about
+	droppedRequestBytes = 150 // memory that the key of a dropped task takes, about
 )
 
 func (c *requestsConfig) limits() limits {
@@ -181,6 +181,7 @@ func (x *requestIndex) begin(m requestMark) (earlier uuid, flight *requestMark, 
 		x.flights[m.key] = flight
 	}
 	x.mu.Unlock()
+	// The rest may decode a task's line, which takes too long for the lock.
 	switch {
 	case flight != nil:
 	case other != nil && *other != m, other == nil && !done && gone.requestMark != m:

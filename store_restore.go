@@ -216,7 +216,7 @@ func (l *restorer) task(t *storedTask) error {
 	l.s.seq = max(l.s.seq, h.lastSeq)
 	l.noteAhead(h)
 	by := t.by
-	if t.search != nil {
+	if t.search != nil { // the creation is that of the task before, apart from these values
 		own := *t.by
 		by, own.search = &own, t.search
 	}
@@ -246,6 +246,8 @@ func (l *restorer) task(t *storedTask) error {
 		l.s.tasks.slots[pos].live, l.s.tasks.slots[pos].line = live, nil
 	}
 	l.s.retain.resize(l.s.tasks.slots[pos].bytes())
+	// The names of instances are only in the log. A replay is worth its time only if one may be
+	// refused now.
 	if live == nil && tpl.dynamic && bytes.Contains(h.log, []byte(`"named":1`)) && mayMislead(h.log) {
 		if live, err = h.replay(tpl, unobserved{}); err != nil {
 			return err
@@ -413,7 +415,7 @@ func (n oldNames) warn(log *slog.Logger) {
 func (l *restorer) record(line *checkedLine) error {
 	s, r := l.s, line.record
 	s.seq = max(s.seq, line.seq)
-	l.events.appendTo(&s.events, line.seq-1)
+	l.events.appendTo(&s.events, line.seq-1) // what the lines of the snapshot have comes first
 	if l.repeats(line.seq, line.text) {
 		l.events.skip(&s.events, line.seq)
 		return nil

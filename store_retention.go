@@ -39,7 +39,7 @@ type retention struct {
 	memory   *quota         // for the tasks of all stores; nil while the store is read
 	arriving *quota         // bytes of requests that may become tasks
 	early    uint64         // tasks dropped for lack of memory alone, since the start
-	warned   instant        // when the log last told of that
+	warned   instant        // of the last warning about that
 }
 
 // finishedTask is an entry of the queue. It is void if the task was dropped or
@@ -131,7 +131,7 @@ func (r *retention) droppedEarly(now instant) {
 	}
 }
 
-// What a task takes of the memory besides its texts, in bytes, as measured: the values and its
+// The memory that a task takes besides its texts, in bytes, as measured: the values and its
 // entries in the indexes.
 const (
 	liveBytes  = 616
@@ -198,6 +198,7 @@ func (r *retention) nextDrop(now instant) (pos uint32, early, ok bool) {
 		}
 		pos, ok := tasks.find(f.id)
 		ok = ok && tasks.slots[pos].finished == f.at
+		// A task that a subscriber waits for stays beyond the limits, but not when memory is short.
 		if ok && (r.keeps(pos) || !early && r.awaited(pos)) {
 			break
 		}
@@ -253,6 +254,7 @@ func (s *store) remove(pos uint32) error {
 	if s.tasks.identities[identity] == h.id {
 		delete(s.tasks.identities, identity)
 	}
+	// Creations seldom name ids of steps, so they are read only if one did.
 	if len(s.tasks.byStep) > 0 {
 		r, err := h.creationRecord()
 		if err != nil {

@@ -65,7 +65,8 @@ func (j *journal) snapshotDue() bool {
 	return !t.taken && !time.Now().Before(t.after)
 }
 
-// snapshotThreshold returns the size of the journal beyond which a snapshot is due.
+// snapshotThreshold returns the size of the journal beyond which a snapshot is due. It grows with the snapshot, so
+// that the cost of snapshots for each change stays about the same.
 func (j *journal) snapshotThreshold() int64 { return max(j.o.floor, j.snapshots.bytes.Load()/4) }
 
 // startSnapshot creates the temporary file and begins a new journal file. It
@@ -229,6 +230,7 @@ func (s *snapshotWriter) seal() error {
 
 // install gives a sealed file its name.
 func (s *snapshotWriter) install() error {
+	// Until commit, it is unknown which snapshot has the name.
 	s.j.snapshots.mark.Store(nil)
 	return s.j.files.replace(snapshotName, func() error {
 		return s.j.o.fs.rename(s.j.files.path(snapshotTemp), s.j.files.path(snapshotName))
@@ -323,6 +325,8 @@ func (w *snapshotWriter) fill(s *store) error {
 	s.mu.Lock()
 	w.covered = s.seq
 	count, figures, events := len(s.tasks.slots), s.analytics.freeze(), s.events.linesLocked()
+	// A task that is dropped from now on must have a line: the record of the drop comes after
+	// covered, and a start applies it.
 	s.retain.holdLocked()
 	s.mu.Unlock()
 	defer s.retain.release()

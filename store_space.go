@@ -130,6 +130,8 @@ func (s *journalSpace) extendSoon(need int64) *spaceExtension {
 func (j *journal) makeRoom(n int) {
 	need := spaceAhead + int64(n)
 	s := &j.space
+	// Nobody waits if there is room, or if waiting cannot help because the change will be refused
+	// anyway.
 	if !s.wanting(need) || s.full.Load() && n == 0 || j.refusal() != nil || j.behind() != nil {
 		return
 	}

@@ -66,7 +66,7 @@ type keptTask struct {
 // Meanwhile no task is dropped; afterwards the cut keeps nothing from its course.
 func (s *store) cutState(at instant) *stateCut {
 	tasks, _ := s.size()
-	room := make([]keptTask, 0, tasks)
+	room := make([]keptTask, 0, tasks) // before the lock, because it may be large
 	s.mu.Lock()
 	cut := &stateCut{
 		seq: s.seq, tasks: room, figures: s.analytics.freeze(),
@@ -190,7 +190,7 @@ func (cut *stateCut) writeTasks(templates *taskTemplates, add func(line []byte) 
 		if err != nil {
 			return err
 		}
-		cut.tasks[i] = keptTask{}
+		cut.tasks[i] = keptTask{} // it may be dropped and collected during a long export
 		if err := add(line[:len(line)-1]); err != nil {
 			return err
 		}

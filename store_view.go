@@ -1,7 +1,7 @@
 package main
 
-// Copies for readers: a task as it is, a page of a list, and the log of a task. What a copy
-// takes of the memory is asked for first.
+// Copies for readers: a task as it is, a page of a list, and the log of a task. The memory for
+// a large copy is asked for before it is made.
 
 import (
 	"cmp"
@@ -43,7 +43,7 @@ func (t *taskTemplates) readTask(line []byte) (*task, error) {
 	return t.replayLine(line, unobserved{})
 }
 
-// replayLine decodes a task from its line, and tells an observer of each record
+// replayLine decodes a task from its line, and notifies an observer of each record
 // and transition.
 func (t *taskTemplates) replayLine(line []byte, obs replayer) (*task, error) {
 	h, err := readTaskHeader(line)
@@ -130,6 +130,8 @@ func (s *store) viewWithin(id uuid, h holder) (*task, error) {
 	s.mu.Lock()
 	if t := s.liveLocked(id); t != nil && len(t.steps)*stepMemory > smallCopy {
 		s.mu.Unlock()
+		// The holder may have to wait for memory, which must not happen under the lock. The copy is
+		// then of the task as it is afterwards.
 		if err := askFor(len(t.steps), h); err != nil {
 			return nil, err
 		}
@@ -269,6 +271,7 @@ func (t *taskTemplates) listed(l *listedTask, by holder) (found *task, ready int
 	if err != nil {
 		return nil, 0, err
 	}
+	// Only a replay shows whether its steps are ready.
 	if h.counts[stepPending]+h.counts[stepWaitingForRetry] > 0 {
 		if found, err = t.taskWithin(l.slot, by); err == nil {
 			ready = found.readySteps(l.at)
@@ -299,6 +302,8 @@ type taskLog struct {
 // logAt returns the log of a task as it is now.
 func (x *slotTable) logAt(pos uint32) taskLog {
 	if t := x.slots[pos].live; t != nil {
+		// Later records go behind this slice or into another one, so it can be read without the
+		// lock.
 		return taskLog{id: t.id, tpl: t.tpl, log: t.log[:len(t.log):len(t.log)], steps: len(t.steps)}
 	}
 	return taskLog{line: x.slots[pos].line}

@@ -84,7 +84,7 @@ func (w *waiters) moved(id uuid, to taskState) {
 	}
 }
 
-// hasNews reports whether notify has somebody to tell.
+// hasNews reports whether notify would end a wait.
 func (w *waiters) hasNews(id uuid) bool {
 	a := w.byTask[id]
 	if a == nil {

@@ -36,6 +36,7 @@ type fileNoted struct {
 func (w *fileWatch) replacing(name string, do func() error) error {
 	w.turn <- struct{}{}
 	defer func() { <-w.turn }()
+	// The next look notes the new file. Otherwise it would report it as somebody else's.
 	delete(w.noted, name)
 	return do()
 }
@@ -137,7 +138,7 @@ func (j *journal) lookAtNames() error {
 			return err
 		case known && now.id != was.id:
 			return &misplaced{name + " was replaced by another file"}
-		case known && now.writes == was.writes && !now.changed.Equal(was.changed):
+		case known && now.writes == was.writes && !now.changed.Equal(was.changed): // and not by the store
 			offerToken(w.suspected)
 		}
 		w.noted[name] = now
@@ -151,6 +152,7 @@ func (j *journal) verify(ctx context.Context, pace int64) (found, err error) {
 	var files *pinnedStore
 	var last, renewals uint64
 	var end int64
+	// Between two groups, so that the files that are opened end where these figures say.
 	err = j.ask(func() (err error) {
 		if broken, _ := j.groups.ended(); broken != nil {
 			return broken
@@ -177,6 +179,7 @@ func (j *journal) verify(ctx context.Context, pace int64) (found, err error) {
 		return nil, nil
 	}
 	found = &misplaced{fmt.Sprintf("the files are not as they were written: %v", found)}
+	// A store that failed or was rewritten since has other files by now.
 	return found, j.ask(func() error {
 		if broken, _ := j.groups.ended(); broken == nil && j.watch.renewals.Load() == renewals {
 			j.fail(found)

@@ -504,6 +504,7 @@ func adviceOnFailures(steps []namedFigures) []string {
 func adviceOnSlowSteps(tasks, steps []namedFigures) []string {
 	slowest := map[templateID]*namedFigures{}
 	for i := range steps {
+		// The first step of a template is its slowest.
 		slowest[steps[i].templateID] = cmp.Or(slowest[steps[i].templateID], &steps[i])
 	}
 	var advice []string

@@ -34,7 +34,7 @@ const hourMicros = int64(time.Hour / time.Microsecond)
 // hourOf returns the hour of an instant, counted from the Unix epoch.
 func hourOf(at instant) int64 {
 	h := int64(at) / hourMicros
-	if int64(at)%hourMicros < 0 {
+	if int64(at)%hourMicros < 0 { // rounded down before 1970, too
 		h--
 	}
 	return h
@@ -153,7 +153,7 @@ type figureBook struct {
 	whole     *figureSeries // the sum of the templates' own series; nil before the first
 	templates []*templateFigures
 	byName    map[templateID]int // index of a template
-	lost      figureRow          // takes what belongs to an hour that is no longer kept
+	lost      figureRow          // receives the counts of hours that are no longer kept; nobody reads it
 }
 
 // frozenFigures is the book as it was at one moment. It never changes.
@@ -289,6 +289,7 @@ func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
 	if found && s.past[i].gen == b.gen {
 		return s.past[i]
 	}
+	// Frozen figures share the slice, and this writes within its length.
 	s.past = slices.Clone(s.past)
 	if found {
 		s.past[i] = s.past[i].clone(b.gen)
@@ -335,7 +336,7 @@ func (s *figureSeries) hours(from int64) []*figureRow {
 	if s.now == nil || s.now.hour < from {
 		return rows
 	}
-	return append(slices.Clip(rows), s.now)
+	return append(slices.Clip(rows), s.now) // clipped, or this would write into a slice that readers share
 }
 
 // findOrAdd returns the index of a template in the book, and adds the template

@@ -21,7 +21,7 @@ type analytics struct {
 
 	// Of the record that is being applied:
 	counting bool
-	creating bool      // only that steps exist is counted: those that are copied do not run
+	creating bool      // steps are only counted as created, because copied steps did not run in this task
 	before   taskState // the task's state before the record
 	unknown  bool      // the duration of the attempt is unknown: one action starts and ends it
 	plan     *countPlan
@@ -125,7 +125,7 @@ func (a *analytics) taskMoved(t *task, from, to taskState, at instant) {
 		a.ofTask().seen(at)
 	case to == taskCancelled:
 		a.ofTask().count(tasksCancelled, 1)
-	case to.failed() && !a.before.failed():
+	case to.failed() && !a.before.failed(): // a blocked task that ends as stale has failed once
 		a.ofTask().count(tasksFailed, 1)
 		a.ofTask().seen(at)
 	}
@@ -207,7 +207,7 @@ func errorKind(name string) uint8 {
 
 // otherErrorKind and its name stand for every type that handlerErrorTypes does not document.
 const (
-	otherErrorKind = math.MaxUint8 // as slices.IndexFunc has it
+	otherErrorKind = math.MaxUint8 // what the -1 of slices.IndexFunc becomes as a uint8
 	otherErrorType = "other"
 )
 

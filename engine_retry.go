@@ -38,7 +38,7 @@ func (r *outcomeRules) withhold(t *task, i int, end *ending, fits []payloadFit) 
 	if def.publishes == nil {
 		return
 	}
-	if fits == nil {
+	if fits == nil { // no handler's goroutine has checked it, so this does, under the lock
 		fits = def.fits(newOwnBudget(nil, 0), end.payload(), end.errorContext())
 	}
 	withheld := map[string]string{}

@@ -67,7 +67,7 @@ type service struct {
 	keeping     sync.WaitGroup
 }
 
-// extension lets a family above add to a service. It may extend the
+// extension lets a higher family add to a service. It may extend the
 // service's surfaces, too.
 type extension interface {
 	attach(s *service) // when the store is open, before the engine starts
@@ -151,6 +151,7 @@ func openService(o serviceOptions) (*service, error) {
 	}
 	s.assemble(o.files)
 	s.warnOfChangedTemplates()
+	// Before the engine, whose steps may publish events: a new subscriber gets only later ones.
 	if err := s.publisher.start(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -216,6 +217,8 @@ func (s *service) openStore(o *serviceOptions) error {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
 	s.store.oldNames().warn(s.log)
+	// Limits apply only from here on: while the files were read, tasks were dropped by their
+	// records alone.
 	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota, &s.quotas.found)
 	s.store.requestKeys().keepUpTo(s.cfg.Requests.limits())
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
@@ -293,7 +296,7 @@ func (s *service) close() error {
 		return nil
 	}
 	s.stopKeeping()
-	s.keeping.Wait()
+	s.keeping.Wait() // the store must not be closed while a snapshot is written
 	return s.store.close()
 }
 

@@ -52,6 +52,7 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 	}
 	return o.changeStep(ctx, taskID, stepID, q.who.seen, func(c *change, t *task, i int) (*record, error) {
 		r, err := o.decide(c, t, i, q)
+		// The caller may not have received the first answer: a repetition succeeds, without a second record.
 		if err != nil && q.repeats(&t.steps[i]) {
 			return nil, nil
 		}
@@ -160,7 +161,7 @@ func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	case actionFail:
 		began := t.steps[i].attempted
 		if t.steps[i].state == stepEnqueued {
-			began = c.now
+			began = c.now // the action starts the attempt, too
 		}
 		r.end = o.engine.outcomes.ending(t, i, outcome{err: q.err}, c.now, began)
 	}
@@ -201,7 +202,7 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 			return refused(stepInError, "a step that is enqueued or in progress can be failed")
 		}
 		if k := o.engine.work.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
-			return failf(conflict, "cannot fail step %q: its handler is running", name)
+			return failf(conflict, "cannot fail step %q: its handler is running", name) // and will bring its own outcome
 		}
 		return nil
 	}
@@ -215,7 +216,7 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	return nil
 }
 
-// doneBy names who left the step as it is, and when, for the end of a message; "" if no
+// doneBy says who put the step into its state, and when, for the end of a message; "" if no
 // operator did.
 func (s *step) doneBy() string {
 	if s.operated == nil {
@@ -224,8 +225,7 @@ func (s *step) doneBy() string {
 	return fmt.Sprintf("; %s by %s at %s", s.operated.action, s.operated.by, s.operated.at.zoned())
 }
 
-// repeats reports whether the action is the one that left the step as it is. Its first
-// answer may have been lost.
+// repeats reports whether the request is the same as the one that put the step into its state.
 func (q *stepRequest) repeats(s *step) bool {
 	r := s.operated
 	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.who.subject || r.reason != q.reason ||

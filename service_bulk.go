@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// bulkAction is an action that can be done to many.
+// bulkAction is an action that can be taken on many items at once.
 type bulkAction struct {
 	name   string
 	needs  permission  // as the action on one
@@ -69,8 +69,8 @@ type bulkRequest struct {
 	pace   int    // at most so many a second; 0 for no limit
 }
 
-// bulkProgress is a line of the answer: how many so far. All members count steps, tasks, dead letters or
-// deliveries, whichever the action is for.
+// bulkProgress is a line of the answer with the counts so far: of steps, tasks, dead letters or deliveries,
+// depending on the action.
 type bulkProgress struct {
 	Done      int `json:"done"` // or would be, in a dry run
 	Refused   int `json:"refused"`
@@ -238,6 +238,7 @@ func (b *bulkRun) count(item bulkItem, err error) {
 
 // tasks acts on the tasks of the filter or their steps, the oldest task first.
 func (b *bulkRun) tasks(ctx context.Context) error {
+	// Small pages, because finding the template of a task may read its line under the lock.
 	q := taskQuery{taskFilter: b.filter.tasks, ascending: true, limit: 4 * bulkBatch}
 	stuck := map[uuid]bool{}
 	if b.filter.stuck != nil {
@@ -256,7 +257,7 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		page = slices.DeleteFunc(page, func(m matchingTask) bool {
 			return m.place.seq > b.asOf || b.filter.ids != nil && !b.filter.ids[m.id] || b.filter.stuck != nil && *b.filter.stuck != stuck[m.id]
 		})
-		b.checkResult(ctx, page)
+		b.checkResult(ctx, page) // without the lock, because schemas can take long
 		if err := inBatches(ctx, b, page, func(batch []matchingTask) error {
 			return b.change(ctx, func(c *change) error {
 				for _, m := range batch {
@@ -298,7 +299,7 @@ func (b *bulkRun) taskLocked(c *change, id uuid) error {
 	if b.action == noAction {
 		r, err := taskActions[b.name](t, b.one.who)
 		if err = b.append(c, t, bulkItem{TaskUUID: id}, r, err); err == nil && r != nil && !b.dryRun {
-			b.s.engine.heedHoldLocked(t)
+			b.s.engine.heedHoldLocked(t) // a hold is no transition, so the engine does not observe it
 		}
 		return err
 	}

@@ -31,7 +31,7 @@ type taskRequest struct {
 	name, namespace, version string
 	creation                               // as the caller gave it; what was not given is zero
 	subject                  string        // the authenticated caller, or ""
-	misfits                  inputProblems // what is only warned of
+	misfits                  inputProblems // that only cause warnings
 	again                    *againRequest // the task that is to be repeated from a step; else nil
 }
 
@@ -199,7 +199,7 @@ func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 		parts = [][]byte{[]byte("key"), []byte(tpl.namespace), []byte(tpl.name), []byte(key)}
 	case tpl.strategy == strategyStrict:
 		parts = [][]byte{[]byte("strict"), []byte(tpl.namespace), []byte(tpl.name), []byte(tpl.version),
-			canonicalJSON(nil, context)}
+			canonicalJSON(nil, context)} // the same for all spellings of one value
 	default:
 		return k
 	}
@@ -208,6 +208,7 @@ func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 
 // admit returns an error if the task exists already or the queue is full.
 func (s *creator) admit(c *change, by *creation, mayRead bool) error {
+	// First, because a duplicate is refused as such even while no new task is accepted.
 	if id, ok := c.duplicate(by.identity); ok {
 		return duplicateOf(id, mayRead)
 	}
@@ -265,7 +266,7 @@ func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error)
 	if !earlier.isZero() {
 		return s.replay(ctx, earlier, b)
 	}
-	defer s.store.requestKeys().end(flight)
+	defer s.store.requestKeys().end(flight) // from then on, a repetition finds the task by its key
 	return s.submitNew(ctx, b)
 }
 
@@ -309,6 +310,7 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 	}
 	var t *task
 	var n *waiter
+	// A new template or many copies take more than the room that every change has.
 	s.store.disk().makeRoom(s.store.reader().extraOf(by, tpl))
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if err := s.admit(c, by, b.mayRead); err != nil {
@@ -318,7 +320,7 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 		by.origin.number(s.ids, id, tpl)
 		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		if err == nil && b.wants != 0 {
-			n = c.await(t, b.wants)
+			n = c.await(t, b.wants) // within the change, so that it misses no state
 		}
 		return err
 	})

@@ -4,8 +4,8 @@ package main
 // it changes no task. Entries are part of the fold of the task's records: a task gets one when a step
 // that failed for good blocks it, or when it is found stale, and an update is a record too.
 //
-// An entry shows its task as it was at that moment. This snapshot is replayed from the task's log,
-// which is never cut; a stored copy could only disagree.
+// An entry shows its task as it was at that moment. This snapshot is replayed from the task's log:
+// a stored copy could disagree with it.
 
 import (
 	"context"

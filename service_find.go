@@ -77,7 +77,7 @@ type finding struct {
 	stored finder
 	by     holder
 	lower  string // the text in lower case
-	digits string // of an id or a part of one; "" if the text is none
+	digits string // of the text as an id or a part of one; "" if it is neither
 	known  []*template
 
 	registered  map[string]bool // full names
@@ -93,7 +93,7 @@ func (s *service) find(q *findQuery, by holder) (*findView, error) {
 	f.collectTemplates()
 	if id := strings.ReplaceAll(f.lower, "-", ""); len(id) >= shortestIDPart && len(id) <= 32 && strings.Trim(id, "0123456789abcdef") == "" {
 		f.digits = id
-		f.own, f.others = f.stored.withIDPart(id, f.limit+1)
+		f.own, f.others = f.stored.withIDPart(id, f.limit+1) // one more shows that there are more, here and below
 	}
 	v := &findView{Query: q.text, Hits: []findHit{}, More: []string{}}
 	for _, k := range findKinds {
@@ -203,6 +203,8 @@ func (f *finding) steps() (hits []findHit, err error) {
 			return nil
 		}
 		id, name := found.id(), ""
+		// Only the whole task knows these ids. Others follow from the place of the step in the
+		// template.
 		if t.tpl.dynamic || t.by.steps != nil {
 			whole, err := f.s.store.viewWithin(t.id, f.by)
 			if err != nil {
@@ -248,7 +250,7 @@ func (f *finding) templateNames() (hits []findHit, err error) {
 	return hits, err
 }
 
-// matches reports whether a name has the text, or is the text if that is short.
+// matches reports whether a name contains the text or, if the text is short, equals it.
 func (f *finding) matches(name string) bool {
 	if len(f.text) < shortestNamePart {
 		return strings.EqualFold(name, f.text)
@@ -348,6 +350,7 @@ func (f *finding) traces() ([]findHit, error) {
 
 // keys finds the tasks of an idempotency_key, and those of the caller's own requests with an Idempotency-Key.
 func (f *finding) keys() (hits []findHit, err error) {
+	// The store finds a key only by its hash with the name of a template, so each name is tried.
 	names, identities := map[templateName]bool{}, []identityKey(nil)
 	for _, t := range f.known {
 		if !names[t.names()] {

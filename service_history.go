@@ -154,7 +154,7 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 	if r.end != nil {
 		v.WithheldEvents = redact(r.end.withheld)
 	}
-	o.open = r.kind != recLate
+	o.open = r.kind != recLate // a late result moves no step
 	if !o.open {
 		v.ToState = t.steps[o.step].state.String()
 	}

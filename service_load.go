@@ -138,7 +138,7 @@ type delayTrial struct {
 	wait    func()        // for what such a request needs
 	open    *atomic.Int64 // requests of any kind that are not answered yet
 	arrived atomic.Uint64 // requests
-	from    atomic.Uint64 // as many had arrived when the latest trial began
+	from    atomic.Uint64 // requests that had arrived when the latest trial began
 	began   atomic.Int64  // when the present trial did, in real time; 0 for none
 	ended   atomic.Int64  // when the latest one ended if that took too long; 0 otherwise
 }
@@ -163,7 +163,7 @@ func (t *delayTrial) arrive() (late bool) {
 
 // run is a trial.
 func (t *delayTrial) run(began instant) {
-	runtime.Gosched()
+	runtime.Gosched() // behind the goroutines that wait for the processor now
 	t.wait()
 	now := realNow()
 	ended := int64(0)

@@ -33,7 +33,7 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 		return nil, a.store.refuse(ctx, got.err)
 	}
 	if len(got.steps) == 0 {
-		return nil, a.store.waitAll(ctx)
+		return nil, a.store.waitAll(ctx) // why there is nothing may be a change that is not on disk yet
 	}
 	err := a.store.wait(ctx, got.seq)
 	if ctx.Err() != nil { // the caller has gone, and never learned the leases
@@ -46,6 +46,8 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 // exchange takes answers, and then claims steps; both are durable with one sync if there is a step
 // to claim at once. The answers count whatever becomes of the claim.
 func (a *outsideActors) exchange(ctx context.Context, answers []*stepAnswer, q *claimRequest) ([]claimedStep, error) {
+	// The answers are kept from the disk until the claim was tried, and then go there with its
+	// record.
 	q.tried = sync.OnceFunc(a.store.gather())
 	defer q.tried()
 	if _, err := a.take(ctx, answers); err != nil {
@@ -182,7 +184,7 @@ func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq ui
 	for _, q := range answers {
 		if !q.taken && q.err == nil {
 			q.view, q.err = a.answerLate(ctx, q.step, &q.leaseAnswer)
-			_, seq = a.store.size()
+			_, seq = a.store.size() // which covers what this recorded
 		}
 	}
 	return seq, nil
@@ -216,7 +218,7 @@ func (a *outsideActors) fit(ctx context.Context, answers []*stepAnswer) []*stepA
 		if err != nil {
 			return false // as taking it will find out
 		}
-		before := b.steps
+		before := b.steps // not all of the budget, if other results came before
 		o := a.engine.schemas.fitted(b, t.def(i), q.outcome)
 		if q.err = b.err; q.err == nil && b.steps < 0 && before < maxSchemaSteps {
 			q.err = tooCostly("result", "takes too many steps to check together with the results before it")
@@ -251,7 +253,8 @@ func (a *outsideActors) answerLate(ctx context.Context, stepID uuid, q *leaseAns
 }
 
 // stepOf finds a step: in the task that a lease names, or else in the task whose
-// ids include the step's.
+// ids include the step's. Anybody may have written the name of the task, so the step counts only if the
+// task has it, and the caller still compares the lease.
 func (a *outsideActors) stepOf(id, named uuid) (*task, int, error) {
 	owner, _ := a.store.taskOfStep(id)
 	for _, candidate := range [...]uuid{named, owner} {

@@ -49,7 +49,7 @@ type subscriber struct {
 	to      *httpAddress
 	figures subscriberFigures // guarded by the store's lock, like all below
 
-	attempts int          // failed ones of the event that comes next
+	attempts int          // failed attempts to send the event that comes next
 	problem  string       // of the latest one; "" for none
 	rest     *sendingRest // nil unless the subscriber waits for the clock
 }
@@ -142,6 +142,7 @@ func (p *publisher) run(s *subscriber) {
 		closedWithin(p.ctx, nil, outcomeRetryEvery)
 	}
 	for p.ctx.Err() == nil {
+		// Before it looks, so that it misses nothing that becomes durable in between.
 		news := p.store.subscribers().news()
 		if e, ok := p.store.subscribers().nextFor(s.Name); ok {
 			p.deliver(s, &e)
@@ -159,7 +160,7 @@ func (p *publisher) deliver(s *subscriber, e *domainEvent) {
 	for n := 1; ; n++ {
 		a := &sendAttempt{subscriber: s, event: e, number: n}
 		r := p.attempt(p.ctx, a)
-		if r.problem != "" && p.ctx.Err() != nil {
+		if r.problem != "" && p.ctx.Err() != nil { // perhaps only the stop made it fail
 			return
 		}
 		if r.problem == "" || e.fast() || r.final || n >= s.MaxAttempts {
@@ -219,6 +220,7 @@ func (s *subscriber) count(e *domainEvent, r sendResult) {
 
 // pause waits for the next attempt. It reports whether there is one.
 func (p *publisher) pause(a *sendAttempt, r sendResult) bool {
+	// 20 doublings are far beyond resendMax, and many more would overflow.
 	wait := min(resendBase<<min(a.number-1, 20), resendMax)
 	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(a.event.id(), a.number))), r.wait)
 	return p.rest(a, wait, func() {
@@ -438,7 +440,7 @@ type publishedFigures struct {
 	published         [deliveryModes]uint64
 	withheld          uint64
 	subscribers       []subscriberCount
-	subscriberFigures // of all, but for the dead
+	subscriberFigures // of all subscribers together, without dead
 	patterns          int
 }
 

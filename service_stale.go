@@ -225,7 +225,7 @@ func (w *stalenessWatch) report(f *taskFilter, skip, limit int) (part []stalenes
 	}
 	for from, more := uint32(0), true; more; {
 		w.store.locked(func() { from, more, _ = w.store.table().eachWatched(from, view) })
-		if len(views) > 2*(skip+limit)+stalenessBatch {
+		if len(views) > 2*(skip+limit)+stalenessBatch { // memory depends on the page, not on the number of tasks
 			views = firstStale(views, skip+limit)
 		}
 	}

@@ -44,7 +44,7 @@ type catalogView struct{ files, all *registry }
 
 // registry returns the templates that new tasks are made from.
 func (c *catalog) registry() *registry {
-	if v := c.current.Load(); v.files == c.files.Load() {
+	if v := c.current.Load(); v.files == c.files.Load() { // not replaced since, as nearly always
 		return v.all
 	}
 	c.mu.Lock()

@@ -53,7 +53,7 @@ func writeUnsure(o *jsonWriter, t *task) {
 	}
 }
 
-// writeTask writes the task up to its steps.
+// writeTask writes the task up to its steps, which lists leave out.
 func (v taskView) writeTask(o *jsonWriter, ready int) {
 	t := v.task
 	x := executionOf(t, ready)
@@ -365,6 +365,7 @@ func (v outcomeView) writeJSON(o *jsonWriter) {
 		o.b = append(o.b, "null"...)
 		return
 	}
+	// The metadata is merged in memory before it is written.
 	if o.holdElement(2*len(e.err)+2*len(e.metadata)) != nil {
 		return
 	}

@@ -200,6 +200,7 @@ func pinStore(disk diskFS, dir string) (*pinnedStore, error) {
 		if err == nil && p.together(dir) {
 			return p, nil
 		}
+		// A snapshot has replaced a file meanwhile.
 		p.close()
 		if err != nil {
 			return nil, err

@@ -154,7 +154,7 @@ func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, 
 	x.forgetBack(pos)
 	x.eachSet(func(set *bitset) { set.clear(pos) })
 	x.eachLabel(by, func(label uint64) { x.labels.remove(pos, label) })
-	if state == taskError {
+	if state == taskError { // other finished tasks have no failing steps
 		x.failures.removeTask(pos, stepTotal(steps))
 	}
 	x.found.remove(pos, by)
@@ -447,6 +447,8 @@ func (x *taskIndex) selectLabels(f *taskFilter, sel *selection) bool {
 	if f.correlation.isZero() {
 		return true
 	}
+	// A correlation id is a caller's, which is a label, or one that the service made from the
+	// task's id.
 	var own *positions
 	if pos, ok := x.tasks.correlatedAt(f.correlation); ok {
 		own = &positions{few: []uint32{pos}}

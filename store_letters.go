@@ -181,6 +181,7 @@ func (x *dlqIndex) matching(f *dlqFilter, some *bitset) *bitset {
 	if f.namespace+f.name+f.step == "" && f.made == (period{}) {
 		return found
 	}
+	// The other members of the filter have no index, so each row is looked at.
 	selected := new(bitset)
 	found.descend(0, func(i uint32) bool {
 		if f.selects(&x.rows[i]) {

@@ -188,6 +188,7 @@ func (c *lineCoder) shortenWord(k byte, text []byte) int {
 			return 0
 		}
 		id, ok := parseUUID(rest[:n])
+		// A line is restored in lower case.
 		if !ok || hasUpper(rest[:n]) {
 			return 0
 		}

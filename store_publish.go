@@ -879,6 +879,7 @@ func (l *domainLog) deliveryOf(name string, seq uint64, n int) (*deliveryRow, *d
 	if e != nil {
 		return &row, e, nil
 	}
+	// The log has dropped the event. Its task still has it.
 	find := &eventFinder{seq: seq, n: n}
 	if _, err := l.store.viewObserved(row.notice.task, find, nil); err != nil {
 		return nil, nil, err

@@ -316,6 +316,8 @@ func (r *recovery) readJournal(name string, newest bool) error {
 	if err != nil {
 		return err
 	}
+	// The first journal may begin before what the snapshot covers. Each later one must follow the
+	// one before exactly.
 	if from > r.last+1 || r.started && from != r.last+1 {
 		reason := fmt.Sprintf("the file begins at sequence %d, but what comes before it ends at %d%s", from, r.last, tornCopy)
 		return &damage{name, 1, reason}

@@ -197,7 +197,7 @@ func (f *follower) skip() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from := f.waits.from
-	if r.waiting[f.filter.mark()] == f.waits { // not told
+	if r.waiting[f.filter.mark()] == f.waits { // the relay has found nothing for the follower so far
 		from = r.told
 	}
 	f.next = max(f.next, from)

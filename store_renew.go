@@ -106,7 +106,7 @@ func (k keeper) renew(asked bool) error {
 		return tryLater("a snapshot is being written: try again")
 	}
 	w := &snapshotWriter{j: j, size: snapshotHeaderSize, renews: true}
-	defer w.abort()
+	defer w.abort() // which does nothing after end
 	err := j.ask(func() error { return j.place.retake(asked) })
 	if err == nil {
 		err = untilError(w.openFile, func() error { return w.fill(s) }, w.lastLine, w.seal)

@@ -180,7 +180,7 @@ func (s *snapshotWriter) commit() error {
 	}
 	s.j.snapshots.bytes.Store(s.size)
 	s.j.snapshots.mark.Store(&snapshotMark{s.covered, s.size, s.sums})
-	s.j.dropOld()
+	s.j.dropOld() // not before the name of the snapshot is on disk
 	s.file.Close()
 	s.end()
 	s.j.snapshots.note(nil)
@@ -271,7 +271,7 @@ func (s *snapshotWriter) abort() {
 func (s *snapshotWriter) fail(doing string, err error) error {
 	err = fmt.Errorf("%s snapshot: %w", doing, err)
 	s.abort()
-	if !s.j.groups.halted.Load() {
+	if !s.j.groups.halted.Load() { // or the failure of the journal was reported
 		s.j.snapshots.note(err)
 	}
 	return err

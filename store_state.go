@@ -310,6 +310,7 @@ func (d *stateReader) document() error {
 	if err := d.delimiter('}'); err != nil {
 		return err
 	}
+	// What came before the templates and figures that it needs can be read now.
 	for which, elements := range d.kept {
 		for n, raw := range elements {
 			if err := d.element(which, n, raw); err != nil {
@@ -454,6 +455,7 @@ func (d *stateReader) readClock(raw []byte) error {
 
 // elements reads one of stateArrays, or keeps its elements until the end of the document.
 func (d *stateReader) elements(which int) error {
+	// Everything else needs the templates, and all but these need the figures.
 	keep := which > 0 && !d.begun[0] || which > 1 && !d.begun[1]
 	switch {
 	case d.begun[which]:
@@ -537,6 +539,7 @@ func (d *stateReader) task(line []byte) error {
 	if err := h.follows(&again); err != nil {
 		return err
 	}
+	// Positions must be in the order of creation.
 	if h.seq <= d.newest {
 		return fmt.Errorf("its seq %d is not after that of the task before it, %d", h.seq, d.newest)
 	}

@@ -174,6 +174,7 @@ func newTask(r *record, tpl *template) *task {
 	t := &task{id: r.task, seq: r.seq, tpl: tpl, by: r.created, created: r.at, since: r.at}
 	if tpl.dynamic {
 		t.plan = newPlan(tpl)
+		// Unobserved, because create reports all steps once the task itself was reported.
 		(&applier{t: t, r: r, obs: unobserved{}}).newGrowth().createInitial()
 		return t
 	}
@@ -553,7 +554,7 @@ func (t *task) resultsFor(i int) []namedResult {
 		s := &t.steps[p]
 		r := namedResult{step: t.def(p).name, id: t.stepID(p), state: s.state.String(), done: s.state.satisfies(),
 			pastOutcome: s.past()}
-		if s.state == stepResolvedManually {
+		if s.state == stepResolvedManually { // its attempts, which failed, do not count
 			r.pastOutcome = pastOutcome{at: s.completed}
 		}
 		results = append(results, r)

@@ -301,6 +301,7 @@ func (h *taskHeader) keys() (identity identityKey, request requestMark) {
 			}
 			return true
 		})
+		// Both are in the record of the creation, which is the first.
 		return false
 	})
 	return identity, request

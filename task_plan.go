@@ -260,7 +260,7 @@ func (g *growth) createInitial() {
 // fromTheStart returns for each step whether a new task has it.
 func (t *template) fromTheStart() []bool {
 	exists := make([]bool, len(t.steps))
-	for _, d := range t.order {
+	for _, d := range t.order { // parents before their children
 		n := 0
 		for _, p := range t.flow.parents[d] {
 			n += boolCount(exists[p])

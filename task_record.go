@@ -388,6 +388,7 @@ func (c *memberCoder) record(line []byte, r *record) error {
 // complete checks that a record that was read has what its kind needs, and fills
 // in a default.
 func (r *record) complete() error {
+	// Records also come from state documents, which anybody may have written.
 	switch {
 	case r.kind == recTemplate:
 		if r.hash == "" || r.definition == nil {

@@ -1,9 +1,8 @@
 package main
 
-// The room for answers. What an answer holds until its reader has taken it is counted:
-// buffers, and copies of large tasks. Very short answers, which net/http copies, are
-// not. Making long answers takes turns, so that
-// they leave processor time for others.
+// The room for answers. It counts what an answer holds until its reader has taken it: buffers, and copies of large
+// tasks. Very short answers, which net/http copies, are not counted. Long answers are made in turns, so that they leave
+// processor time for others.
 
 import (
 	"cmp"

@@ -29,12 +29,12 @@ type taskerMove struct {
 	skip          bool    // leave out what cannot move
 	now           instant
 	running       bool // steps of unfinished tasks that are not held may still run here
-	held          bool // of those that are not over, only those that are held
+	held          bool // leave out what is neither over nor held
 
 	last     instant              // when a task of the store last changed
-	contents map[string]*template // by name and version: the content that moves, which the newest task has
+	contents map[string]*template // by name and version: the definition that moves, which is that of the newest task
 	refused  []taskerRefusal
-	free     []uuid // tasks that can move, are not over and not held
+	free     []uuid // tasks that can move and are neither over nor held
 	holds    []uuid // tasks that are held
 }
 
@@ -62,6 +62,7 @@ func (m *taskerMove) wants(h *taskHeader, tpl *template) bool {
 func (m *taskerMove) check(s *store) (moved int, err error) {
 	newest := map[string]uint64{}
 	m.contents, m.refused, m.free, m.holds = map[string]*template{}, nil, nil, nil
+	// First the newest definitions: all tasks are compared with them.
 	err = eachTask(s, func(h *taskHeader, tpl *template) error {
 		m.last = max(m.last, h.updated)
 		if m.wants(h, tpl) {
@@ -130,6 +131,7 @@ func changeHolds(s *store, ids []uuid, action, reason string) error {
 			return err
 		}
 	}
+	// Once for all batches, since the journal keeps their order.
 	return s.wait(context.Background(), seq)
 }
 
@@ -265,6 +267,7 @@ func textObstacles(text []byte) (all []string) {
 		case '0' <= c && c <= '9':
 			digits++
 		case (c == 'e' || c == 'E') && digits > 0:
+			// PostgreSQL stores the digits that an exponent stands for.
 			n, _ := leadingNumber(bytes.TrimLeft(text[i+1:min(i+24, len(text))], "+-0"))
 			digits += int(n)
 		case c != '.':

@@ -1,8 +1,8 @@
 package main
 
-// A pull: tasks as the HTTP API of Tasker tells them become a state document. The API gives steps and
-// the outcome of each attempt. What happened in between follows from them: a pull finds an order in which the records of
-// all steps can be applied. What the API does not say is noted.
+// A pull: tasks from the HTTP API of Tasker become a state document. The API gives the steps and the outcome of each
+// attempt. What happened in between follows from these: a pull finds an order in which the records of all steps can be
+// applied. What the API leaves out is noted.
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// unknownActor stands for whoever acted there, which the API does not say.
+// unknownActor stands for whoever acted there: the API does not say who.
 const unknownActor = "unknown"
 
 // taskerTask is what the API says about a task. Its times are texts, "" for none.
@@ -74,7 +74,7 @@ type taskerLetter struct {
 
 // taskerPull builds a state document of tasks.
 type taskerPull struct {
-	stepsDecide bool // a task whose state does not follow from its steps has the state that follows
+	stepsDecide bool // a task whose state contradicts its steps gets the state that follows from them
 
 	seq       uint64
 	clock     instant // the last change of all tasks
@@ -116,7 +116,7 @@ func (p *taskerPull) add(given *taskerTask) error {
 	return nil
 }
 
-// write writes the document, which is as of the last change, when its clock is frozen.
+// write writes the document as of the last change. Its clock is frozen at that time.
 func (p *taskerPull) write(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `{"format":%d,"product":%q,"version":%q,"exported_at":%q,"clock":{"now":%q,"mode":%q},"seq":%d,`+
 		"\n\"templates\":[\n%s],\n\"analytics\":[],\n\"tasks\":[\n%s]}\n", stateFormat, stateProduct, version, p.clock.zoned(),
@@ -177,7 +177,8 @@ func (x *pulledTask) build() error {
 	return x.compare()
 }
 
-// nameSteps names the ids of steps: those of the template, then instances, which there are ordered by creation.
+// nameSteps lists the ids of the steps: first those of the template, then the instances, which the other service lists
+// in the order of their creation.
 func (x *pulledTask) nameSteps(by *creation, tpl *template) {
 	by.steps = make([]uuid, len(tpl.steps))
 	for i := range x.given.Steps {
@@ -222,10 +223,12 @@ func (x *pulledTask) eventsOf(s *taskerStep) (all []*record) {
 			add(record{at: at, kind: recDue})
 		}
 	}
+	// The newest end is the first one in the list.
 	for n, a := range slices.Backward(s.Audit) {
 		e, started := x.outcome(a.Result)
 		e.worker = a.Worker
 		end := x.when(a.Recorded)
+		// While the step runs, this is the time of an attempt that has not ended.
 		if n == 0 && !running && s.Attempted != "" {
 			started = x.when(s.Attempted)
 		}
@@ -409,7 +412,7 @@ func (x *pulledTask) end() error {
 	return nil
 }
 
-// compare compares the task with what the API says of it.
+// compare compares the task with what the API says about it.
 func (x *pulledTask) compare() error {
 	if len(x.given.Steps) != len(x.t.steps) {
 		return fmt.Errorf("the answers contradict each other: it has %d steps, but their results give %d", len(x.given.Steps), len(x.t.steps))

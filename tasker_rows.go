@@ -155,6 +155,8 @@ func (w *taskerRows) step(i int) {
 		attempts = s.movedAttempts()
 	}
 	if s.state == stepWaitingForRetry {
+		// There, a retry is due a whole number of seconds after the last attempt. That time is moved, so that the retry
+		// is due when it is due here.
 		backoff = max(1, int(math.Ceil(s.retryAt.sub(s.failed).Seconds())))
 		attempted = s.retryAt - instant(backoff)*1e6
 	}
@@ -268,7 +270,8 @@ func (w *taskerRows) open(first *bool) {
 	w.b = append(w.b, '{')
 }
 
-// kept returns the transitions of a step that move: of an unfinished task without those of an open delivery.
+// kept returns the transitions of a step that move: of an unfinished task without those of an open delivery, since the
+// other service enqueues the step again.
 func (w *taskerRows) kept(i int) []stepShift {
 	all := w.fold.steps[i]
 	for unfinished(w.t) {

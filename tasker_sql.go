@@ -38,6 +38,7 @@ func (s *taskerScript) stage(table string) { s.text("\nCOPY " + table + " FROM S
 
 // row adds a JSON text to the staging table.
 func (s *taskerScript) row(row []byte) {
+	// COPY reads escapes of its own. A row has no line breaks or tabs, because JSON escapes them.
 	s.text(string(bytes.ReplaceAll(row, []byte(`\`), []byte(`\\`))) + "\n")
 }
 

@@ -23,7 +23,8 @@ type graph struct {
 func newGraph(parents [][]int) (g *graph, cycle []int) {
 	g = &graph{graphChildren(parents), make([]int, 0, len(parents))}
 	waits := make([]int, len(parents)) // parents that are not in the order yet
-	// The nodes whose parents are all in the order:
+	// The nodes whose parents are all in the order. The lowest comes first, so that nodes keep their own order where
+	// they can.
 	free := priorityQueue[int]{before: func(a, b int) bool { return a < b }}
 	for i, p := range parents {
 		if waits[i] = len(p); waits[i] == 0 {
@@ -56,6 +57,7 @@ func graphChildren(parents [][]int) [][]int {
 	}
 	children, rest := make([][]int, len(parents)), make([]int, edges)
 	for i, n := range count {
+		// Its capacity ends where the next list begins, so an append never reaches into that.
 		children[i], rest = rest[:0:n], rest[n:]
 	}
 	for i, list := range parents {
@@ -211,6 +213,7 @@ type graphWalk struct {
 // behind returns the open nodes that can be reached from some nodes through open
 // nodes, the nearest first. The start nodes are not among them.
 func (w *graphWalk) behind(from ...int) []int {
+	// With a new number, no node counts as seen: nothing has to be cleared.
 	w.walks++
 	for _, i := range from {
 		w.seen[i] = w.walks
@@ -252,6 +255,7 @@ func newFlow(t *template) *flow {
 		declared[i] = t.steps[i].parents
 	}
 	f.parents = f.withNamedWorkers(t, declared)
+	// A name can close a cycle with dependencies that are valid by themselves. Then only these count.
 	if _, cycle := newGraph(f.parents); cycle != nil {
 		f.parents = declared
 	}
@@ -269,6 +273,7 @@ func newFlow(t *template) *flow {
 func (f *flow) withNamedWorkers(t *template, declared [][]int) [][]int {
 	parents := make([][]int, len(declared))
 	for i, list := range declared {
+		// Without spare capacity, so that an append below copies the list, which belongs to the template.
 		parents[i] = list[:len(list):len(list)]
 	}
 	for b := range t.steps {
@@ -328,6 +333,7 @@ func (t *template) link(forms []stepForm) error {
 				p, ok = index[string(name)]
 			}
 			next = p + 1
+			// A repeated name is found without a set for each step.
 			if ok = ok && lastChild[p] != i+1; ok {
 				lastChild[p] = i + 1
 				parents[i] = append(parents[i], p)
@@ -360,6 +366,7 @@ func (t *template) readBatches(forms []stepForm) error {
 			continue
 		}
 		config := forms[i].batchConfig
+		// The worker's own policy wins over that of the step that creates it.
 		for _, p := range t.flow.parents[i] {
 			if jsonKind(config) != '{' && t.steps[p].kind == stepBatchable {
 				config = forms[p].batchConfig

@@ -31,6 +31,7 @@ func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, 
 		l.embedded()
 	}
 	for _, dir := range dirs {
+		// A directory may have such a name as well.
 		if templateFormat(dir) != "" {
 			if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 				l.file(dir)
@@ -41,6 +42,7 @@ func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, 
 			l.warnings = append(l.warnings, dir+": has no template; only "+templateFiles+" are read")
 		}
 	}
+	// Once, not after each of possibly many problems.
 	if l.refused {
 		hint := "docs/reference/templates.md describes the formats and every field"
 		l.problems = append(l.problems, inputProblem{Message: hint})
@@ -117,10 +119,12 @@ func (l *templateLoader) warnOfSchemas() {
 
 // skip warns of a file that is not read for its ending alone.
 func (l *templateLoader) skip(name string) {
+	// Documentation in Markdown may well show a template.
 	if l.files[name] || filepath.Ext(name) == ".md" {
 		return
 	}
 	l.files[name] = true
+	// The beginning is enough for a guess; the file may be huge.
 	if text, err := readTemplateFile(name, 64<<10); err == nil && templateWords().Match(text) {
 		l.warnings = append(l.warnings, name+": looks like a template, but only "+templateFiles+" are read")
 	}
@@ -196,6 +200,7 @@ func (l *templateLoader) add(file string, data []byte) {
 	}
 	name := t.fullName()
 	if other, taken := l.defined[name]; taken {
+		// What was read is gone: the definition is read again to find the line of its name.
 		r := &templateReader{file: file, blamed: map[string]bool{}}
 		r.definition(data, templateFormat(file))
 		r.problem("name", "duplicate template %s, also defined in %s", name, other)

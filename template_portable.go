@@ -176,7 +176,7 @@ func runHere(value []byte) string {
 	return ""
 }
 
-// portableNumber returns what is wrong with a value anywhere if it is a number.
+// portableNumber returns what is wrong with a number, wherever it is in a definition or a context; "" for other values.
 func portableNumber(value []byte) string {
 	if jsonKind(value) != '0' || tomlNumber(value) {
 		return ""
@@ -257,8 +257,8 @@ func (r *templateReader) portableYAML(node *yamlNode, path string) {
 	}
 }
 
-// portableForm returns a definition, or a part of it, in a form that Tasker takes as it is;
-// nil leaves it out. It stays the same template.
+// portableForm rewrites a definition, or a part of it, so that Tasker accepts it without changes; nil leaves it out. It
+// remains the same template.
 func portableForm(at string, value []byte) []byte {
 	for _, rule := range portableRulesAt()[at] {
 		if rule.fix != nil && rule.finds(value) != "" {
@@ -294,7 +294,7 @@ func portableForm(at string, value []byte) []byte {
 
 // Contexts of tasks.
 
-// What Tasker takes.
+// The limits of Tasker.
 const (
 	portableText     = 128 // of initiator, source_system and reason, in characters
 	portableDepth    = 10

@@ -38,7 +38,7 @@ func parseTemplate(
 	return t, r.problems, warnings
 }
 
-// templateRules are rules for a definition that the configuration decides, and what reading it may take.
+// templateRules holds the rules for definitions that the configuration sets, and the budget for reading one.
 type templateRules struct {
 	callable func(callable string) error // what is wrong with the callable of a step; nil accepts all
 	schemas  schemaRule
@@ -46,7 +46,7 @@ type templateRules struct {
 	budget   *budget // of the request that the definition is from; nil for a file
 }
 
-// schemaRule says what a schema that cannot be enforced is.
+// schemaRule says what to do with a schema that cannot be enforced.
 type schemaRule int
 
 const (
@@ -62,10 +62,10 @@ type templateReader struct {
 	rules    templateRules
 	problems inputProblems
 	warnings inputProblems
-	misnamed []string          // names that have a character which misleads
+	misnamed []string          // names with a misleading character
 	blamed   map[string]bool   // paths that have a problem
 	spelling map[string]string // the path of a field given by an alias: its path with the alias
-	unnamed  [2]int            // problems and warnings beyond those that are named
+	unnamed  [2]int            // how many problems and warnings are not listed
 }
 
 // problem adds the first problem at a path. Further ones mostly follow from it.
@@ -82,8 +82,8 @@ func (r *templateReader) warn(path, format string, args ...any) {
 	}
 }
 
-// names reports whether one more problem or warning is named: of a request, not all are. It counts
-// the others.
+// names reports whether there is room for another problem or warning: a request gets a limited number. It counts those
+// that are left out.
 func (r *templateReader) names(list inputProblems, unnamed *int) bool {
 	named := r.rules.budget == nil || len(list) < maxProblems-1
 	if !named {
@@ -99,6 +99,7 @@ func (r *templateReader) take(n int, path string) bool {
 
 // template returns the template, or nil if there are problems.
 func (r *templateReader) template(data []byte, format, env string) *template {
+	// An estimate, taken before anything is copied: afterwards it would be too late.
 	if !r.take(textCopies*len(data)+urlBytes*bytes.Count(data, []byte("://")), "") {
 		return nil
 	}
@@ -233,6 +234,7 @@ func (r *templateReader) object(path string, data []byte, fields []templateField
 			members = append(members, templateMember{f.name, v})
 		}
 	}
+	// The hash of a template must not depend on how its file orders them.
 	others.sort()
 	for _, m := range others {
 		if !open {
@@ -263,6 +265,7 @@ func (r *templateReader) assign(
 		switch {
 		case i < 0 || m.key == "":
 			others = append(others, m)
+		// Null means absent, so it does not make a field given twice.
 		case jsonKind(m.value) == 'n':
 		case given[i].value != nil:
 			r.problem(templateMemberPath(path, m.key), "is given twice, also as %s", given[i].key)
@@ -278,6 +281,7 @@ func (r *templateReader) field(path string, f templateField, m templateMember) [
 	at := templateMemberPath(path, f.name)
 	switch {
 	case m.value != nil:
+		// Problems name a field as its author wrote it.
 		if spelled := templateMemberPath(path, m.key); spelled != at {
 			r.spelling[at] = spelled
 			at = spelled
@@ -291,6 +295,7 @@ func (r *templateReader) field(path string, f templateField, m templateMember) [
 	case f.absent == "null":
 		return templateNullJSON
 	}
+	// A default goes through the rule too: {} gets the defaults of its own fields.
 	return f.value(r, at, []byte(f.absent))
 }
 
@@ -308,6 +313,7 @@ func listOf(item templateRule) templateRule {
 		items := make([][]byte, 0, n)
 		eachElement(data, func(v []byte) bool {
 			items = append(items, item(r, templateItemPath(path, len(items)), v))
+			// Items take from the budget as well; once it has ended, there is no point in reading more.
 			return r.take(0, path)
 		})
 		return templateListJSON(items)
@@ -358,7 +364,7 @@ func wordOf(words ...string) templateRule {
 	})
 }
 
-// wordHints says, for a field with an unknown word, how to get what no word is for.
+// wordHints says, for a field with an unknown word, how to get what has no word.
 var wordHints = map[string]string{"backoff": "; for waits of equal length, linear with max_backoff_ms equal to backoff_base_ms"}
 
 // integerOf is the rule for an integer from least to most.
@@ -401,7 +407,8 @@ func templateValueKind(data []byte) string {
 	return "a number"
 }
 
-// fieldHint is, as text, the field that an unknown key probably means.
+// fieldHint suggests, as text, the field that an unknown key probably means. It is only computed for warnings that are
+// listed.
 type fieldHint struct {
 	key    string
 	fields []templateField
@@ -531,6 +538,7 @@ func checkNameText(r *templateReader, path, s string) {
 // misnamed returns the names in a template that a new one must not have.
 func (t *template) misnamed() []string {
 	r := &templateReader{blamed: map[string]bool{}, spelling: map[string]string{}}
+	// A look at the text spares most templates being read again.
 	if mayMislead(t.json) {
 		readTemplate(r, "", t.json)
 	}

@@ -29,6 +29,7 @@ type templateName struct{ namespace, name string }
 // newRegistry makes a registry of templates, which must have different identities.
 func newRegistry(templates []*template) *registry {
 	r := &registry{sorted: slices.SortedFunc(slices.Values(templates), compareTemplates), byName: map[templateName][]*template{}}
+	// Few requests ask for the hash, but each new template makes a new registry.
 	r.hash = sync.OnceValue(r.newHash)
 	for _, t := range r.sorted {
 		r.byName[t.names()] = append(r.byName[t.names()], t)
@@ -109,6 +110,7 @@ func (r *registry) nearest(namespace, name, version string) string {
 	name, limit := strings.ToLower(name), typoLimit(name)
 	for i := 0; i < len(r.sorted); {
 		versions := r.byName[r.sorted[i].names()]
+		// They are next to each other in this order.
 		i += len(versions)
 		of := versions[0]
 		d := distance{typoDistance(name, strings.ToLower(of.name), limit), 0}
@@ -121,6 +123,7 @@ func (r *registry) nearest(namespace, name, version string) string {
 		}
 		if found == nil || d.total < best.total || d.total == best.total && d.namespace < best.namespace {
 			best, found = d, latestTemplate(versions)
+			// The version that was asked for, if this template has it.
 			if t, ok := r.get(of.namespace, of.name, version); ok {
 				found = t
 			}

@@ -15,7 +15,7 @@ type stepDraft struct {
 func (s *stepDraft) name() (string, bool) { return jsonString(s.value("name")) }
 
 // override applies an environment's values to the step. It merges initialization
-// and replaces the others. It returns what that costs, in bytes that take as long elsewhere.
+// and replaces the others. It returns what that costs: the time, as the bytes that would take as long elsewhere.
 func (s *stepDraft) override(over templateObject) int {
 	for _, key := range []string{"timeout_seconds", "retry"} {
 		if value := over.value(key); value != nil {
@@ -30,6 +30,7 @@ func (s *stepDraft) override(over templateObject) int {
 	merged := mergeObjects(nil, handler.value("initialization"), initialization)
 	handler.set("initialization", canonicalJSON(nil, merged))
 	s.set("handler", handler.json())
+	// The memory is freed soon, but any number of entries may merge large objects again.
 	return draftBytes/4 + 2*len(merged)
 }
 
@@ -51,6 +52,7 @@ func (r *templateReader) resolve(normal []byte, env string) []byte {
 		d.steps = append(d.steps, stepDraft{templateMembers(step), templateItemPath("steps", i)})
 	}
 	r.indexSteps(d)
+	// The entries of all environments are checked, although only those of one are applied.
 	for _, m := range templateMembers(d.value("environments")) {
 		path := templateMemberPath("environments", m.key) + ".steps"
 		for i, over := range templateElements(templateMembers(m.value).value("steps")) {
@@ -96,6 +98,7 @@ func (r *templateReader) override(d *templateDraft, path string, over templateOb
 		}
 		first, after = i, i+1
 	}
+	// With problems there may be nulls where objects should be, and the result is not needed.
 	for i := first; i < after && apply && len(r.problems) == 0 && r.take(memberBytes, path); i++ {
 		r.take(d.steps[i].override(over), path)
 	}

@@ -1,8 +1,8 @@
 package main
 
-// JSON Schema, draft 2020-12: a schema of a template is compiled once, with every fault of
-// it, and then checks values. What it does not know is refused when it is compiled, so that
-// no value is judged by half a schema. References lead to places in the same schema only.
+// JSON Schema, draft 2020-12: a schema in a template is compiled once, which finds all its faults, and then checks
+// values. What it does not know is refused when it is compiled, so that no value is judged by half a schema. References
+// lead to places in the same schema only.
 
 import (
 	"cmp"
@@ -19,8 +19,8 @@ import (
 // Limits of a check.
 const (
 	maxMisfits     = 10     // reported
-	maxSchemaDepth = 10_000 // schemas inside one another, of which a reference counts as one
-	maxPointer     = 500    // bytes of the place of a misfit
+	maxSchemaDepth = 10_000 // nested schemas; a reference counts as one
+	maxPointer     = 500    // bytes of a misfit's place
 )
 
 // misfit is a place in a value that does not fit its schema.
@@ -33,7 +33,7 @@ type misfit struct {
 // why says what is wrong at the place.
 func (m misfit) why() string { return pick(m.got == "", m.want, "got "+m.got+"; "+m.want) }
 
-// String has the place too, unless it is the value as a whole.
+// String also names the place, unless it is the value as a whole.
 func (m misfit) String() string { return pick(m.at == "", "", m.at+": ") + m.why() }
 
 // misfits are the places in a value that do not fit.
@@ -41,7 +41,7 @@ type misfits []misfit
 
 func (all misfits) String() string { return all.join(misfit.String) }
 
-// wants is String without the values, for the log.
+// wants is like String, but without the values that were got. It is for the log.
 func (all misfits) wants() string {
 	return all.join(func(m misfit) string { return misfit{at: m.at, want: m.want}.String() })
 }
@@ -62,8 +62,7 @@ type jsonSchema struct {
 	tracks   bool // some part asks what the others evaluated
 }
 
-// schemaNode is one schema in a document. Members that check nothing alone are for the
-// checks of others.
+// schemaNode is one schema in a document. Members that check nothing by themselves are used by the checks of others.
 type schemaNode struct {
 	resource *schemaResource
 	checks   []schemaCheck
@@ -133,6 +132,7 @@ func compileSchema(path string, text []byte, b *budget) *jsonSchema {
 		jsonSchema: &jsonSchema{}, budget: b, nodes: map[string]*schemaNode{}, resources: map[string]*schemaResource{},
 		paths: map[*schemaNode]string{}, known: schemaKeywords(),
 	}
+	// Identifiers are resolved against an absolute URL. This one is made up.
 	outermost := newSchemaResource(&url.URL{Scheme: "template", Path: "/"}, "")
 	c.root = c.node(schemaPlace{"", path}, text, outermost)
 	for _, resolve := range c.refs {
@@ -184,6 +184,7 @@ func (c *schemaCompiler) keywords(s *schemaNode, at schemaPlace, raw []byte) {
 			c.problem(at.member(m.key), "the keyword %s is not supported%s", clippedText(m.key), c.keywordHint(m.key))
 		}
 	}
+	// The order of the table is that of the checks. Also, contains needs its bounds, which come before it.
 	for _, k := range c.known {
 		if value := members.value(k.name); value != nil && k.compile != nil && c.take(keywordBytes+len(at.pointer), at) {
 			k.compile(c, s, at.member(k.name), value)
@@ -277,7 +278,7 @@ func compileUnused(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 	c.node(at, raw, s.resource)
 }
 
-// compileNamed compiles an object of schemas, and hands them over unless take is nil.
+// compileNamed compiles an object of schemas and passes them to take, unless that is nil.
 func compileNamed(take func(s *schemaNode, schemas map[string]*schemaNode)) compileFunc {
 	return func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 		schemas := c.named(s, at, raw)
@@ -361,6 +362,7 @@ func compileProperties(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []b
 
 func compilePatternProperties(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	schemas := c.named(s, at, raw)
+	// In a fixed order, so that a value has the same misfits each time.
 	for _, key := range slices.Sorted(maps.Keys(schemas)) {
 		p := schemaPattern{c.pattern(at.member(key), key), schemas[key]}
 		s.patterns = append(s.patterns, p)
@@ -415,8 +417,8 @@ func compileUnique(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 	})
 }
 
-// twins returns the first element of an array that equals one before it, after that one; 0 if
-// there is none.
+// twins returns the indexes of two equal elements of an array, the lower one first. Of all such pairs, it is one whose
+// second element comes first. i is 0 if there is none.
 func (v *schemaRun) twins(n jsonValue) (j, i int) {
 	type element struct {
 		hash  uint64 // of its normal form
@@ -433,9 +435,11 @@ func (v *schemaRun) twins(n jsonValue) (j, i int) {
 		text = value.normal(text[:0])
 		all = append(all, element{maphash.Bytes(jsonNameSeed, text), int32(len(all)), int32(value.node)})
 	}
+	// Equal elements become neighbours, so not all pairs have to be compared.
 	slices.SortFunc(all, func(a, b element) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.index, b.index)) })
 	for k := range len(all) - 1 {
 		a, b := all[k], all[k+1]
+		// Equal hashes may be a coincidence.
 		if a.hash == b.hash && (i == 0 || int(b.index) < i) && (jsonValue{n.tree, int(a.node)}).within(jsonValue{n.tree, int(b.node)}, false) {
 			j, i = int(a.index), int(b.index)
 		}
@@ -478,6 +482,7 @@ func compileContains(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byt
 		}
 		found, i := 0, 0
 		for _, value := range n.inner() {
+			// An element that does not fit is nothing wrong yet.
 			if v.quietly(func() bool { return v.fits(schema, value, nil) }) {
 				found++
 				e.mark(n, i)
@@ -528,6 +533,7 @@ func compileOne(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 func (v *schemaRun) branches(parts []*schemaNode, n jsonValue, e *evaluated) (fit int, nearest misfits) {
 	before := v.found
 	for i, part := range parts {
+		// Apart from what was found before, so that the branches can be compared.
 		v.found = nil
 		if v.fits(part, n, e) {
 			fit++
@@ -602,7 +608,7 @@ func compileUnevaluated(kind byte) compileFunc {
 type schemaRun struct {
 	schema *jsonSchema
 	budget *budget
-	scope  []*schemaResource // those whose schemas are being applied, the first one first
+	scope  []*schemaResource // whose schemas are being applied, the outermost first
 	at     []byte            // where in the value
 	found  misfits
 	quiet  int // above 0: misfits are not collected
@@ -610,14 +616,15 @@ type schemaRun struct {
 	over   misfit // why the check is given up, once the budget has no steps left
 }
 
-// check returns what is wrong with a value that passed checkJSON. It takes memory of the budget;
-// when that is at its end, so is the check.
+// check returns what is wrong with a value that passed checkJSON. It takes memory from the budget, and ends early if
+// that ends.
 func (s *jsonSchema) check(b *budget, value []byte) misfits {
 	v := &schemaRun{schema: s, budget: b}
 	if !v.take(treeBytes(value), "the decoded value") {
 		return nil
 	}
 	v.over.want = "the schema takes too many steps to check the value"
+	// A check that was given up proves nothing, whatever it has found by then.
 	if v.fits(s.root, newJSONValue(value), nil); b.steps < 0 {
 		return misfits{v.over}
 	}
@@ -643,6 +650,7 @@ const (
 func (v *schemaRun) fits(s *schemaNode, n jsonValue, e *evaluated) bool {
 	each := keywordSteps*(1+n.size()) + len(n.raw())/8
 	if v.depth == maxSchemaDepth || !v.spend(schemaSteps+(len(s.checks)+len(s.last))*each) {
+		// Without steps, all checks around this one end as well. Otherwise, not would turn this result around.
 		v.budget.steps = -1
 		return false
 	}
@@ -651,11 +659,13 @@ func (v *schemaRun) fits(s *schemaNode, n jsonValue, e *evaluated) bool {
 	if entered {
 		v.scope = append(v.scope, s.resource)
 	}
+	// Recording costs time and memory, and few schemas need it.
 	var own *evaluated
 	if v.schema.tracks {
 		own = &evaluated{}
 	}
 	ok := true
+	// The others are made even if one fails, so that all misfits are found.
 	for _, check := range s.checks {
 		ok = check(v, n, own) && ok
 	}
@@ -663,6 +673,7 @@ func (v *schemaRun) fits(s *schemaNode, n jsonValue, e *evaluated) bool {
 		ok = ok && check(v, n, own)
 	}
 	if ok {
+		// Only now: a schema that does not fit has evaluated nothing, as the specification says.
 		e.join(own)
 	}
 	if entered {
@@ -672,7 +683,8 @@ func (v *schemaRun) fits(s *schemaNode, n jsonValue, e *evaluated) bool {
 	return ok
 }
 
-// each applies to every member or element of a value of a kind the schema for it, if any.
+// each applies, to every member or element of a value of a kind, the schema that schemaOf returns for it, if any.
+// Values of other kinds fit.
 func (v *schemaRun) each(
 	n jsonValue, kind byte, e *evaluated, schemaOf func(i int, name string) *schemaNode,
 ) bool {
@@ -734,8 +746,8 @@ func refuseValue(v *schemaRun, n jsonValue, _ *evaluated) bool {
 	return v.misfit(n, "want no value here")
 }
 
-// matches reports whether a text matches a pattern. A match cannot be interrupted: it takes at most
-// a step for each byte and instruction.
+// matches reports whether a text matches a pattern. A match cannot be interrupted, so the steps are spent before it: at
+// most one for each byte and instruction.
 func (v *schemaRun) matches(p compiledPattern, text []byte) bool {
 	before := v.budget.steps
 	if v.spend(schemaSteps + len(text)*p.size) {
@@ -748,7 +760,7 @@ func (v *schemaRun) matches(p compiledPattern, text []byte) bool {
 	return false
 }
 
-// normal returns what all values have that are equal to this one.
+// normal returns a text that equal values have in common, and others do not have.
 func (v *schemaRun) normal(n jsonValue) string {
 	if !v.spend(len(n.raw())) {
 		return ""
@@ -756,8 +768,7 @@ func (v *schemaRun) normal(n jsonValue) string {
 	return string(n.normal(nil))
 }
 
-// evaluated holds the members or elements of a value that some schema was applied to. A nil
-// one takes nothing.
+// evaluated holds the members or elements of a value that some schema was applied to. A nil *evaluated records nothing.
 type evaluated struct{ places []bool }
 
 func (e *evaluated) mark(n jsonValue, i int) {
@@ -838,6 +849,7 @@ func compileAnchor(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 // $dynamicRef leads to is a dynamic anchor.
 func compileRef(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	ref, place := c.text(at, raw), len(s.checks)
+	// The target may come later in the document. The check keeps its place among those of the other keywords.
 	s.checks = append(s.checks, nil)
 	c.refs = append(c.refs, func() {
 		if !c.take(4*len(ref), at) {
@@ -852,6 +864,7 @@ func compileRef(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 		if strings.HasSuffix(at.pointer, "/$ref") || in.dynamic[name] != target || !c.take(16*len(c.resources), at) {
 			return
 		}
+		// Any of them may be the target, depending on where a check comes from. A loop through one must be found.
 		for _, r := range c.resources {
 			if other := r.dynamic[name]; other != nil {
 				s.inPlace = append(s.inPlace, other)
@@ -859,6 +872,7 @@ func compileRef(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 		}
 		s.checks[place] = func(v *schemaRun, n jsonValue, e *evaluated) bool {
 			v.spend(len(v.scope))
+			// The outermost resource that has the anchor wins.
 			for _, r := range v.scope {
 				if other := r.dynamic[name]; other != nil {
 					return v.fits(other, n, e)
@@ -902,7 +916,7 @@ func normalPointer(p string) string {
 	return strings.Join(tokens, "/")
 }
 
-// findLoops refuses schemas that apply themselves to the same value.
+// findLoops refuses schemas that apply themselves to the same value, which would never end.
 func (c *schemaCompiler) findLoops() {
 	state := map[*schemaNode]int{} // 1: being visited, 2: sound
 	var visit func(s *schemaNode)

@@ -26,6 +26,7 @@ func compileFormat(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 				return true
 			}
 			text := string(n.text())
+			// A pattern is parsed, which takes far more time and memory than matching.
 			if name == "regex" {
 				memory := patternMemory(text)
 				if !v.spend(regexSteps*len(text)) || !v.take(memory, "the text of a pattern") {
@@ -38,8 +39,8 @@ func compileFormat(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 	}
 }
 
-// How many steps of a check a byte of a text takes: in the slowest format, and in a pattern with
-// properties besides.
+// How many steps of a check each byte of a text costs: in the slowest format, and on top of that in a pattern, which
+// may have properties.
 const (
 	formatSteps = 16
 	regexSteps  = 1024
@@ -111,6 +112,7 @@ func validTime(s string) bool {
 	if m[4] == "+" {
 		offset = -offset
 	}
+	// The days keep the sum above 0.
 	return second < 60 || (hour*60+minute+offset+2*24*60)%(24*60) == 24*60-1
 }
 
@@ -169,6 +171,7 @@ func validURI(further, private string, absolute bool) func(s string) bool {
 		if m == nil {
 			return false
 		}
+		// An authority can match in one of several places, so at most one group has text.
 		inBrackets := strings.Join(m[1:], "")
 		return inBrackets == "" && !strings.Contains(s, "[]") || validIPv6(inBrackets) ||
 			futureAddressSyntax().MatchString(inBrackets)

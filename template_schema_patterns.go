@@ -136,6 +136,7 @@ func translatePattern(s string) (p ecmaPattern) {
 	var out strings.Builder
 	for class := false; s != ""; {
 		part := ecmaPart().FindString(s)
+		// In a class, everything but an escape is a single character.
 		if class && part[0] != '\\' {
 			_, n := utf8.DecodeRuneInString(part)
 			part = part[:n]
@@ -146,10 +147,12 @@ func translatePattern(s string) (p ecmaPattern) {
 			part = p.escape(part, class)
 		case class:
 			class = part != "]"
+			// Go would take it for the start of [:alpha:] and the like.
 			part = pick(part == "[", `\[`, part)
 		case part == ".":
 			part = `[^\n\r\x{2028}\x{2029}]`
 		case part == "[]":
+			// A class without characters. Go would take the bracket for its first one.
 			part = `[^\x{0}-\x{10FFFF}]`
 		case part == "[^]":
 			part = `[\x{0}-\x{10FFFF}]`
@@ -158,6 +161,7 @@ func translatePattern(s string) (p ecmaPattern) {
 		case part == "(?":
 			p.fault = "an unknown kind of group"
 		case part[0] == '(' && strings.ContainsAny(part, "=!"):
+			// As another group, so that the rest is still parsed: a fault there makes it no pattern at all.
 			part, p.foreign = "(?:", "a look-ahead or look-behind"
 		case len(part) == 2 && strings.ContainsAny(part[:1], "^$"):
 			p.fault = "nothing to repeat"
@@ -187,6 +191,7 @@ func (p *ecmaPattern) escape(part string, class bool) string {
 	case kind == "b" && class:
 		return `\x08`
 	case kind == "0":
+		// Go would read digits after \0 as a part of the number.
 		return `\x00`
 	case kind == "c" && more != "":
 		return fmt.Sprintf(`\x%02x`, more[0]&31)
@@ -226,6 +231,7 @@ func (p *ecmaPattern) property(open, name string) string {
 	_, err := syntax.Parse(text, syntax.Perl)
 	if err != nil || qualified && !slices.Contains([]string{"General_Category", "gc", "Script", "sc"}, key) {
 		p.foreign = "the property " + clippedText(name)
+		// Any property will do, so that the rest is still parsed.
 		return `\pL`
 	}
 	return text

@@ -90,6 +90,7 @@ func readYAML(data []byte) (root *yamlNode, text []byte, err *yamlError) {
 	data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
 	y := &yamlReader{data: data, anchors: map[string]*yamlNode{}, handles: map[string]string{}}
 	defer func() {
+		// Any other panic is a bug, and the conversion below panics again.
 		if failed := recover(); failed != nil {
 			root, text, err = nil, data, failed.(*yamlError)
 		}
@@ -288,6 +289,7 @@ func (y *yamlReader) block(n int, compact, level bool) *yamlNode {
 	y.deeper()
 	defer func() { y.depth-- }()
 	var outer yamlProperties
+	// A line may have properties alone. After it, nothing can begin in the line of the indicator any more.
 	for from := y.i; ; from = len(y.data) {
 		y.gap()
 		if y.i == len(y.data) || y.first() && y.endsBlock(n, level && y.mark('-')) {
@@ -412,6 +414,7 @@ func (y *yamlReader) mapping(c yamlContent, key *yamlNode) *yamlNode {
 		}
 		member := y.member(key, start)
 		if explicit {
+			// Unless a colon follows in another line.
 			member.value = y.empty(yamlProperties{})
 		}
 		if !explicit || y.another(c.col) && y.mark(':') {
@@ -451,6 +454,7 @@ func (y *yamlReader) member(key *yamlNode, start int) yamlMember {
 		y.fail(start, "an empty key")
 	case key.json[0] == '"':
 		m.merge = key.plain && key.text == "<<"
+	// Keys such as 1 and true keep their text in JSON. 0x10 would become 16, which may not be meant.
 	case string(key.json) != key.text || key.text == "null":
 		y.fail(start, "the key %s is not a text; put it in quotes", clippedText(key.text))
 	}
@@ -519,6 +523,7 @@ func (y *yamlReader) alias() *yamlNode {
 	case node == nil:
 		y.fail(start, "the alias *%s inside the node it refers to", clippedText(name))
 	}
+	// Aliases of aliases could make gigabytes of a few lines.
 	y.expand(start, node.size)
 	return node
 }
@@ -539,6 +544,7 @@ const coreTags = "tag:yaml.org,2002:"
 // tag reads a tag. It returns ! or the part after coreTags.
 func (y *yamlReader) tag() string {
 	start := y.i
+	// A tag in angle brackets may contain the marks at which others end.
 	if y.at(1) == '<' {
 		y.i += max(bytes.IndexByte(y.data[y.i:], '>'), 0)
 	}
@@ -623,6 +629,7 @@ func (y *yamlReader) finish(node *yamlNode, p yamlProperties) *yamlNode {
 // merge checks that no key is repeated, and replaces << by the members it stands for. The keys of
 // the mapping itself win, and of several merged mappings the first.
 func (y *yamlReader) merge(node *yamlNode) {
+	// All own keys come first, because they win wherever << stands.
 	known, merges := make(map[string]bool, len(node.members)), false
 	for _, m := range node.members {
 		if known[m.key] {
@@ -693,6 +700,7 @@ func (y *yamlReader) blockScalar(n int) string {
 		full--
 	}
 	text := joinLines(lines[:full], folded)
+	// With - no line break stays at the end, with + all stay, else one.
 	switch string(m[2]) + string(m[3]) {
 	case "":
 		text = append(text, "\n"[:min(full, 1)]...)
@@ -702,8 +710,8 @@ func (y *yamlReader) blockScalar(n int) string {
 	return string(text)
 }
 
-// blockLines reads the lines of a block scalar, without their indentation, which the first line
-// with text tells if it is 0.
+// blockLines reads the lines of a block scalar without their indentation. If indent is 0, the first line with text
+// determines it.
 func (y *yamlReader) blockLines(n, indent int) (lines [][]byte) {
 	known, deepest := indent > 0, 0
 	for ; y.i < len(y.data) && !y.border(); y.atLine() {
@@ -800,6 +808,7 @@ func (y *yamlReader) flowList(n int) *yamlNode {
 	node := &yamlNode{kind: yamlList, offset: y.i}
 	for y.flowNext(']', n, node.offset) {
 		item, pair := y.flowEntry(n, node.offset, true)
+		// A pair in a sequence is a mapping with one member.
 		if item == nil {
 			item = &yamlNode{kind: yamlMap, offset: pair.offset, members: []yamlMember{*pair}}
 			y.finish(item, yamlProperties{})
@@ -872,7 +881,7 @@ func (y *yamlReader) flowNode(n, start int) (node *yamlNode, enclosed bool) {
 	return nil, false
 }
 
-// flowColon reports whether a colon is at i. After a key in quotes or brackets, nothing needs to follow it.
+// flowColon reports whether a colon is at i. After a key in quotes or brackets, nothing needs to follow it, as in JSON.
 func (y *yamlReader) flowColon(enclosed bool) bool {
 	return y.at(0) == ':' && (enclosed || yamlSpace(y.at(1)) || yamlFlowMark(y.at(1)))
 }
@@ -923,6 +932,7 @@ func (y *yamlReader) resolve(node *yamlNode, p yamlProperties) {
 // plainTag returns the tag of a plain scalar in the core schema.
 func plainTag(text string) string {
 	tags := []string{"null", "bool"}
+	// The first character rules out half of the forms.
 	if text != "" && strings.IndexByte("+-.0123456789", text[0]) >= 0 {
 		tags = []string{"int", "float"}
 	}
@@ -940,6 +950,7 @@ func (y *yamlReader) number(node *yamlNode) []byte {
 	if strings.ContainsAny(text, "iInN") {
 		y.fail(node.offset, "%s, which JSON cannot express", text)
 	}
+	// Converting a long number takes long. It stays as it is, and is refused below.
 	if len(text) > 1 && strings.IndexByte("ox", text[1]) >= 0 && len(text) < 1000 {
 		n, _ := new(big.Int).SetString(text, 0)
 		text = n.String()
@@ -1027,6 +1038,7 @@ func (y *yamlReader) endsPlain(flow bool) bool {
 
 // plainGoesOn reports whether the next line with text belongs to the plain scalar before i.
 func (y *yamlReader) plainGoesOn(n int, flow bool) bool {
+	// This only looks ahead: the reader stays behind the text that was read.
 	before := *y
 	defer func() { *y = before }()
 	if y.blanks(); y.at(0) != '\n' {
@@ -1100,6 +1112,7 @@ func (y *yamlReader) double(n int) string {
 			kept = len(text)
 		case c == '\\' && y.at(1) == '\n':
 			y.i++
+			// An escaped line break leaves no space.
 			text = bytes.TrimSuffix(y.lineBreaks(text, n), []byte(" "))
 			kept = len(text)
 		case c == '\\':

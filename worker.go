@@ -37,7 +37,7 @@ type systemInfoView struct {
 	SupportedNamespaces    []string `json:"supported_namespaces"`
 }
 
-// workerHealth returns the health routes of the role, which dates its checks.
+// workerHealth returns the health routes of the role, whose checks have times.
 func workerHealth(s *service) *roleHealth {
 	h := &roleHealth{role: "worker", clock: s.clock, workerID: s.workerID, checker: s.health}
 	h.complete = func(v *readyView) {
@@ -158,7 +158,7 @@ func (a *workerAPI) metricsEvents(_ *responseWriter, _ *http.Request) (any, erro
 // workerTemplateList is the answer of GET /v1/templates.
 type workerTemplateList struct {
 	SupportedNamespaces []string           `json:"supported_namespaces"`
-	TemplateCount       int                `json:"template_count"` // of all templates, with any filter
+	TemplateCount       int                `json:"template_count"` // of all templates, whatever the filter
 	CacheStats          *templateCacheView `json:"cache_stats"`
 	WorkerCapabilities  []string           `json:"worker_capabilities"`
 	Templates           []templateSummary  `json:"templates"`
@@ -176,6 +176,7 @@ func (a *workerAPI) listTemplates(w *responseWriter, r *http.Request) (any, erro
 		SupportedNamespaces: a.svc.templates.namespaces(), TemplateCount: list.TotalCount,
 		WorkerCapabilities: a.svc.templates.capabilities(), Templates: list.Templates,
 	}
+	// They change all the time, so a tag for them would hardly ever match.
 	if withStats {
 		stats := a.svc.templates.usage()
 		v.CacheStats = &stats

@@ -56,6 +56,7 @@ var start = sync.OnceValue(func() error {
 	args = slices.Concat(args, strings.Fields(serve), flags)
 	program := exec.Command(args[0], args[1:]...)
 	program.Stderr = os.Stderr
+	// Nothing is written to it: it closes when this process ends, in whichever way.
 	stdin, _ := program.StdinPipe()
 	stdout, _ := program.StdoutPipe()
 	if err := program.Start(); err != nil {
@@ -76,6 +77,7 @@ var start = sync.OnceValue(func() error {
 // find returns the command that starts Stepwell; docs/testing.md describes where it looks.
 func find() ([]string, error) {
 	if given := os.Getenv("STEPWELL"); given != "" {
+		// A path may have spaces, like a command with arguments.
 		if _, err := os.Stat(given); err == nil {
 			return []string{given}, nil
 		}
@@ -105,6 +107,7 @@ func build(source string) (program string, err error) {
 	if runtime.GOOS == "windows" {
 		program += ".exe"
 	}
+	// Without Go, what an earlier run has built is used.
 	if _, err := exec.LookPath("go"); err != nil {
 		if _, err := os.Stat(program); err != nil {
 			return "", fmt.Errorf("there is no program stepwell, and no Go to build it in %s", source)

@@ -61,6 +61,7 @@ func (f *frozenFigures) byTemplate(filter figureFilter, from int64) []namedFigur
 // byHour returns what was counted in each hour from one on, the oldest first.
 func (f *frozenFigures) byHour(filter figureFilter, from int64) []*figureRow {
 	if filter == (figureFilter{}) {
+		// The sum is kept, so nothing has to be added up.
 		return f.whole.hours(from)
 	}
 	sums := map[int64]*figureRow{}

@@ -190,6 +190,7 @@ func (b *figureBook) template(at int) *templateFigures {
 	if f.gen != b.gen {
 		c := *f
 		c.gen = b.gen
+		// Its elements are replaced in place, so readers must have their own.
 		c.steps = slices.Clone(f.steps)
 		f = &c
 		b.templates[at] = f
@@ -249,7 +250,7 @@ func (b *figureBook) series(p **figureSeries) *figureSeries {
 	}
 	if s.gen != b.gen {
 		c := *s
-		c.gen, c.all = b.gen, s.all.clone(b.gen)
+		c.gen, c.all = b.gen, s.all.clone(b.gen) // every count changes all, and an hour only its own row
 		s = &c
 		*p = s
 	}
@@ -530,7 +531,7 @@ func (d *rowOnDisk) row(gen uint64) (*figureRow, error) {
 			known++
 		}
 	}
-	if known < len(d.Counts) {
+	if known < len(d.Counts) { // left out, they would be lost with the next snapshot
 		return r, fmt.Errorf("unknown counts, from a newer version: %v", d.Counts)
 	}
 	r.times.sum, r.times.max = d.Sum, d.Max

@@ -16,7 +16,7 @@ type analytics struct {
 	book    figureBook
 	covered uint64                   // the book has the records up to this one, from a snapshot
 	plans   map[*template]*countPlan // where each definition's figures are
-	minutes figureBook               // of this process only: its hours are minutes, and only the whole is used
+	minutes figureBook               // figures since the process started; its hours are minutes, and only whole is used
 	live    int64                    // the minute in which the store was opened; 0 before that
 
 	// Of the record that is being applied:

@@ -141,7 +141,7 @@ func (h *latencyHistogram) quantile(q float64) float64 {
 	var seen uint64
 	for _, b := range h.bins {
 		if seen += b.count(); seen >= rank {
-			return min(binMiddle(b.number()), float64(h.max))
+			return min(binMiddle(b.number()), float64(h.max)) // the middle of the last bin may be beyond all durations
 		}
 	}
 	return float64(h.max)

@@ -204,7 +204,7 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 	return cut
 }
 
-// cutLocked describes those of the attempts that did not end.
+// cutLocked describes the attempts that did not end.
 func (e *engine) cutLocked(running []runKey) (cut []string) {
 	for _, k := range running {
 		if t := e.store.liveLocked(k.task); t != nil && t.steps[k.step].state == stepInProgress {
@@ -611,7 +611,7 @@ type schemaGuard struct {
 	mode              string // templates.enforce_input_schema
 	log               *slog.Logger
 	memory            *decodedMemory // of the budgets; nil for no limit
-	contexts, results atomic.Uint64  // those that did not fit
+	contexts, results atomic.Uint64  // counts of contexts and results that did not fit
 }
 
 func (g *schemaGuard) on() bool      { return g.mode == "warn" || g.mode == "reject" }
@@ -687,7 +687,7 @@ type workTimer struct {
 	step int
 }
 
-// workTimers returns the timers of steps that fire first, at most as many as most says, and the number of all timers.
+// workTimers returns up to most timers of steps, those that fire first, and the number of all timers.
 func (e *engine) workTimers(most int) (first []workTimer, total int) {
 	all := []workTimer{}
 	add := func(kind string, key runKey, when instant) {

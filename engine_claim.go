@@ -67,8 +67,8 @@ type claimer struct {
 	given   chan claimResult // takes one value, at the end
 }
 
-// claimResult holds the steps that a claimer was given. Without steps and error its wait is over
-// because the service stops.
+// claimResult holds the steps that a claimer was given. It has neither steps nor an error if the wait
+// ended because the service stops.
 type claimResult struct {
 	steps []claimedStep
 	seq   uint64 // of the record that it depends on
@@ -246,8 +246,8 @@ func (w *outsideWork) claimLocked(c *change, k runKey, q *claimRequest) (claimed
 	return claimedStep{k, t.def(k.step).shown, a, token, l}, nil
 }
 
-// unclaim gives back steps whose claim nobody learned of: they are delivered again
-// under the same attempt numbers.
+// unclaim gives back steps if the answer to their claim did not reach the claimer: they are delivered
+// again under the same attempt numbers.
 func (w *outsideWork) unclaim(given []claimedStep) {
 	_, err := w.engine.store.update(func(c *change) error {
 		for _, g := range given {
@@ -328,8 +328,8 @@ func (x *claimIndex) remove(k runKey) {
 }
 
 // walk calls f for the steps whose keys match, in order, until f returns false.
-// It looks at every key, at the steps that it passes, and for each of these at the
-// two below it in its queue's heap. f must not change the index.
+// It looks at every key, at the steps that it passes to f, and at the two steps below each of
+// these in the heap of its queue. f must not change the index.
 func (x *claimIndex) walk(matches func(claimKey) bool, f func(o *claimEntry) bool) {
 	next := claimQueue{before: claimedBefore}
 	for key, q := range x.queues {

@@ -25,7 +25,7 @@ const (
 	causeUndecided    stepCause = "decision"             // a step that exists already decides what else it needs
 	causeTaskStopped  stepCause = "task_stopped"         // it is ready, but its task is blocked or in error
 	causeOutside      stepCause = "outside_actor"        // its callable has no handler here
-	causeBatch        stepCause = "parallelism"          // as many instances of its batch worker run as may
+	causeBatch        stepCause = "parallelism"          // the batch worker already runs its maximum of instances
 	causeSlot         stepCause = "slot"                 // every slot is taken
 	causeStarting     stepCause = "starting"             // it is about to start
 	causeHeld         stepCause = "held"                 // its task continues in another service
@@ -81,11 +81,11 @@ type explainer struct {
 	pool      func(handlerKind) *slotPool
 	failed    []string // steps in error
 	dropped   []string // cancelled steps that others need
-	errors    bool     // with the messages of errors
+	errors    bool     // whether messages of errors are shown
 	now       instant
 	frozen    bool               // the clock is frozen
 	stale     staleMark          // of a task in error
-	brief     bool               // of a task with a failed step, only the first of these is explained
+	brief     bool               // if steps have failed, only the first of them is explained
 	parts     map[int]batchParts // by the declared batch worker
 }
 

@@ -12,7 +12,7 @@ import (
 
 const (
 	causeBacklog     = 256         // lines that wait to be written; further ones are lost
-	maxCallables     = 1000        // that are noted as logged, for each kind of line
+	maxCallables     = 1000        // callables that are remembered as logged, for each kind of line
 	slotsLogInterval = time.Minute // between two lines about slots of a kind, at least
 )
 
@@ -25,11 +25,11 @@ type outsideKey struct {
 // causeLog logs why tasks make no progress.
 type causeLog struct {
 	log      *slog.Logger
-	messages bool        // of errors are logged
-	stopped  slog.Level  // of lines about tasks that are blocked or ended as stale
+	messages bool        // whether messages of errors are logged
+	stopped  slog.Level  // level of lines about tasks that are blocked or ended as stale
 	backlog  chan func() // each writes a line; nil is the last
 	once     sync.Once
-	scarce   sync.Once // of descriptors
+	scarce   sync.Once // of the line about descriptors
 	writing  sync.WaitGroup
 
 	outside map[outsideKey]bool // guarded by the store's lock, as below

@@ -139,8 +139,8 @@ type batchGate struct {
 	waiting  bitset       // enqueued ones, by step
 }
 
-// batchGates are the gates by task and batch_worker step, of those with instances that may
-// run. They are guarded by the store's lock.
+// batchGates are the gates of the batches that have instances which may run, by task and batch_worker
+// step. They are guarded by the store's lock.
 type batchGates map[runKey]*batchGate
 
 // admit reports whether a step may be queued. An instance beyond the parallelism of

@@ -14,9 +14,9 @@ import (
 // bulkAction is an action that can be taken on many items at once.
 type bulkAction struct {
 	name   string
-	needs  permission  // as the action on one
-	action stepAction  // on steps; noAction on others
-	states []stepState // of the steps that it selects unless the filter names others
+	needs  permission  // the permission that the action on a single item needs
+	action stepAction  // for steps; noAction for tasks, dead letters and deliveries
+	states []stepState // the states of the steps that it selects unless the filter names states
 }
 
 // bulkActions are all of them.
@@ -74,7 +74,7 @@ type bulkRequest struct {
 type bulkProgress struct {
 	Done      int `json:"done"` // or would be, in a dry run
 	Refused   int `json:"refused"`
-	LeftAlone int `json:"left_alone"` // of tasks that changed after as_of
+	LeftAlone int `json:"left_alone"` // because their tasks changed after as_of
 }
 
 // bulkResult is the last line of the answer.
@@ -125,7 +125,7 @@ type bulkRun struct {
 	misfits map[*stepTemplate]error  // why the result of a completion does not fit a step, or nil
 	code    func(failureKind) string // the name of a kind of failure
 	tell    func(line any) error     // sends a line to the caller
-	left    error                    // why the caller can be told nothing more, or nil
+	left    error                    // why no more lines can be sent to the caller, or nil
 }
 
 // beginBulk returns the run of a request, and fixes the sequence up to which it looks.
@@ -292,7 +292,7 @@ func (b *bulkRun) taskLocked(c *change, id uuid) error {
 	if err != nil { // it was dropped meanwhile
 		return nil
 	}
-	if t.lastSeq > b.asOf && b.name != bulkHold { // which is the same whatever a task has done meanwhile
+	if t.lastSeq > b.asOf && b.name != bulkHold { // a hold is right whatever the task has done meanwhile
 		b.result.LeftAlone++
 		return nil
 	}

@@ -277,7 +277,7 @@ func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitte
 		return nil, s.store.refuse(ctx, droppedTask(id))
 	}
 	if err == nil {
-		err = s.store.wait(ctx, t.lastSeq) // which await does without once the store has failed
+		err = s.store.wait(ctx, t.lastSeq) // await skips this if the store has failed
 	}
 	if err != nil {
 		return nil, err

@@ -130,7 +130,7 @@ func (f *finding) leaveUnindexed(kind string, n int, one, many string) {
 	}
 }
 
-// collectTemplates lists the registered templates, and those of tasks, which may be earlier definitions.
+// collectTemplates lists the registered templates, and the templates of tasks, which may be earlier definitions.
 func (f *finding) collectTemplates() {
 	hashes := map[string]bool{}
 	for _, t := range f.s.templates.registry().all() {
@@ -348,7 +348,7 @@ func (f *finding) traces() ([]findHit, error) {
 	return f.list(taskFilter{trace: f.digits}, "trace_id", f.digits)
 }
 
-// keys finds the tasks of an idempotency_key, and those of the caller's own requests with an Idempotency-Key.
+// keys finds the tasks with an idempotency_key, and the tasks of the caller's own requests with an Idempotency-Key.
 func (f *finding) keys() (hits []findHit, err error) {
 	// The store finds a key only by its hash with the name of a template, so each name is tried.
 	names, identities := map[templateName]bool{}, []identityKey(nil)

@@ -57,7 +57,7 @@ type health struct {
 	clock    clock
 	auth     *authenticators
 	store    *store  // nil with only the worker role
-	engine   *engine // likewise
+	engine   *engine // nil with only the worker role
 	draining *atomic.Bool
 	patience time.Duration // how long the scheduler may take to answer, in real time
 	starting *readProgress // of a service that opens; nil for one that is open
@@ -248,7 +248,7 @@ func (p *healthProbe) scheduler() checkView {
 // askEngine reads the engine's load under the store's lock, which a stuck engine
 // does not release.
 func (p *healthProbe) askEngine() error {
-	answer := make(chan *engineLoad, 1)
+	answer := make(chan *engineLoad, 1) // with room, so that the goroutine ends even if the answer comes too late
 	go func() {
 		p.store.locked(func() {
 			q := &p.engine.queues
@@ -319,7 +319,7 @@ func (p *healthProbe) backlog() checkView {
 	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)
 }
 
-// timers checks whether delays end in time; those of a virtual clock always do.
+// timers checks whether timers fire in time. A virtual clock is never late.
 func (p *healthProbe) timers() checkView {
 	if p.engine == nil {
 		return workerAlone

@@ -185,8 +185,8 @@ func (o *auditObserver) copied(t *task) {
 	o.entries, o.open = append(o.entries, v), true
 }
 
-// yielded makes an entry that of a checkpoint, in the place of those of earlier ones, which the
-// task need not keep.
+// yielded makes an entry the entry of a checkpoint. It replaces the entries of earlier checkpoints, because
+// the task need not keep these.
 func (o *auditObserver) yielded(v *auditView, r *record) {
 	c := *r.checkpoint
 	c.at = r.at

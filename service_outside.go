@@ -72,7 +72,7 @@ type outsideStepView struct {
 	tpl            *template
 	callable       string
 	priority       int
-	waitingSince   instant // for an actor, or for its answer
+	waitingSince   instant // when the wait for an actor began or, if one has claimed the step, for its answer
 	schema         []byte  // that a result must fit; nil for none
 	forPerson      bool
 	about          []byte  // what the template searches of the context, a JSON object; nil if it may not be shown
@@ -166,7 +166,7 @@ func (a *outsideActors) answer(ctx context.Context, q *stepAnswer) (stepView, er
 // take records the answers that are not refused already, each by itself, and returns the sequence
 // with which they are durable. One under a lease that has ended is recorded in the audit only.
 func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq uint64, err error) {
-	defer a.store.gather()()
+	defer a.store.gather()() // one sync for all answers, although each is a change of its own
 	answers = slices.DeleteFunc(slices.Clone(answers), func(q *stepAnswer) bool { return q.err != nil })
 	if a.engine.schemas.on() {
 		answers = a.fit(ctx, answers)
@@ -328,8 +328,7 @@ func (p *pastLease) startRecord(t *task, r *record) {
 	}
 }
 
-// ended reports whether the answer is the one that ended the attempt, before which the
-// task is given.
+// ended reports whether the answer is the one that ended the attempt. t is the task before that.
 func (p *pastLease) ended(t *task, end *ending) bool {
 	if p.answer.outcome.checkpoint != nil {
 		return false

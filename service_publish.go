@@ -94,6 +94,7 @@ func newPublisher(s *service) *publisher {
 func (p *publisher) start() error {
 	for _, s := range p.subscribers {
 		p.store.subscribers().subscribe(s.Name, s.wants)
+		// If the store refuses changes for now, run tries again.
 		if err := p.store.subscribers().introduce(s.Name); err != nil && !refusedForNow(err) {
 			return fmt.Errorf("subscriber %s: %w", s.Name, err)
 		}
@@ -256,7 +257,7 @@ func (p *publisher) rest(a *sendAttempt, wait time.Duration, note func()) bool {
 type sendResult struct {
 	problem string        // "" if the subscriber has it
 	final   bool          // the subscriber wants no more attempts
-	wait    time.Duration // for how long it asks to wait; 0 for no wish
+	wait    time.Duration // how long the subscriber asks to wait; 0 if it does not ask
 }
 
 // send makes one attempt. The reply counts by its status alone.

@@ -65,6 +65,7 @@ func (c *catalog) followLocked() *registry {
 		kept[t] = true
 		c.entry(t)
 	}
+	// Otherwise each reload would leave the counts of the templates that it replaced.
 	c.entries.Range(func(t, _ any) bool {
 		if !kept[t.(*template)] {
 			c.entries.Delete(t)

@@ -416,7 +416,7 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 // entry in the dead letter queue in one answer, without context and results.
 
 // summaryView is the answer of GET /v1/tasks/{uuid}/summary. The times of the task are
-// zoned, those of its steps naive.
+// zoned, and the times of its steps naive.
 type summaryView struct {
 	Task     summaryTask     `json:"task"`
 	Template summaryTemplate `json:"template"`

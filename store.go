@@ -59,7 +59,7 @@ type store struct {
 	watch    observer      // notified of transitions under mu; set before the first update
 	full     chan struct{} // holds a token when the journal has grown enough for a snapshot
 	carried  clockState    // the clock of the state document that the store began with
-	misnamed oldNames      // of what the store began with
+	misnamed oldNames      // names in the files or document that the store began with
 
 	mu        sync.Mutex    // guards what follows, also inside of the parts; each change is made whole under it
 	seq       uint64        // of the newest record
@@ -186,8 +186,8 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	return err
 }
 
-// reindex brings the indexes up to date with a changed task, and keeps a task
-// that is over as its line.
+// reindex brings the indexes up to date with a changed task, and replaces a task
+// that is over by its line.
 func (s *store) reindex(t *task) {
 	if t.indexed != t.state {
 		s.tasks.index.move(t.pos, t.indexed, t.state, s.tasks.slots[t.pos].in)
@@ -295,7 +295,7 @@ func (s *store) apply(t *task, r *record) error {
 	if !r.ids.isZero() || t.plan != nil && r.kind == recCreated {
 		s.tasks.noteID(t.plan.lastID())
 	}
-	if s.retain.held == 0 { // nobody is to read the log up to an earlier record
+	if s.retain.held == 0 { // no snapshot or export reads the log as it was at an earlier record
 		t.compactLog()
 	}
 	return nil
@@ -408,7 +408,7 @@ type storeLoad struct {
 	stateCounts
 	waiting int    // requests that wait for a task
 	dropped uint64 // finished tasks dropped since the store was first made
-	early   uint64 // those of them since the start that only lack of memory required
+	early   uint64 // tasks dropped since the start only for lack of memory
 	letters [dlqReasons][dlqStatuses]int
 
 	requests [2]int // keys of requests that may be repeated, of tasks kept and dropped
@@ -418,14 +418,14 @@ type storeLoad struct {
 // loadLocked returns the present load.
 func (s *store) loadLocked() storeLoad {
 	x := s.requests
-	x.forget(s.clock.now())
+	x.forget(s.clock.now()) // keys that are too old stay until somebody looks
 	return storeLoad{s.tasks.counts(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.index.counts,
 		[...]int{len(x.byKey), len(x.dropped)}, x.evicted}
 }
 
 // duplicate returns the task that already has this identity.
 func (c *change) duplicate(identity identityKey) (id uuid, ok bool) {
-	id, ok = c.s.tasks.identities[identity] // which has no zero
+	id, ok = c.s.tasks.identities[identity] // the zero identity is never in the map
 	return id, ok
 }
 

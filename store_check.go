@@ -18,7 +18,7 @@ import (
 type fileSurvey struct {
 	lines  int     // without the header
 	bad    int     // lines with a fault
-	damage *damage // the first of these
+	damage *damage // the first fault
 	first  uint64  // first and last sequence of the good records
 	last   uint64
 	bytes  int64

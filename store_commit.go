@@ -61,7 +61,7 @@ type commitGroups struct {
 	taken      uint64       // last sequence that was taken
 	collecting *commitGroup // of the records in buf; nil if nobody waits for them
 	flying     *commitGroup // of the records taken that are not durable
-	awaiting   renewalGroup // of those who wait until a failed store is rewritten
+	awaiting   renewalGroup // of callers that wait until a failed store is rewritten
 	lazyOn     bool         // the flusher looks at buf within lazyFlush
 	broken     error        // the write or sync that failed; nothing is written after it
 	closed     bool         // records are not accepted any more
@@ -178,8 +178,8 @@ func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	}
 }
 
-// flushHere flushes in the caller's goroutine if nobody writes. A caller who waits alone saves two
-// switches between goroutines.
+// flushHere flushes in the caller's goroutine if no other goroutine writes. This saves a caller that waits
+// alone two switches between goroutines.
 func (j *journal) flushHere() {
 	select {
 	case j.turn <- struct{}{}:
@@ -205,7 +205,7 @@ func (c *commitGroups) join(seq uint64, patient bool) (g *commitGroup, err error
 		return nil, unknownOutcome(c.broken)
 	case seq <= c.taken:
 		return joinGroup(&c.flying), nil
-	case c.closed && seq > c.appended:
+	case c.closed && seq > c.appended: // what came before the close is still written
 		return nil, unknownOutcome(errors.New("the store is closed"))
 	}
 	if c.collecting == nil {
@@ -355,7 +355,7 @@ func (c *commitGroups) look() bool {
 
 func (j *journal) flushWatched(sync bool) { j.during(func() error { return j.flush(sync) }) }
 
-// during does an operation of the flusher when nobody else writes.
+// during does an operation of the flusher once no other goroutine writes.
 func (j *journal) during(op func() error) error {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()

@@ -327,7 +327,7 @@ func (w *diskWatch) end() {
 
 // hangWatch knows whether the disk hangs.
 type hangWatch struct {
-	limit time.Duration // from which on an operation hangs
+	limit time.Duration // how long an operation may take before it counts as hanging
 	dir   string
 	log   *slog.Logger
 	turn  diskWatch   // owned by the holder of the write turn

@@ -25,7 +25,7 @@ type move struct {
 	n        uint32 // number within its record, from 1
 	template uint32 // index in the maker's list
 	declared int32  // the step in the template
-	instance int32  // of a batch_worker step; below 0 for one whose name is in the maker's list
+	instance int32  // number of an instance; negative if its name is in the maker's list
 	attempt  int32
 	yielded  int32 // the number of the checkpoint with which it yielded; else 0
 	from, to uint8 // a stepState, or of a task a taskState
@@ -258,7 +258,7 @@ func appendEventsLine(b []byte, lost, domainLost, domainGone uint64) []byte {
 	return c.b
 }
 
-// linesLocked returns that line for the log as it is, and those of the subscribers.
+// linesLocked returns that line for the log as it is, and the lines of the subscribers.
 func (l *eventLog) linesLocked() [][]byte {
 	line := appendEventsLine(nil, l.missing(), l.domain.lost, l.domain.missing())
 	return append([][]byte{line}, l.domain.linesLocked()...)
@@ -399,7 +399,7 @@ func (r *lineReplay) keep(m move) {
 // time.
 const eventBatch = 64
 
-// eventTextBytes is about how many bytes of texts a follower takes at a time.
+// eventTextBytes is the approximate number of bytes of texts that a follower takes at a time.
 const eventTextBytes = 32 << 10
 
 var eventBatches = sync.Pool{New: func() any { return new([eventBatch]event) }}

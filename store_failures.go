@@ -92,6 +92,7 @@ func (x *failureIndex) remove(place stepPlace) {
 	// this.
 	steps[p.n], x.places[last.stepPlace] = last, p
 	delete(x.places, place)
+	// A group that had many failures once gives their memory back.
 	if steps = steps[:len(steps)-1]; cap(steps) > 4*len(steps)+16 {
 		steps = slices.Clone(steps)
 	}
@@ -105,14 +106,14 @@ func (x *failureIndex) remove(place stepPlace) {
 	x.resize(-failingBytes - groupBytes*int64(boolCount(len(steps) == 0)))
 }
 
-// removeTask removes the steps of a task with so many steps.
+// removeTask removes the steps of a task, which has this number of steps.
 func (x *failureIndex) removeTask(pos uint32, steps int) {
 	for i := range steps {
 		x.remove(stepPlace{pos, uint32(i)})
 	}
 }
 
-// relocate moves the steps of a task with so many steps to another position.
+// relocate moves the steps of a task, which has this number of steps, to another position.
 func (x *failureIndex) relocate(from, to uint32, steps int) {
 	for i := range uint32(steps) {
 		if p, ok := x.places[stepPlace{from, i}]; ok {
@@ -192,7 +193,7 @@ func (s failingStep) compare(r failingStep) int {
 	return cmp.Or(boolCount(s.forGood)-boolCount(r.forGood), cmp.Compare(s.at, r.at), s.stepPlace.compare(r.stepPlace))
 }
 
-// reset makes the tally of those steps alone empty, in less time than a new one takes.
+// reset empties a tally to which only these steps were added. That takes less time than a new tally.
 func (y *failureTally) reset(steps []failingStep) {
 	for _, s := range steps {
 		y.tasks.clear(s.pos)

@@ -19,7 +19,7 @@ const (
 	errorBytes      = 90 // of an error of a task
 	textBytes       = 60 // of the text of an error, besides its length
 
-	findMemory    = 64 << 20 // of a store for which nobody says how much it may take
+	findMemory    = 64 << 20 // limit of a store for which the options set none
 	maxErrorTexts = 8 << 20  // texts of errors: a search looks at all of them
 )
 
@@ -223,7 +223,7 @@ func (f finder) unindexed() (values, errors int) {
 	return f.s.tasks.index.found.values, f.s.tasks.index.found.errors.count()
 }
 
-// withValue returns those of some values that a task has.
+// withValue returns the values that at least one task has.
 func (f finder) withValue(all []contextValue) (held []contextValue) {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
@@ -310,7 +310,8 @@ func (p *idPart) after(id *uuid) uint64 {
 	return (p.low - low) & p.lowMask
 }
 
-// foundID is an id that has some digits, by the task whose id it follows by so many: 0 for that of the task itself.
+// foundID is an id that has the digits: the id that comes plus places after the task's own, which is 0 for the task
+// itself.
 type foundID struct {
 	task uuid
 	plus int

@@ -47,8 +47,8 @@ func appendSumTail(dst []byte, sum uint32) []byte {
 	return append(dst, "\"}\n"...)
 }
 
-// appendRecord appends a record of the journal with its newline. It goes to disk
-// together with so many records before it.
+// appendRecord appends a record of the journal with its newline. before is the number of
+// records before it that go to disk together with it.
 func appendRecord(dst []byte, seq, before uint64, body []byte) []byte {
 	start := len(dst)
 	dst = append(dst, recordHead...)

@@ -48,7 +48,7 @@ type taskIndex struct {
 	found       findIndex
 	updated     timeColumn
 	completed   timeColumn // or when the task was updated, if it has not ended
-	back        bitset     // tasks that seem to be older than the one before, because the clock was set back
+	back        bitset     // tasks that seem to be older than their predecessor, because the clock was set back
 	newest      instant    // when the newest task was created
 	priorities  map[int]*bitset
 	failures    failureIndex
@@ -360,7 +360,7 @@ func (sel *selection) narrowToEither(p, q *positions) bool {
 	return true
 }
 
-// among returns those of few that are in all sets.
+// among returns the positions in few that are in all sets.
 func (sel *selection) among() []uint32 {
 	return slices.DeleteFunc(slices.Clone(sel.few), func(pos uint32) bool {
 		return slices.ContainsFunc(sel.sets, func(s positionSet) bool { return !s.has(pos) })

@@ -52,13 +52,13 @@ type journalOptions struct {
 	memory   bool   // without files: records are counted and forgotten
 	sync     syncMode
 	interval time.Duration // between syncs in mode syncInterval; 0 for syncEvery
-	slow     time.Duration // from which on an operation of the disk hangs; 0 for 5 s
+	slow     time.Duration // how long an operation of the disk may take before it hangs; 0 for 5 s
 	floor    int64         // bytes of a journal that needs no snapshot; 0 for snapshotFloor
 	fs       diskFS        // nil for the real one
 	log      *slog.Logger
 	now      func() instant  // for times in the status and in headers
 	until    context.Context // reading the files fails when it ends; nil for never
-	shows    *readProgress   // of reading the files; nil for nobody
+	shows    *readProgress   // shows how much of the files was read; nil for none
 	finds    int64           // bytes that the index of values and errors may take; 0 for findMemory
 }
 

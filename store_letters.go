@@ -51,8 +51,7 @@ func (t *task) letterRow(n int) dlqRow {
 	return dlqRow{d.letterHeader, dlqEntryID(t.id, d.at, d.seq), t.id, uint32(n), int32(step), t.tpl, t.state.final()}
 }
 
-// maxDLQHoles is how many rows without an entry there may be beyond as many
-// with one.
+// maxDLQHoles is how many more rows without an entry there may be than rows with one.
 const maxDLQHoles = 1024
 
 // inOrder returns an index of the same entries in the order in which they were
@@ -245,7 +244,7 @@ func (x *dlqIndex) queue(f dlqFilter, some *bitset, now instant, skip, limit int
 type dlqFigures struct {
 	reason         dlqReason
 	counts         [dlqStatuses]int
-	total, over    int // entries, and those pending whose task is over
+	total, over    int // entries, and pending entries whose task is over
 	oldest, newest instant
 	resolving      time.Duration // in sum, of entries that are not pending
 }

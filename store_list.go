@@ -41,7 +41,7 @@ type taskPlace struct {
 type taskRange struct {
 	positions []uint32
 	total     int // tasks that match
-	before    int // those of them up to the place that the query names
+	before    int // matching tasks up to the place that the query names
 	counts    stateCount
 }
 
@@ -211,7 +211,7 @@ func (x *taskIndex) part(set *bitset, g *taskGroup) *bitset {
 	return x.meets[1].of(sets...)
 }
 
-// pageOf appends so many positions of a part without the first skip, the last first unless the
+// pageOf appends n positions of a part after skipping skip of them. The last one comes first unless the
 // order is ascending.
 func (x *taskIndex) pageOf(to []uint32, part *bitset, g *taskGroup, skip, n int, ascending bool) []uint32 {
 	if ascending {

@@ -51,7 +51,7 @@ func (x *slotTable) insert(id uuid, sl slot, tpl *template, by *creation, at ins
 	before := x.index.memory()
 	x.slots[pos].in = x.index.insert(pos, tpl, by, at)
 	x.resize(x.index.memory() - before)
-	x.noteID(id.plus(tpl.ids() - 1))
+	x.noteID(id.plus(tpl.ids() - 1)) // declared steps and the correlation have the ids that follow
 	for _, step := range by.steps {
 		if !step.isZero() {
 			x.noteID(step)

@@ -457,7 +457,8 @@ func (e *domainEvent) given(at instant, attempts int, problem string) deadNotice
 	return deadNotice{e.task, e.seq, e.n, e.name, at, attempts, problem}
 }
 
-// subscribe sets which events a subscriber gets; of a new one, those of later records. introduce follows.
+// subscribe sets which events a subscriber gets. A new subscriber gets only events of later records. The caller
+// then calls introduce.
 func (l *domainLog) subscribe(name string, wants func(e *domainEvent) bool) {
 	l.store.locked(func() {
 		sub := l.subscription(name)
@@ -671,7 +672,7 @@ const (
 // deliveryRow describes the delivery of one event to one subscriber.
 type deliveryRow struct {
 	subscriber, status string
-	first              bool // of those pending, the one that comes next
+	first              bool // whether it is the pending delivery that comes next
 	notice             deadNotice
 }
 
@@ -736,7 +737,7 @@ type deliveryWalk struct {
 	status  string // the only one; "" for all
 	pending int    // the place of the first pending one among those listed
 	listed  int    // how many listed ones are left
-	dead    int    // how many of those given up are left
+	dead    int    // how many given up ones are left
 	total   int
 }
 

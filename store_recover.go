@@ -139,8 +139,8 @@ func (p *readProgress) String() string {
 type startReader struct {
 	io.Reader
 	until context.Context // nil for never
-	shows *readProgress   // nil for nobody
-	pace  int64           // bytes in a second; 0 for all
+	shows *readProgress   // nil for none
+	pace  int64           // bytes in a second; 0 for no limit
 }
 
 func (r startReader) Read(b []byte) (int, error) {
@@ -647,7 +647,7 @@ type lineReader struct {
 	blocks chan *lineBlock // in the order of the file
 	unused chan *lineBlock // whose memory can be used again
 	quit   chan struct{}
-	zeros  bool // as of a journalScanner
+	zeros  bool // see journalScanner
 	done   sync.WaitGroup
 
 	block  *lineBlock // that next takes lines from

@@ -245,6 +245,7 @@ func (v *salvage) apply() {
 		}
 	}
 	note := v.files.noteOn(journalName)
+	// A clean stop left more: the end that looks torn was complete once, and is a loss.
 	if note != nil && note.Last > last {
 		v.files.last, v.torn = max(v.files.last, note.Last), ""
 	}

@@ -35,7 +35,7 @@ type requestIndex struct {
 	mu    *sync.Mutex // the store's; it guards what follows
 	tasks *slotTable
 
-	limits                                // of keys by their age, and of those of dropped tasks by their number
+	limits                                // the age limits all keys, the number those of dropped tasks
 	byKey   map[replayKey]uuid            // tasks in the store
 	ages    []agedRequest                 // of these, oldest first; includes keys that were forgotten since
 	dropped map[replayKey]*droppedRequest // may include keys that are too old
@@ -256,8 +256,8 @@ func (d *droppedRequest) members(c *memberCoder) {
 	nonzero(c, "at", &d.at)
 }
 
-// writeLines passes the lines of those of the dropped requests that are still kept to
-// add, without their closing braces.
+// writeLines passes the lines of the dropped requests that are still kept to add, without
+// their closing braces.
 func (x *requestIndex) writeLines(dropped []*droppedRequest, add func(line []byte) error) error {
 	var buf []byte
 	for batch := range slices.Chunk(dropped, snapshotBatch) {

@@ -149,7 +149,7 @@ type restorer struct {
 	slab   lineSlab                // of the lines that were not decoded ahead
 }
 
-// expect makes room for as many tasks.
+// expect makes room for this number of tasks.
 func (l *restorer) expect(tasks int) {
 	l.s.tasks.slots = slices.Grow(l.s.tasks.slots, tasks)
 	l.s.tasks.byID = make(map[uuid]uint32, tasks)
@@ -368,7 +368,7 @@ func (l *restorer) template(r *record) error {
 // Names that a new one must not be like. In files of the operator they are noted; a document of
 // somebody else is refused for them.
 
-// checkNames looks at the names that a task brings: its tags and those of its named instances.
+// checkNames looks at the names that a task brings: its tags and the names of its named instances.
 func (l *restorer) checkNames(tags []string, t *task) (err error) {
 	for _, tag := range tags {
 		err = cmp.Or(err, l.checkName(tag))

@@ -107,7 +107,7 @@ func (r *retention) over(first finishedTask, now instant) bool {
 // and their garbage. It counts up to a quarter, so that it cannot keep tasks out.
 const (
 	arrivingWeight = 4
-	arrivingMost   = 4 // the part of all memory: one in so many
+	arrivingMost   = 4 // all memory divided by this is the most that counts
 )
 
 // taken returns how much of the memory is taken, in bytes.
@@ -233,7 +233,7 @@ func (c *change) dropFinished(most int) (more bool) {
 		id := s.tasks.idOf(pos)
 		if err := s.remove(pos); err != nil {
 			s.log.Error("a finished task cannot be dropped", "task_uuid", id, "error", err)
-			continue
+			continue // it is out of the queue, so this is logged once
 		}
 		c.write(&record{kind: recDropped, task: id})
 		if early {

@@ -111,7 +111,7 @@ func (s *journalSpace) shut() { s.room.Store(spaceShut) }
 // spacePatience is how long a change waits for space to be reserved.
 const spacePatience = time.Second
 
-// extendSoon has the space extended, unless that is being done already, and waits for nothing.
+// extendSoon starts an extension in the background, unless one is running already.
 func (s *journalSpace) extendSoon(need int64) *spaceExtension {
 	x := &spaceExtension{make(chan struct{})}
 	if !s.extending.CompareAndSwap(nil, x) {
@@ -125,8 +125,8 @@ func (s *journalSpace) extendSoon(need int64) *spaceExtension {
 	return x
 }
 
-// makeRoom waits a while for space to be reserved for a change with n bytes besides, if that needs it.
-// It is called before the store's lock is taken, under which nothing waits.
+// makeRoom waits for up to spacePatience until there is space for a change with n additional bytes, if there
+// is not enough. It is called before the store's lock is taken, under which nothing waits.
 func (j *journal) makeRoom(n int) {
 	need := spaceAhead + int64(n)
 	s := &j.space
@@ -143,5 +143,5 @@ func (j *journal) makeRoom(n int) {
 // behind returns an error while too much waits for the disk to take new work.
 func (j *journal) behind() error { return j.groups.behind() }
 
-// reserveFor is reserve for a change with n bytes besides.
+// reserveFor is reserve for a change with n additional bytes.
 func (j *journal) reserveFor(n int) error { return j.reserveMore(maxRecord + int64(n)) }

@@ -198,7 +198,7 @@ func (cut *stateCut) writeTasks(templates *taskTemplates, add func(line []byte) 
 	return nil
 }
 
-// eachTask passes each task of a store that nobody changes to visit, by its header and template.
+// eachTask calls visit with the header and the template of each task of a store that does not change.
 func eachTask(s *store, visit func(h *taskHeader, tpl *template) error) error {
 	cut := s.cutState(0)
 	for i := range cut.tasks {
@@ -496,7 +496,7 @@ func (d *stateReader) element(which, n int, raw []byte) error {
 	return take(compactJSON(make([]byte, 0, len(raw)), raw))
 }
 
-// template reads a template, whose definition may be spelled in another way than the one that was hashed.
+// template reads a template. Its definition may be spelled differently from the text that was hashed.
 func (d *stateReader) template(line []byte) error {
 	hash, definition := objectMember(line, "hash"), objectMember(line, "definition")
 	name, _ := jsonString(hash)
@@ -585,7 +585,7 @@ func (d *stateReader) checkStepIDs(t *task) error {
 	return nil
 }
 
-// follows checks the header against the one that a replay of the log gives.
+// follows checks the header against again, the header that a replay of the log gives.
 func (h *taskHeader) follows(again *taskHeader) error {
 	for _, m := range []struct {
 		name      string

@@ -24,7 +24,7 @@ func (t *taskTemplates) find(hash string) *template {
 	return t.byHash[hash]
 }
 
-// extraOf returns how many bytes a creation may take besides those of any change.
+// extraOf returns how many bytes a creation may take beyond what every change may take.
 func (t *taskTemplates) extraOf(by *creation, tpl *template) int {
 	if t.find(tpl.hash) != nil {
 		return by.origin.size()
@@ -203,7 +203,7 @@ type listedTask struct {
 // taskList is a page of tasks as they were when they were listed.
 type taskList struct {
 	tasks         []listedTask
-	total, before int        // tasks that match, and those of them up to the place that the query names
+	total, before int        // tasks that match, and how many of them come up to the place that the query names
 	last          taskPlace  // of the last task of the page
 	counts        stateCount // by state, if the query asks for it
 	unindexed     int        // values that a filter by values does not see, for lack of memory

@@ -102,6 +102,7 @@ func (w *waiters) hasNews(id uuid) bool {
 func (w *waiters) notify(id uuid, now slot) {
 	a := w.byTask[id]
 	all, passed := a.all, a.passed
+	// wants is collected again, without the states of waits that were withdrawn.
 	a.all, a.wants, a.passed = all[:0], finalStates, 0
 	for _, n := range all {
 		switch {

@@ -146,8 +146,8 @@ func (j *journal) lookAtNames() error {
 	return nil
 }
 
-// verify reads all files as a start would, with so many bytes a second, or as fast as it can if pace is 0. If they
-// are not as they were written it fails the journal, and returns what it found.
+// verify reads all files as a start would, at pace bytes a second, or as fast as it can if pace is 0. If the files
+// are not as they were written, it fails the journal and returns what it found.
 func (j *journal) verify(ctx context.Context, pace int64) (found, err error) {
 	var files *pinnedStore
 	var last, renewals uint64

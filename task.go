@@ -243,7 +243,7 @@ func (a *applier) yield() {
 	a.moveStep(a.r.step, stepYield)
 }
 
-// checkpointText is about how long the records of a delivery with a checkpoint are, without
+// checkpointText is the approximate length of the records of a delivery with a checkpoint, without
 // its data.
 const checkpointText = 160
 
@@ -626,7 +626,7 @@ func (a *adjustment) problem() error {
 }
 
 // adjust applies an adjustment. A failed step whose new limit allows more
-// attempts is tried again, and its attempts count on.
+// attempts is tried again, and the earlier attempts still count.
 func (a *applier) adjust() {
 	s, by := &a.t.steps[a.r.step], a.r.adjustment
 	if by.inputs != nil {

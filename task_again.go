@@ -54,7 +54,7 @@ func (x *origin) problem() error {
 	return nil
 }
 
-// size returns about how long the copies are in the journal, in bytes.
+// size estimates how long the copies are in the journal, in bytes.
 func (x *origin) size() (n int) {
 	if x != nil {
 		for i := range x.copies {

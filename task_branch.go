@@ -15,7 +15,7 @@ const maxDependencies = 1_000_000 // most dependencies of the steps that one out
 type branching struct {
 	steps   []int    // the branches of a decision: steps of the template, ascending
 	cursors [][]byte // of a batch, one for each instance of workers[0]
-	workers []int    // steps of the template: the one with the cursors, or those of placeholders
+	workers []int    // steps of the template: the worker that the cursors are for, or the workers of placeholders
 	noOp    bool     // there are no batches, and the one instance says so
 	named   bool     // the names of instances have the batch_id of their cursors
 }
@@ -102,7 +102,7 @@ func (t *task) checkBranching(i int, e *ending) error {
 		return err
 	}
 	if e != nil {
-		e.named, e.noOp = b.named, b.noOp
+		e.named, e.noOp = b.named, b.noOp // recorded, so that a later version creates the same instances
 	}
 	return b.checkIndirect(t, i)
 }
@@ -376,8 +376,8 @@ func (t *template) cursors(d int, outcome []byte) (b branching, err error) {
 	return b, nil
 }
 
-// workerNamed returns the batch_worker step of a name, or the one that the
-// step's definition names if none is given.
+// workerNamed returns the batch_worker step with a name. If the outcome gives no name, it is the
+// one in the step's definition.
 func (t *template) workerNamed(d int, raw []byte) (int, error) {
 	name := t.steps[d].batchWorker
 	if raw != nil {

@@ -80,7 +80,7 @@ type letterHeader struct {
 // deadLetter is one entry of a task in the dead letter queue.
 type deadLetter struct {
 	letterHeader
-	step     int // the one that stopped the task, as the log says; -1 for none
+	step     int // the step that stopped the task, as the log says; -1 for none
 	updated  instant
 	notes    *string // nil until given, like by and metadata
 	by       *string

@@ -368,7 +368,7 @@ func (t *task) replayed(id uuid, tpl *template, text []byte, obs replayer) (*tas
 	return t, t.apply(r, obs)
 }
 
-// unobserved is the observer of a replay whose transitions nobody needs.
+// unobserved is the observer of a replay whose transitions are not needed.
 type unobserved struct{}
 
 func (unobserved) startRecord(*task, *record) {}

@@ -444,6 +444,7 @@ func (g *growth) depend(parent, child int) {
 	if !g.t.satisfies(parent) {
 		g.t.steps[child].waitingFor++
 	}
+	// As in tellChildren: a cancelled step with unfinished children blocks the task.
 	if s.state == stepCancelled && !g.t.steps[child].state.finished() {
 		if s.openKids++; s.openKids == 1 {
 			g.t.blockers++
@@ -455,7 +456,7 @@ func (g *growth) depend(parent, child int) {
 func (g *growth) exists(d int) {
 	s := &g.p.declared[d]
 	switch kind := g.t.tpl.steps[d].kind; {
-	case kind == stepBatchWorker || g.t.tpl.flow.makers[d] > 0 || len(s.steps) > 0:
+	case kind == stepBatchWorker || g.t.tpl.flow.makers[d] > 0 || len(s.steps) > 0: // only makers create it, or it exists
 	case s.missing == 0, kind == stepDeferredConvergence && s.missing == len(g.t.tpl.flow.parents[d])-1:
 		g.create = append(g.create, d)
 	}
@@ -515,7 +516,7 @@ func (g *growth) settle(d int) {
 			if child.unsettled == 0 && child.missing == len(g.t.tpl.flow.parents[c]) {
 				g.settle(c)
 			}
-		case never:
+		case never: // a step whose parent will never exist will not exist either
 			g.settle(c)
 		}
 	}

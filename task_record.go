@@ -175,7 +175,7 @@ type failureAside uint8
 const (
 	notAside      failureAside = iota // it is blocked
 	asideContinue                     // until nothing else of it can run
-	asideIsolate                      // likewise, and what depends on the step runs without it
+	asideIsolate                      // as asideContinue, and steps that depend on this one run without it
 )
 
 var failureAsideWords = [...]string{"", batchContinue, batchIsolate}

@@ -106,6 +106,7 @@ func (c *virtualClock) call(f func()) {
 	c.mu.Lock()
 	c.firing = false
 	c.mu.Unlock()
+	// Until now nobody could find the clock at rest.
 	c.stirred.notify()
 }
 
@@ -206,6 +207,7 @@ func (a *controlAPI) waitIdle(w *responseWriter, r *http.Request) (any, error) {
 // doClock does what a request asks for, waits until the result is durable, and shows
 // the clock.
 func (a *controlAPI) doClock(w *responseWriter, r *http.Request, q *clockRequest) (any, error) {
+	// The answer may begin after the time that others have to be written.
 	extendWriting(w, q.timeout)
 	ctx, cancel := context.WithTimeout(r.Context(), q.timeout)
 	defer cancel()

@@ -71,6 +71,7 @@ func (a *controlAPI) reset(_ *responseWriter, _ *http.Request) (any, error) {
 
 func (a *controlAPI) addTemplate(w *responseWriter, r *http.Request) (any, error) {
 	body, err := readBody(r)
+	// Files of templates are often in YAML, which this API does not read.
 	if f, ok := errors.AsType[*failure](err); ok && (f.kind == invalidJSON || f.kind == unsupportedMedia) {
 		f.message += "; stepwell template convert FILE --to json makes JSON of a template in YAML or TOML"
 	}
@@ -144,6 +145,7 @@ func (a *controlAPI) putState(w *responseWriter, r *http.Request) (any, error) {
 	extendWriting(w, stateTimeout)
 	body := r.Body.(*requestBody)
 	err := a.fixture.world.restore(body)
+	// A document that could not be read to its end looks wrong as well, but this is why.
 	if body.err != nil && body.err != io.EOF {
 		return nil, readFailure(body.err)
 	}

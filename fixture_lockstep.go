@@ -161,6 +161,7 @@ func (l *lockstep) inTurn(ctx context.Context, f func() error) (err error) {
 	if l.keeper != nil {
 		return l.keeper.inTurn(ctx, f)
 	}
+	// Before the engine runs, nothing moves.
 	l.engine.store.locked(func() { err = f() })
 	return err
 }

@@ -153,6 +153,7 @@ func (m matcher) distance(x matchable) (letters int) {
 // matcher reads a match of one of some kinds, each with its members.
 func (f *fieldReader) matcher(path string, raw []byte, kinds map[string][]matchMember) (kind string, m matcher) {
 	kind = handlerEntry
+	// The kind decides which members there may be, and need not be the first.
 	eachMember(raw, func(key string, value []byte) bool {
 		if word, _ := jsonString(value); key == "kind" && kinds[word] != nil {
 			kind = word

@@ -239,6 +239,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	k.cancel = ctx.cancel
 	e.joinLocked(k)
 	deliver := func(end func(*run, outcome), k *run) {
+		// No handler may get a task that a crash could still undo.
 		if e.store.outwait(ctx, seen) != nil {
 			e.abandon(k)
 			return

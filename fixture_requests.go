@@ -610,6 +610,7 @@ func (f *journalFilter) demandAll(q *query) {
 // demand adds a rule about a member, whose value is read like that of a match.
 func (f *journalFilter) demand(q *query, member matchMember, value string) {
 	raw := []byte(value)
+	// A value in a query has no quotes: only counts and flags are written as in JSON.
 	if member.form != matchCount && member.form != matchFlag || checkJSON(raw) != nil {
 		raw = appendJSONString(nil, value)
 	}

@@ -114,6 +114,7 @@ func (b *sandboxes) forget(box *sandbox) {
 func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 	w := &world{parts: b.world.parts, sandbox: box.view.Name, gates: &gates{shared: b.world.gates.shared}, atStart: openService}
 	cfg := *b.world.parts.cfg // a copy, for the addresses
+	// A directory holds one service, and a sandbox is not meant to last.
 	cfg.Store.Memory = true
 	w.parts.cfg, w.parts.log = &cfg, b.world.parts.log.With("sandbox", box.view.Name)
 	if q.seed != nil {
@@ -157,6 +158,7 @@ func (b *sandboxes) listenFor(box *sandbox, web *roleWebConfig, h http.Handler, 
 		return err
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
+	// The sandbox's own configuration has the address at which it is reached.
 	web.Listen = net.JoinHostPort(own.host, port)
 	*url = reachableURL(l.Addr().String())
 	if host := b.world.parts.cfg.Fixture.PublicHost; host != "" {

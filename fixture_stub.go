@@ -263,6 +263,7 @@ func (f *fieldReader) stubOutcome(path string, raw []byte) (s stubOutcome) {
 	// members takes null for absent, but a result can be null: it counts where a result is possible and nothing else is
 	// given.
 	if string(objectMember(raw, "result")) == "null" && s.outcome == nil && !s.hang && s.fault != workerLost {
+		// Counted as given, too, for the rules below.
 		given["result"], s.outcome = true, &outcome{success: true}
 	}
 	f.stubOutcomeRules(&s, path, given)
@@ -374,6 +375,7 @@ func (a *controlAPI) checkSizes(all ...*stub) error {
 			if o.outcome == nil {
 				continue
 			}
+			// The journal and answers must not meet what no handler could cause.
 			if err := a.fixture.svc.cfg.Worker.checkSize(o.outcome); err != nil {
 				return err
 			}

@@ -142,6 +142,7 @@ func (a *mountAPI) document(w *responseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	root := a.link(r, "")
+	// Each proxy may have removed another prefix.
 	return a.documents.get(root, func() *packedText {
 		server := func(path string) []byte { return fmt.Appendf(nil, `"servers":[{"url":%q}]`, path) }
 		return newTaggedText(jsonType, bytes.Replace(doc.plain, server(a.prefix), server(root), 1), "")

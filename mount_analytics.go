@@ -170,6 +170,7 @@ func (r *figureRow) distribution() distributionView {
 // adviceFor returns recommendations for the scope of a query.
 func (s *mountAnalytics) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []string {
 	var states stateCounts
+	// Recommendations look at no other state.
 	states.tasks[taskBlockedByFailures] = s.service.store.count(&taskFilter{
 		namespace: q.namespace, name: q.name, version: q.version, states: setOf(taskBlockedByFailures),
 	})

@@ -181,6 +181,7 @@ func (a *mountAPI) getHandler(w *responseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	namespace := r.PathValue("namespace")
+	// This surface tells an unknown namespace from an unknown handler.
 	if len(a.surface.svc.templates.registry().handlersOf(namespace)) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
@@ -192,6 +193,7 @@ func (a *mountAPI) getHandler(w *responseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Whether the handler is available depends on more than its template.
 	return withTag(w, r, weakTag(fmt.Sprintf("%s-%t", t.hash, v.Available)), v), nil
 }
 

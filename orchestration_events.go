@@ -193,6 +193,7 @@ func (s *eventStream) send() (more, open bool) {
 	defer eventTexts.Put(b)
 	b.Reset()
 	c := s.from.take(append(b.AvailableBuffer(), s.buf...))
+	// Events are a sign of life as well.
 	if s.beat && c.moves == 0 {
 		c.text = append(s.mark(append(c.text, ": heartbeat\n"...)), '\n')
 	}
@@ -265,6 +266,7 @@ func (a *orchestrationAPI) resendDelivery(w *responseWriter, r *http.Request) (a
 	if p == nil {
 		return nil, failf(unavailable, "the service is read-only")
 	}
+	// This answer comes after that of the subscriber.
 	release, err := a.surface.holdOpen(w, r, p.timeoutOf(id))
 	if err != nil {
 		return nil, err

@@ -209,6 +209,7 @@ func (a *orchestrationAPI) answerAll(verb leaseVerb) handlerFunc {
 		if err = cmp.Or(err, p.failure("no step is changed")); err != nil {
 			return nil, err
 		}
+		// All answers share one wait for the disk.
 		seq, err := a.surface.svc.outside.take(r.Context(), answers)
 		if err = cmp.Or(err, a.surface.svc.store.wait(r.Context(), seq)); err != nil {
 			return nil, err
@@ -377,6 +378,7 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
 		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
+	// Callables are compared as they are shown.
 	callable, namespace, people := redactName(q.text("callable")), q.text("namespace"), q.flag("for_person")
 	if err := q.doneHolding(w, limit, 512); err != nil {
 		return nil, err

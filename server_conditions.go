@@ -30,6 +30,7 @@ func (s *surface) taskTag(t *task, hidden string, now instant) string {
 	if t.counts[stepWaitingForRetry] > 0 {
 		hidden += "." + strconv.Itoa(t.readySteps(now))
 	}
+	// Failed deliveries are shown with the task, but are no records of it.
 	if all := s.svc.store.subscribers().undelivered(t); all != nil {
 		text, _ := json.Marshal(all)
 		hidden += "." + stableID(string(text)).String()
@@ -87,6 +88,7 @@ func withTag(w *responseWriter, r *http.Request, tag string, view any) any {
 	if h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache"}
 	}
+	// A change has been made by now, whatever the caller knows.
 	if !isChange(r) {
 		if named := namedTag(r.Header["If-None-Match"], tag); named != "" {
 			h["Etag"][0] = named
@@ -112,6 +114,7 @@ func namedTag(values []string, tag string) string {
 	for _, value := range values {
 		for _, named := range splitList(value) {
 			switch {
+			// The caller has kept the compressed form, which has a tag of its own.
 			case strings.HasSuffix(named, gzipSuffix+`"`) && opaqueTag(named) == opaqueTag(tag):
 				return strings.TrimSuffix(tag, `"`) + gzipSuffix + `"`
 			case named == "*" || opaqueTag(named) == opaqueTag(tag):
@@ -146,6 +149,7 @@ func (s *surface) seenVersions(r *http.Request) (taskVersions, error) {
 		if !entityTagForm().MatchString(tag) {
 			return nil, failf(badRequest, `the header If-Match must be * or a list of entity tags like "%s-7", not %.60q`, s.svc.store.mark(), tag)
 		}
+		// What follows the number depends on what the caller may see, not on the task.
 		if version, ok := strings.CutPrefix(tag, `"`+s.svc.store.mark()+"-"); ok {
 			seq, _ := strconv.ParseUint(version[:len(version)-len(strings.TrimLeft(version, "0123456789"))], 10, 64)
 			seen = append(seen, seq)

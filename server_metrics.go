@@ -219,6 +219,7 @@ func writeProcessMetrics(m *metricsText) {
 		{"network_receive_bytes_total", "counter", "Number of bytes received by the process over the network.", p.received},
 		{"network_transmit_bytes_total", "counter", "Number of bytes sent by the process over the network.", p.sent},
 	}
+	// What the system does not tell is negative.
 	m.figures("process_", slices.DeleteFunc(all, func(f plainMetric) bool { return f.value < 0 }))
 }
 

@@ -60,6 +60,7 @@ func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	default:
 		return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
 	}
+	// With authentication, resolving a foreign name to this host gains nothing: a browser keeps credentials by name.
 	if !g.secured && g.misdirected(r) && !g.open(row.pattern) {
 		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
 	}

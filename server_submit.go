@@ -94,6 +94,7 @@ func (s *surface) validFor(r *http.Request) time.Duration {
 		return math.MaxInt64
 	}
 	left := max(sc.expiry-s.credentialTime(servedRoute{}), 0)
+	// In nanoseconds, a time far away would overflow.
 	return time.Duration(min(left, math.MaxInt64/1000)) * time.Microsecond
 }
 
@@ -168,6 +169,7 @@ func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, e
 		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
 	}
 	m.key = replayKeyOf(r, route, given[0])
+	// A client may write the members in another order when it repeats the request.
 	m.body = hashOf(canonicalJSON(nil, body))
 	return m, nil
 }
@@ -208,6 +210,7 @@ func traceContext(h http.Header) (traceparent, tracestate string) {
 	}
 	tracestate = strings.TrimSpace(strings.Join(h["Tracestate"], ","))
 	if len(tracestate) > maxTracestate || strings.ContainsFunc(tracestate, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
+		// A trace can do without this part.
 		return traceparent, ""
 	}
 	return traceparent, tracestate

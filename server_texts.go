@@ -140,6 +140,7 @@ func (s *sharedText) make(m, before *textMaking, create func(size int) *packedTe
 	defer close(m.done)
 	size := 0
 	if before != nil {
+		// Only one text is made at a time, however many requests come.
 		<-before.done
 		if before.text != nil {
 			size = len(before.text.plain)

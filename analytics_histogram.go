@@ -71,7 +71,7 @@ func binOf(us int64) int {
 		return int(v)
 	}
 	shift := bits.Len64(v) - 4                 // leaves four bits: 8 to 15
-	return shift*binsPerOctave + int(v>>shift) // goes on after the bins of single microseconds
+	return shift*binsPerOctave + int(v>>shift) // continues after the bins of single microseconds
 }
 
 // binRange returns the durations that a bin counts: from lo up to, but not

@@ -149,7 +149,7 @@ func (b *branching) checkNames(t *task) error {
 	declared := &t.plan.declared[b.workers[0]]
 	taken := map[string]bool{}
 	for _, i := range declared.steps {
-		// The numbers of instances go on from one outcome to the next, so a name with a number can
+		// The numbers of instances continue from one outcome to the next, so a name with a number can
 		// only be taken by an instance that was named by its batch_id.
 		taken[t.def(i).name] = t.plan.steps[i].named
 	}

@@ -1,6 +1,6 @@
 package main
 
-// The base family: what every other family may use, and what knows none of them.
+// The base family: every other family may use it, and it knows none of them.
 //
 //	base.go            failures, problems of an input, and mistakes in the usage of the command line
 //	base_fields.go     reading the fields of a request body

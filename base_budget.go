@@ -22,8 +22,8 @@ type decodedMemory struct {
 	last chan struct{} // holds a token while a request may take the last part
 }
 
-// each returns how much one request may take. So much is kept for the one with the token: of requests
-// that hold memory and wait for more, one can always continue.
+// each returns how much one request may take. The same amount is kept for the request with the token: of requests that
+// hold memory and wait for more, one can always continue.
 func (m *decodedMemory) each() int64 { return min(requestMemory, m.most/2) }
 
 func (m *decodedMemory) take(n int64, last bool) bool {

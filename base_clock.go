@@ -216,7 +216,7 @@ type realClock struct {
 
 const (
 	clockLook  = time.Second      // how often it looks whether somebody moved the machine's clock on, or suspended it
-	clockNoise = time.Millisecond // by which the machine's two clocks may differ
+	clockNoise = time.Millisecond // how far the machine's two clocks may differ
 )
 
 func newRealClock() *realClock {

@@ -76,7 +76,7 @@ func treeBytes(text []byte) int {
 		switch text[i] {
 		case '"':
 			i = skipJSONString(text, i) - 1
-		case ',', ':', '[', '{': // of which an empty list or object has one too many
+		case ',', ':', '[', '{': // this counts a value too many for an empty list or object
 			values++
 		}
 	}
@@ -320,7 +320,7 @@ func (d decimal) compare(other decimal) int {
 
 // multipleOf reports whether d is a multiple of a number above 0.
 func (d decimal) multipleOf(of decimal) bool {
-	if d.exponent < of.exponent { // the divisor, with a 0 at its end, would divide digits without one
+	if d.exponent < of.exponent { // the digits of a multiple would end in 0, which digits never do
 		return d.digits == ""
 	}
 	divisor, _ := new(big.Int).SetString(of.digits, 10)

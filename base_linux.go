@@ -27,9 +27,9 @@ func reserveBlocks(f *os.File, off, n int64) error {
 	return fileCall(f, "fallocate", func(fd int) error { return syscall.Fallocate(fd, keepSize, off, n) })
 }
 
-// limitUnsent limits what the system holds of a connection's output beyond what is on
-// its way, also for connections that a listener accepts: else it holds megabytes for a
-// reader that takes nothing, and a slow one seems to stand still meanwhile.
+// limitUnsent limits how much output of a connection the system holds before it is sent, also for connections that a
+// listener accepts. Otherwise, it holds megabytes for a client that does not read, and a slow client seems to stand
+// still meanwhile.
 func limitUnsent(conn syscall.RawConn, n int) error {
 	const notSentLowWater = 25 // TCP_NOTSENT_LOWAT
 	return conn.Control(func(fd uintptr) {

@@ -166,7 +166,7 @@ func (c *command) unknown(word string) error {
 	return usagef("unknown command %q\n%s", word, strings.TrimSpace(c.usage(0)))
 }
 
-// usage lists the commands of a group, in lines of so many columns; 0 for no limit.
+// usage lists the commands of a group, in lines of at most so many columns; 0 for no limit.
 func (c *command) usage(columns int) string {
 	var b strings.Builder
 	name := "stepwell " + strings.TrimPrefix(strings.TrimPrefix(c.name, "stepwell"), " ")
@@ -331,7 +331,7 @@ func wrapped(line string, indent, columns int) string {
 	return b.String() + line
 }
 
-// eachFlag calls f with each flag as one types it, and its help.
+// eachFlag calls f with each flag as it is typed, and its help.
 func (o *options) eachFlag(f func(form, help string)) {
 	o.VisitAll(func(fl *flag.Flag) {
 		if operand, help := flagHelp(fl); fl.Name != shortOutput {
@@ -340,7 +340,7 @@ func (o *options) eachFlag(f func(form, help string)) {
 	})
 }
 
-// form returns a flag as one types it, with its value.
+// form returns a flag as it is typed, with its value.
 func (o *options) form(f *flag.Flag, operand string) string {
 	name := dashed(f.Name)
 	switch {

@@ -103,8 +103,8 @@ func runBench(ctx context.Context, o *options, b *benchLoad) error {
 	return nil
 }
 
-// progressLine returns a function that shows a line of progress on standard error, on a terminal in place of the last
-// one, and a function that removes it there at the end.
+// progressLine returns a function that shows a line of progress on standard error, on a terminal instead of the
+// previous one, and a function that removes it there at the end.
 func (p *process) progressLine() (show func(line string), end func()) {
 	w := behindDoor(p.stderr)
 	if p.styleOf(w).terminal == nil {

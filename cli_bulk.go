@@ -1,6 +1,6 @@
 package main
 
-// Acting on many: commands that act on all that their flags select, in place of what operands name.
+// Acting on many: commands that act on everything that their flags select, instead of what operands name.
 
 import (
 	"bufio"
@@ -163,7 +163,7 @@ func (b *bulkFlags) samples(t *table, samples []document, total int) {
 	}
 }
 
-// outcome returns the error for what was not done.
+// outcome returns an error if something was not done.
 func (b *bulkFlags) outcome(found document) error {
 	switch refused := int(found.number("refused")); {
 	case found.text("finished") != "true":

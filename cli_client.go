@@ -1,7 +1,7 @@
 package main
 
-// The HTTP client of the commands: where a service is, what it is told about the caller, what its
-// errors mean for the command line, and what people may call tasks, steps and templates.
+// The HTTP client of the commands: where a service is, which credentials it gets, what its errors mean on the command
+// line, and how people may name tasks, steps and templates.
 
 import (
 	"bytes"
@@ -440,7 +440,7 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 	return tasks[:min(len(tasks), limit)], pick(whole, total, 0), nil
 }
 
-// timed returns a filter with an instant in place of since, by the time of the service.
+// timed returns a filter in which since is an instant, by the service's clock.
 func (c *client) timed(ctx context.Context, filter url.Values) (url.Values, error) {
 	since := filter.Get("since")
 	if since == "" {

@@ -148,7 +148,7 @@ type completion struct {
 	about  map[string]string // descriptions of words; nil for none
 }
 
-// complete prints what may stand in the place of the last word, which may be empty or unfinished. A word that would mislead
+// complete prints the words that can replace the last one, which may be empty or unfinished. A word that would mislead
 // a terminal is left out: for the script that reads it, it could be several.
 func (p *process) complete(ctx context.Context, words []string) error {
 	if len(words) == 0 {
@@ -170,7 +170,7 @@ func (p *process) complete(ctx context.Context, words []string) error {
 	return err
 }
 
-// completion returns what may stand in the place of last, after words.
+// completion returns the words that can replace last, after words.
 func (p *process) completion(ctx context.Context, words []string, last string) completion {
 	c, before := commands(), []string{}
 	for len(c.commands) > 0 {
@@ -242,7 +242,7 @@ func (o *options) valueOf(waiting, last string) (f *flag.Flag, begun, before str
 	return nil, "", ""
 }
 
-// enumeration matches a word of those that the help of a flag lists after a colon, and what ends the list.
+// enumeration matches one of the words that the help of a flag lists after a colon, and what follows it.
 var enumeration = regexp.MustCompile(`^([a-zA-Z_-]+)(?: \([^)]*\))*(, or |, | or |;|$)`)
 
 // values completes the value of a flag: with the words that its help lists, or by the name that the help has for the

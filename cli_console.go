@@ -1,8 +1,8 @@
 package main
 
-// The command console: the console on this machine, in front of a service elsewhere that need not have one. It forwards
-// what the pages ask to that service alone, with the credentials of the browser, and composes what they need and the
-// service does not tell.
+// The command console: the console on this machine, in front of a service elsewhere, which need not have a console. It
+// forwards the requests of the pages to that service only, with the credentials of the browser, and composes answers
+// that the pages need and the service does not have.
 
 import (
 	"bytes"

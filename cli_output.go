@@ -233,7 +233,7 @@ func (d document) at(path string) document {
 // text returns the value at a path as a printable text: a string without its quotes, nothing for null.
 func (d document) text(path string) string { return printable(d.exact(path)) }
 
-// exact is text as the service has it, for programs: it may mislead a terminal.
+// exact is like text, but returns what the service sent, for programs: it may mislead a terminal.
 func (d document) exact(path string) string {
 	d = d.at(path)
 	var s string

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// endOnSignal returns a context that the first signal cancels. A second one ends the
-// process at once, unless both are SIGHUP, of which a closing terminal sends several.
+// endOnSignal returns a context that the first signal cancels. A second one ends the process at once, unless both are
+// SIGHUP: a terminal that closes sends several of them.
 func endOnSignal(ctx context.Context) (_ context.Context, ignore func()) {
 	ctx, end := context.WithCancel(ctx)
 	// Room for two, since package signal drops what does not fit, and a second signal must count.

@@ -197,7 +197,7 @@ type screen struct {
 	drawn []int // columns of each line that is shown
 }
 
-// draw shows a task in the place of the former picture.
+// draw shows a task instead of the previous picture.
 func (s *screen) draw(t document) {
 	columns, rows := terminalSize(s.style.terminal)
 	tb := &table{p: s.p, style: s.style}

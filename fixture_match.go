@@ -150,7 +150,7 @@ func (m matcher) distance(x matchable) (letters int) {
 	return letters
 }
 
-// matcher reads a match of one of some kinds, each with its members.
+// matcher reads a match. It has one of the kinds, each of which has its members.
 func (f *fieldReader) matcher(path string, raw []byte, kinds map[string][]matchMember) (kind string, m matcher) {
 	kind = handlerEntry
 	// The kind decides which members there may be, and need not be the first.

@@ -62,9 +62,9 @@ type journalEntry interface {
 	view() any
 }
 
-// entryHead holds the members with which entries of both kinds begin.
+// entryHead holds the members with which entries of all kinds begin.
 type entryHead struct {
-	seq uint64  // in the order of requests answered, deliveries begun and events published
+	seq uint64  // in the order in which requests were answered, deliveries began and events were published
 	at  instant // when the request came, the delivery began, or the event was published
 }
 

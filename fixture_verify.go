@@ -176,8 +176,8 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	return 0, f
 }
 
-// finding says in one line what happened in place of what was expected, such as "2 calls match,
-// 1 wanted: attempt 1 failed (declined), attempt 2 succeeded".
+// finding says in one line what happened instead of what was expected, such as "2 calls match, 1 wanted: attempt 1
+// failed (declined), attempt 2 succeeded".
 func (q *verification) finding(matched []journalEntry, near []nearView) string {
 	noun := entryNouns[q.kind]
 	text := fmt.Sprintf("%d %ss match, %s", len(matched), noun, q.bound)
@@ -200,8 +200,7 @@ func (q *verification) finding(matched []journalEntry, near []nearView) string {
 	return text + "; there were none at all"
 }
 
-// nearest returns the entries that differ in the fewest members, of these in the fewest letters, and of these the
-// newest first.
+// nearest returns the entries that differ in the fewest members, then in the fewest letters, then the newest ones.
 func (q *verification) nearest(others []journalEntry) []nearView {
 	type near struct {
 		entry   journalEntry

@@ -24,7 +24,7 @@ type world struct {
 	atStart opening        // with the initial state
 	gates   *gates
 	boxes   *sandboxes // nil in a sandbox
-	sandbox string     // its name, in one
+	sandbox string     // the name of this sandbox; "" for none
 
 	given map[string]*template // templates in the state of the first service, by hash; set by begin
 	names oldNames             // likewise

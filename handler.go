@@ -139,7 +139,7 @@ type outcome struct {
 	stray      string       // the member for which a reply with success is not a full outcome; "" for none
 }
 
-// fitting returns the failure that counts in place of a result that does not fit its schema.
+// fitting returns o, or the failure that replaces a result that does not fit its schema.
 func (o outcome) fitting() outcome {
 	if o.success && o.misfit != "" {
 		return typedFailure(schemaMismatchType, "%s", o.misfit)
@@ -528,7 +528,7 @@ func (a *attempt) envelope(dst []byte) []byte {
 	return append(o.b, "}}"...)
 }
 
-// appendMembers appends what is known of an outcome besides its result and its error.
+// appendMembers appends what is known about an outcome, except for its result and its error.
 func (p *pastOutcome) appendMembers(o *jsonWriter) {
 	o.zoned("ended_at", p.at)
 	o.number("execution_time_ms", int(p.took.Milliseconds()))

@@ -29,8 +29,8 @@ const (
 	maxSentAfter   = 50 * time.Millisecond // how long the end of a request may take after its reply has ended
 )
 
-// newHandlerConnections returns connections for so many parallel requests. They go through the
-// proxy; nil means no proxy.
+// newHandlerConnections returns connections for at most concurrency parallel requests. They go through the proxy; nil
+// means no proxy.
 func newHandlerConnections(concurrency int, proxy *url.URL) http.RoundTripper {
 	t := newHandlerTransport(concurrency, proxy)
 	if proxy != nil {

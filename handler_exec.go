@@ -25,9 +25,8 @@ import (
 const (
 	execNotAllowed = "the handler is a program, and worker.allow_exec is off"
 
-	// execPipeGrace is how long pipes are read after a program has ended and its
-	// group was killed, besides the time in which its output waits for memory. Only
-	// processes that left the group can still hold them.
+	// execPipeGrace is how long pipes are read after a program has ended and its group was killed. Time in which its
+	// output waits for memory does not count. Only processes that left the group can still hold the pipes.
 	execPipeGrace = time.Second
 )
 
@@ -359,7 +358,7 @@ type programOutput struct {
 	err   error         // why it could not be read
 }
 
-// begin starts the program, and reads its output until there is too much of it, for which the program is killed.
+// begin starts the program and reads its output. If there is too much output, the program is killed.
 func (p *programRun) begin() error {
 	w := &p.stdout
 	file, theirs, err := os.Pipe()

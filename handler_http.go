@@ -210,7 +210,7 @@ func (c *httpCaller) replied(ctx *attemptContext, t target, a *attempt, resp *ht
 			return brokenCall(ctx, t, a, err)
 		}
 		o := parseReply(secrets.hideInJSON(data), c.limit)
-		if o.err != nil { // an error about invalid JSON repeats some of it
+		if o.err != nil { // an error about invalid JSON quotes from it
 			o.err.message = string(secrets.hideEscaped([]byte(o.err.message)))
 		}
 		if o.malformed {

@@ -19,10 +19,10 @@ const replyPatience = time.Second
 // errSlowReply ends the context of an attempt whose reply gives way.
 var errSlowReply = errors.New("the reply is too slow")
 
-// replyMemory is the memory, in bytes, for what replies under way have beyond their first freeReply bytes. It
-// counts as it is read. The oldest reply never waits, because what it may still need is left for it: so each ends
-// at some time. Others that find too little wait for all that they may still need. The newest gets it first, so that
-// however many slow replies wait do not delay it.
+// replyMemory is the memory, in bytes, for the parts of replies under way that come after their first freeReply bytes.
+// A part counts once it is read. The oldest reply never waits, because what it may still need is left for it: so every
+// reply ends at some time. Others that find too little wait for all that they may still need. The newest gets it first,
+// so that slow replies that wait, however many, do not delay it.
 type replyMemory struct {
 	quota
 	largest int64 // what one reply takes at most; the quota holds as much

@@ -21,9 +21,9 @@ const minSecret = 6
 // secretTexts are texts to hide, longer ones first.
 type secretTexts [][]byte
 
-// secretsOf returns the values of headers, and what is secret in them by itself: what
-// follows the scheme of credentials, the password of Basic ones, and the values of
-// cookies. What a client accepts is not a secret.
+// secretsOf returns the values of headers, and those parts of them that are secrets by themselves: what follows the
+// scheme of credentials, the password in Basic credentials, and the values of cookies. The Accept headers have no
+// secrets.
 func secretsOf(h map[string][]string) secretTexts {
 	var s secretTexts
 	for name, values := range h {

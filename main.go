@@ -67,8 +67,8 @@ func main() {
 	os.Exit(p.main(context.Background(), os.Args[1:]))
 }
 
-// main runs a command line, prints its error, and returns the exit code. Standard error is a door whatever it is: the
-// log stays the same JSON, and what people keep of it is read in a terminal later.
+// main runs a command line, prints its error, and returns the exit code. Standard error is always a door, even if it is
+// a file: the log stays the same JSON, and people may read the file in a terminal later.
 func (p *process) main(ctx context.Context, args []string) int {
 	p.stderr = &door{w: p.stderr}
 	if isTerminal(p.stdout) {
@@ -131,7 +131,7 @@ func (p *process) boundGarbage(ctx context.Context) {
 	adapt(struct{}{})
 }
 
-// garbagePercent returns how much garbage there may be with so many bytes in use, in percent of these.
+// garbagePercent returns how much garbage there may be while live bytes are in use, in percent of these.
 func garbagePercent(live uint64) int {
 	percent := int(garbageBytes / (live/100 + 1))
 	return min(max(percent, garbageShare), 100)

@@ -401,8 +401,8 @@ func (q *query) letterFilter() dlqFilter {
 
 func parseFlag(word string) (is, ok bool) { return word == "true", word == "true" || word == "false" }
 
-// listPage reads which part of a list a request asks for, and asks for the memory of an answer with so many bytes
-// for each element.
+// listPage reads which part of a list a request asks for, and asks for the memory of an answer whose elements have each
+// bytes.
 func (q *query) listPage(w *responseWriter, standard, each int) (skip, limit int, err error) {
 	limit, skip = q.number("limit", standard, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
 	return skip, limit, q.doneHolding(w, limit, each)

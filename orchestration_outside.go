@@ -193,7 +193,7 @@ func (a *orchestrationAPI) readAnswer(p *actorReader, q *stepAnswer, read func(*
 	return a.surface.svc.cfg.Worker.checkSize(&q.outcome)
 }
 
-// Many answers at once: each is an outcome with its step, and is answered by itself as alone.
+// Many answers at once: each is an outcome with its step, and gets the response that it would get alone.
 
 // answerAll returns the handler that takes the outcomes of many claimed steps.
 func (a *orchestrationAPI) answerAll(verb leaseVerb) handlerFunc {

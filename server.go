@@ -253,8 +253,8 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	}
 }
 
-// serveRow calls the method of a row. What the request has taken is free at its end, also by a panic:
-// before a slow reader takes the answer.
+// serveRow calls the method of a row. When it returns, even by a panic, what the request has taken is free: before a
+// slow client reads the answer.
 func (s *surface) serveRow(w *responseWriter, r *http.Request, row servedRoute, limit int64) (any, error) {
 	body := s.newRequestBody(w, r, limit)
 	defer body.free()

@@ -112,8 +112,8 @@ func (a *jsonAnswer) free() {
 // hold implements jsonSink.
 func (a *jsonAnswer) hold(n int) error { return a.w.hold(n) }
 
-// streamMemory is what a long answer takes besides copies of large tasks: the piece
-// that is written, and the list of what is still to come.
+// streamMemory is the memory of a long answer, apart from copies of large tasks: for the piece that is written, and for
+// the list of what is still to come.
 const streamMemory = 2 * jsonPiece
 
 // pass implements jsonSink.
@@ -307,7 +307,7 @@ func (w *responseWriter) beginGzip() {
 	kind, packed := h["Content-Type"], h["Content-Encoding"] != nil
 	short := n >= 0 && n < gzipFrom
 	switch {
-	case packed || w.status == http.StatusNotModified: // as the whole answer has it
+	case packed || w.status == http.StatusNotModified: // as for the whole answer
 	case w.change || kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 || short && h["Etag"] == nil:
 		return
 	}

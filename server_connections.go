@@ -107,9 +107,9 @@ func (d debugWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Connections: the listeners of a process hold so many. At the limit, and when the process runs
-// out of file descriptors, one that waits is closed: for a turn, for a request or the rest of its
-// header or body, or for a client that takes nothing of an answer.
+// Connections: their number is limited for all listeners of a process together. At the limit, and when the process runs
+// out of file descriptors, a connection is closed that waits for a turn, for a request or the rest of its header or
+// body, or for a client that does not read its answer.
 
 // connections are the open connections of a process.
 type connections struct {
@@ -245,7 +245,7 @@ func (all *connections) closeLongest() bool {
 	})
 }
 
-// closeStalled closes a connection whose client reads nothing of its answer. It reports whether there was one.
+// closeStalled closes a connection whose client does not read its answer. It reports whether there was one.
 func (all *connections) closeStalled() bool {
 	now := realNow()
 	return all.closeFirst(func(c *connection) bool {

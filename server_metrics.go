@@ -34,7 +34,7 @@ type metricsText struct {
 	b      []byte
 	open   bool   // OpenMetrics
 	role   string // whose requests are counted
-	prefix string // what names begin with in the place of namePrefix
+	prefix string // what names begin with instead of namePrefix
 }
 
 // namePrefix is what the names of metrics begin with in this program.

@@ -17,7 +17,7 @@ import (
 
 const (
 	stalledAfter   = time.Second      // an answer that waits longer for its reader may be cut to make room
-	answerPatience = 10 * time.Second // how long a reader may take for a piece
+	answerPatience = 10 * time.Second // how long a client may take to read a piece
 	roomPatience   = 2 * time.Second  // how long a request waits for room
 	maxRoomWaiters = 64               // requests that wait; further ones are refused at once
 )
@@ -78,8 +78,8 @@ func (s *surface) holdTemplates(w *responseWriter) error {
 	return w.holdEach(len(s.svc.templates.registry().all()), 256)
 }
 
-// hold makes sure that a long answer has room for n bytes besides streamMemory, and
-// waits a little for it; then it waits for a turn.
+// hold takes room for n bytes of a long answer, in addition to streamMemory, and waits a little for it; then it waits
+// for a turn.
 func (w *responseWriter) hold(n int) error {
 	s := &w.share
 	most := s.room.limit / 4 * 3

@@ -313,7 +313,7 @@ func (x *pulledTask) outcome(raw []byte) (e *ending, started instant) {
 	return e, started
 }
 
-// play applies the events of all steps: of those that are possible, the earliest first.
+// play applies the events of all steps, each time the earliest that is possible.
 func (x *pulledTask) play() error {
 	for {
 		next, step, left := -1, 0, false

@@ -1,6 +1,6 @@
 package main
 
-// The rows of a task: what Tasker stores of it, as one JSON object for each task.
+// The rows of a task: what Tasker stores about it, as one JSON object for each task.
 
 import (
 	"cmp"

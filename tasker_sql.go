@@ -270,8 +270,8 @@ func appendHashed(b, value []byte) []byte {
 	return append(b, bytes.TrimSpace(value)...)
 }
 
-// appendHashedNumber appends an integer of 64 bits as it is, and another number as one of floating point: with its
-// point up to 16 digits before it and 5 zeros behind it, else with an exponent.
+// appendHashedNumber appends an integer of 64 bits as it is, and any other number in floating point: without an
+// exponent if it is 0, or from 1e-5 to below 1e16 without its sign.
 func appendHashedNumber(b []byte, text string) []byte {
 	_, err := strconv.ParseInt(text, 10, 64)
 	if _, unsigned := strconv.ParseUint(text, 10, 64); text != "-0" && (err == nil || unsigned == nil) {

@@ -55,8 +55,8 @@ const (
 // What it means if an instance of a batch worker fails for good.
 const (
 	batchFailFast = "fail_fast"           // the task is blocked
-	batchContinue = "continue_on_failure" // it is blocked once nothing else of it can run
-	batchIsolate  = "isolate"             // likewise, and what depends on the batches runs without that one
+	batchContinue = "continue_on_failure" // the task is blocked once none of its other steps can run
+	batchIsolate  = "isolate"             // likewise, but steps that depend on the batches run without the failed one
 )
 
 // template is one resolved workflow definition. It is immutable, and its byte

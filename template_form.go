@@ -14,8 +14,8 @@ import (
 	"strconv"
 )
 
-// templateForm is a template while its normalized form is read, of which its byte slices are
-// parts. Members that the program does not use are left out.
+// templateForm is a template while its normalized form is read. Its byte slices are parts of that form. Members that
+// the program does not use are left out.
 type templateForm struct {
 	*template
 	inputSchema []byte

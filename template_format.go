@@ -207,7 +207,7 @@ func (c *textCursor) moveTo(offset int) {
 	c.column += utf8.RuneCount(passed)
 }
 
-// pathFinder collects the offsets of paths in a text: of the key of a member, of the item of a list.
+// pathFinder collects the offsets of paths in a text: where the key of a member or the item of a list begins.
 type pathFinder struct {
 	wanted  map[string]bool // paths, and those around them
 	offsets map[string]int

@@ -528,8 +528,8 @@ func compileOne(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
 	})
 }
 
-// branches applies schemas and counts those that fit. Of the others it returns the misfits
-// of the one that has fewest.
+// branches applies schemas and counts those that fit. It also returns the misfits of the one that came nearest, with
+// the fewest.
 func (v *schemaRun) branches(parts []*schemaNode, n jsonValue, e *evaluated) (fit int, nearest misfits) {
 	before := v.found
 	for i, part := range parts {
@@ -640,7 +640,7 @@ func (v *schemaRun) spend(steps int) bool {
 	return v.budget.steps >= 0 && !v.budget.ended()
 }
 
-// Steps of applying a schema, and each keyword of it, besides those for what the keyword looks at.
+// The steps that a schema and each of its keywords cost, in addition to those for what the keyword looks at.
 const (
 	schemaSteps  = 16
 	keywordSteps = 4

@@ -571,7 +571,7 @@ func (y *yamlReader) tag() string {
 }
 
 // inline reads a node that may be a key: an alias, a scalar that is not a block, or a flow
-// collection. A line of it is indented by more than n columns.
+// collection. Its further lines are indented by more than n columns.
 func (y *yamlReader) inline(n int, flow bool) *yamlNode {
 	node := &yamlNode{kind: yamlScalar, offset: y.i}
 	switch y.at(0) {

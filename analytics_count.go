@@ -247,8 +247,8 @@ type templateCounts struct {
 	blocked int                // how many were blocked when noteTemplates was called last
 }
 
-// maxCountedTemplates is how many templates are counted apart. The others are counted together,
-// as otherTemplates.
+// maxCountedTemplates is how many templates are counted separately, because each has several time series in
+// /metrics. The others are counted together, as otherTemplates.
 const maxCountedTemplates = 100
 
 var otherTemplates = templateName{"*", "*"}

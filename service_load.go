@@ -167,6 +167,7 @@ func (t *delayTrial) run(began instant) {
 	t.wait()
 	now := realNow()
 	ended := int64(0)
+	// A slow trial with few requests behind it is no overload.
 	if now.sub(began) > maxDelay && t.arrived.Load()-t.from.Load() > loadFloor {
 		ended = int64(now)
 	}

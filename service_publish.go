@@ -380,6 +380,7 @@ func (p *publisher) viewLocked(r *deliveryRow) eventDeliveryView {
 	problem := x.problem
 	if s := p.subscriber(r.subscriber); r.status == deliveryPending && r.first && s != nil {
 		v.Attempts, problem = s.attempts, s.problem
+		// In fixture mode, a rest may also be that of an attempt under way.
 		if rest := s.rest; rest != nil && rest.number == s.attempts {
 			v.NextAttemptAt = new(zonedTime(rest.until))
 		}

@@ -355,6 +355,7 @@ func (l *domainLog) apply(d *subscriberMark) {
 		if x == nil {
 			continue
 		}
+		// A notice of an event that has one already replaces it.
 		i, known := s.find(x.seq, x.n)
 		if known {
 			s.dead = slices.Delete(s.dead, i, i+1)
@@ -750,6 +751,7 @@ func (l *domainLog) walk(sub *subscription, status string) *deliveryWalk {
 		again += boolCount(sub.listed[i].dead)
 	}
 	pending, dead := listed-w.pending, len(sub.dead)-again
+	// What was listed before the pending events and not given up was delivered.
 	delivered := w.pending - (sub.listDead - again)
 	w.listed, w.dead = listed, len(sub.dead)
 	w.total = pending + dead + delivered

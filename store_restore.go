@@ -226,7 +226,7 @@ func (l *restorer) task(t *storedTask) error {
 		l.s.tasks.fail(pos, text)
 	}
 	l.s.tasks.noteID(h.lastID)
-	l.s.tasks.index.move(pos, taskPending, h.state, l.s.tasks.slots[pos].in)
+	l.s.tasks.index.move(pos, taskPending, h.state, l.s.tasks.slots[pos].in) // insert has indexed it as pending
 	l.s.tasks.index.touch(pos, h.updated, h.completed)
 	for s, n := range h.counts {
 		l.s.tasks.index.steps[s] += n

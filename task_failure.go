@@ -159,6 +159,7 @@ func addressLength(text string) int {
 		n++
 	}
 	address := strings.TrimRight(text[:n], ":.")
+	// A single colon belongs to a port or a sentence.
 	if n < len(text) && isWordByte(text[n]) || strings.Count(address, ":") < 2 || !wordVaries(address) {
 		return 0
 	}

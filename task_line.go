@@ -357,7 +357,7 @@ func (t *task) replayed(id uuid, tpl *template, text []byte, obs replayer) (*tas
 	if err != nil {
 		return nil, err
 	}
-	r.task = id
+	r.task = id // which the log leaves out
 	if t == nil {
 		if r.kind != recCreated {
 			return nil, fmt.Errorf("its log does not begin with its creation")

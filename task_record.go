@@ -738,6 +738,7 @@ func (c *memberCoder) takeAny(name string) []byte {
 // follow, then leave.
 func (c *memberCoder) enter(name string, in *memberCoder) bool {
 	if !c.reading {
+		// Both write to one text: leave takes over what in has appended.
 		in.b = append(appendName(c.b, name), '{')
 		return true
 	}

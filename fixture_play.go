@@ -165,6 +165,7 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 		f.lockstep.endedLocked(k, so.outcome)
 	case so.outcome != nil:
 		f.land(p, *so.outcome)
+	// Nobody sees the outcome of a lost worker, and an outside actor has no handler that could make one.
 	case so.fault == workerLost || g.kind == outsideActor:
 		f.land(p, outcome{success: true})
 	case g.builtin != nil:

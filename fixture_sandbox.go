@@ -236,6 +236,7 @@ func (box *sandbox) close() {
 // finish stops making sandboxes, and lets the handlers of all continue until ctx ends.
 func (b *sandboxes) finish(ctx context.Context) (cut []string) {
 	b.mu.Lock()
+	// First, so that the list below is complete.
 	b.end = true
 	b.mu.Unlock()
 	var all sync.WaitGroup

@@ -193,6 +193,7 @@ func (k *timekeeper) advance(ctx context.Context, to ...func(now instant) (insta
 
 func (k *timekeeper) moveAll(ctx context.Context, end instant) error {
 	for {
+		// As in run: before anything is looked at.
 		stirred := k.clock.stirred.next()
 		k.fireDue(ctx)
 		if ctx.Err() == nil && k.ctx.Err() == nil {
@@ -247,6 +248,7 @@ func (k *timekeeper) awaitIdle(ctx context.Context) error {
 // inTurn calls f under the store's lock, once nothing runs, can start or is due, and
 // nobody moves the clock; in mode auto once no work timer is left.
 func (k *timekeeper) inTurn(ctx context.Context, f func() error) error {
+	// A service that never rests must not keep requests for good.
 	limited, cancel := context.WithTimeout(ctx, k.patience)
 	defer cancel()
 	for {
@@ -310,6 +312,7 @@ func (k *timekeeper) interrupted() error {
 		return errReplaced()
 	}
 	blocking := k.blockers()
+	// In mode auto, a timer alone keeps the service from being idle.
 	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
 		blocking = append(blocking, blocker{Reason: "timer", Since: zonedTime(next)})
 	}

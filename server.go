@@ -273,6 +273,7 @@ func (s *surface) serveRow(w *responseWriter, r *http.Request, row servedRoute, 
 func (s *surface) finish(rec *responseWriter, r *http.Request, began instant) {
 	defer rec.share.release()
 	p := recover()
+	// An answer was cut off on purpose, which only net/http can do.
 	if p == http.ErrAbortHandler {
 		defer panic(p)
 	} else if p != nil {

@@ -85,6 +85,7 @@ func (s *surface) newRequestBody(w *responseWriter, r *http.Request, limit int64
 		ReadCloser: http.MaxBytesReader(w, r.Body, limit), conn: w.conn, memory: &s.svc.quotas.bodies, most: limit,
 		decoded: &s.svc.quotas.decoded,
 	}
+	// A body without a length may become as long as the limit.
 	if r.ContentLength >= 0 {
 		b.most = r.ContentLength
 	}

@@ -301,8 +301,8 @@ func urlLength(before, text []byte) int {
 	return word
 }
 
-// linkToPlace matches the URL, without its scheme, of a place in a document: a heading, say, and nothing that could be a
-// token.
+// linkToPlace matches the URL, without its scheme, of a place in a document: a heading, say, and nothing that could be
+// a token.
 var linkToPlace = compiled(`^[^@?#]*#[\w./-]{1,60}[).,;:!]*$`)
 
 // redactDescription returns a redacted copy of a text that people wrote for others. Its links lead to their places.

@@ -30,8 +30,8 @@ type command struct {
 	commands []command
 }
 
-// effect says whether a command reads from a service, adds to it or changes it. A command without one works on files, on
-// this machine or on a terminal.
+// effect says whether a command reads from a service, adds to it or changes it. A command without one works on files,
+// on this machine or on a terminal.
 type effect string
 
 const (
@@ -229,8 +229,8 @@ func (o *options) parse(args []string, help io.Writer) (operands []string, err e
 		taken, at := 1, len(args)-len(rest)-1
 		if at >= 0 && args[at] == "--" {
 			taken = len(rest)
-			// The flag was parsed without a value, as package flag does with one that needs none. "--watch 5s" would watch
-			// an operand.
+			// The flag was parsed without a value, as package flag does with one that needs none. "--watch 5s" would
+			// watch an operand.
 		} else if at >= 0 && o.takes(args[at], rest[0]) {
 			return nil, o.misuse("write %s=%s: the value of %[1]s follows an =", args[at], rest[0])
 		}
@@ -352,8 +352,8 @@ func (o *options) form(f *flag.Flag, operand string) string {
 	return strings.TrimSpace(name + " " + cmp.Or(o.keyOperands[f.Name], operand))
 }
 
-// flagHelp returns the operand of a flag, and its help with the default. A usage begins with the operand in back quotes and a
-// colon, if there is one, and continues with a verb.
+// flagHelp returns the operand of a flag, and its help with the default. A usage begins with the operand in back quotes
+// and a colon, if there is one, and continues with a verb.
 func flagHelp(f *flag.Flag) (operand, help string) {
 	operand, help = flag.UnquoteUsage(f)
 	help = strings.TrimPrefix(help, operand+": ")

@@ -308,8 +308,8 @@ func (o *options) given(args []string) (operands []string, waiting string) {
 // meanwhile.
 const completionPatience = 500 * time.Millisecond
 
-// namesFor completes an operand after those given, or the value of a flag, by what it is called in help: with names from the
-// running service, or with files.
+// namesFor completes an operand after those given, or the value of a flag, by what it is called in help: with names
+// from the running service, or with files.
 func (o *options) namesFor(ctx context.Context, operand string, given []string, begun string) completion {
 	found := completion{begun: begun, about: map[string]string{}}
 	if file, ok := strings.CutPrefix(begun, "@"); ok && (operand == "JSON" || strings.Contains(operand, "=")) {

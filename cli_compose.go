@@ -348,8 +348,8 @@ func (c *client) newest(ctx context.Context, r templateRef) string {
 	return latestTemplate(versions).version
 }
 
-// withDependencies adds to a template what only the summary of one of its tasks has: the type, handler and dependencies of
-// each step.
+// withDependencies adds to a template what only the summary of one of its tasks has: the type, handler and dependencies
+// of each step.
 func (c *client) withDependencies(ctx context.Context, d document) document {
 	var t map[string]json.RawMessage
 	var steps []map[string]any

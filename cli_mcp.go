@@ -1,9 +1,9 @@
 package main
 
-// The command mcp: the commands that ask a service, as tools of the Model Context Protocol
-// (https://modelcontextprotocol.io/specification/2025-11-25), so that an agent can use them. Names, help and schemas come
-// from the table of commands. Where the service is and who asks it is fixed at the start, and no tool takes the name of a
-// file.
+// The command mcp: the commands that call a service, as tools of the Model Context Protocol
+// (https://modelcontextprotocol.io/specification/2025-11-25), so that an agent can use them. Names, help and schemas
+// come from the table of commands. Where the service is and who calls it is fixed at the start, and no tool takes the
+// name of a file.
 
 import (
 	"bufio"

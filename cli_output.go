@@ -69,8 +69,8 @@ func templateJSON(v any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// printTemplate prints a result by the template of -o. A list is printed whole, as kubectl and gh do, so that a template
-// ranges over it. Numbers keep their digits.
+// printTemplate prints a result by the template of -o. A list is printed whole, as kubectl and gh do, so that a
+// template ranges over it. Numbers keep their digits.
 func (o *options) printTemplate(result []byte) error {
 	d := json.NewDecoder(bytes.NewReader(result))
 	d.UseNumber()

@@ -123,8 +123,8 @@ func (e *taskerExport) list(refused []taskerRefusal) {
 	}
 }
 
-// holdMoved holds the tasks that can move and are not over. It returns how many tasks move then, and those that cannot move
-// any more once they are held, which continue here.
+// holdMoved holds the tasks that can move and are not over. It returns how many tasks move then, and those that cannot
+// move any more once they are held, which continue here.
 func (e *taskerExport) holdMoved(ctx context.Context) (moved int, late []taskerRefusal, err error) {
 	m, held := &e.move, e.move.free
 	if err := e.act(ctx, bulkHold, held); err != nil {
@@ -193,8 +193,8 @@ func (e *taskerExport) actThere(ctx context.Context, action string, ids []uuid, 
 	return nil
 }
 
-// open opens the tasks, and their directory for itself if nobody holds it. Unless they come from such a directory, their
-// steps may continue meanwhile.
+// open opens the tasks, and their directory for itself if nobody holds it. Unless they come from such a directory,
+// their steps may continue meanwhile.
 func (e *taskerExport) open(ctx context.Context) (err error) {
 	document := io.NopCloser(e.o.p.stdin)
 	e.move.running, e.close = true, func() error { return nil }

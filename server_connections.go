@@ -224,8 +224,8 @@ func (all *connections) admit(c net.Conn) *connection {
 	return n
 }
 
-// crowded reports whether there are more connections than those for all routes. A few are kept for public routes, so that
-// they are answered while all others are busy.
+// crowded reports whether there are more connections than those for all routes. A few are kept for public routes, so
+// that they are answered while all others are busy.
 func (all *connections) crowded() bool {
 	q := &all.quotas.connections
 	return q.used.Load() > q.most-min(q.most/64+1, q.most/2)
@@ -234,8 +234,8 @@ func (all *connections) crowded() bool {
 // nextRequest is how long a client has to send a request before its connection gives way to a new one.
 const nextRequest = 100 * time.Millisecond
 
-// closeLongest closes the first connection that waits, unless it has just begun to wait for its client. It reports whether
-// it did.
+// closeLongest closes the first connection that waits, unless it has just begun to wait for its client. It reports
+// whether it did.
 func (all *connections) closeLongest() bool {
 	now, first := realNow(), true
 	return all.closeWaiting(func(c *connection) bool {
@@ -337,11 +337,11 @@ func (c *connection) waits(client bool) {
 	}
 }
 
-// Turns. A client can send requests without waiting for the answers (RFC 9112, 9.3.2). A request that was in the buffer of
-// its connection before the previous one was answered waits for a turn, so that those of other clients come first: at most
-// half of the processors have turns to serve, and the others soon notice what arrives. Health waits for other health only.
-// At most a quarter of the connections may wait, because each of them holds a request and its buffers. If connections run
-// short, those that wait are closed first.
+// Turns. A client can send requests without waiting for the answers (RFC 9112, 9.3.2). A request that was in the buffer
+// of its connection before the previous one was answered waits for a turn, so that those of other clients come first:
+// at most half of the processors have turns to serve, and the others soon notice what arrives. Health waits for other
+// health only. At most a quarter of the connections may wait, because each of them holds a request and its buffers. If
+// connections run short, those that wait are closed first.
 
 // turnLimit is how long a turn lasts at most: a request that takes longer waits for something else than a processor.
 const turnLimit = 100 * time.Millisecond

@@ -40,7 +40,8 @@ type metricsText struct {
 // namePrefix is what the names of metrics begin with in this program.
 const namePrefix = "stepwell"
 
-// named returns the name by which a metric is shown. Names that all programs have, such as process_cpu_seconds_total, stay.
+// named returns the name by which a metric is shown. Names that all programs have, such as process_cpu_seconds_total,
+// stay.
 func (m *metricsText) named(name string) string {
 	rest, own := strings.CutPrefix(name, namePrefix)
 	if !own || m.prefix == namePrefix {

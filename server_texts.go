@@ -99,9 +99,9 @@ func (f *textForms) get(word string, create func() *packedText) *packedText {
 	return t
 }
 
-// sharedText is a text that describes the present. A request gets a text that was begun after it arrived: the latest one
-// if it had to wait for a turn meanwhile, or else the next one, together with all others that arrive until that is begun.
-// It is safe for concurrent use.
+// sharedText is a text that describes the present. A request gets a text that was begun after it arrived: the latest
+// one if it had to wait for a turn meanwhile, or else the next one, together with all others that arrive until that is
+// begun. It is safe for concurrent use.
 type sharedText struct {
 	mu     sync.Mutex
 	latest *textMaking // the latest one that was begun; nil for none. Guarded by mu, like all below

@@ -106,7 +106,8 @@ func (m *taskerMove) check(s *store) (moved int, err error) {
 // leaves reports whether a task stays here since it is not held.
 func (m *taskerMove) leaves(t *task) bool { return m.held && t.hold == nil && !t.state.final() }
 
-// changeHolds does a bulk action on holds in a store that no service uses. reason says where the tasks continue, or why.
+// changeHolds does a bulk action on holds in a store that no service uses. reason says where the tasks continue, or
+// why.
 func changeHolds(s *store, ids []uuid, action, reason string) error {
 	var seq uint64
 	for batch := range slices.Chunk(ids, bulkBatch) {

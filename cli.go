@@ -358,7 +358,8 @@ func flagHelp(f *flag.Flag) (operand, help string) {
 	operand, help = flag.UnquoteUsage(f)
 	help = strings.TrimPrefix(help, operand+": ")
 	if !slices.Contains([]string{"", "0", "0s", "false"}, f.DefValue) {
-		help += " (default " + f.DefValue + ")"
+		quote := pick(strings.Contains(f.DefValue, " "), `"`, "")
+		help += " (default " + quote + f.DefValue + quote + ")"
 	}
 	return operand, help
 }

@@ -29,7 +29,7 @@ var taskSelection = [][2]string{
 	{"status", "`STATE`: select only tasks in this state, or in several separated by commas: " + strings.Join(taskStateNames[:], ", ")},
 	{"namespace", "`NAMESPACE`: select only tasks of this namespace"}, {"name", "`NAME`: select only tasks of templates with this name"},
 	{"tag", "`TAG`: select only tasks with this tag (repeatable)"},
-	{"group", "`GROUP`: select only this group of stepwell failures"},
+	{"group", "`GROUP`: select only this failure group; \"stepwell failures\" lists the groups"},
 	{"since", "`DURATION`: select only tasks created in the last 90m, 24h or another duration"},
 	{"created-after", "`TIME`: select only tasks created after this time, such as 2026-01-31T12:00:00Z"},
 	{"created-before", "`TIME`: select only tasks created before this time"},

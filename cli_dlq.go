@@ -21,8 +21,8 @@ var dlqColumns = []column{
 var letterSelection = [][2]string{
 	{"over", "list only entries whose task has completed or was cancelled since"},
 	{"dlq-reason", "`REASON`: list only entries with this reason: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "`NAMESPACE`: list only this namespace"},
-	{"name", "`NAME`: list only tasks of templates with this name"}, {"step", "`STEP`: list only tasks that this step of their template stopped"},
-	{"group", "`GROUP`: list only tasks in this group of stepwell failures"},
+	{"name", "`NAME`: list only tasks of templates with this name"}, {"step", "`STEP`: list only tasks that were stopped by this step of their template"},
+	{"group", "`GROUP`: list only tasks in this failure group; \"stepwell failures\" lists the groups"},
 	{"since", "`DURATION`: list only entries of the last 90m, 24h or another duration"},
 	{"created-after", "`TIME`: list only entries after this time, such as 2026-01-31T12:00:00Z"},
 	{"created-before", "`TIME`: list only entries before this time"},

@@ -44,21 +44,26 @@ func fixtureCommands() command {
 			},
 		}},
 		{
-			name: "requests", effect: reads, help: "list the latest requests and handler calls",
+			name: "requests", effect: reads, help: "list the latest requests, handler calls, events and deliveries",
 			examples: []string{"fixture requests --kind handler", "fixture requests --step charge -o json"},
 			define: lists(listing{path: "/_stepwell/requests", member: "entries", name: "id", none: "no entry", columns: []column{
 				of("ID", "id"), of("KIND", "kind"), ageOf("AGE", "at"), of("AT", "at").whenWide(),
 				{head: "WHAT", show: func(_ *table, d document) string {
-					if d.text("kind") == "handler" {
+					switch d.text("kind") {
+					case handlerEntry:
 						return d.text("namespace") + "/" + d.text("name") + " " + d.text("step") + " attempt " + d.text("attempt")
+					case eventEntryName:
+						return d.text("event.type") + " of " + d.text("event.step_name")
+					case deliveryEntry:
+						return d.text("event.type") + " of " + d.text("event.step_name") + " to " + d.text("subscriber") + " attempt " + d.text("attempt")
 					}
 					return d.text("method") + " " + d.text("path") + " " + d.text("status")
 				}},
-			}}, [2]string{"kind", "`KIND`: list only this kind: request or handler"}, [2]string{"step", "`STEP`: list only calls for this step"},
+			}}, [2]string{"kind", "`KIND`: list only this kind: request, handler, event or delivery"}, [2]string{"step", "`STEP`: list only handler calls for this step"},
 				[2]string{"path", "`PATH`: list only requests for this path"}, [2]string{"limit", "`N`: list only the latest"}),
 		},
 		{
-			name: "verify", effect: reads, operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",
+			name: "verify", effect: reads, operands: "JSON", help: "check how many requests, handler calls, events or deliveries match; JSON, @FILE or -",
 			more: "The exit code is 1 if the count differs.",
 			examples: []string{
 				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",

@@ -47,7 +47,7 @@ type readyReport struct {
 func serveCommand() command {
 	return command{
 		name: "serve", help: "serve the API (the default command)",
-		more:     "Every key of the configuration can be set by a file and by a variable of the environment; the flags are for some.",
+		more:     "You can set every configuration key in a file or by an environment variable, and some by a flag.",
 		examples: []string{"serve", "serve --fixture --listen 127.0.0.1:0 --print-ready"},
 		define: func(o *options) runner {
 			a := new(serveArgs)
@@ -597,7 +597,7 @@ func serveFlags(o *options, a *serveArgs) {
 	o.StringVar(&a.seed, "seed", "", "`FILE`: start with this state, written by \"store export\"; the store must be empty")
 	o.BoolVar(&a.readOnly, "read-only", false,
 		"serve what is undamaged in the data directory; change no file and run no step")
-	o.BoolVar(&a.dev, "dev", false, "develop: --watch, and log as text unless a flag sets log.format")
+	o.BoolVar(&a.dev, "dev", false, "develop: use --watch, and log as text")
 	o.BoolVar(&a.quiet, "quiet", false, "omit the banner")
 	o.StringVar(&a.readyFile, "ready-file", "", "`FILE`: write the URLs, the pid and the version there, as JSON, once requests are served")
 	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")

@@ -32,9 +32,9 @@ func storeCommands() command {
 		{
 			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to standard output without FILE",
 			more: "It changes nothing, and a service may be using the directory.\n" +
-				"With --to tasker, it writes the tasks for Tasker, as one transaction for psql. Unfinished tasks need\n" +
-				"--hold, which keeps them from running here, or a directory that no service uses. Tasks that cannot move are\n" +
-				"listed; unless --skip leaves them out, nothing is written. The exit code is 1 if there are any.",
+				"With --to tasker, it writes the tasks for Tasker, as one transaction for psql. To export unfinished tasks, give\n" +
+				"--hold, which keeps them from running here, or stop the service that uses the directory. Tasks that cannot move\n" +
+				"are listed; unless --skip leaves them out, nothing is written. The exit code is 1 if there are any.",
 			examples: []string{
 				"store export state.json", "store export --to tasker > tasks.sql",
 			},

@@ -283,14 +283,14 @@ func listTasks(o *options) runner {
 	o.withClient().withOutput()
 	query := url.Values{}
 	o.filters(query, [][2]string{
-		{"namespace", "`NAMESPACE`: list only this namespace"}, {"name", "`NAME`: list only templates with this name"},
-		{"template-version", "`VERSION`: list only this version of a template"}, {"status", "`STATE`: list only tasks in this state, or in several separated by commas: " + strings.Join(taskStateNames[:], ", ")},
-		{"text", "`TEXT`: list only templates with this text in their namespace or name"}, {"tag", "`TAG`: list only tasks with this tag (repeatable)"},
+		{"namespace", "`NAMESPACE`: list only tasks of templates in this namespace"}, {"name", "`NAME`: list only tasks of templates with this name"},
+		{"template-version", "`VERSION`: list only tasks of templates with this version"}, {"status", "`STATE`: list only tasks in this state, or in several separated by commas: " + strings.Join(taskStateNames[:], ", ")},
+		{"text", "`TEXT`: list only tasks of templates with this text in their namespace or name"}, {"tag", "`TAG`: list only tasks with this tag (repeatable)"},
 		{"initiator", "`INITIATOR`: list only tasks of this initiator"}, {"source-system", "`SYSTEM`: list only tasks from this system"},
 		{"correlation-id", "`UUID`: list only tasks with this correlation ID"},
 		{"parent-correlation-id", "`UUID`: list only tasks with this parent correlation ID"},
-		{"group", "`GROUP`: list only tasks in this group of stepwell failures"},
-		{"context", "`PATH=VALUE`: list only tasks with this value in their context, at a path that their template searches (repeatable)"},
+		{"group", "`GROUP`: list only tasks in this failure group; \"stepwell failures\" lists the groups"},
+		{"context", "`PATH=VALUE`: list only tasks with this value in their context, at a path that their template lists under search (repeatable)"},
 		{"since", "`DURATION`: list only tasks created in the last 90m, 24h or another duration"},
 		{"created-after", "`TIME`: list only tasks created after this time, such as 2026-01-31T12:00:00Z"},
 		{"created-before", "`TIME`: list only tasks created before this time"},

@@ -35,9 +35,9 @@ func exportStoreTo(o *options) runner {
 	e.dir = o.String("data", "./stepwell-data", "`DIR`: use this data directory")
 	to := o.String("to", "", "`PRODUCT`: write the tasks for another product: tasker")
 	e.from = o.String("from", "", "`FILE`: with --to, read this state document; - is standard input")
-	e.hold = o.String("hold", "", "`PLACE`: with --to, hold the unfinished tasks that move, so that they continue there and not here")
+	e.hold = o.String("hold", "", "`PLACE`: with --to, hold the unfinished tasks that move, and note where they continue, such as a URL")
 	e.release = o.Bool("release", false, "with --to, write nothing, and let held tasks continue here")
-	o.StringVar(&e.move.only, "only", "", "`KIND`: with --to, write only this kind: finished, unfinished; blocked tasks are finished")
+	o.StringVar(&e.move.only, "only", "", "`KIND`: with --to, write only this kind: finished (which includes blocked) or unfinished")
 	o.StringVar(&e.move.namespace, "namespace", "", "`NAMESPACE`: with --to, write only this namespace")
 	o.BoolVar(&e.move.skip, "skip", false, "with --to, omit tasks that cannot move, and write the others")
 	for name, at := range map[string]*instant{"created-after": &e.move.after, "created-before": &e.move.before} {

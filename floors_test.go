@@ -1305,7 +1305,10 @@ func TestWords(t *testing.T) {
 			t.Errorf("%q has no tab", line)
 		}
 	}
-	any, pages := regexp.MustCompile("(?m)"+strings.Join(refused, "|")), 0
+	rules, pages := make([]*regexp.Regexp, len(refused)), 0
+	for i, pattern := range refused { // a search for a rule that begins with a text is many times as fast as one for a boundary
+		rules[i] = regexp.MustCompile("(?m)" + strings.TrimPrefix(pattern, `\b`))
+	}
 	for _, pattern := range []string{"*.go", "*.md", "docs/*.md", "docs/*/*.md", "examples/*/*.md", "packages/*/*.md", "openapi.json", "web/*/*.js"} {
 		for _, page := range must(filepath.Glob(pattern))(t) {
 			if strings.HasSuffix(page, "_test.go") || page == "CHANGELOG.md" {
@@ -1313,10 +1316,13 @@ func TestWords(t *testing.T) {
 			}
 			pages++
 			text := string(readFile(t, page))
-			for _, at := range any.FindAllStringIndex(text, -1) {
-				words := strings.TrimSpace(text[at[0]:at[1]])
-				i := slices.IndexFunc(refused, func(p string) bool { return regexp.MustCompile(p).MatchString(text[at[0]:at[1]]) })
-				t.Errorf("%s:%d: %q: write: %s", page, 1+strings.Count(text[:at[0]], "\n"), words, better[refused[max(i, 0)]])
+			for i, rule := range rules {
+				for _, at := range rule.FindAllStringIndex(text, -1) {
+					if word := text[max(at[0]-1, 0):at[1]]; !regexp.MustCompile("(?m)" + refused[i]).MatchString(word) {
+						continue
+					}
+					t.Errorf("%s:%d: %q: write: %s", page, 1+strings.Count(text[:at[0]], "\n"), strings.TrimSpace(text[at[0]:at[1]]), better[refused[i]])
+				}
 			}
 		}
 	}

@@ -173,13 +173,13 @@ func (t *task) appendLog(seq uint64, members []byte) {
 
 // compactLog removes superseded checkpoints from the task's log, once they are half of the log or
 // the task is over. It keeps the newest checkpoint of each step and removes all records of the
-// deliveries that ended with older ones. A replay gives the same task.
+// deliveries that ended with older ones, except what the snapshots in dead letters show. A replay gives the same task.
 func (t *task) compactLog() {
 	if t.superseded == 0 || !t.state.ended() && t.superseded < len(t.log)/2 {
 		return
 	}
 	t.superseded = 0
-	dropped := supersededIn(t.log)
+	dropped := supersededIn(t.log, t.dead)
 	kept := make([]byte, 0, len(t.log))
 	n := 0
 	eachLogEntry(t.log, func(entry []byte) {
@@ -194,31 +194,45 @@ func (t *task) compactLog() {
 	t.log = kept
 }
 
-// supersededIn returns the entries of a log, by number, that belong to superseded checkpoints.
-func supersededIn(log []byte) map[int]bool {
+// supersededIn returns the entries of a log, by number, that belong to superseded checkpoints. It keeps the deliveries that
+// began before a dead letter was made: its snapshot of the task is replayed from them.
+func supersededIn(log []byte, letters []deadLetter) map[int]bool {
 	dropped := map[int]bool{}
 	begun, newest := map[int64][]int{}, map[int64][]int{} // by step: entries of its delivery, of its newest checkpoint
-	n := 0
+	n := -1
 	eachLogEntry(log, func(entry []byte) {
-		step, _ := jsonInt(objectMember(entry, "step"))
+		n++
+		if seq, _ := jsonInt(objectMember(entry, "seq")); len(letters) > 0 && letters[0].seq == uint64(seq) {
+			letters = letters[1:]
+			clear(begun)
+			clear(newest)
+		}
+		step, ok := jsonInt(objectMember(entry, "step"))
+		if !ok {
+			return // it is about the task, and ends no delivery
+		}
 		kind, _ := jsonString(objectMember(entry, "kind"))
 		switch kind {
 		case recStarted.String(), recClaimed.String():
 			begun[step] = []int{n}
 		case recExtended.String():
-			begun[step] = append(begun[step], n)
+			if begun[step] != nil {
+				begun[step] = append(begun[step], n)
+			}
 		case recCheckpoint.String():
 			for _, i := range newest[step] {
 				dropped[i] = true
 			}
-			newest[step], begun[step] = append(begun[step], n), nil
+			newest[step] = nil
+			if begun[step] != nil { // else the delivery began before a dead letter
+				newest[step], begun[step] = append(begun[step], n), nil
+			}
 		// They do not end the delivery.
 		case recAdjusted.String(), recLate.String(), recDLQUpdate.String():
 		default:
 			// The delivery ended without a checkpoint, and its records stay.
 			begun[step] = nil
 		}
-		n++
 	})
 	return dropped
 }

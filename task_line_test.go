@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // replayTemplate is the template of the fuzz target's tasks.
@@ -223,5 +225,91 @@ func TestGrowthCut(t *testing.T) {
 			t.Errorf("after %d lines the task is\n%s\nwant\n%s", n, got, want)
 		}
 		closeTestService(t, a.s)
+	}
+}
+
+// yieldingTask is a task of two steps for outside actors: a, which yields, and b.
+type yieldingTask struct {
+	*testing.T
+	*service
+	id uuid
+}
+
+func newYieldingTask(t *testing.T) yieldingTask {
+	s := newTestService(t, serviceTest{extra: []string{testTemplate("yields",
+		stepSpec{name: "a", callable: "A"}, stepSpec{name: "b", callable: "B", retry: `{"retryable":false}`})}})
+	return yieldingTask{t, s, mustCreate(t, s, "yields").id}
+}
+
+// answer claims the step of a callable and answers it.
+func (y yieldingTask) answer(callable string, verb leaseVerb, o outcome) {
+	y.Helper()
+	y.answerTo(y.claim(callable), verb, o)
+}
+
+func (y yieldingTask) claim(callable string) claimedStep {
+	y.Helper()
+	return must(y.outside.claim(y.Context(), &claimRequest{callables: []string{callable}, limit: 1, lease: time.Hour}))(y)[0]
+}
+
+func (y yieldingTask) answerTo(g claimedStep, verb leaseVerb, o outcome) {
+	y.Helper()
+	q := leaseAnswer{verb: verb, outcome: o}
+	q.setLease(g.token)
+	_, err := y.outside.answer(y.Context(), &stepAnswer{leaseAnswer: q, step: g.attempt.stepID})
+	noError(y, err)
+}
+
+var oneCheckpoint = outcome{success: true, checkpoint: []byte(`{"cursor":1}`)}
+
+// TestCheckpointsOfStaleTask lets a task become stale while its first step runs, which then yields more than once: the
+// compacted log still gives the task.
+func TestCheckpointsOfStaleTask(t *testing.T) {
+	y := newYieldingTask(t)
+	g := y.claim("A")
+	_, err := y.store.update(func(c *change) error {
+		v, err := c.task(y.id)
+		noError(t, err)
+		return c.append(v, &record{kind: recStale, step: -1, stale: &staleMark{limit: 1, reason: noDLQReason}})
+	})
+	noError(t, err)
+	y.answerTo(g, yieldVerb, oneCheckpoint)
+	mustAct(t, y.service, must(y.store.view(y.id))(t), 1, completeAction)
+	y.answer("A", yieldVerb, oneCheckpoint)
+	y.answer("A", completeVerb, outcome{success: true, result: []byte("1")})
+	if v := must(y.store.view(y.id))(t); v.state != taskComplete || v.steps[0].attempts != 1 {
+		t.Errorf("got %s with %d attempts; want the task complete after one", v.state, v.steps[0].attempts)
+	}
+}
+
+// TestLettersKeepTheirSnapshots compares the snapshot in a dead letter before and after later checkpoints.
+func TestLettersKeepTheirSnapshots(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		y := newYieldingTask(t)
+		y.answer("A", yieldVerb, oneCheckpoint)
+		var g claimedStep
+		if running {
+			g = y.claim("A")
+		}
+		y.answer("B", failVerb, outcome{err: &stepError{message: "no", errorType: "x"}})
+		snapshot := func() string {
+			v, err := y.dlq.entry(must(y.store.logOf(y.id))(t), 0, true, nil)
+			noError(t, err)
+			return string(must(json.Marshal(v.TaskSnapshot))(t))
+		}
+		want := snapshot()
+		mustAct(t, y.service, must(y.store.view(y.id))(t), 1, completeAction)
+		if !running {
+			g = y.claim("A")
+		}
+		y.answerTo(g, yieldVerb, oneCheckpoint)
+		y.answer("A", yieldVerb, oneCheckpoint)
+		y.answer("A", completeVerb, outcome{success: true, result: []byte("1")})
+		if got := snapshot(); got != want {
+			t.Errorf("running %t: got %s; want %s", running, got, want)
+		}
+		if n := strings.Count(string(must(y.store.view(y.id))(t).log), `"kind":"checkpoint"`); n > 2+boolCount(running) {
+			t.Errorf("running %t: got %d checkpoints in the log", running, n)
+		}
 	}
 }

@@ -325,3 +325,8 @@ func redactText(text *string) *string {
 	}
 	return new(string(redact([]byte(*text))))
 }
+
+// visible reports whether s is not empty and has only visible ASCII characters.
+func visible(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '!' || c > '~' })
+}

@@ -193,14 +193,6 @@ func replayKeyOf(r *http.Request, route, key string) replayKey {
 	return hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(key))
 }
 
-// visible reports whether s is not empty and has only visible ASCII characters.
-func visible(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '!' || c > '~' })
-}
-
-// maxTracestate is the length up to which a tracestate is kept, in bytes.
-const maxTracestate = 4096
-
 // traceContext returns the W3C trace context of a request, or nothing if its traceparent is
 // malformed.
 func traceContext(h http.Header) (traceparent, tracestate string) {
@@ -209,28 +201,8 @@ func traceContext(h http.Header) (traceparent, tracestate string) {
 		return "", ""
 	}
 	tracestate = strings.TrimSpace(strings.Join(h["Tracestate"], ","))
-	if len(tracestate) > maxTracestate || strings.ContainsFunc(tracestate, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
-		// A trace can do without this part.
-		return traceparent, ""
+	if !saneTracestate(tracestate) {
+		return traceparent, "" // a trace can do without this part
 	}
 	return traceparent, tracestate
-}
-
-// saneTraceparent returns a W3C traceparent header, or "" if it is malformed.
-func saneTraceparent(h string) string {
-	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
-	// Later versions may append fields, which are kept.
-	if len(h) < len(form) || len(h) > 256 || !visible(h) {
-		return ""
-	}
-	for i := range form {
-		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
-			return ""
-		}
-	}
-	trace, span := h[3:35], h[36:52]
-	if strings.EqualFold(h[:2], "ff") || strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
-		return "" // they stand for none
-	}
-	return h
 }

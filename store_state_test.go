@@ -167,6 +167,8 @@ func TestUnfitStateIsRefused(t *testing.T) {
 		{"figures twice", `"analytics":[`, `"analytics":[` + strings.TrimSuffix(lines[5], ",") + `,`, "duplicate figures of"},
 		{"a state", `"state":"complete"`, `"state":"cancelled"`, "tasks[0]: its state is cancelled, but its log gives complete"},
 		{"a count", `"steps":{"complete":2}`, `"steps":{"complete":1}`, "tasks[1]: its steps is "},
+		{"a short traceparent", `"context":{}`, `"context":{},"traceparent":"x"`, "is not a W3C traceparent"},
+		{"a header in a tracestate", `"context":{}`, `"context":{},"tracestate":"a=b\r\nX-Y: z"`, "is not a W3C tracestate"},
 		{"a record that does not fit", `"kind":"operator"`, `"kind":"due"`, "tasks[1].log[1]: "},
 		{"a record of no kind", `"kind":"operator"`, `"kind":"nonsense"`, "tasks[1].log[1]: "},
 		{"records out of order", `{"seq":7,"at"`, `{"seq":5,"at"`, "tasks[1].log[2]: sequence 5 comes after 6"},

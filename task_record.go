@@ -131,6 +131,33 @@ func (by *creation) traceID() string {
 	return strings.ToLower(by.traceparent[len("00-"):len("00-0123456789abcdef0123456789abcdef")])
 }
 
+// maxTracestate is the length up to which a tracestate is kept, in bytes.
+const maxTracestate = 4096
+
+// saneTraceparent returns a W3C traceparent header, or "" if it is malformed.
+func saneTraceparent(h string) string {
+	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
+	// Later versions may append fields, which are kept.
+	if len(h) < len(form) || len(h) > 256 || !visible(h) {
+		return ""
+	}
+	for i := range form {
+		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
+			return ""
+		}
+	}
+	trace, span := h[3:35], h[36:52]
+	if strings.EqualFold(h[:2], "ff") || strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
+		return "" // they stand for none
+	}
+	return h
+}
+
+// saneTracestate reports whether a text can be a W3C tracestate header.
+func saneTracestate(h string) bool {
+	return len(h) <= maxTracestate && !strings.ContainsFunc(h, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') })
+}
+
 // searched returns the text of a value in the context by which the task is found, or "".
 func (by *creation) searched(path string) string {
 	value := objectMember(by.search, path)
@@ -300,6 +327,12 @@ func (by *creation) members(c *memberCoder) {
 	c.text("key", &by.key)
 	c.text("traceparent", &by.traceparent)
 	c.text("tracestate", &by.tracestate)
+	if by.traceparent != "" && saneTraceparent(by.traceparent) == "" { // in a state document from outside
+		c.fail("traceparent", "%.80q is not a W3C traceparent", by.traceparent)
+	}
+	if !saneTracestate(by.tracestate) { // or it could put a header into requests to handlers
+		c.fail("tracestate", "%.80q is not a W3C tracestate", by.tracestate)
+	}
 	c.hex("request", by.request != requestMark{}, by.request.key[:], by.request.body[:])
 	object(c, "again", &by.origin, origin{}, (*origin).members)
 	c.ids("steps", &by.steps)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -411,4 +413,21 @@ func TestLeaseOfADroppedTask(t *testing.T) {
 	}
 	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
 	wantNothingOutside(t, s.svc)
+}
+
+// TestLateAnswerOfACallerWhoLeft has an answer under an ended lease wait for the search that another one makes.
+func TestLateAnswerOfACallerWhoLeft(t *testing.T) {
+	y := newYieldingTask(t)
+	g := y.claim("A")
+	mustAct(t, y.service, must(y.store.view(y.id))(t), 0, completeAction)
+	late := y.engine.outside.late
+	late <- struct{}{}
+	defer func() { <-late }()
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	q := leaseAnswer{verb: completeVerb, outcome: outcome{success: true, result: []byte("1")}}
+	q.setLease(g.token)
+	if _, err := y.outside.answer(ctx, &stepAnswer{leaseAnswer: q, step: g.attempt.stepID}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v; want the caller's end", err)
+	}
 }

@@ -271,7 +271,11 @@ func (a *outsideActors) stepOf(id, named uuid) (*task, int, error) {
 // unless it has one. It takes one answer at a time, so that none is recorded twice.
 func (a *outsideActors) takeLate(ctx context.Context, id uuid, past *pastLease, q *leaseAnswer) error {
 	late := a.engine.outside.late
-	late <- struct{}{}
+	select {
+	case late <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	defer func() { <-late }()
 	if _, err := a.store.viewObserved(id, past, nil); err != nil {
 		return err

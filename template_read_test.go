@@ -259,6 +259,7 @@ func TestTemplateRules(t *testing.T) {
 		{"search", `[]`, ""},
 		{"search", `["a","b","c","d","e","f","g","h"]`, ""},
 		{"search", `["a","b","c","d","e","f","g","h","i"]`, "search: has 9 paths; want at most 8"},
+		{"search", `["a","b","c","d","e","f","g","h","h"]`, "search: has 9 paths; want at most 8"},
 		{"search", `"order_id"`, "search: is a string; want a list"},
 		{"search", `["a",1]`, "search[1]: is a number; want a string"},
 		{"search", `["a",""]`, "search[1]: is empty"},

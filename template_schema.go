@@ -28,10 +28,27 @@ type misfit struct {
 	at   string // a JSON Pointer
 	got  string // "" if want says it
 	want string
+
+	nearest *misfit // with anyOf and oneOf: the first in the schema that came nearest
 }
 
 // why says what is wrong at the place.
-func (m misfit) why() string { return pick(m.got == "", m.want, "got "+m.got+"; "+m.want) }
+func (m misfit) why() string {
+	text := pick(m.got == "", m.want, "got "+m.got+"; "+m.want)
+	if m.nearest != nil {
+		text += "; in the nearest, " + m.nearest.String()
+	}
+	return text
+}
+
+// withoutValues returns the same misfit without the values that were got.
+func (m misfit) withoutValues() misfit {
+	if m.got = ""; m.nearest != nil {
+		inner := m.nearest.withoutValues()
+		m.nearest = &inner
+	}
+	return m
+}
 
 // String also names the place, unless it is the value as a whole.
 func (m misfit) String() string { return pick(m.at == "", "", m.at+": ") + m.why() }
@@ -43,7 +60,7 @@ func (all misfits) String() string { return all.join(misfit.String) }
 
 // wants is like String, but without the values that were got. It is for the log.
 func (all misfits) wants() string {
-	return all.join(func(m misfit) string { return misfit{at: m.at, want: m.want}.String() })
+	return all.join(func(m misfit) string { return m.withoutValues().String() })
 }
 
 func (all misfits) join(text func(misfit) string) string {
@@ -546,11 +563,12 @@ func (v *schemaRun) branches(parts []*schemaNode, n jsonValue, e *evaluated) (fi
 }
 
 func (v *schemaRun) fitsNone(nearest misfits, parts int, keyword string) bool {
-	want := fmt.Sprintf("fits none of %s of %s", counted(parts, "schema", "schemas"), keyword)
-	if len(nearest) > 0 {
-		want += "; in the nearest, " + nearest[0].String()
+	n := len(v.found)
+	v.misfitIn(v.at, "", fmt.Sprintf("fits none of %s of %s", counted(parts, "schema", "schemas"), keyword))
+	if len(nearest) > 0 && len(v.found) > n {
+		v.found[n].nearest = &nearest[0]
 	}
-	return v.misfitIn(v.at, "", want)
+	return false
 }
 
 func compileNot(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
@@ -733,7 +751,7 @@ func (v *schemaRun) misfit(n jsonValue, want string) bool {
 
 func (v *schemaRun) misfitIn(at []byte, got, want string) bool {
 	if v.notes() {
-		v.found = append(v.found, misfit{clipText(string(at), maxPointer), got, want})
+		v.found = append(v.found, misfit{at: clipText(string(at), maxPointer), got: got, want: want})
 	}
 	return false
 }
@@ -754,7 +772,7 @@ func (v *schemaRun) matches(p compiledPattern, text []byte) bool {
 		return p.re.Match(text)
 	}
 	if before >= 0 {
-		v.over = misfit{clipText(string(v.at), maxPointer), fmt.Sprintf("a text of %d bytes", len(text)), fmt.Sprintf(
+		v.over = misfit{at: clipText(string(v.at), maxPointer), got: fmt.Sprintf("a text of %d bytes", len(text)), want: fmt.Sprintf(
 			"too many steps to match it with the pattern %s of %d instructions", clippedText(p.source), p.size)}
 	}
 	return false

@@ -154,6 +154,20 @@ func TestSchemaMisfits(t *testing.T) {
 	}
 }
 
+// TestMisfitsWithoutValues checks that the log learns what was wanted, and no value.
+func TestMisfitsWithoutValues(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"type":"null"}`: "want null",
+		`{"properties":{"a":{"anyOf":[{"type":"integer"}]}}}`:      "/a: fits none of 1 schema of anyOf; in the nearest, /a: want an integer",
+		`{"oneOf":[{"properties":{"a":{"oneOf":[{"const":1}]}}}]}`: "fits none of 1 schema of oneOf; in the nearest, /a: fits none of 1 schema of oneOf; in the nearest, /a: want 1",
+	} {
+		found := compileSchema("", []byte(schema), nil).check(unlimited(), []byte(`{"a":"4111-SECRET"}`))
+		if got := found.wants(); got != want {
+			t.Errorf("%s: got %s; want %s", schema, got, want)
+		}
+	}
+}
+
 // TestSchemaProblems checks what is said about schemas that cannot be enforced, and where.
 func TestSchemaProblems(t *testing.T) {
 	for _, row := range []struct{ schema, want string }{

@@ -143,8 +143,7 @@ func standsAlone(f *flag.Flag) bool {
 func (p *process) runCommandLine(ctx context.Context, c *command, args []string) error {
 	o := newOptions(p, c)
 	run := c.define(o)
-	// Anywhere among the arguments, unless the command gives a flag of that name a meaning of its own.
-	if slices.ContainsFunc(args, isVersion) && o.Lookup("version") == nil {
+	if slices.ContainsFunc(args, isVersion) { // anywhere: no command has a flag of that name
 		return p.printVersion()
 	}
 	operands, err := o.parse(args, p.stdout)

@@ -35,7 +35,7 @@ func authCommands() command {
 			define:   validateToken,
 		},
 		{
-			name: "show-permissions", help: "list the permissions, the routes that require them, and the roles",
+			name: "show-permissions", help: "list the permissions, the routes that require them, and sets of permissions",
 			examples: []string{"auth show-permissions", "auth show-permissions -o json"}, define: showPermissions,
 		},
 	}}
@@ -156,7 +156,7 @@ func printPermissions(t *table) {
 			name = ""
 		}
 	}
-	t.line("\nroles (auth generate-token --role …)")
+	t.line("\npermission sets (auth generate-token --role …)")
 	for _, r := range rolePatterns {
 		t.row("  "+r.name, strings.Join(r.permissions, ", "))
 	}
@@ -166,7 +166,7 @@ func generateToken(o *options) runner {
 	o.withOutput()
 	settings := o.p.authSettings()
 	permissions := o.String("permissions", "", "`PERMISSIONS`: grant these permissions, separated by commas")
-	roles := o.String("role", "", "`ROLES`: grant the permissions of these roles, separated by commas: "+strings.Join(roleNames(), ", "))
+	roles := o.String("role", "", "`SETS`: grant the permissions in these sets, separated by commas: "+strings.Join(roleNames(), ", "))
 	subject := o.String("subject", "stepwell-cli", "`SUBJECT`: set the subject of the token")
 	keyPath := o.String("private-key", settings.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName),
 		"`FILE`: read the private key there")
@@ -198,7 +198,7 @@ func namedPermissions(o *options, permissions, roles string, allowUnknown bool) 
 	for _, name := range splitList(roles) {
 		role, ok := rolePermissions(name)
 		if !ok {
-			return nil, o.misuse("unknown role %q; want one of %s", name, strings.Join(roleNames(), ", "))
+			return nil, o.misuse("unknown permission set %q; want one of %s", name, strings.Join(roleNames(), ", "))
 		}
 		list = append(list, role...)
 	}

@@ -246,7 +246,7 @@ func TestGenerateTokenRefuses(t *testing.T) {
 	r.fails(true, "--permissions or --role", "generate-token")
 	r.fails(true, "--permissions or --role", "generate-token", "--permissions", " , ")
 	r.fails(true, "unknown permissions: tasks:destroy, *", "generate-token", "--permissions", "tasks:destroy,tasks:read,*")
-	r.fails(true, `unknown role "root"`, "generate-token", "--role", "root")
+	r.fails(true, `unknown permission set "root"`, "generate-token", "--role", "root")
 	r.fails(true, "--expiry-hours", "generate-token", "--role", "ops-admin", "--expiry-hours", "0")
 	r.fails(true, "--expiry-hours", "generate-token", "--role", "ops-admin", "--expiry-hours", "999999")
 	r.fails(true, "expiry-hours", "generate-token", "--role", "ops-admin", "--expiry-hours", "soon")

@@ -253,7 +253,7 @@ func (o *options) values(ctx context.Context, f *flag.Flag, given []string, befo
 	found := completion{before: before, begun: begun}
 	_, list, _ := strings.Cut(help, ": ")
 	switch operand {
-	case "FORM", "FORMAT", "KIND", "LEVEL", "ORDER", "PRODUCT", "REASON", "ROLE", "ROLES", "STATE", "STATUS", "WHEN":
+	case "FORM", "FORMAT", "KIND", "LEVEL", "ORDER", "PRODUCT", "REASON", "ROLE", "SETS", "STATE", "STATUS", "WHEN":
 		for m := enumeration.FindStringSubmatch(list); m != nil; m = enumeration.FindStringSubmatch(list) {
 			found.words, list = append(found.words, m[1]), list[len(m[0]):]
 		}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"os"
 	"slices"
@@ -256,9 +257,8 @@ func (c *client) watchLines(
 	defer stop(nil)
 	var began time.Time
 	ended := errors.New("ended")
-	// The history comes first and may contain several ends, each of which starts the timer. The first event stops it;
-	// until then it is as good as not started.
-	settled := time.AfterFunc(time.Hour, func() { stop(ended) })
+	// The history comes first and may contain several ends, each of which starts the timer.
+	settled := time.AfterFunc(math.MaxInt64, func() { stop(ended) })
 	defer settled.Stop()
 	err = c.follow(following, url.Values{"task_uuid": {id}}, "0", func(e document) error {
 		settled.Stop()

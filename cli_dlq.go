@@ -19,17 +19,17 @@ var dlqColumns = []column{
 
 // letterSelection are the flags that select entries.
 var letterSelection = [][2]string{
-	{"over", "list only entries whose task has completed or was cancelled since"},
-	{"dlq-reason", "`REASON`: list only entries with this reason: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "`NAMESPACE`: list only this namespace"},
-	{"name", "`NAME`: list only tasks of templates with this name"}, {"step", "`STEP`: list only tasks that were stopped by this step of their template"},
-	{"group", "`GROUP`: list only tasks in this failure group; \"stepwell failures\" lists the groups"},
-	{"since", "`DURATION`: list only entries of the last 90m, 24h or another duration"},
-	{"created-after", "`TIME`: list only entries after this time, such as 2026-01-31T12:00:00Z"},
-	{"created-before", "`TIME`: list only entries before this time"},
+	{"over", "select only entries whose tasks have since completed or been cancelled"},
+	{"dlq-reason", "`REASON`: select only entries with this reason: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "`NAMESPACE`: select only entries for tasks of templates in this namespace"},
+	{"name", "`NAME`: select only entries for tasks of templates with this name"}, {"step", "`STEP`: select only entries for tasks that were stopped by this step of their template"},
+	{"group", "`GROUP`: select only entries for tasks in this failure group; \"stepwell failures\" lists the groups"},
+	{"since", "`DURATION`: select only entries of the last 90m, 24h or another duration"},
+	{"created-after", "`TIME`: select only entries after this time, such as 2026-01-31T12:00:00Z"},
+	{"created-before", "`TIME`: select only entries before this time"},
 }
 
 // leftOver says which entries the lists leave out.
-const leftOver = "Entries whose tasks have completed or were cancelled since are left out, unless --all or --over is given."
+const leftOver = "Entries whose tasks have since completed or been cancelled are left out, unless --all"
 
 func dlqCommands() command {
 	limit, offset := [2]string{"limit", "`N`: list at most this many entries"}, [2]string{"offset", "`N`: skip the first entries"}
@@ -37,14 +37,14 @@ func dlqCommands() command {
 	return command{name: "dlq", help: "inspect the dead letter queue: tasks that need an operator", commands: []command{
 		{
 			name: "list", effect: reads, help: "list the entries, the newest first",
-			more:     leftOver[:len(leftOver)-1] + ", or --resolution-status.",
+			more:     leftOver + ", --over or --resolution-status is given.",
 			examples: []string{"dlq list --since 24h", "dlq list --resolution-status ManuallyResolved --limit 5"},
 			define: listLetters(listing{path: "/v1/dlq", name: "dlq_entry_uuid", none: "the dead letter queue is empty",
 				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "`STATUS`: list only entries with this status: " + strings.Join(dlqStatusNames[:], ", ")})...),
 		},
 		{
 			name: "queue", effect: reads, help: "list what to investigate first",
-			more:     leftOver,
+			more:     leftOver + " or --over is given.",
 			examples: []string{"dlq queue", "dlq queue --limit 5 -o json"},
 			define: listLetters(listing{path: "/v1/dlq/investigation-queue", name: "dlq_entry_uuid", none: "nothing to investigate",
 				columns: []column{
@@ -97,7 +97,7 @@ func dlqCommands() command {
 					stateOfColumn("STATE", "current_state"), minutesOf("IN STATE", "time_in_state_minutes"),
 					minutesOf("LIMIT", "staleness_threshold_minutes"), minutesOf("AGE", "task_age_minutes").whenWide(),
 					stateOfColumn("HEALTH", "health_status"),
-				}}, [2]string{"namespace", "`NAMESPACE`: list only this namespace"}, [2]string{"name", "`NAME`: list only templates with this name"}, limit, offset),
+				}}, [2]string{"namespace", "`NAMESPACE`: list only tasks of templates in this namespace"}, [2]string{"name", "`NAME`: list only tasks of templates with this name"}, limit, offset),
 		},
 	}}
 }
@@ -108,12 +108,12 @@ func listLetters(l listing, flags ...[2]string) func(o *options) runner {
 		o.withClient().withOutput()
 		query := url.Values{}
 		o.filters(query, flags)
-		all := o.Bool("all", false, "also list entries whose tasks have completed or were cancelled since")
+		all := o.Bool("all", false, "also list entries whose tasks have since completed or been cancelled")
 		return o.asks(func(ctx context.Context, c *client, _ []string) error {
 			none := l.none
 			if !*all && !query.Has("over") && !query.Has("resolution_status") {
 				query.Set("over", "false")
-				none = "no entries; --all lists those whose tasks have completed or were cancelled, too"
+				none = "no entries; --all also lists those whose tasks have completed or were cancelled"
 			}
 			query, err := c.timed(ctx, query)
 			if err != nil {

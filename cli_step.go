@@ -29,11 +29,11 @@ func stepCommands() command {
 		},
 		{
 			name: "inbox", effect: reads, help: "list the steps that wait for people or other outside actors, and what they are about",
-			more:     "If the service has console.people, only steps with those callables are listed, unless --all or --callable is given.",
+			more:     "If the configuration of the service lists callables in console.people, only steps with these are listed, unless --all or --callable is given.",
 			examples: []string{"step inbox", "step inbox --callable 'people.*' -o wide"}, define: showInbox,
 		},
 		stepActionCommand("complete", "complete a step with a result, which its dependents can read"),
-		stepActionCommand("fail", "fail a step, like an outside actor whose work failed"),
+		stepActionCommand("fail", "fail a step, as if an outside actor reported that its work failed"),
 		stepActionCommand("resolve", "resolve a failed step without a result, so that its dependents run"),
 		stepActionCommand("reset", "run a failed step again"),
 		stepActionCommand("retry", "retry a step at once, without waiting for the end of its back-off"),

@@ -30,7 +30,7 @@ func storeCommands() command {
 			define:   onStore((*process).compactStore),
 		},
 		{
-			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to standard output without FILE",
+			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to FILE or to standard output",
 			more: "It changes nothing, and a service may be using the directory.\n" +
 				"With --to tasker, it writes the tasks for Tasker, as one transaction for psql. To export unfinished tasks, give\n" +
 				"--hold, which keeps them from running here, or stop the service that uses the directory. Tasks that cannot move\n" +

@@ -27,7 +27,7 @@ func taskCommands() command {
 		{
 			name: "again", effect: adds, operands: "TASK", help: "repeat a task from a step on, with the results of the steps before it",
 			more: "The new task begins with the results of all finished steps that do not depend on STEP. STEP and all " +
-				"other steps run again. STEP may be an instance of a batch, or the batch worker for all of them.",
+				"other steps run again. STEP may be one instance of a batch worker, or the batch worker itself for all instances.",
 			examples: []string{
 				"task again latest --from charge --wait",
 				`task again 5666cd0c --from charge --latest --context '{"amount":5}'`,
@@ -296,7 +296,7 @@ func listTasks(o *options) runner {
 		{"created-before", "`TIME`: list only tasks created before this time"},
 		{"updated-after", "`TIME`: list only tasks last changed after this time"}, {"updated-before", "`TIME`: list only tasks last changed before this time"},
 		{"completed-after", "`TIME`: list only tasks completed after this time"}, {"completed-before", "`TIME`: list only tasks completed before this time"},
-		{"sort", "`ORDER`: sort by this: created_at, updated_at, completed_at, priority; with a minus, the last first"},
+		{"sort", "`ORDER`: sort by one of these, in descending order with a minus: created_at, updated_at, completed_at, priority"},
 	})
 	limit := o.Int("limit", 25, "`N`: list at most this many tasks")
 	watch := o.Bool("watch", false, "list again on every change, until interrupted")

@@ -46,7 +46,7 @@ var floors = []struct {
 	{"engine", "engine", "ready steps, slots, attempts, retries, claims, leases"},
 	{"service", "service", "what can be done with tasks, by subject"},
 	{"server", "server", "the HTTP machinery that all surfaces share"},
-	{"surfaces", "routes worker orchestration console mount", "the three HTTP interfaces and their route tables"},
+	{"surfaces", "routes worker orchestration console mount", "the HTTP interfaces and their route tables"},
 	{"fixture", "fixture", "fixture mode, which attaches itself to the hooks of the families below"},
 	{"tasker", "tasker", "tasks that move to Tasker and back"},
 	{"process", "main cli", "the process and its command line"},

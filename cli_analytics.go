@@ -27,7 +27,7 @@ func analyticsCommands() command {
 func secondsOf(d document) time.Duration { return time.Duration(d.number("") * float64(time.Second)) }
 
 func showPerformance(o *options) runner {
-	hours := [][2]string{{"hours", "`N`: count the last hours (default 24)"}}
+	hours := [][2]string{{"hours", "`N`: look back this many hours (default 24)"}}
 	return o.shows("/v1/analytics/performance", hours, func(d document) output {
 		return output{d, member("status"), func(t *table) {
 			d.eachMember(func(name string, v document) {

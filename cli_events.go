@@ -11,8 +11,8 @@ import (
 
 // deliverySelection are the flags that select deliveries.
 var deliverySelection = [][2]string{
-	{"subscriber", "`NAME`: list only this subscriber"},
-	{"status", "`STATUS`: list only deliveries with this status: pending, delivered or dead"},
+	{"subscriber", "`NAME`: select only deliveries to this subscriber"},
+	{"status", "`STATUS`: select only deliveries with this status: pending, delivered or dead"},
 }
 
 func eventsCommands() command {

@@ -222,7 +222,7 @@ const shownText = `document.body.innerText.replace(/Critical path: .*/, "Critica
 
 // TestConsoleReadmeImages checks that the page in the pictures of the README has the same texts as when these were made:
 //
-//	LONG_TESTS=1 go test -run TestConsoleReadmeImages -update-images ./e2e
+//	LONG_TESTS=1 go test ./e2e -run TestConsoleReadmeImages -update-images
 func TestConsoleReadmeImages(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -246,7 +246,7 @@ func TestConsoleReadmeImages(t *testing.T) {
 		}
 	}
 	if want := string(wire.ReadFile(t, texts)); got != want {
-		t.Errorf("the page of a task has changed since the pictures of the README were made; make them anew with -update-images.\ngot:\n%s\nwant:\n%s", got, want)
+		t.Errorf("the page of a task has changed since the pictures of the README were made; make them again with -update-images.\ngot:\n%s\nwant:\n%s", got, want)
 	}
 }
 

@@ -27,7 +27,7 @@ var differences = []difference{
 	{"the response to a creation", "201", "200", func(s *api) string {
 		return fmt.Sprint(s.do("POST", "/v1/tasks", creation("diamond", `{"n":0}`)).status)
 	}},
-	{"the same context twice, whatever `identity_strategy` says", "true", "false", func(s *api) string {
+	{"the same context twice, if `identity_strategy` is not `strict`", "true", "false", func(s *api) string {
 		s.do("POST", "/v1/tasks", creation("unique", `{"n":1}`))
 		a := s.do("POST", "/v1/tasks", creation("unique", `{"n":1}`))
 		return fmt.Sprint(a.status != 409)
@@ -69,7 +69,7 @@ var differences = []difference{
 	{"a dead letter for a step that failed for good", "200", "404", func(s *api) string {
 		return fmt.Sprint(s.do("GET", "/v1/dlq/task/"+s.ended(creation("fails", `{"n":9}`)), "").status)
 	}},
-	{"`create_batches` with an empty list, where the batchable step's `initialization` names a worker", "split work_000 join", "split", func(s *api) string {
+	{"a batchable step whose `initialization` names a worker returns `create_batches` with an empty list", "split work_000 join", "split", func(s *api) string {
 		return s.stepsOf(s.ended(creation("empty_batches", `{"n":14}`)))
 	}},
 	{"`completed_at` of a complete task", "a time", "null", func(s *api) string {

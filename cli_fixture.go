@@ -13,11 +13,11 @@ func fixtureCommands() command {
 	return command{name: "fixture", help: "control a service in fixture mode: its clock, stubs and state", commands: []command{
 		{
 			name: "clock", effect: changes, operands: "[ACTION] [VALUE]", help: "show or move the virtual clock",
-			more:     "ACTION is freeze, advance DURATION, next (to the next timer), set TIME, auto or resume.",
+			more:     "ACTION is freeze, advance DURATION, next (to the next timer), set TIME, auto (jump when idle) or resume (real time).",
 			examples: []string{"fixture clock", "fixture clock advance 24h"}, define: controlClock,
 		},
 		{
-			name: "reset", effect: changes, help: "drop all tasks, stubs and requests, and set the clock back",
+			name: "reset", effect: changes, help: "drop all tasks, stubs and requests, and start the clock over",
 			examples: []string{"fixture reset", "fixture reset --url http://127.0.0.1:9000"},
 			define:   control("POST", "/reset", noBody),
 		},

@@ -79,9 +79,9 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 func runCommand() command {
 	return command{
 		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
-		more: "TEMPLATE is NAMESPACE/NAME of a template that \"stepwell serve\" would load here. With --from, FILE is a state document " +
-			"from \"stepwell store export\", and TASK is the task in it to repeat from a step on; omit TASK if there is only one. " +
-			"The exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
+		more: "TEMPLATE is NAMESPACE/NAME of a template that \"stepwell serve\" would load here. With --from STEP, FILE is a state " +
+			"document from \"stepwell store export\", and TASK is the task in it to repeat; omit TASK if there is only one. The " +
+			"exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
 		examples: []string{
 			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
 			"run state.json 5666cd0c --from charge --handler charge=http://127.0.0.1:9000/charge",

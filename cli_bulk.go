@@ -145,7 +145,7 @@ func (b *bulkFlags) print(found document) error {
 			t.line("done: " + done)
 		}
 		if n := int(found.number("left_alone")); n > 0 {
-			t.line(counted(n, "task has", "tasks have") + " changed in the meantime: run the command again to include it")
+			t.line(counted(n, "task has", "tasks have") + " changed in the meantime: run the command again to include what changed")
 		}
 		for _, r := range found.at("refusals").list() {
 			t.line(fmt.Sprintf("refused: %s, such as: %s", counted(int(r.number("count")), b.one, b.many), r.text("message")))

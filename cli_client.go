@@ -367,7 +367,7 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 	// A router without the route answers without a body, while a task that does not exist has an error body.
 	case len(text) == 0 && (code == exitNotFound || resp.StatusCode == http.StatusMethodNotAllowed):
 		code = exitFailed
-		message = fmt.Sprintf("%s has no %s %s, which only Stepwell does", c.url, resp.Request.Method, resp.Request.URL.Path)
+		message = fmt.Sprintf("%s has no %s %s: only Stepwell has it", c.url, resp.Request.Method, resp.Request.URL.Path)
 	case len(text) > 0 && plain && resp.StatusCode/100 == 4:
 		message = clipText(printable(headline(string(text))), maxShownError)
 	default: // no service of this kind

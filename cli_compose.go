@@ -288,7 +288,7 @@ func plainQuery(filter url.Values, perPage int) url.Values {
 func (c *client) matching(ctx context.Context, tasks []document, filter url.Values) ([]document, error) {
 	for name := range filter {
 		if !slices.Contains(knownFilters, name) && !strings.HasPrefix(name, "context.") {
-			return nil, exitf(exitFailed, "%s has no filter and no order %s, which only Stepwell does", c.url, name)
+			return nil, exitf(exitFailed, "%s has no filter and no order %s: only Stepwell has it", c.url, name)
 		}
 	}
 	if filter.Has("status") {

@@ -89,7 +89,7 @@ func TestDistributedCommands(t *testing.T) {
 		{"task context " + distributedFails, 0, []string{`"order": 1`}},
 		{"task again " + distributedFails + " --from broken", 1, []string{"has no POST /v1/tasks/" + distributedFails + "/again"}},
 		{"step audit " + distributedFails + " broken", 0, []string{"the card was refused"}},
-		{"step inbox", 1, []string{"has no GET /v1/steps, which only Stepwell does"}},
+		{"step inbox", 1, []string{"has no GET /v1/steps: only Stepwell has it"}},
 		{"dlq show " + distributedFails, 0, []string{"StalenessTimeout", "the card was refused"}},
 		{"failures", 1, []string{"has no GET /v1/analytics/failures"}},
 		{"template show tools/fails", 0, []string{"tools.broken", "broken"}},

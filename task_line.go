@@ -202,7 +202,7 @@ func supersededIn(log []byte, letters []deadLetter) map[int]bool {
 	n := -1
 	eachLogEntry(log, func(entry []byte) {
 		n++
-		if seq, _ := jsonInt(objectMember(entry, "seq")); len(letters) > 0 && letters[0].seq == uint64(seq) {
+		if seq, _ := jsonInt(objectMember(entry, "seq")); len(letters) > 0 && letters[0].seq <= uint64(seq) {
 			letters = letters[1:]
 			clear(begun)
 			clear(newest)

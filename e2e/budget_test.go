@@ -412,7 +412,7 @@ func (o *budgetOperation) attack(t *testing.T, p *budgetProgram, f *budgetFrame,
 	defer resp.Body.Close()
 	text := must(io.ReadAll(resp.Body))
 	return attackCost{resp.StatusCode, peakBytes(t, p.ready.PID) - p.memory, processorTime(t, p.ready.PID) - began,
-		bytes.Contains(text, []byte("than one request may"))}
+		bytes.Contains(text, []byte("that one request may use"))}
 }
 
 // processorTime returns how long a process has had a processor, as Linux counts it in hundredths of seconds.

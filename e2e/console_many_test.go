@@ -108,7 +108,7 @@ func TestConsoleWaits(t *testing.T) {
 	p.click("summary")
 	p.fill(p.input("Note"), "half a word")
 	completeStepWith(a, others[0], "decide", `{"approved":false,"note":"by another"}`)
-	p.waitText("This step does not wait any more")
+	p.waitText("This step no longer waits")
 	p.wait(fmt.Sprintf("document.querySelector(%q).value === 'half a word'", p.input("Note")))
 
 	p.click(`.wait-card:last-child input[type=checkbox]`)

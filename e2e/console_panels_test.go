@@ -475,7 +475,7 @@ func TestConsoleOldNames(t *testing.T) {
 }
 
 // TestConsoleReadOnly removes the data directory of a service: the console says that nothing is changed any more, still
-// shows the tasks, and stops saying so once the store was written anew.
+// shows the tasks, and stops saying so once the store was rewritten.
 func TestConsoleReadOnly(t *testing.T) {
 	p := newPage(t)
 	data := filepath.Join(t.TempDir(), "data")

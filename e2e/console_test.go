@@ -466,7 +466,7 @@ func TestConsoleErrors(t *testing.T) {
 	proxy.server.CloseClientConnections()
 	proxy.server.Listener.Close()
 	p.clickText("In progress 0")
-	p.waitText("The service does not answer")
+	p.waitText("The service does not respond")
 }
 
 // consolePages returns the path of each page, with a state of the service in which the pages have

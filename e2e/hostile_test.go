@@ -438,7 +438,7 @@ func TestFewFiles(t *testing.T) {
 	for _, tt := range []struct {
 		name, limits, says string
 	}{
-		{"at the start", "ulimit -n 64 && exec", "the process may not open enough files for web.max_connections"},
+		{"at the start", "ulimit -n 64 && exec", "the limit of open files is too low for web.max_connections"},
 		{"later", "ulimit -n 8192 && exec", "out of file descriptors"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

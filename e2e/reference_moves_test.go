@@ -347,7 +347,7 @@ func (m *mover) export(file string, from ...string) map[string]string {
 	for line := range strings.Lines(said.String()) {
 		if id, ok := strings.CutPrefix(line, "task "); ok {
 			id, reason, _ := strings.Cut(id, " ")
-			if refused[id] = reason; !strings.Contains(reason, "is to be tried again at") {
+			if refused[id] = reason; !strings.Contains(reason, "is due to be retried at") {
 				m.t.Errorf("task %s: %s", id, reason)
 			}
 		}

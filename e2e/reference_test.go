@@ -1,6 +1,6 @@
 package e2e
 
-// The reference: the real distributed service, which templates, tasks, handlers and tools move to. Tests of it run when
+// The reference: Tasker, the real distributed service, which templates, tasks, handlers and tools move to. Tests of it run when
 // TASKER_REFERENCE names the folder of a kit that starts it.
 
 import (

@@ -54,7 +54,7 @@ func TestReferenceTools(t *testing.T) {
 		{"task explain " + waits, `step "shaky"`},
 		{"task explain " + shapes, "nothing is left to do"},
 		{"task watch " + fails, "the task is blocked_by_failures: step"},
-		{"task events " + fails, "these follow from the steps and their audit"},
+		{"task events " + fails, "these are derived from the steps and their audit"},
 		{"task context " + fails, `"order": 1`},
 		{"task again " + fails + " --from broken", "has no POST"},
 		{"step list " + fails, "the card was refused"},

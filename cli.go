@@ -357,7 +357,7 @@ func flagHelp(f *flag.Flag) (operand, help string) {
 	operand, help = flag.UnquoteUsage(f)
 	help = strings.TrimPrefix(help, operand+": ")
 	if !slices.Contains([]string{"", "0", "0s", "false"}, f.DefValue) {
-		quote := pick(strings.Contains(f.DefValue, " "), `"`, "")
+		quote := pick(f.DefValue[0] <= '9', "", `"`) // or a word could be one of the sentence
 		help += " (default " + quote + f.DefValue + quote + ")"
 	}
 	return operand, help

@@ -43,7 +43,7 @@ func dlqCommands() command {
 				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "`STATUS`: list only entries with this status: " + strings.Join(dlqStatusNames[:], ", ")})...),
 		},
 		{
-			name: "queue", effect: reads, help: "list what to investigate first",
+			name: "queue", effect: reads, help: "list the pending entries by priority",
 			more:     leftOver + " or --over is given.",
 			examples: []string{"dlq queue", "dlq queue --limit 5 -o json"},
 			define: listLetters(listing{path: "/v1/dlq/investigation-queue", name: "dlq_entry_uuid", none: "nothing to investigate",

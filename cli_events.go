@@ -36,7 +36,7 @@ func eventsCommands() command {
 		},
 		{
 			name: "resend", effect: changes, operands: "[DELIVERY…]", help: "resend events to subscribers",
-			more: "Without DELIVERY, flags select deliveries, by default dead ones, and --yes resends them.",
+			more: "Without DELIVERY, flags select deliveries, by default dead ones. They are resent only with --yes.",
 			examples: []string{
 				"events resend 12-1-billing", `events resend --subscriber billing --reason "billing is back" --yes`,
 			},

@@ -33,7 +33,7 @@ func templateCommands() command {
 		},
 		{
 			name: "check", operands: "FILE…", help: "check template files or directories, without a service",
-			more:     "Problems are listed with file, line, column and path, one a line.",
+			more:     "Problems are listed one per line, with file, line, column and path in the template.",
 			examples: []string{"template check order.json", "template check --portable templates/"},
 			define:   checkTemplates,
 		},

@@ -80,7 +80,7 @@ func generateKeys(o *options) runner {
 		}
 		result := map[string]string{"private_key": private, "public_key": public}
 		return o.print(output{result, member("private_key"), func(t *table) {
-			t.row("private key", printable(private), "keep it secret: whoever has it can make any token")
+			t.row("private key", printable(private), "keep it secret: anyone who has it can make tokens")
 			t.row("public key", printable(public), "give it to the service as jwt_public_key_path")
 		}})
 	}

@@ -209,7 +209,7 @@ func (b *benchLoad) one(ctx context.Context, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, b.patience)
 	defer cancel()
 	q := call{method: "POST", path: "/v1/tasks", body: maps.Clone(b.body)}
-	// Without a key of its own, a task could be refused as a duplicate of one with the same context.
+	// Without its own key, a task could be refused as a duplicate of another with the same context.
 	q.body.(map[string]any)["idempotency_key"] = b.mark + strconv.FormatInt(n, 10)
 	if b.waits {
 		q.query = url.Values{"wait": {min(b.patience, benchLongPoll).String()}}

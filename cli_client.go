@@ -387,7 +387,7 @@ func (c *client) lacks(ctx context.Context, err error, task string) bool {
 	if !hasStatus(err, 404, 405) {
 		return false
 	}
-	// The same statuses mean that there is no such task: only if the task exists, the route is what is missing.
+	// A missing task gets the same statuses as a missing route. If the task exists, the route is missing.
 	_, err = c.get(ctx, task, nil)
 	return err == nil
 }
@@ -473,7 +473,7 @@ func (c *client) taskID(ctx context.Context, name string) (string, error) {
 	if name == "latest" {
 		tasks, _, err := c.tasks(ctx, url.Values{}, 1)
 		if err == nil && len(tasks) == 0 {
-			err = exitf(exitNotFound, "there is no task yet: create one with stepwell task create")
+			err = exitf(exitNotFound, "no tasks yet: create one with \"stepwell task create\"")
 		}
 		if err != nil {
 			return "", err

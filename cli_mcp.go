@@ -243,7 +243,7 @@ func (s *mcpServer) call(ctx context.Context, t *mcpTool, arguments map[string]j
 	words, err := t.commandLine(arguments)
 	if err == nil {
 		p := s.c.p
-		// A process of its own for each call, since calls run at the same time: outputs must not mix, and standard
+		// Calls run at the same time, so each gets a separate process value: their outputs must not mix, and standard
 		// input carries the protocol.
 		o := newOptions(&process{getenv: p.getenv, environ: p.environ, now: p.now, service: s.c,
 			stdin: strings.NewReader(""), stdout: &out, stderr: &notes}, &t.command)

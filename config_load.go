@@ -428,7 +428,7 @@ func configError(problems inputProblems) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	// A missing file is an error of its own kind, with its own exit code.
+	// A missing file is a separate kind of error: it has its own exit code.
 	if errors.Is(problems, fs.ErrNotExist) {
 		return fmt.Errorf("configuration: %w", problems)
 	}

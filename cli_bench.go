@@ -28,8 +28,8 @@ const (
 func benchCommand() command {
 	return command{
 		name: "bench", help: "create tasks for a while, and measure how long they take",
-		more: "It uses POST /v1/tasks with wait, and GET /v1/tasks/{task_uuid} until the task has ended if the " +
-			"service does not wait. Without --rate, each client creates a task when its last one has ended (closed loop). " +
+		more: "It uses POST /v1/tasks with wait; if the service does not wait, it polls GET /v1/tasks/{task_uuid} until " +
+			"the task has ended. Without --rate, each client creates a task when its last one has ended (closed loop). " +
 			"With --rate, tasks are due at fixed times, and each is timed from when it was due, so that no stall is hidden (open " +
 			"loop). Percentiles are at most 6 % off. The first task is not counted: if it fails, its error ends the command.",
 		examples: []string{

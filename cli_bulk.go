@@ -39,8 +39,8 @@ var taskSelection = [][2]string{
 func (o *options) withBulk(one, many string, selection ...[2]string) *bulkFlags {
 	b := &bulkFlags{o: o, one: one, many: many, filter: url.Values{}}
 	o.filters(b.filter, selection)
-	b.yes = o.Bool("yes", false, "act on all that match, without showing them first")
-	b.dry = o.Bool("dry-run", false, "show how many match, and do nothing")
+	b.yes = o.Bool("yes", false, "act on all that match; without --yes, only show how many do")
+	b.dry = o.Bool("dry-run", false, "only show how many match, even with --yes")
 	b.pace = o.Int("per-second", 0, "`N`: act on at most this many a second")
 	return b
 }

@@ -63,8 +63,8 @@ func fixtureCommands() command {
 				[2]string{"path", "`PATH`: list only requests for this path"}, [2]string{"limit", "`N`: list only the latest"}),
 		},
 		{
-			name: "verify", effect: reads, operands: "JSON", help: "check how many requests, handler calls, events or deliveries match, by JSON, @FILE or -",
-			more: "The exit code is 1 if the count differs.",
+			name: "verify", effect: reads, operands: "JSON", help: "check how many requests, handler calls, events or deliveries match a condition",
+			more: "The condition is JSON, @FILE, or - for standard input. The exit code is 1 if the count differs.",
 			examples: []string{
 				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",
 			},

@@ -178,7 +178,7 @@ func (p *process) profileClient(name string) (*client, error) {
 }
 
 func profileCommands() command {
-	return command{name: "profile", help: "show the profiles of services that --profile names", commands: []command{
+	return command{name: "profile", help: "show the profiles, which --profile selects", commands: []command{
 		{
 			name: "list", help: "list the profiles, and the file that has them",
 			examples: []string{"profile list", "profile list -o name"},

@@ -19,7 +19,7 @@ func pullCommand() command {
 		name: "pull", operands: "URL TASK…", help: "copy tasks from a running Tasker, to inspect them and continue them here",
 		more: "They keep their IDs, states, attempts, results and retries. By default they go into a new sandbox of the service\n" +
 			"at --url, in fixture mode; its clock is frozen at their last change. The command lists what Tasker does not\n" +
-			"report, and changes nothing there. URL and --worker-url get the credentials of the environment.",
+			"report, and does not change Tasker. Requests to it carry the credentials in the environment, not those of a profile.",
 		examples: []string{
 			"pull https://tasker.example.com 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url https://worker.example.com",
 			"pull http://10.0.0.5:8080 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url http://10.0.0.5:8081 --data pulled",

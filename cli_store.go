@@ -18,7 +18,7 @@ import (
 func storeCommands() command {
 	return command{name: "store", help: "check, compact, export, import, reopen or repair the files of a store", commands: []command{
 		{
-			name: "check", help: "check the files as a start would read them, without changing anything",
+			name: "check", help: "check the files as \"serve\" would read them, without changing anything",
 			more: "With --live, the running service verifies the checksums of its files, which takes a second for each 32 MB.\n" +
 				"If a file is not as the service wrote it, the service rewrites its files from memory, and the exit code is 1.",
 			examples: []string{"store check --data /var/lib/stepwell", "store check --live"},

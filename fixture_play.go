@@ -12,7 +12,7 @@ import (
 // delivery holds fixture mode's data of an attempt in flight. It observes the
 // attempt's outcome.
 type delivery struct {
-	call    *handlerCall // in the request journal; nil before it begins
+	call    *handlerCall // in the request log; nil before it begins
 	created uint64       // the task's place in the order of creation
 	order   int          // among the deliveries of one attempt
 
@@ -30,7 +30,7 @@ func (d *delivery) ended(o outcome) {
 	}
 }
 
-// started enters an attempt of a step's own handler in the request journal.
+// started enters an attempt of a step's own handler in the request log.
 func (f *fixture) started(t *task, k *run) outcomeObserver {
 	c := f.callOf(t, k.key.step, k.number)
 	f.requests.begin(c)
@@ -44,7 +44,7 @@ func (f *fixture) ran(t *task, i, number int, o outcome) {
 	c.ended(o)
 }
 
-// callOf returns the entry of an attempt for the request journal.
+// callOf returns the entry of an attempt for the request log.
 func (f *fixture) callOf(t *task, i, number int) *handlerCall {
 	return &handlerCall{
 		attempt: f.svc.engine.attemptLocked(t, i, number, true), callable: t.def(i).callable, declared: declaredName(t, i),
@@ -129,12 +129,12 @@ func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 type playedRun struct {
 	*run
 	*stubOutcome
-	call    *handlerCall  // copied into the request journal for each of its deliveries
+	call    *handlerCall  // copied into the request log for each of its deliveries
 	delay   time.Duration // until it lands
 	timeout time.Duration
 }
 
-// begin enters a delivery of a played attempt in the request journal.
+// begin enters a delivery of a played attempt in the request log.
 func (f *fixture) begin(p *playedRun, k *run) {
 	d := deliveryOf(k)
 	d.call = new(*p.call)
@@ -183,7 +183,7 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 func (f *fixture) land(p *playedRun, o outcome) {
 	e, k, at, late := f.svc.engine, p.run, p.started.add(p.delay), p.started.add(p.timeout)
 	if p.fault == resultLost || p.fault == lateCompletion {
-		deliveryOf(k).ended(o) // the request journal shows the handler's outcome even if it is lost
+		deliveryOf(k).ended(o) // the request log shows the handler's outcome even if it is lost
 	}
 	// What happens runs from a timer of the virtual clock, like everything that takes time in fixture mode.
 	end := func() { e.finish(k, o) }
@@ -347,7 +347,7 @@ func (f *fixture) awaitSending(ctx context.Context, a *sendAttempt) error {
 	return ctx.Err()
 }
 
-// beginSending enters an attempt to send an event in the request journal, and returns the
+// beginSending enters an attempt to send an event in the request log, and returns the
 // outcome that a stub has for it; nil for none.
 func (f *fixture) beginSending(c *sentEntry) (so *stubOutcome) {
 	f.svc.store.locked(func() {
@@ -380,7 +380,7 @@ func (f *fixture) playSending(c *sentEntry, so *stubOutcome) sendResult {
 	return sendResult{}
 }
 
-// outcome returns the result in the form of the request journal.
+// outcome returns the result in the form of the request log.
 func (r sendResult) outcome() outcome {
 	if r.problem == "" {
 		return outcome{success: true}

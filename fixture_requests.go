@@ -1,6 +1,6 @@
 package main
 
-// The request journal: the last API requests, deliveries to handlers, published events and
+// The request log: the last API requests, deliveries to handlers, published events and
 // deliveries of these to subscribers, for tests to read and verify. It holds no header and no
 // credential, and a bounded number of entries and bytes.
 

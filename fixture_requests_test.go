@@ -1,6 +1,6 @@
 package main
 
-// The request journal, and verifications against it.
+// The request log, and verifications against it.
 
 import (
 	"fmt"

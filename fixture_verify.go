@@ -1,6 +1,6 @@
 package main
 
-// Verifying the request journal: what should have happened, how often and in which order, and
+// Verifying the request log: what should have happened, how often and in which order, and
 // what happened instead.
 
 import (

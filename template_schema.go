@@ -238,7 +238,7 @@ type schemaKeyword struct {
 type compileFunc func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte)
 
 // schemaKeywords returns every known keyword, in the order in which they are checked;
-// docs/reference/templates.md lists them.
+// docs/reference/schemas.md lists them.
 func schemaKeywords() []schemaKeyword {
 	return []schemaKeyword{
 		{"$schema", compileDialect}, {"$id", compileText}, {"$comment", nil},

@@ -48,7 +48,7 @@ const (
 
 // The formats of texts that schemas name, and their patterns.
 
-// schemaFormats holds the checked formats; docs/reference/templates.md lists them.
+// schemaFormats holds the checked formats; docs/reference/schemas.md lists them.
 var schemaFormats = map[string]func(s string) bool{
 	"date-time": validDateTime, "date": validDate, "time": validTime, "duration": matching(durationSyntax),
 	"email": validEmail(emailSyntax("")), "idn-email": validEmail(emailSyntax(`\x{80}-\x{10FFFF}`)),

@@ -32,9 +32,10 @@ var sessions = []session{
 	{"docs/reference/files.md", "", ""},
 	{"docs/reference/subscribers.md", "", ""},
 	{"docs/templates.md", "", ""},
-	{"docs/reference/templates.md", "", ""},
 	{"docs/fixture.md", "", "--fixture"},
+	{"docs/reference/migrating.md", "", ""},
 	{"docs/reference/fixture.md", "", "--fixture"},
+	{"docs/reference/stubs.md", "", "--fixture"},
 }
 
 // otherSessions are the pages whose commands other tests type.
@@ -406,8 +407,10 @@ func checkTemplate(t *testing.T, format, text string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "template."+format)
 	writeFile(t, file, []byte(text))
-	if said := wantExit(t, 0, nil, "template", "check", file); strings.Contains(said, "warning") {
-		t.Error(said)
+	for line := range strings.Lines(wantExit(t, 0, nil, "template", "check", file)) {
+		if strings.Contains(line, "warning") && !strings.Contains(line, `enforce_input_schema is "off"`) {
+			t.Error(line)
+		}
 	}
 }
 

@@ -76,8 +76,8 @@ func showBottlenecks(o *options) runner {
 func failuresCommand() command {
 	return command{
 		name: "failures", effect: reads, help: "show what is failing, by cause",
-		more: "STUCK counts the tasks that need an operator, RETRYING the others. FIRST and LAST say how long ago the first and " +
-			"the last of them failed; TASK is the last one. GROUP names the cause, for --group of other commands.",
+		more: "STUCK counts the failing tasks that need an operator, and RETRYING the others. FIRST and LAST say how long ago " +
+			"the first and the last task failed; TASK is the task that failed last. GROUP is the cause, for --group of other commands.",
 		examples: []string{"failures", "failures --namespace shop -o json"},
 		define:   showFailures,
 	}
@@ -105,7 +105,7 @@ var failureColumns = []column{
 
 func showFailures(o *options) runner {
 	filters := [][2]string{
-		{"namespace", "`NAMESPACE`: list only this namespace"}, {"name", "`NAME`: list only templates with this name"},
+		{"namespace", "`NAMESPACE`: list only failures in this namespace"}, {"name", "`NAME`: list only failures of templates with this name"},
 		{"limit", "`N`: list at most this many groups, those with the most tasks; the others are counted together (default 50)"},
 	}
 	return o.shows("/v1/analytics/failures", filters, func(d document) output {

@@ -18,7 +18,7 @@ import (
 )
 
 func authCommands() command {
-	return command{name: "auth", help: "make keys and tokens, show permissions", commands: []command{
+	return command{name: "auth", help: "make keys and tokens; show permissions", commands: []command{
 		{
 			name: "generate-keys", help: "make an RSA key pair for tokens",
 			examples: []string{"auth generate-keys", "auth generate-keys --output-dir /etc/stepwell/keys --key-size 4096"},
@@ -67,7 +67,7 @@ func (p *process) authSettings() authSettings {
 
 func generateKeys(o *options) runner {
 	o.withOutput()
-	dir := o.String("output-dir", keysDir, "`DIR`: write there; it is created if missing")
+	dir := o.String("output-dir", keysDir, "`DIR`: write to this directory, which is created if missing")
 	bits := o.Int("key-size", minRSABits, "`BITS`: set the size of the RSA key, 2048 to 8192")
 	force := o.Bool("force", false, "replace existing keys")
 	return func(context.Context, []string) error {
@@ -169,7 +169,7 @@ func generateToken(o *options) runner {
 	roles := o.String("role", "", "`SETS`: grant the permissions in these sets, separated by commas: "+strings.Join(roleNames(), ", "))
 	subject := o.String("subject", "stepwell-cli", "`SUBJECT`: set the subject of the token")
 	keyPath := o.String("private-key", settings.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName),
-		"`FILE`: read the private key there")
+		"`FILE`: read the private key from this file")
 	hours := o.Int("expiry-hours", settings.defaultHours(), "`HOURS`: set how long the token is valid")
 	issuer := o.String("issuer", settings.setting("jwt_issuer", defaultIssuer), "`ISSUER`: set the issuer that the service expects")
 	audience := o.String("audience", settings.setting("jwt_audience", defaultAudience), "`AUDIENCE`: set the audience that the service expects")
@@ -241,7 +241,7 @@ func validateToken(o *options) runner {
 	settings := o.p.authSettings()
 	token := o.String("token", "", "`TOKEN`: check this token; by default $STEPWELL_AUTH_TOKEN")
 	keyPath := o.String("public-key", settings.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
-		"`FILE`: read the public key there")
+		"`FILE`: read the public key from this file")
 	issuer := o.String("issuer", settings.setting("jwt_issuer", defaultIssuer), "`ISSUER`: expect this issuer")
 	audience := o.String("audience", settings.setting("jwt_audience", defaultAudience), "`AUDIENCE`: expect this audience")
 	claim := o.String("permissions-claim", "permissions", "`CLAIM`: read the permissions from this claim")

@@ -26,11 +26,11 @@ type bulkFlags struct {
 
 // taskSelection are the flags that select tasks.
 var taskSelection = [][2]string{
-	{"status", "`STATE`: select only tasks in this state, or in several separated by commas: " + strings.Join(taskStateNames[:], ", ")},
+	{"status", "`STATE`: select only tasks in these states, separated by commas: " + strings.Join(taskStateNames[:], ", ")},
 	{"namespace", "`NAMESPACE`: select only tasks of this namespace"}, {"name", "`NAME`: select only tasks of templates with this name"},
 	{"tag", "`TAG`: select only tasks with this tag (repeatable)"},
-	{"group", "`GROUP`: select only this failure group; \"stepwell failures\" lists the groups"},
-	{"since", "`DURATION`: select only tasks created in the last 90m, 24h or another duration"},
+	{"group", "`GROUP`: select only tasks in this group of \"stepwell failures\""},
+	{"since", "`DURATION`: select only tasks created in the last DURATION, such as 24h"},
 	{"created-after", "`TIME`: select only tasks created after this time, such as 2026-01-31T12:00:00Z"},
 	{"created-before", "`TIME`: select only tasks created before this time"},
 }

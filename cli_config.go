@@ -90,12 +90,12 @@ func configCommands() command {
 	return command{name: "config", help: "show the effective configuration, or check files", commands: []command{
 		{
 			name: "show", help: "show the effective configuration and where each value comes from",
-			more:     "It takes the flags of serve.",
+			more:     "The flags are those of \"serve\".",
 			examples: []string{"config show", "config show --listen 0.0.0.0:80 -o json"}, define: showConfig,
 		},
 		{
 			name: "validate", operands: "[FILE…]", help: "check files, in the order in which they are read",
-			examples: []string{"config validate", "config validate base.toml production.toml"}, define: validateConfig,
+			more: "Without FILE, check $STEPWELL_CONFIG or ./stepwell.toml.", examples: []string{"config validate", "config validate base.toml production.toml"}, define: validateConfig,
 		},
 	}}
 }

@@ -21,26 +21,26 @@ var dlqColumns = []column{
 var letterSelection = [][2]string{
 	{"over", "select only entries whose tasks have since completed or been cancelled"},
 	{"dlq-reason", "`REASON`: select only entries with this reason: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "`NAMESPACE`: select only entries for tasks of templates in this namespace"},
-	{"name", "`NAME`: select only entries for tasks of templates with this name"}, {"step", "`STEP`: select only entries for tasks that were stopped by this step of their template"},
-	{"group", "`GROUP`: select only entries for tasks in this failure group; \"stepwell failures\" lists the groups"},
-	{"since", "`DURATION`: select only entries of the last 90m, 24h or another duration"},
-	{"created-after", "`TIME`: select only entries after this time, such as 2026-01-31T12:00:00Z"},
-	{"created-before", "`TIME`: select only entries before this time"},
+	{"name", "`NAME`: select only entries for tasks of templates with this name"}, {"step", "`STEP`: select only entries for tasks that this step of their template stopped"},
+	{"group", "`GROUP`: select only entries for tasks in this group of \"stepwell failures\""},
+	{"since", "`DURATION`: select only entries created in the last DURATION, such as 24h"},
+	{"created-after", "`TIME`: select only entries created after this time, such as 2026-01-31T12:00:00Z"},
+	{"created-before", "`TIME`: select only entries created before this time"},
 }
 
 // leftOver says which entries the lists leave out.
 const leftOver = "Entries whose tasks have since completed or been cancelled are left out, unless --all"
 
 func dlqCommands() command {
-	limit, offset := [2]string{"limit", "`N`: list at most this many entries"}, [2]string{"offset", "`N`: skip the first entries"}
-	selection := append(letterSelection, limit, offset)
+	limit := func(most string) [2]string { return [2]string{"limit", "`N`: list at most this many " + most} }
+	offset := [2]string{"offset", "`N`: skip the first N"}
 	return command{name: "dlq", help: "inspect the dead letter queue: tasks that need an operator", commands: []command{
 		{
 			name: "list", effect: reads, help: "list the entries, the newest first",
 			more:     leftOver + ", --over or --resolution-status is given.",
 			examples: []string{"dlq list --since 24h", "dlq list --resolution-status ManuallyResolved --limit 5"},
 			define: listLetters(listing{path: "/v1/dlq", name: "dlq_entry_uuid", none: "the dead letter queue is empty",
-				columns: dlqColumns}, append(selection, [2]string{"resolution-status", "`STATUS`: list only entries with this status: " + strings.Join(dlqStatusNames[:], ", ")})...),
+				columns: dlqColumns}, append(letterSelection, limit("entries (default 50)"), offset, [2]string{"resolution-status", "`STATUS`: list only entries with this status: " + strings.Join(dlqStatusNames[:], ", ")})...),
 		},
 		{
 			name: "queue", effect: reads, help: "list the pending entries by priority",
@@ -54,7 +54,7 @@ func dlqCommands() command {
 					of("STEP", "error.step_name"), failureColumn("error"),
 					{head: "PRIORITY", show: func(_ *table, d document) string { return fmt.Sprintf("%.0f", d.number("priority_score")) }},
 					of("ENTRY", "dlq_entry_uuid").whenWide(),
-				}}, selection...),
+				}}, append(letterSelection, limit("entries (default 100)"), offset)...),
 		},
 		{
 			name: "show", effect: reads, operands: "TASK", help: "show the entries of a task",
@@ -62,7 +62,7 @@ func dlqCommands() command {
 		},
 		{
 			name: "update", effect: changes, operands: "TASK|ENTRY", help: "record the outcome of an investigation",
-			more: "For a task, the newest entry is updated.",
+			more: "With TASK, update the newest entry of the task.",
 			examples: []string{
 				`dlq update latest --status ManuallyResolved --notes "paid in cash"`,
 				`dlq update 5666cd0c --metadata '{"ticket":"OPS-7"}'`,
@@ -97,7 +97,7 @@ func dlqCommands() command {
 					stateOfColumn("STATE", "current_state"), minutesOf("IN STATE", "time_in_state_minutes"),
 					minutesOf("LIMIT", "staleness_threshold_minutes"), minutesOf("AGE", "task_age_minutes").whenWide(),
 					stateOfColumn("HEALTH", "health_status"),
-				}}, [2]string{"namespace", "`NAMESPACE`: list only tasks of templates in this namespace"}, [2]string{"name", "`NAME`: list only tasks of templates with this name"}, limit, offset),
+				}}, [2]string{"namespace", "`NAMESPACE`: list only tasks of templates in this namespace"}, [2]string{"name", "`NAME`: list only tasks of templates with this name"}, limit("tasks (default 100)"), offset),
 		},
 	}}
 }
@@ -195,7 +195,7 @@ func closeDLQ(o *options) runner {
 	o.withClient().withOutput()
 	notes := o.String("notes", "closed on the command line", "`TEXT`: add a note")
 	status := o.String("status", "ManuallyResolved", "`STATUS`: set the status: ManuallyResolved, PermanentlyFailed or Cancelled")
-	by := o.String("by", "", "`WHO`: record who closes them; by default $USER")
+	by := o.String("by", "", "`WHO`: record who closes the entries; by default $USER")
 	bulk := o.withBulk("entry", "entries", letterSelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if _, err := bulk.chosen(operands, 1); err != nil {

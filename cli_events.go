@@ -16,11 +16,11 @@ var deliverySelection = [][2]string{
 }
 
 func eventsCommands() command {
-	page := [][2]string{{"limit", "`N`: list at most this many deliveries (default 50)"}, {"offset", "`N`: skip the newest deliveries"}}
-	return command{name: "events", help: "list domain events that did not reach their subscribers, and resend them", commands: []command{
+	page := [][2]string{{"limit", "`N`: list at most this many deliveries (default 50)"}, {"offset", "`N`: skip the newest N deliveries"}}
+	return command{name: "events", help: "list deliveries of domain events to subscribers, and resend events", commands: []command{
 		{
 			name: "subscribers", effect: reads, help: "count the deliveries to each subscriber, and show what fails",
-			more:     "OLDEST is how long the oldest pending event waits; PROBLEM is why the newest delivery failed.",
+			more:     "OLDEST is how long the oldest pending event has waited; PROBLEM is why the newest delivery failed.",
 			examples: []string{"events subscribers", "events subscribers --subscriber billing -o json"},
 			define: lists(listing{path: "/v1/events/deliveries", member: "subscribers", name: "name", none: "there is no subscriber",
 				columns: []column{
@@ -36,7 +36,7 @@ func eventsCommands() command {
 		},
 		{
 			name: "resend", effect: changes, operands: "[DELIVERY…]", help: "resend events to subscribers",
-			more: "Without DELIVERY, flags select deliveries, by default dead ones. They are resent only with --yes.",
+			more: "Without DELIVERY, flags select deliveries (by default dead ones), which are resent only with --yes.",
 			examples: []string{
 				"events resend 12-1-billing", `events resend --subscriber billing --reason "billing is back" --yes`,
 			},

@@ -15,8 +15,8 @@ func findCommand() command {
 	return command{
 		name: "find", effect: reads, operands: "TEXT", help: "find tasks, steps and templates by anything that names them",
 		more: "TEXT is an ID, or at least 6 characters of its beginning or end; a correlation ID, trace ID or idempotency key; a " +
-			"tag; part of the name of a template or step, or of an error; or a value in a context, with or without its path, if " +
-			"the template makes it searchable.",
+			"tag; part of the name of a template or step, or of an error; or a searchable value in a context, alone or as " +
+			"PATH=VALUE.",
 		examples: []string{"find order_id=ORD-1", `find "connection refused" -o name`},
 		define:   findAnything,
 	}

@@ -30,7 +30,7 @@ func fixtureCommands() command {
 				}}),
 			},
 			{
-				name: "add", effect: adds, operands: "JSON", help: "add a stub: JSON, @FILE or -",
+				name: "add", effect: adds, operands: "JSON", help: "add a stub, from JSON, @FILE, or - for standard input",
 				examples: []string{
 					`fixture stub add '{"match":{"step":"charge"},"outcomes":[{"result":{"paid":true}}]}'`,
 					"fixture stub add @declined.json",
@@ -60,7 +60,7 @@ func fixtureCommands() command {
 					return d.text("method") + " " + d.text("path") + " " + d.text("status")
 				}},
 			}}, [2]string{"kind", "`KIND`: list only this kind: request, handler, event or delivery"}, [2]string{"step", "`STEP`: list only handler calls for this step"},
-				[2]string{"path", "`PATH`: list only requests for this path"}, [2]string{"limit", "`N`: list only the latest"}),
+				[2]string{"path", "`PATH`: list only requests for this path"}, [2]string{"limit", "`N`: list only the latest N"}),
 		},
 		{
 			name: "verify", effect: reads, operands: "JSON", help: "check how many requests, handler calls, events or deliveries match a condition",
@@ -77,7 +77,7 @@ func fixtureCommands() command {
 				define:   control("GET", "/state", noBody),
 			},
 			{
-				name: "put", operands: "FILE", help: "replace the state by a document; - is standard input",
+				name: "put", operands: "FILE", help: "replace the state with a document; - is standard input",
 				examples: []string{"fixture state put state.json", "fixture state put -"},
 				define: control("PUT", "/state", func(o *options, operands []string) (any, error) {
 					if operands[0] == "-" {
@@ -95,7 +95,7 @@ func fixtureCommands() command {
 					columns: []column{of("SANDBOX", "name"), of("ORCHESTRATION", "orchestration_url"), of("WORKER", "worker_url")}}),
 			},
 			{
-				name: "add", effect: adds, operands: "[NAME]", help: "add a sandbox, and print where it is",
+				name: "add", effect: adds, operands: "[NAME]", help: "add a sandbox, and print its URLs",
 				examples: []string{"fixture sandbox add", "fixture sandbox add checkout-7"},
 				define: control("POST", "/sandboxes", func(_ *options, operands []string) (any, error) {
 					if len(operands) == 0 {

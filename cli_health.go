@@ -49,7 +49,7 @@ func healthcheckCommand() command {
 // healthcheck asks a running service whether it is alive or ready.
 func healthcheck(o *options) runner {
 	url := o.String("url", "", "`URL`: check the service there; by default at the configured address")
-	ready := o.Bool("ready", false, "check that it is ready, not only alive")
+	ready := o.Bool("ready", false, "check that the service is ready, not only alive")
 	timeout := o.duration("timeout", 3*time.Second, "`DURATION`: give up after this time")
 	return func(ctx context.Context, _ []string) error {
 		if *url == "" {

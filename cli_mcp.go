@@ -41,7 +41,7 @@ const (
 func mcpCommand() command {
 	return command{
 		name: "mcp", help: "offer these commands to an agent, as tools of the Model Context Protocol",
-		more: "It reads messages from standard input and answers on standard output, one a line, until standard input ends.\n" +
+		more: "It reads messages from standard input and writes to standard output, one message a line, until standard input ends.\n" +
 			"Commands that change something are offered with --allow-changes only.",
 		examples: []string{"mcp", "mcp --url http://127.0.0.1:9000 --allow-changes"},
 		define: func(o *options) runner {

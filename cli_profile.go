@@ -178,7 +178,7 @@ func (p *process) profileClient(name string) (*client, error) {
 }
 
 func profileCommands() command {
-	return command{name: "profile", help: "show the profiles, which --profile selects", commands: []command{
+	return command{name: "profile", help: "show the profiles that --profile can select", commands: []command{
 		{
 			name: "list", help: "list the profiles, and the file that has them",
 			examples: []string{"profile list", "profile list -o name"},
@@ -188,8 +188,8 @@ func profileCommands() command {
 			},
 		},
 		{
-			name: "show", operands: "[NAME]", help: "show where a service is, and which credential it gets, without secrets",
-			more:     "Without NAME, it is the service that commands use here.",
+			name: "show", operands: "[NAME]", help: "show the address of a service, and which credential commands send to it, without secrets",
+			more:     "Without NAME, show the service that other commands would use.",
 			examples: []string{"profile show", "profile show staging"},
 			define: func(o *options) runner {
 				o.withClient().withOutput()

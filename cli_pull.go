@@ -17,20 +17,20 @@ import (
 func pullCommand() command {
 	return command{
 		name: "pull", operands: "URL TASK…", help: "copy tasks from a running Tasker, to inspect them and continue them here",
-		more: "They keep their IDs, states, attempts, results and retries. By default they go into a new sandbox of the service\n" +
-			"at --url, in fixture mode; its clock is frozen at their last change. The command lists what Tasker does not\n" +
-			"report, and does not change Tasker. Requests to it carry the credentials in the environment, not those of a profile.",
+		more: "The copies keep the IDs, states, attempts, results and retries. By default, they go into a new sandbox of the service\n" +
+			"at --url, which must be in fixture mode. The sandbox's clock is frozen at the last change of the tasks. The command\n" +
+			"does not change Tasker, and lists what Tasker does not report. Requests to Tasker carry credentials from the environment only.",
 		examples: []string{
 			"pull https://tasker.example.com 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url https://worker.example.com",
 			"pull http://10.0.0.5:8080 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url http://10.0.0.5:8081 --data pulled",
 		},
 		define: func(o *options) runner {
 			o.withClient()
-			worker := o.String("worker-url", "", "`URL`: read the templates from the worker role there")
-			dir := o.String("data", "", "`DIR`: make a new store there, whose clock runs, instead of a sandbox")
-			file := o.String("document", "", "`FILE`: write a state document there, instead of making a sandbox")
+			worker := o.String("worker-url", "", "`URL`: read the templates from the worker role at this URL")
+			dir := o.String("data", "", "`DIR`: instead of a sandbox, make a new store in this directory; its clock runs")
+			file := o.String("document", "", "`FILE`: instead of making a sandbox, write a state document to this file")
 			name := o.String("sandbox", "", "`NAME`: name the sandbox")
-			decide := o.Bool("steps-decide", false, "derive the state of a task from its steps where the two contradict each other")
+			decide := o.Bool("steps-decide", false, "if the state of a task contradicts its steps, derive the state from the steps")
 			return func(ctx context.Context, operands []string) error {
 				from, err := o.p.clientOf(operands[0], "")
 				if err != nil {

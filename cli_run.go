@@ -79,7 +79,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 func runCommand() command {
 	return command{
 		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
-		more: "TEMPLATE is NAMESPACE/NAME of a template that \"stepwell serve\" would load here. With --from STEP, FILE is a state " +
+		more: "FILE is a template file; TEMPLATE is NAMESPACE/NAME of a template that \"stepwell serve\" would load here. With --from STEP, FILE is a state " +
 			"document from \"stepwell store export\", and TASK is the task in it to repeat; omit TASK if there is only one. The " +
 			"exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
 		examples: []string{

@@ -599,7 +599,7 @@ func serveFlags(o *options, a *serveArgs) {
 		"serve what is undamaged in the data directory; change no file and run no step")
 	o.BoolVar(&a.dev, "dev", false, "develop: use --watch, and log as text")
 	o.BoolVar(&a.quiet, "quiet", false, "omit the banner")
-	o.StringVar(&a.readyFile, "ready-file", "", "`FILE`: write the URLs, the pid and the version there, as JSON, once requests are served")
+	o.StringVar(&a.readyFile, "ready-file", "", "`FILE`: write the URLs, the pid and the version to this file, as JSON, once requests are served")
 	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")
 	o.BoolVar(&a.exitWithParent, "exit-with-parent", false,
 		"exit when the parent process closes standard input, which must be a pipe")

@@ -29,11 +29,11 @@ func stepCommands() command {
 		},
 		{
 			name: "inbox", effect: reads, help: "list the steps that wait for people or other outside actors, and what they are about",
-			more:     "If the configuration of the service lists callables in console.people, only steps with these are listed, unless --all or --callable is given.",
+			more:     "If the configuration of the service lists callables in console.people, only steps with these callables are listed, unless --all or --callable is given.",
 			examples: []string{"step inbox", "step inbox --callable 'people.*' -o wide"}, define: showInbox,
 		},
 		stepActionCommand("complete", "complete a step with a result, which its dependents can read"),
-		stepActionCommand("fail", "fail a step, as if an outside actor reported that its work failed"),
+		stepActionCommand("fail", "fail a step, as if an outside actor reported that the work failed"),
 		stepActionCommand("resolve", "resolve a failed step without a result, so that its dependents run"),
 		stepActionCommand("reset", "run a failed step again"),
 		stepActionCommand("retry", "retry a step at once, without waiting for the end of its back-off"),
@@ -185,7 +185,7 @@ var inboxColumns = []column{
 func showInbox(o *options) runner {
 	o.withClient().withOutput()
 	query := url.Values{"state": {"enqueued"}}
-	o.filters(query, [][2]string{{"callable", "`CALLABLE`: list only this callable; a final * matches any suffix"}, {"namespace", "`NAMESPACE`: list only steps of tasks in this namespace"}})
+	o.filters(query, [][2]string{{"callable", "`CALLABLE`: list only steps with this callable; a final * matches any suffix"}, {"namespace", "`NAMESPACE`: list only steps of tasks in this namespace"}})
 	all := o.Bool("all", false, "also list steps that do not wait for people")
 	limit := o.Int("limit", 50, "`N`: list at most this many steps")
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {

@@ -31,10 +31,10 @@ func storeCommands() command {
 		},
 		{
 			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to FILE or to standard output",
-			more: "It changes nothing, and a service may be using the directory.\n" +
+			more: "Without --to, it changes nothing, and a service may be using the directory.\n" +
 				"With --to tasker, it writes the tasks for Tasker, as one transaction for psql. To export unfinished tasks, give\n" +
 				"--hold, which keeps them from running here, or stop the service that uses the directory. Tasks that cannot move\n" +
-				"are listed; unless --skip leaves them out, nothing is written. With such tasks, the exit code is 1.",
+				"are listed, and the exit code is then 1; without --skip, which omits these tasks, nothing is written.",
 			examples: []string{
 				"store export state.json", "store export --to tasker > tasks.sql",
 			},
@@ -58,7 +58,7 @@ func storeCommands() command {
 		},
 		{
 			name: "repair", operands: "[NEWDIR]", help: "salvage a damaged store into a new one, and report what is lost",
-			more:     "The new store is NEWDIR, by default DIR.repaired. The damaged one stays as it is.",
+			more:     "The new store is NEWDIR, by default DIR.repaired. The damaged store stays as it is.",
 			examples: []string{"store repair", "store repair --data /var/lib/stepwell /var/lib/stepwell-new"},
 			define:   onStore((*process).repairStore),
 		},

@@ -26,8 +26,8 @@ func taskCommands() command {
 		},
 		{
 			name: "again", effect: adds, operands: "TASK", help: "repeat a task from a step on, with the results of the steps before it",
-			more: "The new task begins with the results of all finished steps that do not depend on STEP. STEP and all " +
-				"other steps run again. STEP may be one instance of a batch worker, or the batch worker itself for all instances.",
+			more: "The new task begins with the results of all finished steps that do not depend on STEP. STEP and the " +
+				"remaining steps run again. STEP may be one instance of a batch worker, or the batch worker itself for all instances.",
 			examples: []string{
 				"task again latest --from charge --wait",
 				`task again 5666cd0c --from charge --latest --context '{"amount":5}'`,
@@ -49,7 +49,7 @@ func taskCommands() command {
 		},
 		{
 			name: "watch", operands: "TASK", help: "follow a task until it ends or is blocked",
-			more:     "On a terminal a picture of the steps changes in place; elsewhere each change is a line.",
+			more:     "On a terminal, a picture of the steps changes in place; elsewhere, each change is a line.",
 			examples: []string{"task watch latest", "task watch 5666cd0c --timeout 1m"},
 			define:   watchTask,
 		},
@@ -165,7 +165,7 @@ type againArgs struct {
 
 func (o *options) againFlags(a *againArgs) {
 	o.StringVar(&a.from, "from", "", "`STEP`: repeat the task from this step on")
-	o.BoolVar(&a.latest, "latest", false, "use the newest version of the template, not the version of the task")
+	o.BoolVar(&a.latest, "latest", false, "repeat with the newest version of the template, not the version of the task")
 }
 
 // body returns the request for a repetition.
@@ -181,7 +181,7 @@ func repeatTask(o *options) runner {
 	o.withClient().withOutput()
 	a := &againArgs{}
 	o.againFlags(a)
-	o.StringVar(&a.context, "context", "", "`JSON`: replace the context of the task, by JSON, @FILE, or - for standard input")
+	o.StringVar(&a.context, "context", "", "`JSON`: replace the context of the task, from JSON, @FILE, or - for standard input")
 	reason := o.String("reason", "", "`TEXT`: record why")
 	key := o.String("key", "", "`KEY`: send this Idempotency-Key, so that a repeat creates no second task")
 	created := o.withWait()
@@ -284,14 +284,14 @@ func listTasks(o *options) runner {
 	query := url.Values{}
 	o.filters(query, [][2]string{
 		{"namespace", "`NAMESPACE`: list only tasks of templates in this namespace"}, {"name", "`NAME`: list only tasks of templates with this name"},
-		{"template-version", "`VERSION`: list only tasks of templates with this version"}, {"status", "`STATE`: list only tasks in this state, or in several separated by commas: " + strings.Join(taskStateNames[:], ", ")},
+		{"template-version", "`VERSION`: list only tasks of templates with this version"}, {"status", "`STATE`: list only tasks in these states, separated by commas: " + strings.Join(taskStateNames[:], ", ")},
 		{"text", "`TEXT`: list only tasks of templates with this text in their namespace or name"}, {"tag", "`TAG`: list only tasks with this tag (repeatable)"},
 		{"initiator", "`INITIATOR`: list only tasks of this initiator"}, {"source-system", "`SYSTEM`: list only tasks from this system"},
 		{"correlation-id", "`UUID`: list only tasks with this correlation ID"},
 		{"parent-correlation-id", "`UUID`: list only tasks with this parent correlation ID"},
-		{"group", "`GROUP`: list only tasks in this failure group; \"stepwell failures\" lists the groups"},
+		{"group", "`GROUP`: list only tasks in this group of \"stepwell failures\""},
 		{"context", "`PATH=VALUE`: list only tasks with this value in their context, at a path that their template lists under search (repeatable)"},
-		{"since", "`DURATION`: list only tasks created in the last 90m, 24h or another duration"},
+		{"since", "`DURATION`: list only tasks created in the last DURATION, such as 24h"},
 		{"created-after", "`TIME`: list only tasks created after this time, such as 2026-01-31T12:00:00Z"},
 		{"created-before", "`TIME`: list only tasks created before this time"},
 		{"updated-after", "`TIME`: list only tasks last changed after this time"}, {"updated-before", "`TIME`: list only tasks last changed before this time"},

@@ -37,8 +37,8 @@ func exportStoreTo(o *options) runner {
 	e.from = o.String("from", "", "`FILE`: with --to, read this state document; - is standard input")
 	e.hold = o.String("hold", "", "`PLACE`: with --to, hold the unfinished tasks that are exported, and note where they continue, such as at a URL")
 	e.release = o.Bool("release", false, "with --to, write nothing, and let held tasks continue here")
-	o.StringVar(&e.move.only, "only", "", "`KIND`: with --to, write only this kind: finished (which includes blocked) or unfinished")
-	o.StringVar(&e.move.namespace, "namespace", "", "`NAMESPACE`: with --to, write only this namespace")
+	o.StringVar(&e.move.only, "only", "", "`KIND`: with --to, write only tasks of this kind: finished (which includes blocked) or unfinished")
+	o.StringVar(&e.move.namespace, "namespace", "", "`NAMESPACE`: with --to, write only tasks of this namespace")
 	o.BoolVar(&e.move.skip, "skip", false, "with --to, omit tasks that cannot move, and write the others")
 	for name, at := range map[string]*instant{"created-after": &e.move.after, "created-before": &e.move.before} {
 		o.Func(name, "`TIME`: with --to, write only tasks "+strings.Replace(name, "-", " ", 1)+" this time, such as 2026-01-31T12:00:00Z",

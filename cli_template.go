@@ -24,7 +24,7 @@ func templateCommands() command {
 					{head: "DESCRIPTION", show: func(t *table, d document) string {
 						return clipText(d.text("description"), pick(t.wide, math.MaxInt, 72))
 					}},
-				}}, [2]string{"namespace", "`NAMESPACE`: list only this namespace"}),
+				}}, [2]string{"namespace", "`NAMESPACE`: list only templates in this namespace"}),
 		},
 		{
 			name: "show", effect: reads, operands: "TEMPLATE", help: "show a template of the service and its steps",
@@ -39,7 +39,7 @@ func templateCommands() command {
 		},
 		{
 			name: "convert", operands: "FILE", help: "print a template file as JSON, TOML or YAML, without a service",
-			more:     "The result is the same template, or an error says what the format cannot express. Comments are lost.",
+			more:     "If the format cannot express the same template, an error says why. Comments are lost.",
 			examples: []string{"template convert order.json --portable > order.yaml", "template convert order.yaml --to toml"},
 			define:   convertFile,
 		},
@@ -120,7 +120,7 @@ func (p *process) warn(warnings []string) {
 
 func convertFile(o *options) runner {
 	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, toml or yaml")
-	portable := o.Bool("portable", false, "write a form that Tasker accepts, or say what it refuses")
+	portable := o.Bool("portable", false, "write a form that Tasker accepts, or say what Tasker refuses")
 	return func(_ context.Context, files []string) error {
 		if !slices.Contains([]string{"json", "toml", "yaml"}, *to) {
 			return o.misuse("--to must be json, toml or yaml, not %q", *to)

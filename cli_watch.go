@@ -332,7 +332,7 @@ func (s style) event(e document, first time.Time) string {
 func printEvents(o *options) runner {
 	o.withClient().withOutput()
 	query := url.Values{}
-	o.filters(query, [][2]string{{"namespace", "`NAMESPACE`: with --follow, print only this namespace"}})
+	o.filters(query, [][2]string{{"namespace", "`NAMESPACE`: with --follow, print only transitions in this namespace"}})
 	follow := o.Bool("follow", false, "continue with events as they happen, until interrupted")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if len(operands) == 0 && !*follow {

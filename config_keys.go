@@ -139,7 +139,7 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 		help: "keep state in memory only"},
 	{path: "store.sync", def: "always", words: []string{"always", "interval", "never"}, flag: "sync",
 		operand: "WHEN",
-		help:    "sync writes to disk: always (before each answer), interval (every 100 ms), or never (left to the system)"},
+		help:    "sync writes to disk: always (before each response), interval (every 100 ms), or never (left to the system)"},
 	{path: "store.slow_seconds", def: 5, min: 1, max: 3600,
 		help: "how long one disk operation may take, in seconds, before changes are refused and readiness is 503"},
 	{path: "store.snapshot_journal_mb", def: 16, min: 1, max: maxConfigCount,

@@ -62,7 +62,7 @@ func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	}
 	// With authentication, resolving a foreign name to this host gains nothing: a browser keeps credentials by name.
 	if !g.secured && g.misdirected(r) && !g.open(row.pattern) {
-		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
+		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", hostName(r.Host))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -136,6 +137,9 @@ func TestForeignPages(t *testing.T) {
 			code := map[int]string{400: "BAD_REQUEST", 421: "MISDIRECTED_REQUEST", let: "VALIDATION_FAILED"}[want]
 			if a.status != want || a.text("error.code") != code {
 				t.Errorf("%s, Host %q, Origin %q: got %d, %s; want %d", s.url, tt.host, tt.origin, a.status, a.body, want)
+			}
+			if name := hostName(tt.host); want == 421 && (checkHostValue(name) != nil || !strings.HasPrefix(a.text("error.message"), strconv.Quote(name))) {
+				t.Errorf("Host %q: got %q; want the name, which web.allowed_hosts takes", tt.host, a.text("error.message"))
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func benchCommand() command {
 		more: "It uses POST /v1/tasks with wait; if the service does not wait, it polls GET /v1/tasks/{task_uuid} until " +
 			"the task has ended. Without --rate, each client creates a task when its last one has ended (closed loop). " +
 			"With --rate, tasks are due at fixed times, and each is timed from when it was due, so that no stall is hidden (open " +
-			"loop). Percentiles are at most 6 % off. The first task is not counted: if it fails, its error ends the command.",
+			"loop). Percentiles are at most 6 % off. The first task is a trial, which is not counted; if it fails, its error ends the command.",
 		examples: []string{
 			"bench --template demo/diamond --clients 16 --duration 10s", "bench --rate 500 --duration 1m -o json",
 		},

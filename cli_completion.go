@@ -122,7 +122,7 @@ complete -c stepwell -k -f -a '(__stepwell_complete)'
 func completionCommand() command {
 	return command{
 		name: "completion", operands: "SHELL", help: "print a script that completes command lines in bash, zsh or fish",
-		more: "Templates and recent tasks come from the running service that STEPWELL_URL names.",
+		more: "Templates and recent tasks come from the running service that the command would use.",
 		examples: []string{
 			"completion bash > ~/.local/share/bash-completion/completions/stepwell", "completion fish | source",
 		},

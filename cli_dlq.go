@@ -21,7 +21,7 @@ var dlqColumns = []column{
 var letterSelection = [][2]string{
 	{"over", "select only entries whose tasks have since completed or been cancelled"},
 	{"dlq-reason", "`REASON`: select only entries with this reason: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "`NAMESPACE`: select only entries for tasks of templates in this namespace"},
-	{"name", "`NAME`: select only entries for tasks of templates with this name"}, {"step", "`STEP`: select only entries for tasks that this step of their template stopped"},
+	{"name", "`NAME`: select only entries for tasks of templates with this name"}, {"step", "`STEP`: select only entries for tasks that were stopped by this step"},
 	{"group", "`GROUP`: select only entries for tasks in this group of \"stepwell failures\""},
 	{"since", "`DURATION`: select only entries created in the last DURATION, such as 24h"},
 	{"created-after", "`TIME`: select only entries created after this time, such as 2026-01-31T12:00:00Z"},

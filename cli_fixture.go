@@ -64,7 +64,7 @@ func fixtureCommands() command {
 		},
 		{
 			name: "verify", effect: reads, operands: "JSON", help: "check how many requests, handler calls, events or deliveries match a condition",
-			more: "The condition is JSON, @FILE, or - for standard input. The exit code is 1 if the count differs.",
+			more: "JSON has the condition and the count, which is at least one by default. The exit code is 1 if the count differs.",
 			examples: []string{
 				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",
 			},

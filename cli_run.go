@@ -118,7 +118,7 @@ func runWorkflow(o *options) runner {
 	handlerFlag(o, &a.config)
 	o.againFlags(&a.againArgs)
 	o.BoolVar(&a.fast, "fast", false, "skip delays and back-offs: a day of them takes no time")
-	o.durationVar(&a.timeout, "timeout", 0, "`DURATION`: give up this long after the task was created, with exit code 5")
+	o.durationVar(&a.timeout, "timeout", 0, "`DURATION`: give up when the task is this old, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
 		ctx, stop := interruptible(ctx, 0)
 		defer stop()

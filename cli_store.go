@@ -33,8 +33,8 @@ func storeCommands() command {
 			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to FILE or to standard output",
 			more: "Without --to, it changes nothing, and a service may be using the directory.\n" +
 				"With --to tasker, it writes the tasks for Tasker, as one transaction for psql. To export unfinished tasks, give\n" +
-				"--hold, which keeps them from running here, or stop the service that uses the directory. Tasks that cannot move\n" +
-				"are listed, and the exit code is then 1; without --skip, which omits these tasks, nothing is written.",
+				"--hold, which keeps them from running here, or stop the service that uses the directory. If some tasks cannot\n" +
+				"move, they are listed, and the exit code is 1; nothing is written unless --skip omits these tasks.",
 			examples: []string{
 				"store export state.json", "store export --to tasker > tasks.sql",
 			},

@@ -35,7 +35,7 @@ func exportStoreTo(o *options) runner {
 	e.dir = o.String("data", "./stepwell-data", "`DIR`: use this data directory")
 	to := o.String("to", "", "`PRODUCT`: write the tasks for another product: tasker")
 	e.from = o.String("from", "", "`FILE`: with --to, read this state document; - is standard input")
-	e.hold = o.String("hold", "", "`PLACE`: with --to, hold each exported task that could still run here, and note where it continues, such as at a URL")
+	e.hold = o.String("hold", "", "`PLACE`: with --to, keep each exported task from running here, and record this place, such as a URL, where it continues")
 	e.release = o.Bool("release", false, "with --to, write nothing, and let held tasks continue here")
 	o.StringVar(&e.move.only, "only", "", "`KIND`: with --to, write only tasks of this kind: finished (which includes blocked) or unfinished")
 	o.StringVar(&e.move.namespace, "namespace", "", "`NAMESPACE`: with --to, write only tasks of this namespace")

@@ -69,7 +69,7 @@ var differences = []difference{
 	{"a dead letter for a step that failed for good", "200", "404", func(s *api) string {
 		return fmt.Sprint(s.do("GET", "/v1/dlq/task/"+s.ended(creation("fails", `{"n":9}`)), "").status)
 	}},
-	{"a batchable step whose `initialization` names a worker returns `create_batches` with an empty list", "split work_000 join", "split", func(s *api) string {
+	{"`create_batches` with an empty list, from a batchable step whose `initialization` names a worker", "split work_000 join", "split", func(s *api) string {
 		return s.stepsOf(s.ended(creation("empty_batches", `{"n":14}`)))
 	}},
 	{"`completed_at` of a complete task", "a time", "null", func(s *api) string {

@@ -30,7 +30,7 @@ var taskSelection = [][2]string{
 	{"namespace", "`NAMESPACE`: select only tasks of this namespace"}, {"name", "`NAME`: select only tasks of templates with this name"},
 	{"tag", "`TAG`: select only tasks with this tag (repeatable)"},
 	{"group", "`GROUP`: select only tasks in this group of \"stepwell failures\""},
-	{"since", "`DURATION`: select only tasks created in the last DURATION, such as 24h"},
+	{"since", "`DURATION`: select only tasks created at most this long ago, such as 24h"},
 	{"created-after", "`TIME`: select only tasks created after this time, such as 2026-01-31T12:00:00Z"},
 	{"created-before", "`TIME`: select only tasks created before this time"},
 }

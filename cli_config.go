@@ -27,7 +27,7 @@ func configFileFlag(o *options, a *configArgs) {
 // handlerFlag defines --handler, which sets worker.handlers.
 func handlerFlag(o *options, a *configArgs) {
 	handlers := map[string]string{}
-	o.Func("handler", "`CALLABLE=URL`: run a callable with a handler, as CALLABLE=URL or CALLABLE=exec:PROGRAM (repeatable; replaces [worker.handlers])",
+	o.Func("handler", "`CALLABLE=URL`: run a callable with a handler at a URL, or with a program, as CALLABLE=exec:PROGRAM (repeatable; replaces [worker.handlers])",
 		func(text string) error {
 			callable, handler, ok := strings.Cut(text, "=")
 			switch {

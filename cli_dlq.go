@@ -23,7 +23,7 @@ var letterSelection = [][2]string{
 	{"dlq-reason", "`REASON`: select only entries with this reason: " + strings.Join(dlqReasonNames[:], ", ")}, {"namespace", "`NAMESPACE`: select only entries for tasks of templates in this namespace"},
 	{"name", "`NAME`: select only entries for tasks of templates with this name"}, {"step", "`STEP`: select only entries for tasks that were stopped by this step"},
 	{"group", "`GROUP`: select only entries for tasks in this group of \"stepwell failures\""},
-	{"since", "`DURATION`: select only entries created in the last DURATION, such as 24h"},
+	{"since", "`DURATION`: select only entries created at most this long ago, such as 24h"},
 	{"created-after", "`TIME`: select only entries created after this time, such as 2026-01-31T12:00:00Z"},
 	{"created-before", "`TIME`: select only entries created before this time"},
 }
@@ -33,7 +33,7 @@ const leftOver = "Entries whose tasks have since completed or been cancelled are
 
 func dlqCommands() command {
 	limit := func(most string) [2]string { return [2]string{"limit", "`N`: list at most this many " + most} }
-	offset := [2]string{"offset", "`N`: skip the first N"}
+	offset := [2]string{"offset", "`N`: begin after this many"}
 	return command{name: "dlq", help: "inspect the dead letter queue: tasks that need an operator", commands: []command{
 		{
 			name: "list", effect: reads, help: "list the entries, the newest first",

@@ -16,7 +16,7 @@ var deliverySelection = [][2]string{
 }
 
 func eventsCommands() command {
-	page := [][2]string{{"limit", "`N`: list at most this many deliveries (default 50)"}, {"offset", "`N`: skip the newest N deliveries"}}
+	page := [][2]string{{"limit", "`N`: list at most this many deliveries (default 50)"}, {"offset", "`N`: begin after this many of the newest deliveries"}}
 	return command{name: "events", help: "list deliveries of domain events to subscribers, and resend events", commands: []command{
 		{
 			name: "subscribers", effect: reads, help: "count the deliveries to each subscriber, and show what fails",

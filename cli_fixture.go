@@ -60,7 +60,7 @@ func fixtureCommands() command {
 					return d.text("method") + " " + d.text("path") + " " + d.text("status")
 				}},
 			}}, [2]string{"kind", "`KIND`: list only this kind: request, handler, event or delivery"}, [2]string{"step", "`STEP`: list only handler calls for this step"},
-				[2]string{"path", "`PATH`: list only requests for this path"}, [2]string{"limit", "`N`: list only the latest N"}),
+				[2]string{"path", "`PATH`: list only requests for this path"}, [2]string{"limit", "`N`: list at most this many, the latest"}),
 		},
 		{
 			name: "verify", effect: reads, operands: "JSON", help: "check how many requests, handler calls, events or deliveries match a condition",

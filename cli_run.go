@@ -113,7 +113,7 @@ func runWorkflow(o *options) runner {
 	keyFlag(o, configKeyAt("environment"), &a.config)
 	keyFlag(o, configKeyAt("templates.dirs"), &a.config)
 	o.StringVar(&a.context, "context", "", "`JSON`: set the context, from JSON, @FILE, or - for standard input")
-	o.Func("stub", "`STEP=JSON`: give a step an outcome instead of calling its handler, as STEP=JSON, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
+	o.Func("stub", "`STEP=JSON`: give a step this result instead of calling its handler; also STEP=@FILE, or STEP=error:MESSAGE for a failure (repeatable)",
 		func(text string) error { return o.p.addScripted(a, text) })
 	handlerFlag(o, &a.config)
 	o.againFlags(&a.againArgs)

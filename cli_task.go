@@ -291,7 +291,7 @@ func listTasks(o *options) runner {
 		{"parent-correlation-id", "`UUID`: list only tasks with this parent correlation ID"},
 		{"group", "`GROUP`: list only tasks in this group of \"stepwell failures\""},
 		{"context", "`PATH=VALUE`: list only tasks with this value in their context, at a path that their template lists under search (repeatable)"},
-		{"since", "`DURATION`: list only tasks created in the last DURATION, such as 24h"},
+		{"since", "`DURATION`: list only tasks created at most this long ago, such as 24h"},
 		{"created-after", "`TIME`: list only tasks created after this time, such as 2026-01-31T12:00:00Z"},
 		{"created-before", "`TIME`: list only tasks created before this time"},
 		{"updated-after", "`TIME`: list only tasks last changed after this time"}, {"updated-before", "`TIME`: list only tasks last changed before this time"},

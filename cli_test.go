@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,10 @@ func TestCommandTable(t *testing.T) {
 		o.VisitAll(func(f *flag.Flag) {
 			if f.Usage == "" || strings.HasSuffix(f.Usage, ".") {
 				t.Errorf("%s %s: the help %q is no phrase", c.name, dashed(f.Name), f.Usage)
+			}
+			value, text, named := strings.Cut(strings.TrimPrefix(f.Usage, "`"), "`: ")
+			if named && value != "URL" && value != "JSON" && regexp.MustCompile(`\b`+value+`\b`).MatchString(text) {
+				t.Errorf("%s %s: the help %q has the name of the value in its sentence", c.name, dashed(f.Name), f.Usage)
 			}
 		})
 	})

@@ -200,10 +200,17 @@ func (c *pullComparison) compare(place string, theirs, ours any) {
 			return
 		}
 	}
-	if x, y := fmt.Sprint(theirs), fmt.Sprint(ours); x != y {
+	if x, y := fmt.Sprint(theirs), fmt.Sprint(ours); x != y && !sameTime(x, y) {
 		c.seen[place]++
 		c.samples[place] = "there " + strconv.Quote(wire.Cut(x)) + ", here " + strconv.Quote(wire.Cut(y))
 	}
+}
+
+// sameTime reports whether two timestamps mean the same instant: a time in whole milliseconds has three digits there.
+func sameTime(x, y string) bool {
+	a, err := time.Parse(time.RFC3339Nano, x)
+	b, bad := time.Parse(time.RFC3339Nano, y)
+	return err == nil && bad == nil && a.Equal(b)
 }
 
 // byName sorts objects that have names.

@@ -72,7 +72,7 @@ func TestReferenceTools(t *testing.T) {
 		{"analytics performance", "total tasks"},
 		{"analytics bottlenecks", "TEMPLATE"},
 		{"failures", "has no GET /v1/analytics/failures"},
-		{"find nothing", "cannot find things"},
+		{"find nothing", "has no search"},
 		{"health", "healthy"},
 		{"task create tools/nope", "there is no template tools/nope"},
 		{"task create tools/shapes --context {\"order\":2} --wait=1m", "complete"},

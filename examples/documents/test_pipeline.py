@@ -7,8 +7,9 @@ class PipelineTest(stepwell.TestCase):
 
     def run_worker(self):
         pipeline.worker.URL = self.sandbox.url
+        self.sandbox.control("wait-idle")  # stubs run in the service, while the worker asks for steps
         while pipeline.worker.work_once():
-            pass
+            self.sandbox.control("wait-idle")
 
     def test_all_documents_are_in_the_index(self):
         task = self.sandbox.create("archive/documents", documents=[f"{n}.txt" for n in range(10)])

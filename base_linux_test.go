@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"stepwell/e2e/wire"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +20,7 @@ func TestJournalOnSmallDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=48m"); err != nil {
-		t.Skipf("mount a tmpfs: %v", err)
+		wire.Skip(t, "mount a tmpfs: %v", err)
 	}
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
 	ballast := filepath.Join(dir, "ballast")
@@ -62,7 +63,7 @@ func TestReservationIsGivenBack(t *testing.T) {
 	mustStore(t, j, 3)
 	name := filepath.Join(o.dir, journalName)
 	if size, blocks := fileExtent(t, name); size > zerosAhead+1000 || blocks < spaceAhead {
-		t.Skipf("the file system sets no blocks aside: %d bytes in %d bytes of blocks", size, blocks)
+		wire.Skip(t, "the file system sets no blocks aside: %d bytes in %d bytes of blocks", size, blocks)
 	}
 	s := must(j.startSnapshot())(t)
 	if _, blocks := fileExtent(t, filepath.Join(o.dir, journalOldName)); blocks > 64<<10 {
@@ -86,7 +87,7 @@ func fileExtent(t *testing.T, name string) (size, blocks int64) {
 func TestJournalOnReadOnlyDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", syscall.MS_RDONLY, ""); err != nil {
-		t.Skipf("mount a tmpfs: %v", err)
+		wire.Skip(t, "mount a tmpfs: %v", err)
 	}
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
 	for _, sub := range []string{"", "/store"} {
@@ -104,7 +105,7 @@ func TestJournalOnReadOnlyDisk(t *testing.T) {
 func TestExecReapsOrphans(t *testing.T) {
 	const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
-		t.Skip("no orphans here:", errno)
+		wire.Skip(t, "no orphans here: %v", errno)
 	}
 	defer syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 0, 0)
 	h := newTestHandlers(t, nil)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"stepwell/e2e/wire"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ var updateCommands = flag.Bool("update-cli", false, "rewrite the outputs in test
 //	# …                  a comment
 //	service: fixture     a service in fixture mode, with fixed ids and a frozen clock, is asked
 //	subscriber: NAME     the service sends the domain events of the template t/order to this subscriber
+//	needs: TOOL          a tool without which the script is skipped
 //	env: NAME=VALUE      a variable of the environment
 //	mask: REGEXP         what differs from run to run, shown as …
 //	@ NAME               a file, whose lines follow
@@ -134,6 +136,8 @@ func (s *cliScript) play(text string) string {
 		case "$":
 			input := takeLines(&lines, "<")
 			out.WriteString(marked("<", input) + s.run(rest, input))
+		case "needs:":
+			wire.Need(s.t, rest)
 		case "|", "!", "?", "<", "", "#", "service:", "subscriber:":
 		default:
 			s.t.Fatalf("%q begins with no mark", line)

@@ -427,7 +427,7 @@ func TestResetEmptiesOnlyTheStore(t *testing.T) {
 	noError(t, emptyStore(dir))
 	assertFiles(t, dir, lockName, "mine.tmp")
 	if err := makePipe(filepath.Join(dir, journalName)); err != nil {
-		t.Skip(err)
+		wire.Skip(t, "%v", err)
 	}
 	if err := emptyStore(dir); err == nil {
 		t.Error("a pipe in the place of the journal: got no error")

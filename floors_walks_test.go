@@ -336,7 +336,7 @@ func TestWalkOfCreation(t *testing.T) {
 	wire.Long(t)
 	sequential(t)
 	if runtime.GOOS != "linux" {
-		t.Skip("the page lists base_linux.go")
+		wire.Skip(t, "the page lists base_linux.go")
 	}
 	t.Parallel()
 	page := string(readFile(t, "docs/architecture.md"))

@@ -60,7 +60,7 @@ func handlerProgram(do string, args []string) (code int) {
 	case "signal":
 		n, _ := strconv.Atoi(args[0])
 		endBySignal(n)
-		select {}
+		<-time.After(time.Hour) // without another goroutine, the runtime would call it a deadlock
 	case "serve": // handles steps over HTTP until standard input ends
 		serveSteps()
 	case "hang": // until the peer at an address hangs up

@@ -23,10 +23,7 @@ import (
 	"time"
 )
 
-func TestMain(m *testing.M) {
-	wire.Tune()
-	m.Run()
-}
+func TestMain(m *testing.M) { wire.Main(m, "stepwell", func() {}, func() {}) }
 
 // allocated returns how many bytes f allocates, with what other goroutines allocate meanwhile.
 func allocated(f func()) uint64 {
@@ -535,7 +532,7 @@ func slowAndSequential(t testing.TB) {
 func sequential(t testing.TB) {
 	t.Helper()
 	if wire.RaceDetector() {
-		t.Skip("takes too long with -race, and races nothing that others do not")
+		wire.Skip(t, "takes too long with -race, and races nothing that others do not")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"stepwell/e2e/wire"
 	"strconv"
 	"strings"
 	"testing"
@@ -462,10 +463,7 @@ func TestPrometheusExamples(t *testing.T) {
 			t.Errorf("alerts_test.yml has no test in which %s fires", alert[1])
 		}
 	}
-	tool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("promtool is not installed")
-	}
+	tool := wire.Need(t, "promtool")
 	for _, args := range [][]string{{"check", "config", "prometheus.yml"}, {"test", "rules", "alerts_test.yml"}} {
 		cmd := exec.Command(tool, args...)
 		cmd.Dir = "examples/prometheus"
@@ -480,7 +478,7 @@ func TestPrometheusExamples(t *testing.T) {
 func TestProcessMetrics(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("other systems tell less about a process")
+		wire.Skip(t, "other systems tell less about a process")
 	}
 	want := map[string]string{
 		"counter": "process_cpu_seconds_total process_network_receive_bytes_total process_network_transmit_bytes_total " +

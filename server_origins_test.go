@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"slices"
+	"stepwell/e2e/wire"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,7 +43,7 @@ func newGuardedServer(t *testing.T, h http.Handler, address string) *guardedServ
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		t.Skipf("%s cannot be listened on: %v", address, err)
+		wire.Skip(t, "%s cannot be listened on: %v", address, err)
 	}
 	s := newHTTPServer(l, h, manyConnections(), slog.New(slog.DiscardHandler))
 	go s.serve()

@@ -48,7 +48,7 @@ func TestLockIsReleasedBesideACopy(t *testing.T) {
 	defer release()
 	held.Close()
 	if err != nil {
-		t.Skip(err)
+		wire.Skip(t, "%v", err)
 	}
 	again, err := osDisk{}.lock(name)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestLockOfAnother(t *testing.T) {
 	name := filepath.Join(t.TempDir(), lockName)
 	writeFile(t, name, []byte("precious"))
 	if err := os.Chown(name, 4711, -1); err != nil {
-		t.Skip(err)
+		wire.Skip(t, "%v", err)
 	}
 	_, err := osDisk{}.lock(name)
 	want := fmt.Sprintf("open %s: it belongs to the user 4711, and this process runs as %d", name, os.Geteuid())

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"stepwell/e2e/wire"
 	"strings"
 	"sync"
 	"testing"
@@ -126,7 +127,7 @@ func TestWaitBefore(t *testing.T) {
 			t.Run(m.name+"/"+word, func(t *testing.T) {
 				s, v := m.service(t)
 				if v.state.String() == word || word == "terminal" && terminalStates.has(v.state) {
-					t.Skip("it holds already")
+					wire.Skip(t, "it holds already")
 				}
 				n := must(s.store.waiters.await(v.id, stateOf(t, word)))(t)
 				if n.finished() {

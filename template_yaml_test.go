@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"stepwell/e2e/wire"
 	"strings"
 	"testing"
 )
@@ -26,7 +27,7 @@ func sharedData(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile("../shared/data/" + name)
 	if err != nil {
-		t.Skipf("needs the data folder beside the checkout: %v", err)
+		wire.Lack(t, "../shared/data", "needs the data folder beside the checkout: %v", err)
 	}
 	return data
 }

@@ -32,7 +32,7 @@ func needForeignTemplates(t *testing.T) string {
 	t.Helper()
 	dir := wire.Must(filepath.Abs(foreignTemplates))(t)
 	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("needs the data folder beside the checkout: %v", err)
+		wire.Lack(t, "../shared/data", "needs the data folder beside the checkout: %v", err)
 	}
 	return dir
 }

@@ -23,6 +23,7 @@ import (
 
 // browser is one Chromium, which all tests share. Each page has its own storage.
 type browser struct {
+	dir string // its profile
 	cmd *exec.Cmd
 	in  *os.File
 
@@ -71,10 +72,14 @@ func startBrowser() (*browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &browser{in: in, answers: map[int]chan browserMessage{}, pages: map[string]*page{}}
+	dir, err := os.MkdirTemp("", "stepwell-chromium-")
+	if err != nil {
+		return nil, err
+	}
+	b := &browser{dir: dir, in: in, answers: map[int]chan browserMessage{}, pages: map[string]*page{}}
 	b.cmd = exec.Command(path, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--disable-gpu",
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-		"--user-data-dir="+filepath.Join(binaryDir, "chromium"), "about:blank")
+		"--user-data-dir="+dir, "about:blank")
 	b.cmd.ExtraFiles = []*os.File{fromUs, toUs} // descriptors 3 and 4
 	if err := b.cmd.Start(); err != nil {
 		return nil, err
@@ -93,6 +98,7 @@ func closeBrowser() {
 	if b, err := sharedBrowser(); err == nil {
 		b.send("", "Browser.close", nil)
 		b.cmd.Wait()
+		os.RemoveAll(b.dir)
 	}
 }
 
@@ -191,11 +197,11 @@ func newPage(t testing.TB) *page {
 		wire.Long(t)
 	}
 	if raceDetector() {
-		t.Skip("the browser is too slow for a server with the race detector")
+		wire.Skip(t, "the browser is too slow for a server with the race detector")
 	}
 	b, err := sharedBrowser()
 	if errors.Is(err, errNoBrowser) {
-		t.Skip(err)
+		wire.Lack(t, "chromium", "%v", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}

@@ -115,10 +115,7 @@ func TestEditedTemplates(t *testing.T) {
 func TestBashCompletion(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("needs bash")
-	}
+	bash := wire.Need(t, "bash")
 	dir := t.TempDir()
 	if err := os.Symlink(programFile(t), filepath.Join(dir, "stepwell")); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func TestGeneratedClients(t *testing.T) {
 	t.Parallel()
 	tools := os.Getenv("CLIENT_TOOLS")
 	if tools == "" {
-		t.Skip("needs the generators: export CLIENT_TOOLS=$(.ci/client-tools)")
+		wire.Lack(t, "CLIENT_TOOLS", "needs the generators: export CLIENT_TOOLS=$(.ci/client-tools)")
 	}
 	env := []string{"STEPWELL_ORCHESTRATION__WEB__CONFIG_ENDPOINT_ENABLED=true"}
 	p := serveWith(t, env, "--fixture")
@@ -78,7 +78,7 @@ func TestGeneratedClients(t *testing.T) {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			if _, err := os.Stat(filepath.Join(tools, "more")); err != nil && slices.Contains([]string{"ogen", "java", "typescript-fetch", "spectral"}, language) {
-				t.Skip("takes minutes: export CLIENT_TOOLS=$(ALL_CLIENTS=1 .ci/client-tools)")
+				wire.Lack(t, "ALL_CLIENTS", "takes minutes: export CLIENT_TOOLS=$(ALL_CLIENTS=1 .ci/client-tools)")
 			}
 			converse(all.in(t, language), documents, urls)
 		})

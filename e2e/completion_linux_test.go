@@ -85,10 +85,7 @@ var completingShells = map[string]func(file string) []string{
 
 func openShell(t *testing.T, name, url string) *shellSession {
 	t.Helper()
-	file, err := exec.LookPath(name)
-	if err != nil {
-		t.Skip("needs " + name)
-	}
+	file := wire.Need(t, name)
 	bin, home := t.TempDir(), t.TempDir()
 	s := &shellSession{t: t, term: wire.OpenTerminal(t, 200, 50), dir: t.TempDir(), args: filepath.Join(home, "args")}
 	writeFile(t, filepath.Join(bin, "stepwell"), []byte(`#!/bin/sh

@@ -31,13 +31,7 @@ type firefox struct {
 func startFirefox(t *testing.T) *firefox {
 	t.Helper()
 	wire.Long(t)
-	path, err := exec.LookPath("firefox-esr")
-	if err != nil {
-		path, err = exec.LookPath("firefox")
-	}
-	if err != nil {
-		t.Skip("needs Firefox")
-	}
+	path := wire.Need(t, "firefox-esr|firefox")
 	profile := t.TempDir()
 	writeFile(t, filepath.Join(profile, "user.js"), []byte(`user_pref("marionette.port", 0);`))
 	cmd := exec.Command(path, "--headless", "--no-remote", "--marionette", "--profile", profile)
@@ -51,6 +45,7 @@ func startFirefox(t *testing.T) *firefox {
 		cmd.Wait()
 	})
 	var port []byte
+	var err error
 	wire.Eventually(t, "Firefox listens", func() bool {
 		port, err = os.ReadFile(filepath.Join(profile, "MarionetteActivePort"))
 		return err == nil && len(port) > 0

@@ -87,7 +87,7 @@ func (p *page) show(address string, width int) {
 func TestConsolePictures(t *testing.T) {
 	dir := os.Getenv("STEPWELL_SCREENSHOTS")
 	if dir == "" {
-		t.Skip("needs a directory for the pictures: STEPWELL_SCREENSHOTS")
+		wire.Lack(t, "STEPWELL_SCREENSHOTS", "needs a directory for the pictures: STEPWELL_SCREENSHOTS")
 	}
 	p := newPage(t)
 	s, pages := picturedPages(t)

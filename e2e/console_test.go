@@ -643,7 +643,7 @@ func TestConsoleAccessibility(t *testing.T) {
 	t.Parallel()
 	file := os.Getenv("STEPWELL_AXE")
 	if file == "" {
-		t.Skip("needs axe-core: STEPWELL_AXE=…/axe.min.js")
+		wire.Lack(t, "STEPWELL_AXE", "needs axe-core: STEPWELL_AXE=…/axe.min.js")
 	}
 	p := newPage(t)
 	axe := string(wire.ReadFile(t, file))

@@ -128,14 +128,18 @@ go() {
 }
 `
 
+// needSessionTools skips a test where the tools that the documents use are not there.
+func needSessionTools(t *testing.T) {
+	t.Helper()
+	for _, tool := range []string{"sh", "curl", "jq", "grep", "sed"} {
+		wire.Need(t, tool)
+	}
+}
+
 // typeInto types commands into a shell as they are, but for the address, and returns what each printed.
 func typeInto(t *testing.T, commands []string, dir string, env []string, p *program) []string {
 	t.Helper()
-	for _, tool := range []string{"sh", "curl", "jq"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("the sessions of the documents need %s", tool)
-		}
-	}
+	needSessionTools(t)
 	const end = "-- end of a command --"
 	script := strings.ReplaceAll(strings.Join(commands, "\necho '"+end+"'\n"), "http://127.0.0.1:8080", p.ready.OrchestrationURL)
 	shell := exec.Command("sh", "-c", shellFunctions+script)
@@ -169,6 +173,8 @@ func TestDocumentSessions(t *testing.T) {
 	for _, s := range sessions {
 		t.Run(strings.TrimSuffix(s.page+": "+s.heading, ": "), func(t *testing.T) {
 			t.Parallel()
+			wire.Need(t, "git")
+			needSessionTools(t)
 			p := serve(t, strings.Fields(s.mode)...)
 			dir := p.cmd.Dir
 			must := func(err error) { wire.Must(0, err)(t) }
@@ -303,6 +309,7 @@ func checkCommands(t *testing.T, b block) {
 			checkDocker(t, command)
 		case strings.HasPrefix(b.page, "examples/") && b.page != "examples/README.md": // TestExampleCommands
 		case strings.HasPrefix(command, ".ci/"): // too long to run here
+			wire.Need(t, "bash")
 			if said, err := exec.Command("bash", "-n", repository(command)).CombinedOutput(); err != nil {
 				t.Errorf("%v: %s", err, said)
 			}

@@ -112,9 +112,7 @@ func goBuild(t *testing.T, sources ...string) string {
 // startProcess runs a command until the test ends.
 func startProcess(t *testing.T, env []string, command ...string) {
 	t.Helper()
-	if _, err := exec.LookPath(command[0]); err != nil {
-		t.Skipf("needs %s", command[0])
-	}
+	wire.Need(t, command[0])
 	process := exec.Command(command[0], command[1:]...)
 	process.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
 	said := newOutput()

@@ -442,9 +442,7 @@ func TestFewFiles(t *testing.T) {
 		{"later", "ulimit -n 8192 && exec", "out of file descriptors"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := exec.LookPath("prlimit"); err != nil {
-				t.Skip(err)
-			}
+			wire.Need(t, "prlimit")
 			args := append([]string{"-c", tt.limits + ` "$@"`, "sh", programFile(t)}, serveArguments("--memory", "--quiet")...)
 			p := launchFile(t, "/bin/sh", nil, nil, args...).awaitReady()
 			if tt.name == "later" {

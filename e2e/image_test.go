@@ -108,7 +108,7 @@ var buildStatic = flag.Bool("build-static", false, "build the program as the Doc
 // library.
 func TestStaticBinary(t *testing.T) {
 	if !*buildStatic || runtime.GOOS != "linux" {
-		t.Skip("takes a minute or two: go test -run StaticBinary -build-static")
+		wire.Skip(t, "takes a minute or two: go test -run StaticBinary -build-static")
 	}
 	out := filepath.Join(t.TempDir(), "stepwell")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s", "-o", out, "..")

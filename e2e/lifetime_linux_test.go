@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"stepwell/e2e/wire"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,9 +20,7 @@ import (
 func TestParentKilled(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skip("needs sh")
-	}
+	wire.Need(t, "sh")
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	arguments := serveArguments("--memory", "--quiet", "--exit-with-parent", "--ready-file", ready)
 	parent := exec.Command("sh", "-c", `sleep 600 | "$0" "$@"; :`, programFile(t))
@@ -49,7 +48,7 @@ func killWriters(t *testing.T, group, but int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil || len(dirs) == 0 {
-		t.Skip("needs /proc")
+		wire.Skip(t, "needs /proc")
 	}
 	for _, name := range dirs {
 		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])

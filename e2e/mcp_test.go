@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"stepwell/e2e/wire"
 	"testing"
 )
 
@@ -10,7 +11,7 @@ func TestMCPClient(t *testing.T) {
 	t.Parallel()
 	tools := os.Getenv("CLIENT_TOOLS")
 	if tools == "" {
-		t.Skip("needs the client: export CLIENT_TOOLS=$(.ci/client-tools)")
+		wire.Lack(t, "CLIENT_TOOLS", "needs the client: export CLIENT_TOOLS=$(.ci/client-tools)")
 	}
 	p := serveWith(t, nil, "--fixture")
 	c := clientTools{t, tools, t.TempDir(), nil}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os/exec"
+	"stepwell/e2e/wire"
 	"strings"
 	"testing"
 )
@@ -10,10 +11,7 @@ import (
 func TestMountClient(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("needs python3")
-	}
+	python := wire.Need(t, "python3")
 	p := serve(t, "--memory")
 	run := func(args ...string) (string, error) {
 		args = append([]string{repository("examples/mount_client.py"), "--url", p.ready.MountURL}, args...)

@@ -34,10 +34,7 @@ func guideNginx(t *testing.T) string {
 // and returns its address.
 func startNginx(t *testing.T, upstream string) string {
 	t.Helper()
-	path, err := exec.LookPath("nginx")
-	if err != nil {
-		t.Skip("needs nginx")
-	}
+	path := wire.Need(t, "nginx")
 	address, dir := freePort(t), t.TempDir()
 	locations := strings.ReplaceAll(guideNginx(t), "http://127.0.0.1:8080", upstream)
 	writeFile(t, filepath.Join(dir, "nginx.conf"), fmt.Appendf(nil, `

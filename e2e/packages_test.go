@@ -20,7 +20,7 @@ func TestPackages(t *testing.T) {
 	t.Parallel()
 	tools := os.Getenv("PACKAGE_TOOLS")
 	if tools == "" {
-		t.Skip("needs the runners of tests: export PACKAGE_TOOLS=$(.ci/package-tools)")
+		wire.Lack(t, "PACKAGE_TOOLS", "needs the runners of tests: export PACKAGE_TOOLS=$(.ci/package-tools)")
 	}
 	dir := t.TempDir()
 	all := clientTools{t, tools, filepath.Join(dir, "packages"), nil}
@@ -37,7 +37,7 @@ func TestPackages(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if _, err := os.Stat(filepath.Join(tools, tt.tool)); err != nil {
-				t.Skipf("needs %s, which .ci/package-tools could not install", tt.tool)
+				wire.Lack(t, tt.tool, "needs %s, which .ci/package-tools could not install", tt.tool)
 			}
 			c := all.in(t, tt.name)
 			c.env = append(c.env, "STEPWELL="+programFile(t))

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -353,10 +352,7 @@ func TestShutdownSaysWhatItDoes(t *testing.T) {
 func TestSignals(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	shell, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip("needs sh")
-	}
+	shell := wire.Need(t, "sh")
 	const term, interrupt, hangUp = syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP
 	for _, tt := range []struct {
 		name, ignored string
@@ -375,7 +371,7 @@ func TestSignals(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if tt.ignored != "HUP" && signal.Ignored(tt.signals[0]) {
-				t.Skipf("the tests run under nohup, or where %s is ignored otherwise", tt.signals[0])
+				wire.Skip(t, "the tests run under nohup, or where %s is ignored otherwise", tt.signals[0])
 			}
 			h := wire.NewHeldHandler(t, 16)
 			args := append([]string{"-c", `trap "" $0; exec "$@"`, cmp.Or(tt.ignored, "USR1"), programFile(t)},
@@ -648,11 +644,11 @@ func TestAuthCommands(t *testing.T) {
 func mountTmpfs(t *testing.T, n int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount a file system")
+		wire.Skip(t, "needs root to mount a file system")
 	}
 	dir := t.TempDir()
 	if err := mountSmall(dir, n); err != nil {
-		t.Skipf("no file system can be mounted here: %v", err)
+		wire.Skip(t, "no file system can be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unmount(dir); err != nil {

@@ -9,8 +9,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,72 +19,30 @@ import (
 	"time"
 
 	"stepwell/e2e/wire"
+	"stepwell/stepwelltest"
 )
 
 // repository returns the path of a file of the repository, relative to the directory of the
 // tests.
 func repository(path string) string { return filepath.Join("..", filepath.FromSlash(path)) }
 
-// binaryDir holds the built program.
-var binaryDir string
-
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "stepwell-e2e-")
-	if err != nil {
-		panic(err)
-	}
-	binaryDir = dir
-	wire.Tune()
-	code := m.Run()
-	closeBrowser()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	wire.Main(m, "stepwell/e2e", func() { buildProgram() }, closeBrowser)
 }
 
 // buildProgram builds the program once, with the race detector when the tests have it.
-// Unlike go build, go run keeps the linked program for the next time.
 var buildProgram = sync.OnceValues(func() (string, error) {
-	if err := touchSources(); err != nil {
-		return "", err
+	if raceDetector() {
+		return stepwelltest.Build(wire.Output(), "-race")
 	}
-	file := filepath.Join(binaryDir, "stepwell")
-	build := exec.Command("go", "run", fmt.Sprintf("-race=%t", raceDetector()), "-exec", "cp", "..", file)
-	if text, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the program: %w\n%s", err, text)
-	}
-	return file, nil
+	return stepwelltest.Build(wire.Output())
 })
-
-// touchSources opens everything that the program is built from. The go command then treats
-// these files as inputs of the tests, and runs them again if one has changed.
-func touchSources() error {
-	for _, dir := range []string{"", "templates", "web"} {
-		err := filepath.WalkDir(repository(dir), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.IsDir() {
-				return err
-			}
-			f, err := os.Open(path) // a directory covers the files in it
-			if err != nil {
-				return err
-			}
-			f.Close()
-			if dir == "" {
-				return filepath.SkipDir
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // programFile returns the built program.
 func programFile(t testing.TB) string {
 	t.Helper()
-	file := wire.Must(buildProgram())(t)
-	return file
+	stepwelltest.NoteSources()
+	return wire.Must(buildProgram())(t)
 }
 
 // output collects the output of a child.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"stepwell/e2e/wire"
 	"strconv"
@@ -27,9 +26,7 @@ func shellTemplate(name, script string) string {
 // the test.
 func serveShell(t *testing.T, scripts map[string]string) (*program, string) {
 	t.Helper()
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("needs setsid")
-	}
+	wire.Need(t, "setsid")
 	dir := t.TempDir()
 	var templates []string
 	for name, script := range scripts {
@@ -168,7 +165,7 @@ func wantNoChildren(t *testing.T, p *program) {
 	eventually(t, "the end of all children", func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 		if err != nil {
-			t.Skip(err)
+			wire.Skip(t, "%v", err)
 		}
 		return len(text) == 0
 	})
@@ -180,7 +177,7 @@ func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	wire.Long(t)
 	if raceDetector() {
-		t.Skip("the race detector takes several times the memory")
+		wire.Skip(t, "the race detector takes several times the memory")
 	}
 	const limit, large = 200 << 20, 200_000
 	join := memoryGroup(t, limit)
@@ -255,7 +252,7 @@ func memoryGroup(t *testing.T, bytes int) string {
 			return "echo $$ > " + dir + "/cgroup.procs && "
 		}
 	}
-	t.Skip("control groups for memory cannot be made here")
+	wire.Skip(t, "control groups for memory cannot be made here")
 	return ""
 }
 

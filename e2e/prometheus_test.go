@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -133,10 +132,7 @@ func host(address string) string { return strings.TrimPrefix(address, "http://")
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	wire.Long(t)
-	path, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Skip("needs prometheus")
-	}
+	path := wire.Need(t, "prometheus")
 	hold := make(chan struct{})
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

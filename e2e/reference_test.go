@@ -32,7 +32,7 @@ func startReference(t testing.TB, templates string) *reference {
 	wire.Long(t)
 	kit := os.Getenv("TASKER_REFERENCE")
 	if kit == "" {
-		t.Skip("needs Tasker: set TASKER_REFERENCE to the folder of a kit with the programs start and stop")
+		wire.Lack(t, "TASKER_REFERENCE", "needs Tasker: set TASKER_REFERENCE to the folder of a kit with the programs start and stop")
 	}
 	dir := wire.Must(os.MkdirTemp("/tmp", "stepwell-reference-"))(t) // short, for the database's socket
 	if err := os.Chmod(dir, 0o755); err != nil {

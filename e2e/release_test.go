@@ -21,9 +21,7 @@ import (
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	wire.Long(t)
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("needs git")
-	}
+	wire.Need(t, "git")
 	dir := t.TempDir()
 	run := func(in string, command ...string) string {
 		t.Helper()

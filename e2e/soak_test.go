@@ -360,7 +360,7 @@ func TestSoak(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	if runtime.GOOS != "linux" {
-		t.Skip("looks into /proc")
+		wire.Skip(t, "looks into /proc")
 	}
 	s := newSoakTest(t)
 	s.start()

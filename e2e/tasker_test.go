@@ -59,10 +59,10 @@ func needTasker(t *testing.T) string {
 	t.Helper()
 	wire.Long(t)
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		t.Skip("the package tasker-py has a wheel for Linux on amd64 only")
+		wire.Skip(t, "the package tasker-py has a wheel for Linux on amd64 only")
 	}
 	if err := exec.Command("python3", "-c", "import ensurepip, tomllib").Run(); err != nil {
-		t.Skip("needs Python 3.11 with venv")
+		wire.Lack(t, "python3-venv", "needs Python 3.11 with venv")
 	}
 	return wire.Must(taskerPython())(t)
 }

@@ -133,11 +133,9 @@ func asModule(t *testing.T, dir string) {
 func suite(t *testing.T, dir, command string) (said string, err error) {
 	t.Helper()
 	args := strings.Fields(command)
-	if _, err := exec.LookPath(args[0]); err != nil {
-		t.Skipf("needs %s", args[0])
-	}
+	wire.Need(t, args[0])
 	if strings.HasPrefix(command, pytest) && exec.Command("python3", "-c", "import pytest").Run() != nil {
-		t.Skip("needs pytest")
+		wire.Lack(t, "pytest", "needs pytest")
 	}
 	if args[0] == "node" {
 		modules := filepath.Join(dir, "node_modules")
@@ -186,9 +184,7 @@ func TestSuiteInModule(t *testing.T) {
 func TestExamplePictures(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Skip("needs node")
-	}
+	wire.Need(t, "node")
 	for _, name := range []string{"order", "documents", "approval"} {
 		dir := wire.Must(filepath.Abs(repository("examples/" + name)))(t)
 		template := filepath.Join(dir, name+".yaml")

@@ -40,13 +40,10 @@ func straceArguments(file string) []string {
 // findStrace returns the path of strace, or skips the test if it is not there or may not trace.
 func findStrace(t *testing.T) string {
 	t.Helper()
-	file, err := exec.LookPath("strace")
-	if err != nil {
-		t.Skip("strace is not installed")
-	}
+	file := wire.Need(t, "strace")
 	args := append(straceArguments(filepath.Join(t.TempDir(), "trace")), "true")
 	if text, err := exec.Command(file, args...).CombinedOutput(); err != nil {
-		t.Skipf("strace cannot trace here: %v %s", err, text)
+		wire.Skip(t, "strace cannot trace here: %v %s", err, text)
 	}
 	return file
 }

@@ -37,12 +37,10 @@ func newWine(t *testing.T) *wine {
 	w := &wine{t: t, loader: debian, program: filepath.Join(t.TempDir(), "stepwell.exe")}
 	if _, err := os.Stat(debian); err != nil {
 		if w.loader, err = exec.LookPath("wine"); err != nil {
-			t.Skip("needs Wine: the package wine64")
+			wire.Lack(t, "wine64", "needs Wine: the package wine64")
 		}
 	}
-	if _, err := exec.LookPath(compiler); err != nil {
-		t.Skip("needs MinGW: the package gcc-mingw-w64-x86-64")
-	}
+	wire.Need(t, compiler)
 	prefix := t.TempDir()
 	w.env = append(programEnv(), "WINEPREFIX="+prefix, "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree,mshtml,winemenubuilder.exe=d")
 	server := filepath.Join(filepath.Dir(w.loader), "wineserver")

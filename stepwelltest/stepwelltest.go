@@ -5,7 +5,6 @@ package stepwelltest
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,45 +85,61 @@ func find() ([]string, error) {
 	if found, err := exec.LookPath("stepwell"); err == nil {
 		return []string{found}, nil
 	}
-	_, here, _, _ := runtime.Caller(0) // in a checkout, or in the module cache
-	source := cmp.Or(os.Getenv("STEPWELL_SOURCE"), filepath.Dir(filepath.Dir(here)))
-	source, err := filepath.EvalSymlinks(source)
-	if err != nil || !filepath.IsAbs(source) { // such as a path of -trimpath
-		return nil, errors.New("there is no program stepwell: put it on PATH, set STEPWELL to it, or set STEPWELL_SOURCE to its checkout")
-	}
-	program, err := build(source)
+	program, err := Build(os.Stderr)
 	return []string{program}, err
 }
 
-// build builds the program of a checkout into the user's cache. If nothing has changed, Go does no work.
-func build(source string) (program string, err error) {
-	cache, err := os.UserCacheDir()
+// checkout returns the directory of the sources that find builds: in a checkout, or in the module cache.
+func checkout() (string, error) {
+	_, here, _, _ := runtime.Caller(0)
+	source, err := filepath.EvalSymlinks(cmp.Or(os.Getenv("STEPWELL_SOURCE"), filepath.Dir(filepath.Dir(here))))
+	if err != nil || !filepath.IsAbs(source) { // such as a path of -trimpath
+		return "", errors.New("there is no program stepwell: put it on PATH, set STEPWELL to it, or set STEPWELL_SOURCE to its checkout")
+	}
+	return source, nil
+}
+
+// Build builds Stepwell from its sources with flags of go build, such as -race, and returns the path of the program. If
+// nothing has changed, it takes no time; if it takes some, it says so in the log.
+func Build(log io.Writer, flags ...string) (program string, err error) {
+	source, err := checkout()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "stepwell", fmt.Sprintf("%x", sha256.Sum256([]byte(source)))[:16])
-	program = filepath.Join(dir, "stepwell")
-	if runtime.GOOS == "windows" {
-		program += ".exe"
-	}
-	// Without Go, what an earlier run has built is used.
 	if _, err := exec.LookPath("go"); err != nil {
-		if _, err := os.Stat(program); err != nil {
-			return "", fmt.Errorf("there is no program stepwell, and no Go to build it in %s", source)
-		}
-		return program, nil
+		return "", fmt.Errorf("there is no program stepwell, and no Go to build it in %s", source)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+	compile := exec.Command("go", append([]string{"run", "./packages/build"}, flags...)...)
+	compile.Dir, compile.Stderr = source, log
+	compile.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	said, err := compile.Output()
+	if err != nil {
+		return "", fmt.Errorf("building the service in %s failed: its output says why", source)
 	}
-	compile := exec.Command("go", "build", "-buildvcs=false", "-o", program, ".")
-	compile.Dir = source
-	// Go renames what it has built, which other runs may be using, because its own directory is in the same place.
-	compile.Env = append(os.Environ(), "GOTMPDIR="+dir, "GOFLAGS=", "GOWORK=off")
-	if said, err := compile.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build in %s: %s", source, cmp.Or(string(bytes.TrimSpace(said)), err.Error()))
+	return string(bytes.TrimSpace(said)), nil
+}
+
+// NoteSources opens what Build builds from, during a test, so that go test runs the test again when a source of the same
+// module has changed, instead of showing a cached result.
+func NoteSources() {
+	source, err := checkout()
+	if err != nil {
+		return
 	}
-	return program, nil
+	for _, dir := range []string{"", "templates", "web"} {
+		filepath.WalkDir(filepath.Join(source, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			if f, err := os.Open(path); err == nil { // a directory covers the files in it
+				f.Close()
+			}
+			if dir == "" {
+				return filepath.SkipDir
+			}
+			return nil
+		})
+	}
 }
 
 // Sandbox is a service for one test, with its own tasks, stubs and clock.
@@ -157,6 +172,7 @@ var quoted = regexp.MustCompile(`"([^"\n]+)"`)
 func noteInputs() {
 	os.Getenv("STEPWELL")
 	os.Getenv("STEPWELL_SOURCE")
+	NoteSources()
 	inputs := slices.Clone(flags) // tests run in parallel
 	config, _ := os.ReadFile("stepwell.toml")
 	for _, text := range quoted.FindAllSubmatch(config, -1) {

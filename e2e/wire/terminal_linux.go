@@ -28,7 +28,7 @@ func OpenTerminal(t testing.TB, columns, rows uint16) *Terminal {
 	t.Helper()
 	mine, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("needs a pseudo-terminal: %v", err)
+		Skip(t, "needs a pseudo-terminal: %v", err)
 	}
 	var unlock, number int32
 	ioctl(t, mine, syscall.TIOCSPTLCK, unsafe.Pointer(&unlock))

@@ -7,14 +7,18 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -77,11 +81,61 @@ func Poll(holds func() bool) bool {
 	return true
 }
 
+// skipped counts what the tests of this package left out, for the line that Main prints.
+var skipped struct {
+	mu      sync.Mutex
+	tests   map[string]bool
+	reasons map[string]int  // how many tests lack a tool, need LONG_TESTS, and so on
+	tools   map[string]bool // that are missing
+}
+
+func skip(t testing.TB, reason, tool, text string) {
+	t.Helper()
+	skipped.mu.Lock()
+	if skipped.tests == nil {
+		skipped.tests, skipped.reasons, skipped.tools = map[string]bool{}, map[string]int{}, map[string]bool{}
+	}
+	if !skipped.tests[t.Name()] {
+		skipped.reasons[reason]++
+	}
+	skipped.tests[t.Name()] = true
+	if tool != "" {
+		skipped.tools[tool] = true
+	}
+	skipped.mu.Unlock()
+	t.Skip(text)
+}
+
+// Skip skips a test for a reason that concerns neither tools nor its length.
+func Skip(t testing.TB, format string, args ...any) {
+	t.Helper()
+	skip(t, "are not for this machine or run", "", fmt.Sprintf(format, args...))
+}
+
+// Lack skips a test for want of a tool, which is more than a program on PATH.
+func Lack(t testing.TB, tool, format string, args ...any) {
+	t.Helper()
+	skip(t, "lack", tool, fmt.Sprintf(format, args...))
+}
+
+// Need returns the path of a program, or of the first of several whose names are separated by |. Without it, the test is
+// skipped.
+func Need(t testing.TB, names string) (path string) {
+	t.Helper()
+	for name := range strings.SplitSeq(names, "|") {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	Lack(t, names, "needs %s", strings.ReplaceAll(names, "|", " or "))
+	return ""
+}
+
 // Slow skips a slow test with -short.
 func Slow(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes too long for -short")
+		skip(t, "take too long for -short", "", "takes too long for -short")
 	}
 }
 
@@ -89,8 +143,47 @@ func Slow(t testing.TB) {
 func Long(t testing.TB) {
 	t.Helper()
 	if os.Getenv("LONG_TESTS") == "" {
-		t.Skip("takes long: set LONG_TESTS=1 to run it, as .ci/run does")
+		skip(t, "run with LONG_TESTS=1", "", "takes long: set LONG_TESTS=1 to run it, as .ci/run does")
 	}
+}
+
+// summary says in one line which tests were skipped and what they lack.
+func summary(name string) string {
+	skipped.mu.Lock()
+	defer skipped.mu.Unlock()
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(skipped.reasons)) {
+		part := fmt.Sprint(skipped.reasons[reason], " ", reason)
+		if reason == "lack" {
+			part += " " + strings.Join(slices.Sorted(maps.Keys(skipped.tools)), ", ")
+		}
+		parts = append(parts, part)
+	}
+	return fmt.Sprintf("%s: %d tests skipped: %s\n", name, len(skipped.tests), strings.Join(parts, "; "))
+}
+
+// Main is the TestMain of a package: it prepares for the tests, runs them, and says in one line what was skipped.
+func Main(m *testing.M, name string, prepare, end func()) {
+	Tune()
+	prepare()
+	code := m.Run()
+	end()
+	if len(skipped.tests) > 0 {
+		io.WriteString(Output(), summary(name))
+	}
+	os.Exit(code)
+}
+
+// Output is standard error, and the terminal if that is another place: go test shows what a package prints only if its
+// tests fail, or if it tests the package of the current directory.
+func Output() io.Writer {
+	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		return os.Stderr
+	}
+	if terminal, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
+		return io.MultiWriter(os.Stderr, terminal)
+	}
+	return os.Stderr
 }
 
 // Tune makes the tests of a package quicker: more of them run at once, because many wait, and

@@ -2,7 +2,7 @@
 each test. With pytest, use the fixture "sandbox"; with unittest, the class TestCase."""
 from __future__ import annotations
 
-import hashlib
+import functools
 import importlib.metadata
 import json
 import os
@@ -195,29 +195,20 @@ def _program(env: dict[str, str]) -> list[str]:
         return [found]
     if not (source := env.get("STEPWELL_SOURCE") or _installed_from()):
         _fail("there is no program stepwell: put it on PATH, set STEPWELL to it, or set STEPWELL_SOURCE to its checkout")
-    return [_build(os.path.realpath(source), env)]
-
-
-def _build(source: str, env: dict[str, str]) -> str:
-    """Builds the program of a checkout into the user's cache. Go does nothing where it has not changed."""
-    if sys.platform == "win32":
-        cache = Path(env["LOCALAPPDATA"])
-    elif sys.platform == "darwin":
-        cache = Path.home() / "Library/Caches"
-    else:
-        cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = cache / "stepwell" / hashlib.sha256(source.encode()).hexdigest()[:16]
-    program = directory / ("stepwell.exe" if sys.platform == "win32" else "stepwell")
-    if go := shutil.which("go", path=env.get("PATH")):
-        directory.mkdir(parents=True, exist_ok=True)
-        # Go renames what it has built, which other runs may be using, because its own directory is in the same place.
-        build = subprocess.run([go, "build", "-buildvcs=false", "-o", program, "."], cwd=source, text=True,
-                               stderr=subprocess.PIPE, env=env | {"GOTMPDIR": str(directory), "GOFLAGS": "", "GOWORK": "off"})
-        if build.returncode != 0:
-            _fail(f"go build in {source}: {build.stderr.strip()}")
-    elif not program.exists():
+    source = os.path.realpath(source)
+    if not (go := shutil.which("go", path=env.get("PATH"))):
         _fail(f"there is no program stepwell, and no Go to build it in {source}")
-    return str(program)
+    return [_build(go, source)]
+
+
+@functools.cache
+def _build(go: str, source: str) -> str:
+    """Builds the program of a checkout, which takes no time if nothing has changed."""
+    build = subprocess.run([go, "run", "./packages/build"], cwd=source, text=True, stdout=subprocess.PIPE,
+                           env=os.environ | {"GOFLAGS": "", "GOWORK": "off"})
+    if build.returncode != 0:
+        _fail(f"building the service in {source} failed: its output says why")
+    return build.stdout.strip()
 
 
 def _installed_from() -> str | None:

@@ -1,16 +1,27 @@
 """The pytest plugin: one service for a session, or for a worker of pytest-xdist, and a sandbox for each test."""
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Sequence
 
 import pytest
 
-from . import Sandbox, Service, start
+from . import Sandbox, Service, _program, start
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("stepwell_flags", "Flags of Stepwell, such as --templates FILE; files are relative to the rootdir.",
                   type="args")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds the program before the first test that needs it, whose time limit would count the build."""
+    used = any("stepwell" in getattr(item, "fixturenames", ()) for item in session.items)
+    if used and not session.config.getoption("collectonly"):
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled(), contextlib.suppress(AssertionError):  # which the first test meets again
+            _program(dict(os.environ))
 
 
 @pytest.fixture(scope="session")

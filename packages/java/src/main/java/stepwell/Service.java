@@ -8,10 +8,7 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
-import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.regex.Pattern;
@@ -22,12 +19,13 @@ public final class Service implements ExtensionContext.Store.CloseableResource {
     private static final String SERVE = "--fixture --quiet --log-level warn --listen 127.0.0.1:0"
             + " --worker-listen 127.0.0.1:0 --print-ready --exit-with-parent";
     private static final boolean WINDOWS = File.separatorChar == '\\';
+    private static List<String> command; // null until it was found
     private final Process process;
     /** For the application under test. */
     public final String url;
 
     Service(List<String> flags) {
-        List<String> command = new ArrayList<>(find(System.getenv(), installedFrom()));
+        List<String> command = new ArrayList<>(program());
         String program = command.get(0);
         command.addAll(List.of(SERVE.split(" ")));
         command.addAll(flags);
@@ -55,6 +53,14 @@ public final class Service implements ExtensionContext.Store.CloseableResource {
         process.waitFor();
     }
 
+    /** Returns the command that starts Stepwell, which may have to be built first. */
+    static synchronized List<String> program() {
+        if (command == null) {
+            command = find(System.getenv(), installedFrom());
+        }
+        return command;
+    }
+
     /** Finds the command that starts Stepwell, as docs/testing.md says. */
     static List<String> find(Map<String, String> env, Path checkout) {
         String given = env.getOrDefault("STEPWELL", "");
@@ -72,48 +78,27 @@ public final class Service implements ExtensionContext.Store.CloseableResource {
                     "there is no program stepwell: put it on PATH, set STEPWELL to it, or set STEPWELL_SOURCE to its checkout");
         }
         try {
-            return List.of(build(source.toRealPath(), env).toString());
+            return List.of(build(source.toRealPath(), env));
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
     }
 
-    /** Builds the program of a checkout into the user's cache. Go does nothing where it has not changed. */
-    private static Path build(Path source, Map<String, String> env) throws IOException {
-        String home = System.getProperty("user.home");
-        boolean mac = System.getProperty("os.name").startsWith("Mac");
-        String cache = WINDOWS ? env.get("LOCALAPPDATA") : mac ? home + "/Library/Caches"
-                : env.getOrDefault("XDG_CACHE_HOME", home + "/.cache");
-        Path directory = Path.of(cache, "stepwell", key(source));
-        Path program = directory.resolve(WINDOWS ? "stepwell.exe" : "stepwell");
+    /** Builds the program of a checkout, which takes no time if nothing has changed. */
+    private static String build(Path source, Map<String, String> env) throws IOException {
         Path go = which("go", env);
         if (go == null) {
-            if (!Files.exists(program)) {
-                throw new AssertionError("there is no program stepwell, and no Go to build it in " + source);
-            }
-            return program;
+            throw new AssertionError("there is no program stepwell, and no Go to build it in " + source);
         }
-        Files.createDirectories(directory);
-        ProcessBuilder build = new ProcessBuilder(go.toString(), "build", "-buildvcs=false", "-o", program.toString(), ".")
-                .directory(source.toFile()).redirectErrorStream(true);
-        // Go renames what it has built, which other runs may be using, because its own directory is in the same place.
-        build.environment().putAll(Map.of("GOTMPDIR", directory.toString(), "GOFLAGS", "", "GOWORK", "off"));
+        ProcessBuilder build = new ProcessBuilder(go.toString(), "run", "./packages/build")
+                .directory(source.toFile()).redirectError(ProcessBuilder.Redirect.INHERIT);
+        build.environment().putAll(Map.of("GOFLAGS", "", "GOWORK", "off"));
         Process building = build.start();
-        String said = new String(building.getInputStream().readAllBytes(), StandardCharsets.UTF_8).trim();
+        String program = new String(building.getInputStream().readAllBytes(), StandardCharsets.UTF_8).trim();
         if (building.onExit().join().exitValue() != 0) {
-            throw new AssertionError("go build in " + source + ": " + said);
+            throw new AssertionError("building the service in " + source + " failed: its output says why");
         }
         return program;
-    }
-
-    /** Returns the name of a checkout in the cache, which the packages for other languages use, too. */
-    private static String key(Path source) {
-        try {
-            byte[] sum = MessageDigest.getInstance("SHA-256").digest(source.toString().getBytes(StandardCharsets.UTF_8));
-            return HexFormat.of().formatHex(sum).substring(0, 16);
-        } catch (NoSuchAlgorithmException e) {
-            throw new IllegalStateException(e); // every Java has it
-        }
     }
 
     private static Path which(String name, Map<String, String> env) {

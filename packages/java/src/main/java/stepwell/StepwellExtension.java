@@ -4,13 +4,14 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import org.junit.jupiter.api.extension.BeforeAllCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
 import org.junit.jupiter.api.extension.ParameterContext;
 import org.junit.jupiter.api.extension.ParameterResolver;
 import org.junit.platform.commons.support.AnnotationSupport;
 
 /** The extension behind {@link Stepwell}. Register it in a static field to compute flags. */
-public final class StepwellExtension implements ParameterResolver {
+public final class StepwellExtension implements BeforeAllCallback, ParameterResolver {
     private static final ExtensionContext.Namespace NAMESPACE = ExtensionContext.Namespace.create(StepwellExtension.class);
     private final List<String> flags; // null for those of the annotation
 
@@ -21,6 +22,16 @@ public final class StepwellExtension implements ParameterResolver {
     /** @param flags flags of Stepwell, such as "--handler", "shop.*=" + url */
     public StepwellExtension(String... flags) {
         this.flags = List.of(flags);
+    }
+
+    /** Builds the program before the first test, whose time limit would count the build. */
+    @Override
+    public void beforeAll(ExtensionContext context) {
+        try {
+            Service.program();
+        } catch (AssertionError e) {
+            // The first test that needs the program meets it again.
+        }
     }
 
     @Override

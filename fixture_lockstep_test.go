@@ -252,7 +252,7 @@ func wantSame(t *testing.T, what, got, want string) {
 	}
 }
 
-var scriptPlays = flag.Int("script-plays", 2, "plays of the script of TestSameScriptSameState")
+var scriptPlays = flag.Int("script-plays", pick(wire.RaceDetector(), 2, size(1, 2)), "plays of the script of TestSameScriptSameState")
 
 // TestSameScriptSameState plays a script on several services, again after a reset, and with
 // reads in between.
@@ -397,7 +397,7 @@ func (p *player) stubbed() {
 // TestSameScriptSandboxes checks that a sandbox behaves like a service with the same seed, also
 // after its reset and next to another sandbox.
 func TestSameScriptSandboxes(t *testing.T) {
-	slow(t)
+	wire.Long(t)
 	t.Parallel()
 	url := whimHandler(t)
 	alone := newDeterministicServer(t, url, "seed")

@@ -182,11 +182,14 @@ func (s *sources) perSystem(t *testing.T, systems []string, imports func(system 
 	return all
 }
 
-// loadSource type-checks this package for each system of a release.
+// loadSource type-checks this package for each system of a release, or without LONG_TESTS for the first of them.
 func loadSource(t *testing.T) (*sources, []*sourceCode) {
 	t.Helper()
-	s := ownSources(t)
-	return s, s.perSystem(t, releases(t), func(system string) types.Importer { return s.importer(t, system) })
+	s, systems := ownSources(t), releases(t)
+	if os.Getenv("LONG_TESTS") == "" {
+		systems = systems[:1]
+	}
+	return s, s.perSystem(t, systems, func(system string) types.Importer { return s.importer(t, system) })
 }
 
 // sourceImporter imports packages for one system from their source, without the bodies of their

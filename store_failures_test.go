@@ -169,7 +169,7 @@ func failingTemplates() []string {
 func TestFailuresAtRandom(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
-	for seed := range uint64(6) {
+	for seed := range uint64(size(2, 6)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := &failureWorld{t: t, r: rand.New(rand.NewPCG(seed, 3)), o: serviceTest{
 				dir: t.TempDir(), clock: newVirtualClock(testStart), extra: failingTemplates(),

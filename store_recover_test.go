@@ -253,7 +253,7 @@ func TestRecoveryJournalCutAtEveryByte(t *testing.T) {
 	header := strings.IndexByte(text, '\n') + 1
 	zeros := strings.Repeat("\x00", 300)
 	counted := [...]int{0, 300, 601, 301, 302} // bytes of the tails below, but for zeros behind a newline
-	for n := range len(text) + 1 {
+	for n := 0; n <= len(text); n += size(5, 1) {
 		for kind, tail := range []string{"", zeros, zeros + "x" + zeros, zeros + "\n" + zeros, zeros + "\n\n"} {
 			blank := kind < 2
 			files := map[string]string{snapshotName: snapshotText(3), journalName: text[:n] + tail}
@@ -476,7 +476,7 @@ func TestRecoveryKillPoints(t *testing.T) {
 		}
 		return data[:len(kept)+random.IntN(len(data)-len(kept)+1)]
 	}
-	for at := 1; ; at += size(3, 1) {
+	for at := 1; ; at += size(9, 1) {
 		disk := newMemDisk()
 		disk.dieAt = at
 		acked, err := crashScenario(disk)

@@ -37,7 +37,7 @@ import (
 var (
 	worldSeed    = flag.Uint64("world.seed", 0, "the world of TestWorld to run; 0 for several")
 	worldFirst   = flag.Uint64("world.first", 1, "the first of several worlds")
-	worldCount   = flag.Int("world.count", pick(wire.RaceDetector(), 8, wire.Size(20, 200)), "how many worlds TestWorld runs; 20000 by hand")
+	worldCount   = flag.Int("world.count", pick(wire.RaceDetector(), 8, wire.Size(10, 200)), "how many worlds TestWorld runs; 20000 by hand")
 	worldTimes   = flag.Int("world.times", wire.Size(1, 2), "how often each of several worlds runs, side by side")
 	worldWithout = flag.String("world.without", "", "parts of the world to leave out, see worldParts, between commas")
 	worldTasks   = flag.Int("world.tasks", math.MaxInt, "most tasks that each client creates")

@@ -272,13 +272,14 @@ func (o *budgetOperation) attacks() (frames []budgetFrame) {
 	return frames
 }
 
-var budgetShare = flag.Int("budget.share", wire.Size(16, 3), "TestRequestBudgets makes one of so many attacks, other ones each day; 1 makes all")
+var budgetShare = flag.Int("budget.share", 8, "TestRequestBudgets makes one of so many attacks, other ones each day; 1 makes all")
 
 // TestRequestBudgets attacks every operation with a body, and expects that no attack costs more than a request may: not
 // with the largest bodies, nor with those that are just not refused for what they cost.
 func TestRequestBudgets(t *testing.T) {
+	wire.Long(t)
 	if raceDetector() {
-		t.Skip("with the race detector, the program takes several times as much")
+		wire.Skip(t, "with the race detector, the program takes several times as much")
 	}
 	all, turns := &attackCosts{}, make(chan struct{}, 2)
 	t.Cleanup(func() {

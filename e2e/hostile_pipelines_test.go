@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,27 +21,23 @@ import (
 // pipelinedRequests are sent at once on each connection.
 const pipelinedRequests = 40
 
-var pipelines = flag.Int("hostile.pipelines", 0, "connections of TestHostilePipelines on every path, with LONG_TESTS")
+var pipelines = flag.Int("hostile.pipelines", 0, "connections of TestHostilePipelines on every path")
 
-// shortPipelines are the connections, and the paths, without LONG_TESTS.
-const shortPipelines = 500
+// dailyPaths are attacked in each run.
+var dailyPaths = regexp.MustCompile(`^/(metrics|health/live|v1/tasks)$`)
 
-var shortPaths = regexp.MustCompile(`^/(metrics|health/live|v1/tasks)$`)
-
-// TestHostilePipelines sends pipelined requests to GET routes of the program: with LONG_TESTS to a sixth of them, another one
-// each day, and to all if the flag says to how many connections.
+// TestHostilePipelines sends pipelined requests to a sixth of the GET routes of the program, another one each day, and to
+// all if the flag says to how many connections.
 func TestHostilePipelines(t *testing.T) {
-	long, count := os.Getenv("LONG_TESTS") != "", shortPipelines
-	if long {
-		count = cmp.Or(*pipelines, hostileMost)
-	}
+	wire.Long(t)
+	count := cmp.Or(*pipelines, hostileMost)
 	p := serveWith(t, nil, "--memory", "--quiet")
 	for _, surface := range []struct{ name, url, prefix string }{
 		{"orchestration", p.ready.OrchestrationURL, ""}, {"worker", p.ready.WorkerURL, ""}, {"mount", p.ready.OrchestrationURL, "/stepwell"},
 	} {
 		for n, path := range getPaths(t, surface.url+surface.prefix) {
 			today := *pipelines > 0 || (n+time.Now().YearDay())%6 == 0
-			if !shortPaths.MatchString(path) && !(long && today) {
+			if !dailyPaths.MatchString(path) && !today {
 				continue
 			}
 			t.Run(surface.name+path, func(t *testing.T) {

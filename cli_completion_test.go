@@ -26,7 +26,7 @@ func TestCompletionWords(t *testing.T) {
 		"task list --limit ":               "",
 		"task list --nope x":               "",
 		"template graph -o ":               "text mermaid dot",
-		"serve --sync ":                    "always interval never",
+		"serve --sync ":                    "always never",
 		"auth generate-token --role read-": "read-only-operator",
 		"store export --to ":               "tasker",
 		"nope ":                            "",

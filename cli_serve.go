@@ -567,9 +567,8 @@ func (v *serving) stateLine() string {
 		return c.Path + ", read-only"
 	}
 	durability := map[string]string{
-		"always":   "on disk before a change is acknowledged",
-		"interval": fmt.Sprintf("on disk within %d ms", syncEvery.Milliseconds()),
-		"never":    "written, never synced",
+		"always": "on disk before a change is acknowledged",
+		"never":  "written, never synced",
 	}
 	return fmt.Sprintf("%s, %s; %v", c.Path, durability[c.Sync], c.retention())
 }

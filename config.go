@@ -91,10 +91,8 @@ type templatesConfig struct {
 type storeConfig struct {
 	Path        string
 	Memory      bool   // keep nothing on disk; Path is ignored
-	Sync        string // always, interval or never
+	Sync        string // always or never
 	SlowSeconds int    // an operation that takes longer counts as a disk that hangs
-
-	SnapshotJournalMB int // size of the journal from which a snapshot is written
 
 	RetainFinishedCount    int // finished tasks kept; 0 for all
 	RetainFinishedAgeHours int // how long they are kept; 0 for no limit

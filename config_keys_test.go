@@ -19,9 +19,11 @@ import (
 // makes a warning that names what replaced it, whatever its value. Their neighbours stay unknown.
 func TestRemovedKeys(t *testing.T) {
 	replaced := map[string]string{
-		"docs.swagger_ui":          "/api-docs/ui always shows the built-in page",
-		"engine.max_queued":        fmt.Sprintf("new tasks are refused from %d waiting steps on", maxQueued),
-		"store.sync_interval_ms":   fmt.Sprintf(`store.sync = "interval" syncs every %d ms`, syncEvery.Milliseconds()),
+		"docs.swagger_ui":   "/api-docs/ui always shows the built-in page",
+		"engine.max_queued": fmt.Sprintf("new tasks are refused from %d waiting steps on", maxQueued),
+		"store.snapshot_journal_mb": fmt.Sprintf("a snapshot is written from %d MiB of journal on, or a quarter of the last snapshot",
+			snapshotFloor>>20),
+		"store.sync_interval_ms":   "store.sync is always or never",
 		"web.max_answer_bytes":     "store.max_memory_mb sets it: 1/32, but 2 to 16 MiB",
 		"web.max_received_bytes":   "store.max_memory_mb sets it: 1/16, but 4 to 32 MiB",
 		"web.max_waiting_requests": "web.max_connections sets it: two thirds",
@@ -156,8 +158,8 @@ func TestConfigDefaults(t *testing.T) {
 		"store.slow_seconds":          "5",
 		"store.retain_finished_count": "100000", "store.retain_finished_age_hours": "0",
 		"requests.keep_hours": "24", "requests.keep_count": "250000",
-		"store.snapshot_journal_mb": "16", "store.max_memory_mb": "0",
-		"events.keep": "100000", "staleness.interval_seconds": "300",
+		"store.max_memory_mb": "0",
+		"events.keep":         "100000", "staleness.interval_seconds": "300",
 		"staleness.waiting_for_dependencies_minutes": "60",
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",
 		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`, "log.errors": `"message"`, "log.requests": "false",

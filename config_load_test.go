@@ -32,7 +32,7 @@ func TestConfigProblems(t *testing.T) {
 			},
 			[]string{
 				`stepwell.toml:1: rol: unknown key; did you mean role?`,
-				`stepwell.toml:4: store.sync: "alwys" is not one of always, interval, never`,
+				`stepwell.toml:4: store.sync: "alwys" is not one of always, never`,
 				`stepwell.toml:5: store.pth: unknown key; did you mean store.path?`,
 				`stepwell.toml:8: log.level: want a string, got an integer`,
 				`stepwell.test.toml:2: web.max_connections: 0 is not in the range from 1 to 1000000`,
@@ -607,13 +607,13 @@ func TestConfigLayers(t *testing.T) {
 				},
 				args: []string{
 					"--data", "c", "--memory=false", "--templates", "p,q", "--templates=r", "--role", "orchestration",
-					"--listen", "127.0.0.1:0", "--worker-listen", "[::1]:0", "--sync", "interval", "--log-level=debug",
+					"--listen", "127.0.0.1:0", "--worker-listen", "[::1]:0", "--sync", "never", "--log-level=debug",
 				},
 			},
 			values{
 				"store.path": "c", "templates.dirs": []string{"p", "q", "r"}, "role": "orchestration",
 				"orchestration.web.listen": "127.0.0.1:0", "worker.web.listen": "[::1]:0",
-				"store.sync": "interval", "log.level": "debug",
+				"store.sync": "never", "log.level": "debug",
 			}},
 		{"memory, with a path that only a file gives",
 			configInput{files: oneConfigFile("[store]", "path = 'a'"), args: []string{"--memory"}},

@@ -192,15 +192,14 @@ func (s *service) assemble(files *atomic.Pointer[registry]) {
 func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.started).Seconds()), 0) }
 
 // syncModes are the words of store.sync.
-var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
+var syncModes = map[string]syncMode{"always": syncAlways, "never": syncNever}
 
 func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
-		slow:  time.Duration(s.cfg.Store.SlowSeconds) * time.Second,
-		floor: int64(s.cfg.Store.SnapshotJournalMB) << 20,
-		fs:    o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
+		slow: time.Duration(s.cfg.Store.SlowSeconds) * time.Second,
+		fs:   o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
 	}
 	var err error
 	if o.readOnly {

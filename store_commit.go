@@ -266,14 +266,12 @@ func stoppedTimer() *time.Timer {
 // so that these never overlap. Errors of a flush reach the callers that wait through fail.
 //
 // Several timers decide when it writes, because not every record has a caller that waits for it. A waiting caller wakes it
-// at once. A record for which nobody waits starts lazy: it is written a little later, with whatever has come by then. In
-// mode interval, written records are synced when synced fires. If the disk was full, retry looks for space again.
+// at once. A record for which nobody waits starts lazy: it is written a little later, with whatever has come by then. If
+// the disk was full, retry looks for space again.
 func (j *journal) run() {
 	defer close(j.done)
-	lazy := stoppedTimer()   // the next flush of records that nobody waits for
-	synced := stoppedTimer() // the next sync in mode syncInterval
-	retry := stoppedTimer()  // the next try on a full disk
-	syncing := false         // synced is running
+	lazy := stoppedTimer()  // the next flush of records that nobody waits for
+	retry := stoppedTimer() // the next try on a full disk
 	place := time.NewTicker(placeRecheck)
 	for {
 		select {
@@ -293,9 +291,6 @@ func (j *journal) run() {
 			if j.flushLazy() {
 				lazy.Reset(lazyFlush)
 			}
-		case <-synced.C:
-			syncing = false
-			j.flushWatched(true)
 		case <-j.space.short:
 			retry.Reset(spaceRetry)
 		case <-retry.C:
@@ -305,10 +300,6 @@ func (j *journal) run() {
 		case <-j.quit:
 			j.during(j.finish)
 			return
-		}
-		if j.o.sync == syncInterval && j.newest.unsynced && !syncing {
-			syncing = true
-			synced.Reset(j.o.interval)
 		}
 	}
 }

@@ -358,7 +358,7 @@ func wantBackpressure(t *testing.T, a *answer) {
 func TestBacklogRefusesTasks(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	for _, mode := range []string{"always", "interval", "never"} {
+	for _, mode := range []string{"always", "never"} {
 		t.Run(mode, func(t *testing.T) {
 			s := newSlowTest(t, mode)
 			web := s.create(`{"namespace":"t","name":"web"}`)

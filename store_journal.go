@@ -23,13 +23,12 @@ import (
 type syncMode uint8
 
 const (
-	syncAlways   syncMode = iota // a waiting caller is answered after the sync
-	syncInterval                 // written at once, synced every interval
-	syncNever                    // written at once, synced at the end and around snapshots
+	syncAlways syncMode = iota // a waiting caller is answered after the sync
+	syncNever                  // written at once, synced at the end and around snapshots
 )
 
 func (m syncMode) String() string {
-	return [...]string{"always", "interval", "never"}[m]
+	return [...]string{"always", "never"}[m]
 }
 
 const (
@@ -47,19 +46,18 @@ const (
 
 // journalOptions are the settings of a journal.
 type journalOptions struct {
-	dir      string // created if missing
-	id       string // of a new store; "" for one of its own
-	memory   bool   // without files: records are counted and forgotten
-	sync     syncMode
-	interval time.Duration // between syncs in mode syncInterval; 0 for syncEvery
-	slow     time.Duration // how long an operation of the disk may take before it hangs; 0 for 5 s
-	floor    int64         // bytes of a journal that needs no snapshot; 0 for snapshotFloor
-	fs       diskFS        // nil for the real one
-	log      *slog.Logger
-	now      func() instant  // for times in the status and in headers
-	until    context.Context // reading the files fails when it ends; nil for never
-	shows    *readProgress   // shows how much of the files was read; nil for none
-	finds    int64           // bytes that the index of values and errors may take; 0 for findMemory
+	dir    string // created if missing
+	id     string // of a new store; "" for one of its own
+	memory bool   // without files: records are counted and forgotten
+	sync   syncMode
+	slow   time.Duration // how long an operation of the disk may take before it hangs; 0 for 5 s
+	floor  int64         // bytes of a journal that needs no snapshot; 0 for snapshotFloor
+	fs     diskFS        // nil for the real one
+	log    *slog.Logger
+	now    func() instant  // for times in the status and in headers
+	until  context.Context // reading the files fails when it ends; nil for never
+	shows  *readProgress   // shows how much of the files was read; nil for none
+	finds  int64           // bytes that the index of values and errors may take; 0 for findMemory
 }
 
 // journalFile is the newest file of a journal.
@@ -110,7 +108,7 @@ type journal struct {
 type journalStatus struct {
 	writable      bool
 	reason        string // why it is not writable
-	durability    string // "memory", "always", "interval" or "never"
+	durability    string // "memory", "always" or "never"
 	journalBytes  int64
 	snapshotBytes int64
 	lastSync      instant // 0 before the first
@@ -123,15 +121,12 @@ type journalStatus struct {
 	checked       instant // when a check of all files last found nothing; 0 before the first
 }
 
-const syncEvery = 100 * time.Millisecond // the time between syncs in mode syncInterval
-
 // openJournal locks the directory, passes its contents to l and makes the
 // journal ready; durable then returns the last sequence. A torn end is cut off
 // with a warning. The error names the directory and, if a file is damaged, the
 // file, line and reason; nothing was changed then.
 func openJournal(o journalOptions, l loader) (*journal, error) {
 	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
-	o.interval = cmp.Or(o.interval, syncEvery)
 	o.slow = cmp.Or(o.slow, 5*time.Second)
 	o.floor = cmp.Or(o.floor, snapshotFloor)
 	j := newJournal(o)

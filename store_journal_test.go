@@ -117,7 +117,7 @@ func checkContents(t *testing.T, g *gathered, atLeast uint64) {
 
 func TestJournalKeepsRecords(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
+	for _, mode := range []syncMode{syncAlways, syncNever} {
 		t.Run(mode.String(), func(t *testing.T) {
 			o := diskOptions(nil)
 			o.dir, o.fs, o.sync = t.TempDir()+"/new/store", osDisk{}, mode
@@ -165,14 +165,13 @@ func TestJournalTiming(t *testing.T) {
 		written, sync time.Duration // 0: not by itself
 	}{
 		{syncAlways, lazyFlush, lazyFlush},
-		{syncInterval, lazyFlush, lazyFlush + 50*time.Millisecond},
 		{syncNever, lazyFlush, 0},
 	} {
 		t.Run(tt.mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				disk := newMemDisk()
 				o := diskOptions(disk)
-				o.sync, o.interval = tt.mode, 50*time.Millisecond
+				o.sync = tt.mode
 				j, _ := mustOpen(t, o)
 				disk.mu.Lock()
 				disk.written, disk.synced = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -207,7 +206,7 @@ func TestJournalTiming(t *testing.T) {
 // TestJournalCloseKeepsPending checks that close stores what was appended
 // before it, and that callers may wait for that afterwards.
 func TestJournalCloseKeepsPending(t *testing.T) {
-	for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
+	for _, mode := range []syncMode{syncAlways, syncNever} {
 		disk := newMemDisk()
 		o := diskOptions(disk)
 		o.sync = mode
@@ -249,7 +248,7 @@ func TestJournalFaults(t *testing.T) {
 		{"sync happens and fails", diskFault{op: "sync", times: 1, after: true, err: syscall.EIO}},
 		{"sync fails once and leaves its pages clean", diskFault{op: "sync", times: 1, clean: true, err: syscall.ENOSPC}},
 	} {
-		for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
+		for _, mode := range []syncMode{syncAlways, syncNever} {
 			t.Run(tt.name+"/"+mode.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { testJournalFault(t, tt.fault, mode) })
 			})
@@ -353,7 +352,7 @@ func TestJournalThatCannotBeRenewed(t *testing.T) {
 // TestSyncsKeepTheSize checks that only a journal that is synced for every group ends with zeros, that
 // its size stays while there are some, and that it ends with its last record after the end.
 func TestSyncsKeepTheSize(t *testing.T) {
-	for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
+	for _, mode := range []syncMode{syncAlways, syncNever} {
 		disk := newMemDisk()
 		o := diskOptions(disk)
 		o.sync = mode

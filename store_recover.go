@@ -43,7 +43,7 @@ package main
 // missing, or before it. A good record of a later write proves that the hole was synced, and so
 // acknowledged: a sector was lost. Everything else is damage, too, even in the
 // very last line: a record that was changed after it was acknowledged is
-// refused, not dropped. (In modes interval and never, "the last group" is
+// refused, not dropped. (In mode never, "the last group" is
 // everything since the last sync.)
 
 import (

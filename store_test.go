@@ -36,7 +36,7 @@ func tellStory(t *testing.T, s *service) {
 
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"always", "interval", "never"} {
+	for _, mode := range []string{"always", "never"} {
 		t.Run(mode, func(t *testing.T) {
 			o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates,
 				config: func(c *Config) { c.Store.Sync = mode }}
@@ -500,26 +500,4 @@ func kept(s *service) (ids []uuid) {
 		}
 	}
 	return ids
-}
-
-// TestSnapshotThreshold lets a journal grow beyond the configured size.
-func TestSnapshotThreshold(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t, serviceTest{dir: t.TempDir(), templates: apiTemplates, config: func(c *Config) {
-		c.Store.Sync, c.Store.SnapshotJournalMB = "never", 1
-	}})
-	large := fmt.Sprintf(`{"namespace":"t","name":"manual","context":{"text":%q}}`, strings.Repeat("x", 200<<10))
-	for range 4 {
-		s.create(large)
-	}
-	if got := s.svc.store.status(); got.snapshotBytes > 0 || got.journalBytes >= 1<<20 {
-		t.Errorf("got a snapshot of %d bytes beside a journal of %d; want a small journal alone", got.snapshotBytes, got.journalBytes)
-	}
-	for range 2 {
-		s.create(large)
-	}
-	eventually(t, "a snapshot", func() bool {
-		s.create(`{"namespace":"t","name":"manual"}`) // the first change after the journal was written notices its size
-		return s.svc.store.status().snapshotBytes > 1<<20
-	})
 }

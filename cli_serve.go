@@ -80,6 +80,7 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 		return err
 	}
 	v.readOnly, parts.readOnly = flags.readOnly, flags.readOnly
+	parts.failed = v.storeFailed
 	defer parts.auth.close()
 	return v.run(ctx, p, flags, parts)
 }
@@ -164,7 +165,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	}
 	defer dropReadyFile(flags.readyFile, report.PID)
 	p.notifyManager("STOPPING=1") // the process stops whether the manager knows or not
-	err = errors.Join(err, v.shutDown(ctx, w))
+	err = errors.Join(err, v.shutDown(ctx, w, err))
 	// Only now: a shutdown may take longer than the manager's interval, and without its signs of life it would be
 	// killed.
 	close(done)
@@ -366,13 +367,24 @@ func (v *serving) wait(ctx context.Context) error {
 	}
 }
 
+// errStoreFailed is the error of a store that can write no more.
+var errStoreFailed = errors.New("the store failed")
+
+// storeFailed ends the process, whose next start reads what is on disk.
+func (v *serving) storeFailed(cause error) {
+	select {
+	case v.failed <- fmt.Errorf("%w: %w; start again to continue with what was stored", errStoreFailed, cause):
+	default: // it ends already
+	}
+}
+
 // closeTimeout is how long open requests may take after the handlers have ended.
 const closeTimeout = time.Second
 
 // shutDown lets running handlers end while the API still answers, then open requests,
-// and then makes the store durable. ended is the context whose end caused it.
-func (v *serving) shutDown(ended context.Context, w workload) error {
-	handlers, requests := v.timeouts(ended)
+// and then makes the store durable. The end of a context caused it, or the error given as reason.
+func (v *serving) shutDown(ended context.Context, w workload, reason error) error {
+	handlers, requests := v.timeouts(ended, reason)
 	if n := w.busy(); n > 0 {
 		v.log.Info(fmt.Sprintf("stopping: %s %s; a second signal exits immediately", counted(n, "handler gets", "handlers get"),
 			handlers))
@@ -381,7 +393,10 @@ func (v *serving) shutDown(ended context.Context, w workload) error {
 	defer cancel()
 	v.logCutOff(w.finish(ctx))
 	v.stopListening(requests)
-	return w.close()
+	if err := w.close(); !errors.Is(reason, errStoreFailed) {
+		return err
+	}
+	return nil // the reason says it
 }
 
 // maxLogged bounds the attempts that one record lists.

@@ -41,6 +41,10 @@ func endOnSignal(ctx context.Context) (_ context.Context, ignore func()) {
 // the parent is gone and nobody waits for them.
 const abandonedTimeout = 500 * time.Millisecond
 
+// failedTimeout is how long open requests may take once the store has failed: the answers to those that waited for it are
+// on their way.
+const failedTimeout = 200 * time.Millisecond
+
 // errParentGone is the reason for the end of a process without a parent.
 var errParentGone = errors.New("standard input was closed: the parent is gone")
 
@@ -64,8 +68,12 @@ func (p *process) lifetime(ctx context.Context, a *serveArgs, log *slog.Logger) 
 	return ctx, func() { end(context.Canceled) }
 }
 
-// timeouts returns how long running handlers, and after them open requests, may take.
-func (v *serving) timeouts(ctx context.Context) (handlers, requests time.Duration) {
+// timeouts returns how long running handlers, and after them open requests, may take, if the process ends with ctx or
+// for a reason.
+func (v *serving) timeouts(ctx context.Context, reason error) (handlers, requests time.Duration) {
+	if errors.Is(reason, errStoreFailed) { // nothing that they do can be stored
+		return 0, failedTimeout
+	}
 	handlers = time.Duration(v.cfg.Web.ShutdownTimeoutSeconds) * time.Second
 	if context.Cause(ctx) == errParentGone {
 		return min(handlers, abandonedTimeout), abandonedTimeout

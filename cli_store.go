@@ -1,6 +1,6 @@
 package main
 
-// The command store: check, compact, export, import, reopen, repair.
+// The command store: check, compact, export, import, repair.
 
 import (
 	"cmp"
@@ -16,13 +16,11 @@ import (
 )
 
 func storeCommands() command {
-	return command{name: "store", help: "check, compact, export, import, reopen or repair the files of a store", commands: []command{
+	return command{name: "store", help: "check, compact, export, import or repair the files of a store", commands: []command{
 		{
 			name: "check", help: "check the files as \"serve\" would read them, without changing anything",
-			more: "With --live, the running service verifies the checksums of its files, which takes a second for each 32 MB.\n" +
-				"If a file is not as the service wrote it, the service rewrites its files from memory, and the exit code is 1.",
-			examples: []string{"store check --data /var/lib/stepwell", "store check --live"},
-			define:   checkStoreOrLive,
+			examples: []string{"store check", "store check --data /var/lib/stepwell"},
+			define:   onStore((*process).checkStore),
 		},
 		{
 			name: "compact", help: "write a snapshot and empty the journal; no service may use the directory",
@@ -46,55 +44,12 @@ func storeCommands() command {
 			define:   onStore((*process).importStore),
 		},
 		{
-			name: "reopen", help: "make a running service rewrite a store that has become read-only",
-			more:     "The service itself tries this every 30 seconds, but only this command recreates a data directory that was removed.",
-			examples: []string{"store reopen", "store reopen --url http://127.0.0.1:9000"},
-			define: func(o *options) runner {
-				o.withClient()
-				return o.asks(func(ctx context.Context, c *client, _ []string) error {
-					return c.askStore(ctx, "reopen", "the store accepts changes again, after sequence %s\n")
-				})
-			},
-		},
-		{
 			name: "repair", operands: "[NEWDIR]", help: "salvage a damaged store into a new one, and report what is lost",
 			more:     "The new store is NEWDIR, by default DIR.repaired. The damaged store stays as it is.",
 			examples: []string{"store repair", "store repair --data /var/lib/stepwell /var/lib/stepwell-new"},
 			define:   onStore((*process).repairStore),
 		},
 	}}
-}
-
-// checkStoreOrLive checks the files of a directory, or has a service check its own.
-func checkStoreOrLive(o *options) runner {
-	o.withClient()
-	live := o.Bool("live", false, "make the running service check its own files")
-	onFiles := onStore((*process).checkStore)(o)
-	ask := o.asks(func(ctx context.Context, c *client, _ []string) error {
-		return c.askStore(ctx, "check", "the files are as they were written, up to sequence %s\n")
-	})
-	return func(ctx context.Context, operands []string) error {
-		if *live {
-			return ask(ctx, operands)
-		}
-		return onFiles(ctx, operands)
-	}
-}
-
-// askStore makes the running service check or reopen its store, and prints the outcome.
-func (c *client) askStore(ctx context.Context, verb, sound string) error {
-	d, err := c.do(ctx, call{method: "POST", path: "/v1/store/" + verb})
-	if err != nil {
-		return err
-	}
-	if problem := d.text("problem"); problem != "" {
-		return exitf(exitFailed, "%s; the service rewrites them", problem)
-	}
-	if d.text("durability") == "memory" {
-		return exitf(exitFailed, "the store is in memory only: it has no files")
-	}
-	_, err = fmt.Fprintf(c.p.stdout, sound, d.text("sequence"))
-	return err
 }
 
 // onStore returns the definition of a command that works on the files of a data directory.

@@ -89,10 +89,9 @@ type templatesConfig struct {
 
 // storeConfig says where state is kept and when writes are synced.
 type storeConfig struct {
-	Path        string
-	Memory      bool   // keep nothing on disk; Path is ignored
-	Sync        string // always or never
-	SlowSeconds int    // an operation that takes longer counts as a disk that hangs
+	Path   string
+	Memory bool   // keep nothing on disk; Path is ignored
+	Sync   string // always or never
 
 	RetainFinishedCount    int // finished tasks kept; 0 for all
 	RetainFinishedAgeHours int // how long they are kept; 0 for no limit

@@ -140,8 +140,6 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 	{path: "store.sync", def: "always", words: []string{"always", "never"}, flag: "sync",
 		operand: "WHEN",
 		help:    "sync writes to disk: always (before each response) or never (left to the system)"},
-	{path: "store.slow_seconds", def: 5, min: 1, max: 3600,
-		help: "how long one disk operation may take, in seconds, before changes are refused and readiness is 503"},
 	{path: "store.retain_finished_count", def: 100_000, min: 0, max: 100 * maxConfigCount,
 		help: "how many of the latest finished tasks to keep; 0: all"},
 	{path: "store.retain_finished_age_hours", def: 0, min: 0, max: maxConfigCount,
@@ -213,6 +211,7 @@ type removedKey struct{ path, instead string }
 var removedKeys = []removedKey{
 	{"docs.swagger_ui", "/api-docs/ui always shows the built-in page"},
 	{"engine.max_queued", "new tasks are refused from 100000 waiting steps on"},
+	{"store.slow_seconds", "the disk may take its time: a write that takes longer than 5 s is logged"},
 	{"store.snapshot_journal_mb", "a snapshot is written from 16 MiB of journal on, or a quarter of the last snapshot"},
 	{"store.sync_interval_ms", "store.sync is always or never"},
 	{"web.max_answer_bytes", "store.max_memory_mb sets it: 1/32, but 2 to 16 MiB"},

@@ -19,8 +19,9 @@ import (
 // makes a warning that names what replaced it, whatever its value. Their neighbours stay unknown.
 func TestRemovedKeys(t *testing.T) {
 	replaced := map[string]string{
-		"docs.swagger_ui":   "/api-docs/ui always shows the built-in page",
-		"engine.max_queued": fmt.Sprintf("new tasks are refused from %d waiting steps on", maxQueued),
+		"docs.swagger_ui":    "/api-docs/ui always shows the built-in page",
+		"engine.max_queued":  fmt.Sprintf("new tasks are refused from %d waiting steps on", maxQueued),
+		"store.slow_seconds": fmt.Sprintf("the disk may take its time: a write that takes longer than %d s is logged", int(slowDisk.Seconds())),
 		"store.snapshot_journal_mb": fmt.Sprintf("a snapshot is written from %d MiB of journal on, or a quarter of the last snapshot",
 			snapshotFloor>>20),
 		"store.sync_interval_ms":   "store.sync is always or never",
@@ -155,7 +156,6 @@ func TestConfigDefaults(t *testing.T) {
 		"worker.exec_dir": `""`, "worker.handlers": "{}", "worker.default_handler": `""`,
 		"worker.http_headers": "{}", "worker.http_proxy": `""`,
 		"store.path": `"./stepwell-data"`, "store.memory": "false", "store.sync": `"always"`,
-		"store.slow_seconds":          "5",
 		"store.retain_finished_count": "100000", "store.retain_finished_age_hours": "0",
 		"requests.keep_hours": "24", "requests.keep_count": "250000",
 		"store.max_memory_mb": "0",

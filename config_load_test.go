@@ -102,17 +102,17 @@ func TestConfigProblems(t *testing.T) {
 			}},
 		{"variables that are not of the type",
 			configInput{env: map[string]string{
-				"STEPWELL_WORKER__CONCURRENCY":  "many",
-				"STEPWELL_WORKER__EXEC_ENV":     "null",
-				"STEPWELL_WORKER__HANDLERS":     `{"A": 1}`,
-				"STEPWELL_WORKER__HTTP_HEADERS": "Authorization: hunter2",
-				"STEPWELL_STORE__SLOW_SECONDS":  "99999999999999999999",
+				"STEPWELL_WORKER__CONCURRENCY":      "many",
+				"STEPWELL_WORKER__EXEC_ENV":         "null",
+				"STEPWELL_WORKER__HANDLERS":         `{"A": 1}`,
+				"STEPWELL_WORKER__HTTP_HEADERS":     "Authorization: hunter2",
+				"STEPWELL_WORKER__HTTP_CONCURRENCY": "99999999999999999999",
 			}},
 			[]string{
-				`env STEPWELL_STORE__SLOW_SECONDS: store.slow_seconds: "99999999999999999999" is not an integer`,
 				`env STEPWELL_WORKER__CONCURRENCY: worker.concurrency: "many" is not an integer`,
 				`env STEPWELL_WORKER__EXEC_ENV: worker.exec_env: "[REDACTED]" is not a JSON object of strings`,
 				`env STEPWELL_WORKER__HANDLERS: worker.handlers.A: want a string, got a float`,
+				`env STEPWELL_WORKER__HTTP_CONCURRENCY: worker.http_concurrency: "99999999999999999999" is not an integer`,
 				`env STEPWELL_WORKER__HTTP_HEADERS: worker.http_headers: "[REDACTED]" is not a JSON object of strings` +
 					` and of objects of strings`,
 			}},

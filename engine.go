@@ -164,12 +164,9 @@ func (e *engine) start() error {
 }
 
 // stop starts nothing more, lets running handlers continue until ctx ends, then cuts them
-// off: their attempts, which it describes, are delivered again after the next start. It does
-// not wait for an attempt that syncs while the disk hangs.
+// off: their attempts, which it describes, are delivered again after the next start.
 func (e *engine) stop(ctx context.Context) (cut []string) {
 	e.store.locked(func() { e.stopping = true })
-	// Otherwise attempts that wait until a failed store is rewritten would hold up the stop.
-	e.store.keeper().giveUp()
 	e.wakeUp()
 	e.outside.wakeFeeder()
 	done := make(chan struct{})
@@ -195,10 +192,7 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 			}
 		}
 	})
-	select {
-	case <-done:
-	case <-e.store.keeper().hung():
-	}
+	<-done
 	e.causes.stop()
 	e.store.locked(func() { cut = e.cutLocked(running) })
 	return cut

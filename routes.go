@@ -9,7 +9,6 @@ package main
 //	orchestration.go         the orchestration role: tasks, steps, templates, bottlenecks, GET /config, dead letters (DLQ)
 //	orchestration_lists.go   listing tasks, finding anything
 //	orchestration_bulk.go    bulk actions
-//	orchestration_store.go   the store's files: check, reopen
 //	orchestration_outside.go outside actors: claims and leases
 //	orchestration_events.go  the event stream, deliveries
 //	worker.go                the worker role: templates, how they are validated, metrics
@@ -66,8 +65,6 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/analytics/failures", needs(permSystemAnalyticsRead), a.failures},
 		{"GET /v1/auth/permissions", anyCaller, a.surface.callerPermissions},
 		{"GET /v1/backup", everything, a.surface.sendState},
-		{"POST /v1/store/check", everything, a.checkStore},
-		{"POST /v1/store/reopen", everything, a.reopenStore},
 		{configRoute, needs(permSystemConfigRead), a.config},
 		{"GET /health", public, a.aliveAs("healthy")},
 		{"GET /health/live", public, a.aliveAs("alive")},

@@ -411,10 +411,6 @@ func writeJournalMetrics(m *metricsText, st journalStatus) {
 	m.single("stepwell_journal_records_total", "counter", "Records appended to the journal.", float64(st.records))
 	m.single("stepwell_journal_fsyncs_total", "counter", "Times the journal was made durable.", float64(st.syncs))
 	m.single("stepwell_journal_writable", "gauge", "1 while changes can be recorded.", pick(st.writable, 1.0, 0))
-	m.single("stepwell_store_damage_total", "counter", "Times that files were found changed or damaged.", float64(st.damage))
-	m.single("stepwell_store_renewals_total", "counter", "Times that the store was rewritten.", float64(st.renewals))
-	m.single("stepwell_store_checked_timestamp_seconds", "gauge",
-		"When a check of all files last found nothing; 0 before the first.", float64(st.checked)/1e6)
 }
 
 func writeStreamMetrics(m *metricsText, f streamFigures) {

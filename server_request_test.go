@@ -84,7 +84,6 @@ var optionalBodies = []string{
 // document, while reading it.
 var otherBodies = []string{
 	"POST /_stepwell/reset", "POST /v1/events/deliveries/{id}/resend", "PUT /_stepwell/state",
-	"POST /v1/store/check", "POST /v1/store/reopen",
 }
 
 // TestBadBodies sends every mistake to every route that reads a body.

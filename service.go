@@ -83,6 +83,7 @@ type serviceOptions struct {
 	files    *atomic.Pointer[registry] // the templates of files, which watching may replace
 	handlers *handlerSet
 	disk     diskFS       // nil for the real one
+	failed   func(error)  // learns that a write or sync of the store failed; nil for nobody
 	state    *stateSource // for a store that is empty; nil for none
 
 	extension extension       // nil for none
@@ -198,8 +199,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
-		slow: time.Duration(s.cfg.Store.SlowSeconds) * time.Second,
-		fs:   o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
+		failed: o.failed, fs: o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
 	}
 	var err error
 	if o.readOnly {
@@ -226,7 +226,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
 	if !jo.memory && !o.readOnly {
-		s.keeping.Go(func() { s.store.keeper().run(ctx) })
+		s.keeping.Go(func() { s.store.keepSnapshots(ctx) })
 	}
 	return nil
 }

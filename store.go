@@ -22,8 +22,6 @@ package main
 //	store_relay.go      the relay that wakes event streams
 //	store_publish.go    domain events, subscriptions, deliveries
 //	store_journal.go    the journal: its newest file, its status
-//	store_watch.go      a look at the files each second, and reading them all to verify them
-//	store_renew.go      the keeper: when a snapshot is due, renewing a store that failed
 //	store_commit.go     group commit: the flusher writes the records of many with one sync
 //	store_space.go      space for the journal
 //	store_lock.go       the lock of the directory, and its place
@@ -356,11 +354,9 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	s.watch.stepMoved(t, i, from, to, at)
 }
 
-// close makes everything written durable and releases the directory. A store that failed is rewritten if that
-// works now.
+// close makes everything written durable and releases the directory.
 func (s *store) close() error {
 	s.locked(s.retain.giveBack)
-	s.keeper().renew(false)
 	return s.journal.close()
 }
 
@@ -443,10 +439,8 @@ func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.index.find(id)
 // wait returns once everything up to a sequence is durable.
 func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
 
-// outwait is wait for callers that keep waiting while the disk hangs.
-func (s *store) outwait(ctx context.Context, seq uint64) error {
-	return s.journal.await(ctx, seq, true)
-}
+// outwait is wait for callers that may write to the disk themselves.
+func (s *store) outwait(ctx context.Context, seq uint64) error { return s.journal.outwait(ctx, seq) }
 
 // unsure reports whether the change with a sequence may not be on disk, because the store has failed.
 func (s *store) unsure(seq uint64) bool {

@@ -251,23 +251,3 @@ func TestNewStoreHasNoNote(t *testing.T) {
 		t.Errorf("the note is still there: %q", note)
 	}
 }
-
-// TestCleanStopAfterARenewal stops a store that was written anew.
-func TestCleanStopAfterARenewal(t *testing.T) {
-	disk := newMemDisk()
-	o := serviceTest{dir: testDir, disk: disk, log: io.Discard, templates: "testdata/templates"}
-	s := openTestService(t, o)
-	mustCreate(t, s, "manual")
-	j := s.store.journal
-	j.ask(func() error { return j.fail(syscall.EIO) }) // the service itself tries in 30 s
-	noError(t, s.store.keeper().renew(false))
-	mustCreate(t, s, "manual")
-	closeTestService(t, s)
-	disk = disk.restart()
-	o.disk = disk
-	s = openTestService(t, o)
-	defer closeTestService(t, s)
-	if tasks, _ := s.store.size(); tasks != 2 || disk.count("write", journalName) > 0 {
-		t.Errorf("got %d tasks, %d writes; want 2, and the journal not written again", tasks, disk.count("write", journalName))
-	}
-}

@@ -61,7 +61,6 @@ type commitGroups struct {
 	taken      uint64       // last sequence that was taken
 	collecting *commitGroup // of the records in buf; nil if nobody waits for them
 	flying     *commitGroup // of the records taken that are not durable
-	awaiting   renewalGroup // of callers that wait until a failed store is rewritten
 	lazyOn     bool         // the flusher looks at buf within lazyFlush
 	broken     error        // the write or sync that failed; nothing is written after it
 	closed     bool         // records are not accepted any more
@@ -135,47 +134,32 @@ func (c *commitGroups) skipTo(seq uint64) {
 
 // wait returns once the records up to seq are as durable as the mode promises:
 // synced in mode syncAlways, at once in the others. After a failed write it
-// returns a *failure of kind unavailable: the records may be on disk or not. So it
-// does while the disk hangs. If ctx ends first it returns ctx's error, and the
-// records still go to disk.
-func (j *journal) wait(ctx context.Context, seq uint64) error { return j.await(ctx, seq, false) }
-
-// await is wait. A patient caller also waits while the disk hangs, or until a store that failed accepts changes again,
-// and may flush itself; ctx does not end that.
-func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
+// returns a *failure of kind unavailable: the records may be on disk or not. If ctx
+// ends first it returns ctx's error, and the records still go to disk.
+func (j *journal) wait(ctx context.Context, seq uint64) error {
 	if j.groups.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.groups.halted.Load() {
 		return nil
 	}
-	if patient && !j.groups.crowded.Load() {
+	g, err := j.groups.join(seq)
+	if g == nil {
+		return err
+	}
+	select {
+	case <-g.done:
+		return g.err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the journal: %w", ctx.Err())
+	}
+}
+
+// outwait is wait for a caller that may flush itself; ctx does not end that, but it is told if ctx has ended meanwhile.
+func (j *journal) outwait(ctx context.Context, seq uint64) error {
+	if j.o.sync == syncAlways && j.groups.durableSeq.Load() < seq && !j.groups.crowded.Load() {
 		if j.flushHere(); ctx.Err() != nil {
 			return fmt.Errorf("wait for the journal: %w", ctx.Err())
 		}
 	}
-	g, err := j.groups.join(seq, patient)
-	if g == nil {
-		return err
-	}
-	// nil for a patient caller, whom a disk that hangs does not stop from waiting.
-	var hung <-chan struct{}
-	if !patient {
-		hung = j.hang.begun()
-	}
-	select {
-	case <-g.done:
-		if g.err != nil && patient {
-			// The store has failed. The caller joins those who wait until it is rewritten, unless
-			// nobody may wait any more.
-			return j.await(ctx, seq, !j.groups.givenUp())
-		}
-		return g.err
-	case <-hung:
-		f := unknownOutcome(nil)
-		f.message += fmt.Sprintf(": %v", j.hang.err())
-		f.retryAfter = retryAfterFull
-		return f
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the journal: %w", ctx.Err())
-	}
+	return j.wait(ctx, seq)
 }
 
 // flushHere flushes in the caller's goroutine if no other goroutine writes. This saves a caller that waits
@@ -184,7 +168,7 @@ func (j *journal) flushHere() {
 	select {
 	case j.turn <- struct{}{}:
 		if !j.groups.halted.Load() {
-			j.hang.turn.during(func() error { return j.flush(true) })
+			j.slow.during(func() error { return j.flush(true) })
 		}
 		<-j.turn
 	default:
@@ -193,14 +177,12 @@ func (j *journal) flushHere() {
 
 // join returns the group that seq goes to disk with, or nil if the answer, err,
 // is already known.
-func (c *commitGroups) join(seq uint64, patient bool) (g *commitGroup, err error) {
+func (c *commitGroups) join(seq uint64) (g *commitGroup, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.durableSeq.Load() >= seq:
 		return nil, nil
-	case c.broken != nil && patient && !c.closed && !c.awaiting.over:
-		return joinGroup(&c.awaiting.group), nil
 	case c.broken != nil:
 		return nil, unknownOutcome(c.broken)
 	case seq <= c.taken:
@@ -226,7 +208,7 @@ func joinGroup(g **commitGroup) *commitGroup {
 func unknownOutcome(cause error) *failure {
 	f := failf(unavailable, "outcome unknown: the change may have been stored or not")
 	f.cause = cause
-	f.retryAfter = retryAfterFailure(cause)
+	f.retryAfter = retryAfterBroken
 	return f
 }
 
@@ -245,7 +227,6 @@ func (c *commitGroups) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	c.letGo(unknownOutcome(errors.New("the store is closed")))
 	c.halted.Store(true)
 }
 
@@ -272,11 +253,8 @@ func (j *journal) run() {
 	defer close(j.done)
 	lazy := stoppedTimer()  // the next flush of records that nobody waits for
 	retry := stoppedTimer() // the next try on a full disk
-	place := time.NewTicker(placeRecheck)
 	for {
 		select {
-		case <-place.C:
-			j.during(j.look)
 		case <-j.groups.wake:
 			if j.groups.crowded.Load() {
 				// Callers that were just answered usually send another change. Letting them run first makes
@@ -350,7 +328,7 @@ func (j *journal) flushWatched(sync bool) { j.during(func() error { return j.flu
 func (j *journal) during(op func() error) error {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
-	return j.hang.turn.during(op)
+	return j.slow.during(op)
 }
 
 // flush writes everything appended so far, optionally syncs it, and answers the
@@ -372,10 +350,6 @@ func (j *journal) flush(sync bool) error {
 		if err := j.newest.sync(); err != nil {
 			return j.fail(err)
 		}
-	}
-	// Before anybody is answered: what was synced into a file that has lost its name is lost, too.
-	if err := j.checkPlace(false); err != nil {
-		return err
 	}
 	if sync {
 		j.groups.settle(last)
@@ -419,15 +393,14 @@ func (c *commitGroups) settle(last uint64) {
 	}
 }
 
-// fail ends all writing until the store is rewritten. After a failed write or sync the contents of the disk
-// are unknown until the file is read again.
+// fail ends all writing, and tells the owner of the store, who ends the process. After a failed write or sync the contents
+// of the disk are unknown until a start has read the file again.
 func (j *journal) fail(err error) error {
-	j.o.log.Error("the store is read-only until it is rewritten", "file", j.files.path(journalName), "error", err)
-	if _, changed := errors.AsType[*misplaced](err); changed {
-		j.watch.faults.Add(1)
-	}
+	j.o.log.Error("the store failed: a start reads what was stored", "file", j.files.path(journalName), "error", err)
 	j.groups.fail(err)
-	offerToken(j.failed)
+	if j.o.failed != nil {
+		j.o.failed(errors.New(brokenWord(err)))
+	}
 	return err
 }
 

@@ -99,49 +99,37 @@ func TestJournalWaitEndsWithContext(t *testing.T) {
 	})
 }
 
-// TestCallerFlushes checks that a patient caller who waits alone writes by itself, that what comes
-// meanwhile is written next, that others are told if the disk hangs, and that a caller is told if it was cut off.
+// TestCallerFlushes checks that a caller of outwait who waits alone writes by itself, that what comes
+// meanwhile is written next, and that a caller is told if it was cut off.
 func TestCallerFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()
 		o := diskOptions(disk)
-		o.slow = time.Second
 		j, _ := mustOpen(t, o)
 		disk.synced = make(chan struct{})
-		type answer struct {
-			patient bool
-			err     error
-		}
-		answers := make(chan answer, 10)
-		wait := func(patient bool) {
+		answers := make(chan error, 10)
+		wait := func() {
 			seq := appendTest(j, 1)
-			go func() { answers <- answer{patient, j.await(t.Context(), seq, patient)} }()
+			go func() { answers <- j.outwait(t.Context(), seq) }()
 			synctest.Wait()
 		}
-		wait(true)
+		wait()
 		if len(j.turn) == 0 || j.groups.flying != nil {
 			t.Fatal("the caller leaves it to the flusher")
 		}
-		wait(true)
-		wait(false)
-		if a := <-answers; a.patient || kindOf(a.err) != unavailable {
-			t.Errorf("while the disk hangs: got %+v; want the impatient refused", a)
-		}
+		wait()
 		for range 2 {
 			if got := j.groups.durable(); got == lastAppended(j) {
 				t.Errorf("durable before its sync: %d", got)
 			}
 			<-disk.synced
-			if a := <-answers; !a.patient || a.err != nil {
-				t.Errorf("got %+v; want the patient answered", a)
+			if err := <-answers; err != nil {
+				t.Errorf("got %v; want it on disk", err)
 			}
 		}
-		wait(false) // alone again
-		<-disk.synced
-		<-answers
 		ctx, cancel := context.WithCancel(t.Context())
 		seq, cut := appendTest(j, 1), make(chan error, 1)
-		go func() { cut <- j.await(ctx, seq, true) }()
+		go func() { cut <- j.outwait(ctx, seq) }()
 		synctest.Wait()
 		cancel()
 		<-disk.synced
@@ -150,7 +138,7 @@ func TestCallerFlushes(t *testing.T) {
 		}
 		disk.synced = nil
 		mustClose(t, j)
-		if err := j.await(t.Context(), lastAppended(j)+1, true); kindOf(err) != unavailable {
+		if err := j.outwait(t.Context(), lastAppended(j)+1); kindOf(err) != unavailable {
 			t.Errorf("after the end: got %v", err)
 		}
 	})
@@ -176,7 +164,8 @@ func TestJournalConcurrent(t *testing.T) {
 				n := seq
 				j.groups.append(n, testBody(n))
 				mu.Unlock()
-				if err := j.await(t.Context(), n, i%2 == 0); err != nil || j.groups.durable() < n {
+				wait := pick(i%2 == 0, j.outwait, j.wait)
+				if err := wait(t.Context(), n); err != nil || j.groups.durable() < n {
 					t.Errorf("wait for %d: %v, durable %d", n, err, j.groups.durable())
 				}
 				j.status()
@@ -227,8 +216,8 @@ func TestJournalAppendAllocatesNothing(t *testing.T) {
 	mustClose(t, j)
 }
 
-// slowDisk is a disk whose writes, or reservations of space, or else syncs wait while it is held.
-type slowDisk struct {
+// slowMemDisk is a disk whose writes, or reservations of space, or else syncs wait while it is held.
+type slowMemDisk struct {
 	diskFS
 	writes bool
 	space  bool
@@ -238,13 +227,13 @@ type slowDisk struct {
 }
 
 // hold stops later operations; release lets them continue.
-func (d *slowDisk) hold() {
+func (d *slowMemDisk) hold() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.held = make(chan struct{})
 }
 
-func (d *slowDisk) release() {
+func (d *slowMemDisk) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.held != nil {
@@ -253,14 +242,14 @@ func (d *slowDisk) release() {
 	}
 }
 
-func (d *slowDisk) edit(name string) (diskFile, error) { return d.slow(d.diskFS.edit(name)) }
+func (d *slowMemDisk) edit(name string) (diskFile, error) { return d.slow(d.diskFS.edit(name)) }
 
-func (d *slowDisk) create(name string) (diskFile, error) { return d.slow(d.diskFS.create(name)) }
+func (d *slowMemDisk) create(name string) (diskFile, error) { return d.slow(d.diskFS.create(name)) }
 
-func (d *slowDisk) slow(f diskFile, err error) (diskFile, error) { return &slowFile{f, d}, err }
+func (d *slowMemDisk) slow(f diskFile, err error) (diskFile, error) { return &slowFile{f, d}, err }
 
 // pass waits until an operation is not held.
-func (d *slowDisk) pass(mayBeHeld bool) {
+func (d *slowMemDisk) pass(mayBeHeld bool) {
 	d.mu.Lock()
 	held := d.held
 	d.mu.Unlock()
@@ -274,14 +263,14 @@ func (d *slowDisk) pass(mayBeHeld bool) {
 // arrival and waits.
 type slowTest struct {
 	*testServer
-	disk             *slowDisk
+	disk             *slowMemDisk
 	arrived, release chan struct{}
 	letHandlerGo     func()
 }
 
 func newSlowTest(t *testing.T, mode string) *slowTest {
 	t.Helper()
-	s := &slowTest{disk: &slowDisk{diskFS: newMemDisk(), writes: mode == "never"},
+	s := &slowTest{disk: &slowMemDisk{diskFS: newMemDisk(), writes: mode == "never"},
 		arrived: make(chan struct{}, 10), release: make(chan struct{})}
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.arrived <- struct{}{}
@@ -293,7 +282,7 @@ func newSlowTest(t *testing.T, mode string) *slowTest {
 	t.Cleanup(s.letHandlerGo)
 	s.testServer = newTestServer(t, serviceTest{
 		disk: s.disk, dir: "/data",
-		config: func(c *Config) { c.Store.Sync, c.Store.SlowSeconds = mode, 3600 },
+		config: func(c *Config) { c.Store.Sync = mode },
 		extra: []string{
 			testTemplate("manual", stepSpec{name: "a", callable: "Outside::Actor"}),
 			testTemplate("web", stepSpec{name: "a", callable: handler.URL},

@@ -272,7 +272,7 @@ func (p *pinnedStore) close() {
 	}
 }
 
-// Noticing that the disk hangs: while an operation takes too long, changes are refused.
+// Noticing that the disk is slow.
 
 // diskWatch notices when an operation of the disk takes too long, in real time. It is for
 // one operation at a time.
@@ -325,50 +325,13 @@ func (w *diskWatch) end() {
 	}
 }
 
-// hangWatch knows whether the disk hangs.
-type hangWatch struct {
-	limit time.Duration // how long an operation may take before it counts as hanging
-	dir   string
-	log   *slog.Logger
-	turn  diskWatch   // owned by the holder of the write turn
-	hangs atomic.Bool // late is not 0
-
-	mu   sync.Mutex    // guards what follows; taken after that of a diskWatch
-	late int           // operations of the disk that hang
-	hung chan struct{} // closed while there are any
-}
-
-// note notes that an operation of the disk hangs, or that it has ended after all. The first that hangs
-// ends the waits of all callers that are not patient.
-func (h *hangWatch) note(late bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case late && h.late == 0:
-		close(h.hung)
-		h.log.Warn("the disk does not respond: changes are refused until it does", "dir", h.dir, "after", h.limit.String())
-	case !late && h.late == 1:
-		h.hung = make(chan struct{})
-		h.log.Info("the disk responds again: changes are accepted", "dir", h.dir)
-	}
+// noteSlow logs that an operation of the disk takes long, and that it has ended.
+func (j *journal) noteSlow(late bool) {
 	if late {
-		h.late++
+		j.o.log.Warn("the disk takes long to write: changes wait for it", "dir", j.o.dir, "longer_than", slowDisk.String())
 	} else {
-		h.late--
+		j.o.log.Info("the disk has written again", "dir", j.o.dir)
 	}
-	h.hangs.Store(h.late > 0)
-}
-
-// begun returns a channel that is closed while the disk hangs, or when it begins to.
-func (h *hangWatch) begun() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.hung
-}
-
-// err says that the disk hangs.
-func (h *hangWatch) err() error {
-	return fmt.Errorf("the disk has not responded for more than %s (store.slow_seconds)", h.limit)
 }
 
 // The names in the directory of a store: making, renaming and removing its files, so that each
@@ -395,7 +358,6 @@ type storeDir struct {
 	id       string // of the store, in its files
 	log      *slog.Logger
 	place    *storePlace           // whose lock makes names durable
-	watch    *fileWatch            // which is notified of new names
 	fail     func(err error) error // ends all writing
 	quit     chan struct{}         // closed when the journal is to be closed
 	freeing  sync.WaitGroup        // of files that were replaced
@@ -438,8 +400,7 @@ func (d *storeDir) swap(linked bool) error {
 		renames = renames[1:]
 	}
 	for _, names := range renames {
-		err := d.watch.replacing(names[1], func() error { return d.disk.rename(d.path(names[0]), d.path(names[1])) })
-		if err != nil {
+		if err := d.disk.rename(d.path(names[0]), d.path(names[1])); err != nil {
 			return d.undo(err)
 		}
 		if err := d.place.lock.syncDir(); err != nil {
@@ -468,13 +429,10 @@ func (d *storeDir) linkOld() bool {
 	if !replacesOpen { // the journal is open
 		return false
 	}
-	linked := d.watch.replacing(journalOldName, func() error {
-		if err := d.disk.remove(d.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return d.disk.link(d.path(journalName), d.path(journalOldName))
-	})
-	return linked == nil && d.place.lock.syncDir() == nil
+	if err := d.disk.remove(d.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return d.disk.link(d.path(journalName), d.path(journalOldName)) == nil && d.place.lock.syncDir() == nil
 }
 
 // replace calls do, which takes a file's name away, and makes that durable.
@@ -486,7 +444,7 @@ func (d *storeDir) replace(name string, do func() error) error {
 		// While it is open, the file keeps its blocks although it loses its name. shrinkAway frees them step by step.
 		f, openErr = d.disk.edit(d.path(name))
 	}
-	err := d.watch.replacing(name, do)
+	err := do()
 	if err == nil {
 		err = d.place.lock.syncDir()
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"stepwell/e2e/wire"
 	"strings"
 	"syscall"
 	"testing"
@@ -147,30 +145,6 @@ func (d *openingDisk) open(name string) (diskFile, error) {
 	return f, err
 }
 
-// TestDiskHangs holds the operations of the disk: who waits for it and who comes later is
-// refused, readiness says why, and reads, handlers and everything else continue when it does.
-func TestDiskHangs(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"always", "never"} {
-		t.Run(mode, func(t *testing.T) { newSlowTest(t, mode).hang() })
-	}
-}
-
-func (w *diskWatch) setLimit(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.limit = d
-}
-
-// wantHangRefusal checks a refusal for lack of a disk that answers.
-func wantHangRefusal(t testing.TB, a *answer, part string) {
-	t.Helper()
-	if a.text("error.code") != "SERVICE_UNAVAILABLE" || a.header.Get("Retry-After") != "5" ||
-		!strings.Contains(a.text("error.message"), part) || !strings.Contains(a.text("error.message"), "store.slow_seconds") {
-		t.Errorf("got Retry-After %q and %s; want %q and store.slow_seconds", a.header.Get("Retry-After"), a.body, part)
-	}
-}
-
 // BenchmarkBareCommit measures write and sync in a loop, of as many records at
 // once.
 func BenchmarkBareCommit(b *testing.B) {
@@ -188,66 +162,6 @@ func BenchmarkBareCommit(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
 		})
 	}
-}
-
-func (s *slowTest) hang() {
-	t, j := s.t, s.svc.store.journal
-	j.hang.turn.setLimit(2 * time.Second) // more than the request needs to come
-	before, _ := s.svc.store.size()
-	s.disk.hold()
-	waiting := make(chan *answer, 1)
-	go func() { waiting <- s.do("POST", "/v1/tasks", `{"namespace":"t","name":"web"}`) }()
-	wire.Eventually(t, "the task is there", func() bool { tasks, _ := s.svc.store.size(); return tasks > before })
-	j.hang.turn.setLimit(50 * time.Millisecond)
-	wire.Eventually(t, "readiness is lost", func() bool { return s.do("GET", "/health/ready", "").status == 503 })
-	a := s.do("GET", "/health/ready", "").want(503)
-	for _, check := range []string{"web_database", "orchestration_database"} {
-		if got := a.text("checks." + check + ".message"); !strings.Contains(got, "store.slow_seconds") {
-			t.Errorf("the check %s says %q; want the key's name", check, got)
-		}
-	}
-	if a := <-waiting; j.o.sync == syncAlways {
-		wantHangRefusal(t, a.want(503), "outcome unknown")
-	} else {
-		a.want(201)
-	}
-	began := realNow()
-	wantHangRefusal(t, s.do("POST", "/v1/tasks", `{"namespace":"t","name":"manual"}`).want(503), "changes are refused")
-	s.do("GET", "/v1/templates", "").want(200)
-	s.do("GET", "/health", "").want(200)
-	if took := realNow().sub(began); took > 5*time.Second {
-		t.Errorf("answers took %s", took)
-	}
-	s.disk.release()
-	<-s.arrived // the handler was not given up
-	s.letHandlerGo()
-	wire.Eventually(t, "readiness is back", func() bool { return s.do("GET", "/health/ready", "").status == 200 })
-	s.create(`{"namespace":"t","name":"manual"}`)
-	wire.Eventually(t, "the task ends", func() bool {
-		return s.do("GET", "/v1/tasks?status=complete", "").want(200).text("pagination.total_count") == "1"
-	})
-}
-
-// TestStopWhileTheDiskHangs stops an engine while an attempt syncs in its own goroutine, which nobody can cut off.
-func TestStopWhileTheDiskHangs(t *testing.T) {
-	t.Parallel()
-	s := newSlowTest(t, "always").svc
-	j, goesOn, stopped := s.store.journal, make(chan struct{}), make(chan struct{})
-	j.hang.turn.setLimit(10 * time.Millisecond)
-	s.engine.wg.Go(func() { j.during(func() error { <-goesOn; return nil }) })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	go func() {
-		s.engine.stop(ctx)
-		close(stopped)
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(10 * time.Second):
-		t.Error("the engine waits for the disk")
-	}
-	close(goesOn)
-	<-stopped
 }
 
 // TestDiskWatch tells of operations that are late, once, and of their ends.

@@ -32,12 +32,6 @@ var diskErrors = map[string]func(t *testing.T) string{
 	"the disk does not keep up: N bytes wait to be written": func(t *testing.T) string {
 		return refusedChange(t, func(s *service, _ *memDisk) { s.store.journal.groups.backlog.Store(backlogLimit) })
 	},
-	"the disk has not responded for more than 5s (store.slow_seconds): changes are refused until it responds": func(t *testing.T) string {
-		return refusedChange(t, func(s *service, _ *memDisk) {
-			s.store.journal.hang.note(true)
-			t.Cleanup(func() { s.store.journal.hang.note(false) })
-		})
-	},
 	"outcome unknown: the change may have been stored or not": func(t *testing.T) string {
 		return refusedChange(t, failNextSync)
 	},
@@ -45,30 +39,6 @@ var diskErrors = map[string]func(t *testing.T) string{
 		return refusedChange(t, func(s *service, disk *memDisk) {
 			failNextSync(s, disk)
 			s.createTask(t.Context(), must(parseTaskRequest([]byte(`{"namespace":"demo","name":"diamond"}`)))(t), true)
-		})
-	},
-	"the store is read-only: journal.jsonl was changed by another process": func(t *testing.T) string {
-		var all []string
-		for _, way := range waysToChange {
-			all = append(all, refusedAfter(t, way.do))
-		}
-		for _, name := range []string{lockName, journalName} {
-			all = append(all, refusedAfter(t, func(dir, _ string) error { return os.Remove(filepath.Join(dir, name)) }))
-		}
-		return strings.Join(all, "\n")
-	},
-	"the store is read-only: the files are not as they were written: snapshot.jsonl, line 7: the checksum does not match": func(t *testing.T) string {
-		return refusedAfter(t, func(dir, _ string) error { return overwritten(filepath.Join(dir, snapshotName), 300, []byte("x")) })
-	},
-	"the store is read-only: the data directory was removed": func(t *testing.T) string {
-		return refusedAfter(t, func(dir, _ string) error { return os.RemoveAll(dir) })
-	},
-	"could not be rewritten: … data directory X is in use by process N": func(t *testing.T) string {
-		return refusedAfter(t, func(dir, _ string) error {
-			other := filepath.Join(t.TempDir(), "other")
-			s := openTestService(t, serviceTest{dir: other, log: io.Discard})
-			t.Cleanup(func() { s.close() })
-			return errors.Join(os.Rename(dir, dir+".old"), os.Rename(other, dir))
 		})
 	},
 	"a snapshot was abandoned; the journal keeps every change": func(t *testing.T) string {
@@ -182,6 +152,25 @@ var diskErrors = map[string]func(t *testing.T) string{
 	},
 }
 
+// overwritten writes a text into a file that exists, as cp does, from an offset on; a negative one counts from the
+// end of the records.
+func overwritten(name string, off int64, text []byte) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if off < 0 {
+		all, err := io.ReadAll(f)
+		if err != nil {
+			return err
+		}
+		off += int64(len(trimZeros(all)))
+	}
+	_, err = f.WriteAt(text, off)
+	return err
+}
+
 // changeOf makes a change, and returns why it was refused.
 func changeOf(t *testing.T, s *service) string {
 	t.Helper()
@@ -199,30 +188,9 @@ func refusedChange(t *testing.T, happen func(s *service, disk *memDisk)) string 
 	return changeOf(t, s)
 }
 
-// failNextSync has the next sync of the journal fail, and the renewal after it.
+// failNextSync has the next sync of the journal fail.
 func failNextSync(_ *service, disk *memDisk) {
-	disk.fail(diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1}, diskFault{op: "create", file: snapshotTemp, err: syscall.EIO})
-}
-
-// refusedAfter returns why changes are refused, and a renewal fails if it does, after the files of a store were changed.
-func refusedAfter(t *testing.T, change func(dir, backup string) error) string {
-	t.Helper()
-	dir, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
-	s := openTestService(t, serviceTest{dir: dir, log: io.Discard})
-	defer s.close()
-	s.stopKeeping() // it would renew the store at once
-	s.keeping.Wait()
-	changeOf(t, s)
-	noError(t, s.store.snapshot())
-	changeOf(t, s)
-	noError(t, os.CopyFS(backup, os.DirFS(dir)))
-	changeOf(t, s)
-	j := s.store.journal
-	j.ask(func() error { return j.look() })
-	noError(t, change(dir, backup))
-	j.ask(func() error { return j.look() })
-	j.verify(t.Context(), 0)
-	return changeOf(t, s) + "\n" + fmt.Sprint(s.store.keeper().renew(false))
+	disk.fail(diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1})
 }
 
 // logged returns what a service logs.

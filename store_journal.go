@@ -40,6 +40,8 @@ const (
 	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot, unless the options say otherwise
 	snapshotPause = time.Minute // after a failed snapshot
 
+	slowDisk = 5 * time.Second // an operation of the disk that takes longer is logged
+
 	retryAfterFull   = 5 * time.Second
 	retryAfterBroken = 30 * time.Second
 )
@@ -50,9 +52,9 @@ type journalOptions struct {
 	id     string // of a new store; "" for one of its own
 	memory bool   // without files: records are counted and forgotten
 	sync   syncMode
-	slow   time.Duration // how long an operation of the disk may take before it hangs; 0 for 5 s
-	floor  int64         // bytes of a journal that needs no snapshot; 0 for snapshotFloor
-	fs     diskFS        // nil for the real one
+	failed func(error) // learns that a write or sync failed; nil for nobody
+	floor  int64       // bytes of a journal that needs no snapshot; 0 for snapshotFloor
+	fs     diskFS      // nil for the real one
 	log    *slog.Logger
 	now    func() instant  // for times in the status and in headers
 	until  context.Context // reading the files fails when it ends; nil for never
@@ -72,8 +74,6 @@ type journalFile struct {
 	last     uint64 // last sequence in the file
 	sum      uint32 // CRC-32C of the records
 	unsynced bool   // the file has bytes that are not synced
-	tail     journalTail
-	seen     journalTail // tail at the last look
 
 	// Read by anybody:
 	bytes    atomic.Int64  // end
@@ -86,15 +86,13 @@ type journalFile struct {
 // append, wait, durable, snapshotDue and status at any time.
 type journal struct {
 	o         journalOptions
-	files     storeDir      // by name
-	newest    journalFile   // which the records go to
-	groups    commitGroups  // of records on their way there
-	space     journalSpace  // reserved in it
-	hang      hangWatch     // knows whether the disk hangs
-	place     storePlace    // of the directory, and its lock
-	snapshots snapshotTurn  // to write a snapshot
-	watch     fileWatch     // notices what others do to the files
-	failed    chan struct{} // holds a token when the journal has failed
+	files     storeDir     // by name
+	newest    journalFile  // which the records go to
+	groups    commitGroups // of records on their way there
+	space     journalSpace // reserved in it
+	slow      diskWatch    // of the operations of the holder of the write turn
+	place     storePlace   // of the directory, and its lock
+	snapshots snapshotTurn // to write a snapshot
 
 	turn     chan struct{}   // to write: holds a token during a flush or another operation of the flusher
 	asks     chan flusherAsk // work to be done between two groups
@@ -116,9 +114,6 @@ type journalStatus struct {
 	bytesWritten  uint64  // to the journal, since the start
 	records       uint64  // appended since the start
 	backlog       int64   // bytes of records that are not on disk
-	damage        uint64  // times that files were found changed or damaged, since the start
-	renewals      uint64  // times that the store was rewritten, since the start
-	checked       instant // when a check of all files last found nothing; 0 before the first
 }
 
 // openJournal locks the directory, passes its contents to l and makes the
@@ -127,7 +122,6 @@ type journalStatus struct {
 // file, line and reason; nothing was changed then.
 func openJournal(o journalOptions, l loader) (*journal, error) {
 	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
-	o.slow = cmp.Or(o.slow, 5*time.Second)
 	o.floor = cmp.Or(o.floor, snapshotFloor)
 	j := newJournal(o)
 	if o.memory {
@@ -153,24 +147,21 @@ func newJournal(o journalOptions) *journal {
 		o:         o,
 		newest:    journalFile{ahead: o.sync == syncAlways, now: o.now},
 		space:     journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1), turn: make(chan struct{}, 1)},
-		hang:      hangWatch{limit: o.slow, dir: o.dir, log: o.log, hung: make(chan struct{})},
 		place:     storePlace{disk: o.fs, dir: o.dir, log: o.log},
 		snapshots: snapshotTurn{dir: o.dir, log: o.log},
-		watch:     fileWatch{suspected: make(chan struct{}, 1), turn: make(chan struct{}, 1), noted: map[string]fileNoted{}},
-		failed:    make(chan struct{}, 1),
 		turn:      make(chan struct{}, 1),
 		asks:      make(chan flusherAsk),
 		quit:      make(chan struct{}),
 		done:      make(chan struct{}),
 	}
 	j.files = storeDir{
-		disk: o.fs, dir: o.dir, id: cmp.Or(o.id, rand.Text()), log: o.log, place: &j.place, watch: &j.watch, fail: j.fail, quit: j.quit,
+		disk: o.fs, dir: o.dir, id: cmp.Or(o.id, rand.Text()), log: o.log, place: &j.place, fail: j.fail, quit: j.quit,
 	}
 	j.groups = commitGroups{
 		memory: o.memory, sync: o.sync, most: backlogLimit, space: &j.space,
 		wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
 	}
-	j.hang.turn, j.space.watch = diskWatch{limit: o.slow, tell: j.hang.note}, diskWatch{limit: o.slow, tell: j.hang.note}
+	j.slow, j.space.watch = diskWatch{limit: slowDisk, tell: j.noteSlow}, diskWatch{limit: slowDisk, tell: j.noteSlow}
 	return j
 }
 
@@ -263,8 +254,6 @@ func (j *journal) setFirst(f diskFile, size int64) {
 
 func (f *journalFile) set(file diskFile, size int64) {
 	f.file, f.end, f.zeros, f.sum = file, size, size, 0
-	f.tail.read(file, size)
-	f.seen.note(f.tail.text, size)
 	f.bytes.Store(size)
 }
 
@@ -273,7 +262,7 @@ func (f *journalFile) set(file diskFile, size int64) {
 // called under. Its error is a *failure of kind unavailable, or backpressure if
 // the disk is behind.
 func (j *journal) reserve() error {
-	if j.space.room.Load() >= maxRecord && !j.hang.hangs.Load() {
+	if j.space.room.Load() >= maxRecord {
 		return nil
 	}
 	return j.reserveMore(maxRecord)
@@ -310,35 +299,20 @@ func (j *journal) refusal() *failure {
 	switch {
 	case broken != nil:
 		f = failf(unavailable, "the store is read-only: %s", brokenWord(broken))
-		if broken != errReadOnly {
-			f.message += "; the service tries to rewrite it every 30 s"
-		}
 		f.cause = broken
 	case closed:
 		f = failf(unavailable, "the store is closed")
-	case j.hang.hangs.Load():
-		f = failf(unavailable, "%v: changes are refused until it responds", j.hang.err())
-		f.retryAfter = retryAfterFull
-		return f
 	default:
 		return nil
 	}
-	f.retryAfter = retryAfterFailure(f.cause)
+	f.retryAfter = retryAfterBroken
 	return f
-}
-
-// retryAfterFailure returns when a store that failed may take changes again: soon if somebody else changed its files.
-func retryAfterFailure(cause error) time.Duration {
-	if _, changed := errors.AsType[*misplaced](cause); changed && cause != errReadOnly {
-		return retryAfterFull
-	}
-	return retryAfterBroken
 }
 
 // brokenWord describes what failed, without paths of this machine.
 func brokenWord(err error) string {
-	if m, ok := errors.AsType[*misplaced](err); ok {
-		return m.reason
+	if err == errReadOnly {
+		return err.Error()
 	}
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("%s of the journal failed (%v)", p.Op, p.Err)
@@ -358,9 +332,6 @@ func (j *journal) status() journalStatus {
 		bytesWritten:  j.newest.written.Load(),
 		records:       j.groups.records.Load(),
 		backlog:       j.groups.backlog.Load(),
-		damage:        j.watch.faults.Load(),
-		renewals:      j.watch.renewals.Load(),
-		checked:       instant(j.watch.checked.Load()),
 	}
 	if j.o.memory {
 		s.durability = "memory"
@@ -400,7 +371,6 @@ func (f *journalFile) write(buf []byte) error {
 	}
 	f.unsynced = true
 	f.end += int64(len(buf))
-	f.tail.note(buf, f.end)
 	f.sum = crc32.Update(f.sum, castagnoli, buf)
 	f.writeAhead()
 	f.bytes.Store(f.end)

@@ -402,7 +402,7 @@ func TestJournalStatusCountsBytes(t *testing.T) {
 
 type slowFile struct {
 	diskFile
-	disk *slowDisk
+	disk *slowMemDisk
 }
 
 func (f *slowFile) sync() error {

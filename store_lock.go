@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 const lockName = "lock"
@@ -114,95 +113,18 @@ func (l *storeLock) write(text string) {
 	l.file.WriteAt([]byte(text), 0)
 }
 
-// storePlace is where a store was opened: its directory and its lock. If another directory has
-// the name, or the lock is not the file that this process holds, another process may use the
-// store, or nobody will ever find what is written.
+// storePlace is where a store was opened: its directory and its lock.
 type storePlace struct {
 	disk diskFS
 	dir  string
 	log  *slog.Logger
 	lock dirLock // from take until the journal is closed; needs no other lock
-
-	// Owned by the holder of the write turn:
-	dirID, lockID fileID
-	changed       time.Time // of the directory, when all was in its place; zero if unknown, or just before
 }
 
 // note notes the place of a store that was just opened.
 func (p *storePlace) note() {
-	p.dirID, _, _ = p.disk.identify(p.dir) // a disk in memory has neither
-	p.lockID, _, _ = p.disk.identify(filepath.Join(p.dir, lockName))
-	p.lock.noteDir(p.dirID)
-}
-
-// misplaced is the error of a store that is not where it was opened any more.
-type misplaced struct{ reason string }
-
-func (e *misplaced) Error() string { return e.reason }
-
-// placeRecheck is how often a store looks at all names. It is longer than the steps of the times that
-// file systems note.
-const placeRecheck = time.Second
-
-// checkPlace fails the journal if the store is not where it was opened. The holder of the write turn
-// calls it before it reports a record as durable.
-func (j *journal) checkPlace(all bool) error {
-	if broken, _ := j.groups.ended(); broken != nil {
-		return broken
-	}
-	if err := j.place.check(j.newest.file, all); err != nil {
-		return j.fail(err)
-	}
-	return nil
-}
-
-// check returns an error if the store with a journal is not where it was opened. A directory that was
-// not changed has the same files, which are then looked at only if all is set: after a stat of the
-// journal, Linux notes the exact time of its next write, and the next sync has to write that, too.
-func (p *storePlace) check(journal diskFile, all bool) error {
-	dir, changed, err := p.disk.identify(p.dir)
-	if !all && err == nil && dir == p.dirID && !changed.IsZero() && changed.Equal(p.changed) {
-		return nil
-	}
-	file, err := journal.id()
-	if err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		path    string
-		want    fileID
-		missing string
-		other   string
-	}{
-		{p.dir, p.dirID, directoryRemoved, "the data directory was replaced by another one"},
-		{filepath.Join(p.dir, lockName), p.lockID, "the file lock was removed from the data directory, so that another process " +
-			"could use it", "another process has used the data directory: its file lock is not this process's"},
-		{filepath.Join(p.dir, journalName), file, journalName + " was removed", journalName + " was replaced by another file"},
-	} {
-		got, _, err := p.disk.identify(f.path)
-		switch {
-		case f.want == fileID{} || err == nil && got == f.want:
-		case errors.Is(err, fs.ErrNotExist):
-			return &misplaced{f.missing}
-		case err != nil:
-			return err
-		default:
-			return &misplaced{f.other}
-		}
-	}
-	// A directory that changed just now may change again without a new time, so it is looked at
-	// again next time.
-	p.changed = time.Time{}
-	if time.Since(changed) > placeRecheck {
-		p.changed = changed
-	}
-	return nil
-}
-
-// stillInPlace fails the journal if the store is not where it was opened. It is called before a name is made to lead to
-// another file.
-func (j *journal) stillInPlace() error {
-	return j.ask(func() error { return j.checkPlace(true) })
+	dir, _, _ := p.disk.identify(p.dir) // a disk in memory has no such number
+	p.lock.noteDir(dir)
 }
 
 func lockHeld(dir string, lock io.Reader) error {

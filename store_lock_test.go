@@ -7,10 +7,8 @@ import (
 	"path/filepath"
 	"stepwell/e2e/wire"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 )
 
 func TestLockHolder(t *testing.T) {
@@ -121,88 +119,6 @@ func TestLockIsOwn(t *testing.T) {
 	held.Close()
 	if got := string(readFile(t, name)); got != "precious" {
 		t.Errorf("what was written meanwhile became %q", got)
-	}
-}
-
-// lookedAtDisk counts the looks at the journal's name.
-type lookedAtDisk struct {
-	osDisk
-	journals atomic.Int32
-}
-
-func (d *lookedAtDisk) identify(name string) (fileID, time.Time, error) {
-	if filepath.Base(name) == journalName {
-		d.journals.Add(1)
-	}
-	return d.osDisk.identify(name)
-}
-
-// TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced
-// refuses changes at once, acknowledges none, and says why; an idle one notices within a second.
-func TestStoreIsWatched(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	for _, tt := range []struct {
-		name   string
-		do     func(dir string) error
-		reason string
-	}{
-		{"removed", os.RemoveAll, "the data directory was removed"},
-		{"moved away", func(dir string) error { return os.Rename(dir, dir+".old") }, "the data directory was removed"},
-		{"replaced", func(dir string) error {
-			return errors.Join(os.Rename(dir, dir+".old"), os.CopyFS(dir, os.DirFS(dir+".old")))
-		}, "the data directory was replaced by another one"},
-		{"unlocked", func(dir string) error { return os.Remove(filepath.Join(dir, lockName)) },
-			"the file lock was removed from the data directory"},
-		{"opened by another process", func(dir string) error {
-			return errors.Join(os.Remove(filepath.Join(dir, lockName)), os.WriteFile(filepath.Join(dir, lockName), nil, 0o600))
-		}, "another process has used the data directory"},
-		{"without its journal", func(dir string) error { return os.Remove(filepath.Join(dir, journalName)) },
-			"journal.jsonl was removed"},
-		{"with another journal", func(dir string) error {
-			name := filepath.Join(dir, journalName)
-			return errors.Join(os.Rename(name, name+".mine"), os.WriteFile(name, []byte(journalText(1, 3)), 0o600))
-		}, "journal.jsonl was replaced by another file"},
-	} {
-		for _, kind := range []string{"idle", "new", "old", "with its time of before"} {
-			t.Run(tt.name+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				o := diskOptions(nil)
-				disk := &lookedAtDisk{}
-				o.dir, o.fs = filepath.Join(t.TempDir(), "data"), disk
-				j, _ := mustOpen(t, o)
-				defer j.close()
-				mustStore(t, j, 3)
-				before := must(os.Stat(o.dir))(t).ModTime()
-				if kind == "old" || kind == "with its time of before" {
-					wire.Eventually(t, "five changes beside unchanged names without a look at the journal's", func() bool {
-						disk.journals.Store(0)
-						mustStore(t, j, 5)
-						return disk.journals.Load() == 0
-					})
-				}
-				noError(t, tt.do(o.dir))
-				if kind == "with its time of before" { // as tar does
-					os.Chtimes(o.dir, before, before) // an error if there is none
-				}
-				if kind != "idle" {
-					err := j.wait(t.Context(), appendTest(j, 1))
-					if err == nil || !strings.Contains(errors.Unwrap(err).Error(), tt.reason) {
-						t.Errorf("a change afterwards: got %v; want it refused, as %s", err, tt.reason)
-					}
-				}
-				wire.Eventually(t, "the store is read-only", func() bool { return !j.status().writable })
-				if got := j.status().reason; !strings.Contains(got, tt.reason) {
-					t.Errorf("reason: got %q; want %q", got, tt.reason)
-				}
-				if err := j.reserve(); kindOf(err) != unavailable {
-					t.Errorf("reserve: got %v; want it refused", err)
-				}
-				if err := writeSnapshot(j); err == nil {
-					t.Error("a snapshot: got no error")
-				}
-			})
-		}
 	}
 }
 

@@ -60,7 +60,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 const (
@@ -98,7 +97,6 @@ type recovery struct {
 	loader loader
 	until  context.Context // reading fails when it ends; nil for never
 	shows  *readProgress   // nil for nobody
-	pace   int64           // bytes to read in a second; 0 for all
 
 	id       string       // of the store; "" if no file has one
 	snapshot snapshotMark // zero if there is none
@@ -140,7 +138,6 @@ type startReader struct {
 	io.Reader
 	until context.Context // nil for never
 	shows *readProgress   // nil for none
-	pace  int64           // bytes in a second; 0 for no limit
 }
 
 func (r startReader) Read(b []byte) (int, error) {
@@ -150,9 +147,6 @@ func (r startReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	if r.shows != nil {
 		r.shows.done.Add(int64(n))
-	}
-	if r.pace > 0 {
-		closedWithin(r.until, nil, time.Second*time.Duration(n)/time.Duration(r.pace))
 	}
 	return n, err
 }
@@ -208,7 +202,7 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	s := &journalScanner{src: startReader{f, r.until, r.shows, r.pace}, left: size, zeros: name != snapshotName}
+	s := &journalScanner{src: startReader{f, r.until, r.shows}, left: size, zeros: name != snapshotName}
 	return s, f, nil
 }
 

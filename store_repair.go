@@ -358,4 +358,4 @@ func openReadOnly(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 }
 
 // errReadOnly is why a store accepts no changes that was opened to be read.
-var errReadOnly = &misplaced{"the service was started with --read-only"}
+var errReadOnly = errors.New("the service was started with --read-only")

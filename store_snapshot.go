@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -36,7 +37,6 @@ type snapshotWriter struct {
 	covered  uint64
 	count    uint64
 	sums     lineSums
-	renews   bool // the journal has failed, and this snapshot replaces it
 	ended    bool
 }
 
@@ -69,6 +69,24 @@ func (j *journal) snapshotDue() bool {
 // that the cost of snapshots for each change stays about the same.
 func (j *journal) snapshotThreshold() int64 { return max(j.o.floor, j.snapshots.bytes.Load()/4) }
 
+// keepSnapshots writes a snapshot whenever one is due, until ctx ends. A failed one is tried again after the journal has
+// grown further.
+func (s *store) keepSnapshots(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.full:
+		}
+		if !s.journal.snapshotDue() {
+			continue
+		}
+		if err := s.snapshot(); err != nil {
+			s.log.Warn("the snapshot could not be written; the journal keeps every change", "error", err)
+		}
+	}
+}
+
 // startSnapshot creates the temporary file and begins a new journal file. It
 // takes several syncs and must not be called under the store's lock. The caller
 // ends the writer with commit or abort.
@@ -100,9 +118,6 @@ func (t *snapshotTurn) claim() bool {
 
 // beginFile begins a new file and leaves the journal's as journal.old.jsonl.
 func (j *journal) beginFile() error {
-	if err := j.stillInPlace(); err != nil {
-		return err
-	}
 	next, err := j.o.fs.create(j.files.path(journalTempName))
 	if err != nil {
 		return err
@@ -155,7 +170,7 @@ func (s *snapshotWriter) write(line []byte) error {
 // syncSome syncs what was written so far, and gives up while there is still
 // space for the journal to grow, or once that has failed.
 func (s *snapshotWriter) syncSome() error {
-	if broken, _ := s.j.groups.ended(); broken != nil && !s.renews {
+	if broken, _ := s.j.groups.ended(); broken != nil {
 		return broken
 	}
 	if err := s.out.Flush(); err != nil {
@@ -197,7 +212,7 @@ func (s *snapshotWriter) finish() error {
 		}
 		return nil
 	}
-	return untilError(s.lastLine, syncJournal, s.seal, s.j.stillInPlace, s.install)
+	return untilError(s.lastLine, syncJournal, s.seal, s.install)
 }
 
 // untilError calls functions one after the other, until an error.
@@ -244,10 +259,7 @@ const (
 
 // dropOld removes the journal file that the snapshot covers.
 func (j *journal) dropOld() {
-	err := j.stillInPlace()
-	if err == nil {
-		err = j.files.replace(journalOldName, func() error { return j.o.fs.remove(j.files.path(journalOldName)) })
-	}
+	err := j.files.replace(journalOldName, func() error { return j.o.fs.remove(j.files.path(journalOldName)) })
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.o.log.Warn("a journal that the snapshot covers stays until the next one",
 			"file", j.files.path(journalOldName), "error", err)

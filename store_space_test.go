@@ -18,12 +18,11 @@ import (
 func TestSpaceHangs(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	disk := &slowDisk{diskFS: newMemDisk(), space: true}
+	disk := &slowMemDisk{diskFS: newMemDisk(), space: true}
 	o := diskOptions(nil)
 	o.fs = disk
 	j, _ := mustOpen(t, o)
 	t.Cleanup(disk.release)
-	j.space.watch.setLimit(10 * time.Millisecond)
 	noError(t, j.ask(func() error {
 		disk.hold()
 		j.space.room.Store(0)
@@ -33,16 +32,8 @@ func TestSpaceHangs(t *testing.T) {
 		t.Errorf("got %v; want to be told to try later, at once", err)
 	}
 	j.makeRoom(0)
-	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), "store.slow_seconds") {
-		t.Errorf("got %v; want a disk that hangs", err)
-	}
-	began := realNow()
-	j.makeRoom(0)
-	if err := j.reserve(); kindOf(err) != unavailable || realNow().sub(began) > spacePatience/2 {
-		t.Errorf("got %v after %s; want the same at once", err, realNow().sub(began))
-	}
 	disk.release()
-	wire.Eventually(t, "space is reserved", func() bool { return j.reserve() == nil && !j.hang.hangs.Load() })
+	wire.Eventually(t, "space is reserved", func() bool { return j.reserve() == nil })
 	mustClose(t, j)
 }
 
@@ -238,7 +229,7 @@ func TestJournalReserveCatchesUp(t *testing.T) {
 // store's lock free, and none is refused.
 func TestSpaceIsAwaitedWithoutLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := &slowDisk{diskFS: newMemDisk(), space: true}
+		disk := &slowMemDisk{diskFS: newMemDisk(), space: true}
 		s := newTestService(t, serviceTest{disk: disk, dir: "/data", templates: apiTemplates})
 		mustCreate(t, s, "manual")
 		noError(t, s.store.waitAll(t.Context()))

@@ -48,6 +48,44 @@ func findStrace(t *testing.T) string {
 	return file
 }
 
+// TestFailedSyncEndsTheService has a sync fail while a handler runs: the caller that waits for it is told that the outcome
+// is unknown, one line says what failed, and the process ends with exit code 1. A start has everything acknowledged.
+func TestFailedSyncEndsTheService(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	strace := findStrace(t)
+	h := wire.NewHeldHandler(t, 4)
+	args := []string{"--data", filepath.Join(t.TempDir(), "data"), "--templates", templateDir(t, heldTemplate(h)), "--quiet"}
+	p := serve(t, args...)
+	p.api().create(createHeld)
+	h.Await(t)
+	acknowledged := p.api().create(`{"namespace":"t","name":"held"}`)
+	h.Await(t)
+	fault := exec.Command(strace, "-f", "-p", fmt.Sprint(p.ready.PID), "-o", filepath.Join(t.TempDir(), "trace"),
+		"-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1")
+	says := newOutput()
+	fault.Stderr = says
+	if err := fault.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer fault.Wait()
+	eventually(t, "strace is attached", func() bool { return strings.Contains(says.String(), "attached") })
+	refused := p.api().do("POST", "/v1/tasks", createHeld).want(503)
+	wantParts(t, "the answer", string(refused.body), "outcome unknown")
+	<-p.exited
+	if code := p.cmd.ProcessState.ExitCode(); code != 1 {
+		t.Errorf("got exit code %d; want 1", code)
+	}
+	if said := p.stderr.String(); strings.Count(said, "sync of the journal failed (input/output error)") != 1 {
+		t.Errorf("got %s; want one line that says what failed", said)
+	}
+	p = serve(t, args...)
+	p.api().do("GET", "/v1/tasks/"+acknowledged, "").want(200)
+	close(h.Release)
+	p.api().await(acknowledged, "complete")
+	p.stop()
+}
+
 // tracedCall is one system call.
 type tracedCall struct {
 	name string

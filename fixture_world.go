@@ -229,7 +229,7 @@ func alreadyEnded() context.Context {
 // emptyStore removes the files of a closed store.
 func emptyStore(dir string) error {
 	var errs []error
-	for _, name := range []string{journalName, journalOldName, journalTempName, cleanName, snapshotName, snapshotTemp} {
+	for _, name := range []string{journalName, journalOldName, journalTempName, snapshotName, snapshotTemp} {
 		if err := removeRegular(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

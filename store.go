@@ -29,7 +29,6 @@ package main
 //	store_format.go     the format of the lines
 //	store_snapshot.go   writing a snapshot beside the running service
 //	store_recover.go    reading the files at a start: recovery, torn ends
-//	store_clean.go      the note of a clean stop
 //	store_restore.go    restoring tasks from their lines
 //	store_state.go      the state document: export and import
 //	store_check.go      store check

@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -72,7 +71,6 @@ type journalFile struct {
 	end      int64  // of the records
 	zeros    int64  // end of the zeros behind the records
 	last     uint64 // last sequence in the file
-	sum      uint32 // CRC-32C of the records
 	unsynced bool   // the file has bytes that are not synced
 
 	// Read by anybody:
@@ -193,8 +191,7 @@ func (j *journal) recover(l loader) error {
 	j.groups.durableSeq.Store(r.last)
 	j.groups.published.Store(r.last)
 	j.files.oldBytes.Store(r.oldBytes)
-	j.snapshots.bytes.Store(r.snapshot.Bytes)
-	j.snapshots.mark.Store(&r.snapshot)
+	j.snapshots.bytes.Store(r.snapshotBytes)
 	return nil
 }
 
@@ -209,7 +206,7 @@ func (j *journal) openFile(r *recovery) error {
 		return err
 	}
 	err = f.truncate(r.bytes)
-	if err == nil && !r.clean {
+	if err == nil {
 		// What was read may be in the page cache alone, if a sync failed before the last process
 		// ended.
 		err = r.renew(f)
@@ -222,7 +219,6 @@ func (j *journal) openFile(r *recovery) error {
 		return err
 	}
 	j.setFirst(f, r.bytes)
-	j.newest.sum = r.records
 	return nil
 }
 
@@ -253,7 +249,7 @@ func (j *journal) setFirst(f diskFile, size int64) {
 }
 
 func (f *journalFile) set(file diskFile, size int64) {
-	f.file, f.end, f.zeros, f.sum = file, size, size, 0
+	f.file, f.end, f.zeros = file, size, size
 	f.bytes.Store(size)
 }
 
@@ -371,7 +367,6 @@ func (f *journalFile) write(buf []byte) error {
 	}
 	f.unsynced = true
 	f.end += int64(len(buf))
-	f.sum = crc32.Update(f.sum, castagnoli, buf)
 	f.writeAhead()
 	f.bytes.Store(f.end)
 	f.written.Add(uint64(len(buf)))
@@ -466,7 +461,6 @@ func (j *journal) finish() error {
 	j.space.file = nil
 	if j.closeErr == nil {
 		j.closeErr = j.newest.file.truncate(j.newest.end)
-		j.noteClean()
 	}
 	if err := j.newest.file.Close(); j.closeErr == nil {
 		j.closeErr = err

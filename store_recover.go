@@ -52,7 +52,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -68,14 +67,12 @@ const (
 	journalTempName = "journal.jsonl.tmp"
 	snapshotName    = "snapshot.jsonl"
 	snapshotTemp    = "snapshot.jsonl.tmp"
-	cleanName       = "journal.clean"
 
 	diskSector = 512 // bytes that a disk writes as a whole or not at all
 )
 
-// storeFiles are the files of a store that a start may read, except for its lock. A reader beside a running service opens
-// the note of a clean stop before the files that it describes.
-var storeFiles = [...]string{cleanName, snapshotName, journalOldName, journalName, journalTempName}
+// storeFiles are the files of a store that a start may read, except for its lock.
+var storeFiles = [...]string{snapshotName, journalOldName, journalName, journalTempName}
 
 // tornCopy ends the error about files that do not belong together.
 const tornCopy = `; if this is a copy of a running service's directory, it is torn: ` +
@@ -98,10 +95,10 @@ type recovery struct {
 	until  context.Context // reading fails when it ends; nil for never
 	shows  *readProgress   // nil for nobody
 
-	id       string       // of the store; "" if no file has one
-	snapshot snapshotMark // zero if there is none
-	covered  uint64       // sequence that the snapshot covers
-	shown    uint64       // the newest record in its lines, which may be later
+	id            string // of the store; "" if no file has one
+	snapshotBytes int64  // length of the snapshot; 0 if there is none
+	covered       uint64 // sequence that the snapshot covers
+	shown         uint64 // the newest record in its lines, which may be later
 
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // rename journal.old.jsonl back to journal.jsonl
@@ -114,9 +111,7 @@ type recovery struct {
 	oldBytes int64    // of journal.old.jsonl if it is still needed
 	header   int64    // bytes of the newest journal's header
 	bytes    int64    // of the newest journal, without its torn end
-	records  uint32   // CRC-32C of what follows the header, once clean is set or it was renewed
 	torn     int64    // bytes of the torn end
-	clean    bool     // the files are as a clean stop left them
 	tornLine int      // line of the torn end
 }
 
@@ -188,7 +183,7 @@ func (r *recovery) read() error {
 		return fmt.Errorf("%s ends at sequence %d, but %s covers %d: records are missing%s",
 			journalName, r.last, snapshotName, need, tornCopy)
 	}
-	return r.checkNote()
+	return nil
 }
 
 // scan opens a file for reading by lines.
@@ -212,7 +207,7 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 func (r *recovery) chooseJournals() error {
 	from, hasJournal, newErr := r.journalFrom(journalName)
 	oldFrom, hasOld, oldErr := r.journalFrom(journalOldName)
-	if r.snapshot.Bytes > 0 {
+	if r.snapshotBytes > 0 {
 		h, there, err := r.journalHeader(journalTempName)
 		here := err == nil && there && h.From == r.covered+1 // a leftover of any other snapshot begins elsewhere
 		if r.imported = here && (h.Alone || !hasJournal && !hasOld); r.imported {
@@ -236,7 +231,7 @@ func (r *recovery) chooseJournals() error {
 	switch {
 	case r.twins, !hasJournal && hasOld: // nothing has been written to a later journal
 		r.files, r.undo = []string{journalOldName}, true
-	case !hasJournal && r.snapshot.Bytes > 0: // no crash leaves this: the records after the snapshot are gone
+	case !hasJournal && r.snapshotBytes > 0: // no crash leaves this: the records after the snapshot are gone
 		return fmt.Errorf("%s is missing, and %s alone may be behind it%s", journalName, snapshotName, tornCopy)
 	case !hasJournal:
 		r.files = nil
@@ -496,7 +491,7 @@ func (r *recovery) tidy() error {
 			return err
 		}
 	}
-	drop := []string{journalTempName, snapshotTemp, cleanName}
+	drop := []string{journalTempName, snapshotTemp}
 	if r.dropOld {
 		drop = append(drop, journalOldName)
 	}
@@ -520,7 +515,6 @@ func (r *recovery) renew(to diskFile) error {
 	}
 	defer f.Close()
 	var buf []byte
-	r.records = 0
 	for off := int64(0); s.end < r.bytes; {
 		line, _, err := s.next()
 		if err != nil {
@@ -529,10 +523,7 @@ func (r *recovery) renew(to diskFile) error {
 		if fault := lineFault(line); fault != "" {
 			return &damage{journalName, s.number, "it was read without errors once, and now " + fault}
 		}
-		n := len(buf)
-		if buf = append(append(buf, line...), '\n'); s.number > 1 {
-			r.records = crc32.Update(r.records, castagnoli, buf[n:])
-		}
+		buf = append(append(buf, line...), '\n')
 		if len(buf) < renewStep && s.end < r.bytes {
 			continue
 		}
@@ -570,12 +561,12 @@ func (r *recovery) readSnapshot() error {
 	if err := r.readSnapshotLines(lines, &h); err != nil {
 		return err
 	}
-	r.covered, r.last, r.snapshot.Seq, r.snapshot.Bytes = h.Seq, h.Seq, h.Seq, lines.end
+	r.covered, r.last, r.snapshotBytes = h.Seq, h.Seq, lines.end
 	return nil
 }
 
 func (r *recovery) readSnapshotLines(s *lineReader, h *storeHeader) error {
-	sums := &r.snapshot.Lines
+	var sums lineSums
 	for n := uint64(0); ; n++ {
 		line, err := s.next()
 		if err == io.EOF && n >= h.Count && h.Format == 1 {

@@ -229,16 +229,9 @@ func checkRefused(t *testing.T, err error, want string, before, after map[string
 	}
 }
 
-// fileNames lists the files but journal.clean, which every good end leaves.
+// fileNames lists the files.
 func fileNames(files map[string]string) string {
-	var names []string
-	for name := range files {
-		if name != cleanName {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return strings.Join(names, " ")
+	return strings.Join(slices.Sorted(maps.Keys(files)), " ")
 }
 
 // TestRecoveryJournalCutAtEveryByte checks at every length, whose last part is one group, that the complete lines count,

@@ -54,7 +54,7 @@ func salvageStore(disk diskFS, dir string, log *slog.Logger) (*salvage, error) {
 	defer pinned.close()
 	v := &salvage{files: recovery{disk: pinned, dir: dir}, s: newStore(nil, log), broken: map[uuid]*brokenTask{}}
 	v.l.s = v.s
-	if _, noted := pinned.files[v.files.path(cleanName)]; len(pinned.files) == 0 || noted && len(pinned.files) == 1 {
+	if len(pinned.files) == 0 {
 		return nil, errors.New("there is no store in this directory")
 	}
 	if err := v.salvageSnapshot(); err != nil {
@@ -108,7 +108,7 @@ func (v *salvage) salvageSnapshot() error {
 	if err != nil {
 		return err
 	}
-	v.files.snapshot.Seq, v.files.snapshot.Bytes = h.Seq, s.end
+	v.files.snapshotBytes = s.end
 	if missing := int(h.Count) - len(lines) - bad; missing > 0 {
 		v.lose(snapshotName, s.number, "the file ends here: %s lost", counted(missing, "line is", "lines are"))
 	}
@@ -148,7 +148,6 @@ func (v *salvage) soundLines(name string, s *journalScanner) (lines []soundLine,
 			bad++
 			continue
 		}
-		v.files.snapshot.Lines.add(line[len(line)-len(sumTail):])
 		l := soundLine{text: cutSum(line), number: s.number, kind: kindOfLine(line)}
 		if bytes.HasPrefix(line, []byte(taskHead)) {
 			h, _ := readTaskHead(l.text)
@@ -244,20 +243,10 @@ func (v *salvage) apply() {
 			v.failed(r, err)
 		}
 	}
-	note := v.files.noteOn(journalName)
-	// A clean stop left more: the end that looks torn was complete once, and is a loss.
-	if note != nil && note.Last > last {
-		v.files.last, v.torn = max(v.files.last, note.Last), ""
-	}
-	if v.files.last > last { // the header of an empty journal, or what a clean stop left
+	if v.files.last > last { // the header of an empty journal
 		v.noteGap(last+1, v.files.last)
 	}
 	v.files.last = max(v.files.last, last)
-	if note != nil {
-		if reason, err := v.files.differs(note, journalName); err != nil || reason != "" {
-			v.losses = append(v.losses, cmp.Or(reason, fmt.Sprint(err)))
-		}
-	}
 	bySeq := func(a, b uuid) int { return cmp.Compare(v.broken[a].since, v.broken[b].since) }
 	for _, id := range slices.SortedFunc(maps.Keys(v.broken), bySeq) {
 		b := v.broken[id]

@@ -29,7 +29,6 @@ func damagedStore(t *testing.T) (files map[string]string, tasks map[string]strin
 	closeTestService(t, s)
 	files = disk.files()
 	delete(files, lockName)
-	delete(files, cleanName)
 	return files, tasks
 }
 

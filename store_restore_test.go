@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/url"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -169,7 +168,6 @@ func TestOldNames(t *testing.T) {
 		lines[i] = string(sumLine([]byte(line[:len(line)-len(sumTail)-1])))
 	}
 	writeFile(t, path, []byte(strings.Join(lines, "")))
-	noError(t, os.Remove(filepath.Join(o.dir, cleanName))) // which would prove that the journal was changed
 	o.extra = nil
 
 	open := func(name string, o serviceTest, change func(p *serviceOptions)) *service {

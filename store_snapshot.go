@@ -44,8 +44,7 @@ type snapshotWriter struct {
 type snapshotTurn struct {
 	dir   string
 	log   *slog.Logger
-	bytes atomic.Int64                 // of the newest snapshot
-	mark  atomic.Pointer[snapshotMark] // of that; nil if it is unknown
+	bytes atomic.Int64 // of the newest snapshot
 
 	mu     sync.Mutex // guards what follows
 	taken  bool       // a snapshotWriter exists
@@ -194,7 +193,6 @@ func (s *snapshotWriter) commit() error {
 		return s.fail("commit", err)
 	}
 	s.j.snapshots.bytes.Store(s.size)
-	s.j.snapshots.mark.Store(&snapshotMark{s.covered, s.size, s.sums})
 	s.j.dropOld() // not before the name of the snapshot is on disk
 	s.file.Close()
 	s.end()
@@ -245,8 +243,6 @@ func (s *snapshotWriter) seal() error {
 
 // install gives a sealed file its name.
 func (s *snapshotWriter) install() error {
-	// Until commit, it is unknown which snapshot has the name.
-	s.j.snapshots.mark.Store(nil)
 	return s.j.files.replace(snapshotName, func() error {
 		return s.j.o.fs.rename(s.j.files.path(snapshotTemp), s.j.files.path(snapshotName))
 	})

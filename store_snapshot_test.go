@@ -606,3 +606,20 @@ func (s *snapshotWriter) cut() uint64 {
 	s.covered = s.j.groups.appended
 	return s.covered
 }
+
+// TestStopAfterAHalfSnapshot stops a store whose newest snapshot got its name although that failed.
+func TestStopAfterAHalfSnapshot(t *testing.T) {
+	disk := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 3)
+	noError(t, writeSnapshot(j))
+	mustStore(t, j, 3)
+	disk.fail(diskFault{op: "syncdir", file: "data", skip: 2, times: 1, err: syscall.EIO})
+	if err := writeSnapshot(j); err == nil || !strings.Contains(disk.files()[snapshotName], `"seq":6`) {
+		t.Fatalf("got %v; want a snapshot that has its name although it failed", err)
+	}
+	mustClose(t, j)
+	j, g := mustOpen(t, diskOptions(disk.restart()))
+	checkContents(t, g, 6)
+	mustClose(t, j)
+}

@@ -27,7 +27,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"math"
 	"os"
@@ -680,9 +679,6 @@ func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 
 // writeFiles writes the store as a snapshot and an empty journal after it.
 func (s *store) writeFiles(j *journal) error {
-	if err := j.o.fs.remove(j.files.path(cleanName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err // a note of files that were removed would be about those, if they get their inodes
-	}
 	f, _, err := j.files.create(s.seq+1, false)
 	if err != nil {
 		return err

@@ -212,7 +212,6 @@ func (v mountTaskView) writeJSON(o *jsonWriter) {
 	o.text("full_name", t.tpl.fullName())
 	o.text("status", t.state.brief().String())
 	o.text("state", t.state.String())
-	writeUnsure(o, t)
 	v.rights.context.write(o, "context", t.by.context)
 	o.text("initiator", t.by.initiator)
 	o.text("source_system", t.by.source)

@@ -283,7 +283,7 @@ func (a *orchestrationAPI) failures(w *responseWriter, r *http.Request) (any, er
 		return nil, err
 	}
 	v, err := a.surface.svc.failures(&f, limit, mayReadResults(r.Context()), w)
-	return v, cmp.Or(err, a.surface.shownAll(w, r))
+	return v, cmp.Or(err, a.surface.svc.store.waitAll(r.Context()))
 }
 
 func (a *orchestrationAPI) getSummary(w *responseWriter, r *http.Request) (any, error) {
@@ -411,7 +411,7 @@ func (q *query) listPage(w *responseWriter, standard, each int) (skip, limit int
 // pageAnswer answers with a part of a list. A header has the length of the whole list.
 func (a *orchestrationAPI) pageAnswer(w *responseWriter, r *http.Request, part any, total int) (any, error) {
 	w.Header()["X-Total-Count"] = []string{strconv.Itoa(total)}
-	return part, a.surface.shownAll(w, r)
+	return part, a.surface.svc.store.waitAll(r.Context())
 }
 
 func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, error) {

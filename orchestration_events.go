@@ -258,7 +258,7 @@ func (a *orchestrationAPI) listDeliveries(w *responseWriter, r *http.Request) (a
 	if a.surface.svc.publisher != nil {
 		v = a.surface.svc.publisher.list(f, skip, limit)
 	}
-	return v, a.surface.shownAll(w, r)
+	return v, a.surface.svc.store.waitAll(r.Context())
 }
 
 func (a *orchestrationAPI) resendDelivery(w *responseWriter, r *http.Request) (any, error) {

@@ -53,7 +53,7 @@ func (s *surface) page(
 	if links := p.links(path, q.values); links != "" {
 		w.Header()["Link"] = []string{links}
 	}
-	return p, s.shownUpTo(w, r, p.seq)
+	return p, s.svc.store.wait(r.Context(), p.seq)
 }
 
 // listing reads everything but the states.
@@ -308,5 +308,5 @@ func (a *orchestrationAPI) find(w *responseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return v, a.surface.shownAll(w, r)
+	return v, a.surface.svc.store.waitAll(r.Context())
 }

@@ -388,5 +388,5 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 			(!people || a.surface.svc.outside.people.has(key.callable))
 	}
 	v := a.surface.svc.outside.steps(*state == stepInProgress, mayReadContexts(r.Context()), matches, offset, limit)
-	return v, a.surface.shownAll(w, r)
+	return v, a.surface.svc.store.waitAll(r.Context())
 }

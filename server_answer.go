@@ -178,7 +178,7 @@ func (s *surface) sendState(w *responseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	cut := store.cutState(s.svc.clock.now())
-	if err := s.shownUpTo(w, r, cut.seq); err != nil {
+	if err := s.svc.store.wait(r.Context(), cut.seq); err != nil {
 		return nil, err
 	}
 	setBodyHeaders(w.Header(), jsonType)

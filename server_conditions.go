@@ -60,9 +60,6 @@ func hiddenFrom(ctx context.Context) (hidden string) {
 
 // ofTask answers with a view of a task at an instant, or says that the caller has it already.
 func (s *surface) ofTask(w *responseWriter, r *http.Request, t *task, now instant, view any) any {
-	if t.unsure {
-		return view // without a tag: nobody may keep it
-	}
 	w.Header()["Cache-Control"] = privately
 	return withTag(w, r, s.taskTag(t, hiddenFrom(r.Context()), now), view)
 }

@@ -160,7 +160,7 @@ func (o *pageOrigins) admit(origin string, h http.Header) bool {
 
 // exposedHeaders are the headers that pages may read, besides those that they always may.
 const exposedHeaders = "Accept-Encoding, Allow, Content-Encoding, ETag, Idempotency-Replayed, Link, Location, Retry-After, " +
-	"Vary, WWW-Authenticate, Warning, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, X-Stepwell-Durable, " +
+	"Vary, WWW-Authenticate, Warning, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, " +
 	"X-Stepwell-Wait, X-Total-Count"
 
 // share lets the page that sent a request read the answer, and reports whether it may.

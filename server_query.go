@@ -203,29 +203,12 @@ func heldByID[T any](
 }
 
 // shown returns the error of a read of a task, or nil, once everything that the answer
-// says about the task is on disk, see shownUpTo.
+// says about the task is on disk.
 func (s *surface) shown(w *responseWriter, r *http.Request, id uuid, err error) error {
 	if refusedForNow(err) {
 		return err
 	}
-	return cmp.Or(s.shownUpTo(w, r, s.svc.store.lastSeqOf(id)), err)
-}
-
-// shownUpTo returns once everything up to a sequence is on disk. When the store has failed, the answer has a header
-// that says so instead.
-func (s *surface) shownUpTo(w *responseWriter, r *http.Request, seq uint64) error {
-	err := s.svc.store.wait(r.Context(), seq)
-	if err != nil && s.svc.store.unsure(seq) {
-		w.Header()["X-Stepwell-Durable"] = []string{"false"}
-		return nil
-	}
-	return err
-}
-
-// shownAll is shownUpTo for an answer that may show any change made so far.
-func (s *surface) shownAll(w *responseWriter, r *http.Request) error {
-	_, seq := s.svc.store.size()
-	return s.shownUpTo(w, r, seq)
+	return cmp.Or(s.svc.store.wait(r.Context(), s.svc.store.lastSeqOf(id)), err)
 }
 
 // explanation explains the task that a parameter of the path names, with the messages of
@@ -267,16 +250,7 @@ func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, 
 
 // taskIn returns the task that a parameter of the path names.
 func (s *surface) taskIn(w *responseWriter, r *http.Request, name string) (*task, error) {
-	t, err := heldByID(w, r, name, s.svc.store.viewWithin)
-	return s.marked(t, err)
-}
-
-// marked returns a view of a task, marked if the newest change may not be on disk.
-func (s *surface) marked(t *task, err error) (*task, error) {
-	if err == nil && s.svc.store.unsure(t.lastSeq) {
-		t = unsureView(t)
-	}
-	return t, err
+	return heldByID(w, r, name, s.svc.store.viewWithin)
 }
 
 // cancelIn cancels the task that a parameter of the path names, and returns it.

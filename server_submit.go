@@ -69,9 +69,9 @@ func (s *surface) awaited(w *responseWriter, r *http.Request, q *query, name str
 		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
 		if err == nil {
 			setWaitEnd(w, end, limit > valid)
-			err = s.shownUpTo(w, r, t.lastSeq)
+			err = s.svc.store.wait(r.Context(), t.lastSeq)
 		}
-		return s.marked(t, err)
+		return t, err
 	})
 }
 

@@ -386,7 +386,7 @@ func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 	if err != nil {
 		return nil, "", err
 	}
-	if err := s.store.wait(ctx, t.lastSeq); err != nil && !s.store.unsure(t.lastSeq) {
+	if err := s.store.wait(ctx, t.lastSeq); err != nil {
 		return nil, "", err
 	}
 	if n.wants.has(t.state) {

@@ -46,13 +46,6 @@ func writeUndelivered(o *jsonWriter, all []undeliveredEvent) {
 	}
 }
 
-// writeUnsure writes a member that marks a task whose newest change may not be on disk.
-func writeUnsure(o *jsonWriter, t *task) {
-	if t.unsure {
-		o.flag("durable", false)
-	}
-}
-
 // writeTask writes the task up to its steps, which lists leave out.
 func (v taskView) writeTask(o *jsonWriter, ready int) {
 	t := v.task
@@ -66,7 +59,6 @@ func (v taskView) writeTask(o *jsonWriter, ready int) {
 	o.zoned("created_at", t.created)
 	o.zoned("updated_at", t.updated)
 	o.zoned("completed_at", t.completed)
-	writeUnsure(o, t)
 	v.context.write(o, "context", t.by.context)
 	o.text("initiator", t.by.initiator)
 	o.text("source_system", t.by.source)
@@ -247,9 +239,6 @@ func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
 		if err != nil {
 			o.fail(err)
 			return
-		}
-		if p.store.unsure(t.lastSeq) {
-			t = unsureView(t)
 		}
 		each(t, ready)
 	})

@@ -441,12 +441,6 @@ func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.w
 // outwait is wait for callers that may write to the disk themselves.
 func (s *store) outwait(ctx context.Context, seq uint64) error { return s.journal.outwait(ctx, seq) }
 
-// unsure reports whether the change with a sequence may not be on disk, because the store has failed.
-func (s *store) unsure(seq uint64) bool {
-	g := &s.journal.groups
-	return g.halted.Load() && seq > g.durable()
-}
-
 // waitAll returns once every change made so far is durable.
 func (s *store) waitAll(ctx context.Context) error {
 	_, seq := s.size()

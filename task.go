@@ -53,7 +53,6 @@ type task struct {
 	weight  int64     // memory that it takes, for the store
 	pos     uint32    // its position in the store; valid under the lock only, see packing
 	indexed taskState // its state in the store's index
-	unsure  bool      // in a view: its newest change may not be on disk, and the store has failed
 }
 
 // step is one workflow step of a task; its definition is (*task).def.
@@ -524,13 +523,6 @@ func (t *task) clone() *task {
 	if t.plan != nil {
 		c.plan = t.plan.clone()
 	}
-	return &c
-}
-
-// unsureView returns a marked view of the same task. t is not marked itself, because others may have it.
-func unsureView(t *task) *task {
-	c := *t
-	c.unsure = true
 	return &c
 }
 

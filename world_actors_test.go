@@ -139,9 +139,6 @@ type worldAnswer struct {
 // into decodes the body.
 func (x *worldAnswer) into(v any) bool { return x.status/100 == 2 && json.Unmarshal(x.body, v) == nil }
 
-// unsure reports whether what the answer shows may not be on disk.
-func (x *worldAnswer) unsure() bool { return x.header.Get("X-Stepwell-Durable") == "false" }
-
 // unknown reports whether the request may have been done or not.
 func (x *worldAnswer) unknown() bool {
 	return x.status == 0 || x.status >= 500 || x.status == http.StatusTooManyRequests

@@ -22,7 +22,6 @@ type worldTaskView struct {
 	ID      string `json:"task_uuid"`
 	Name    string
 	Status  string
-	Durable *bool // false if it may be lost
 	Steps   []worldStepView
 }
 
@@ -116,9 +115,6 @@ func (m *worldModel) created(id, key string, x *worldAnswer) {
 
 // saw notes how a task was shown.
 func (m *worldModel) saw(v *worldTaskView, x *worldAnswer) {
-	if x.unsure() || v.Durable != nil && !*v.Durable {
-		return
-	}
 	m.mu.Lock()
 	t := m.task(v.ID)
 	if final := v.Status; slices.Contains([]string{"complete", "cancelled", "resolved_manually"}, final) {
@@ -135,9 +131,6 @@ func (m *worldModel) saw(v *worldTaskView, x *worldAnswer) {
 
 // sawStep notes how a step was shown, with its result if that was shown.
 func (m *worldModel) sawStep(id, task string, v *worldStepView, x *worldAnswer) {
-	if x.unsure() {
-		return
-	}
 	o := &stepOp{kind: opSee, state: v.State, attempt: v.Attempts, x: x, ok: true, whole: v.Results != nil}
 	if o.whole {
 		o.nonce = nonceOf(v.Results.Result)

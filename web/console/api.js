@@ -129,7 +129,7 @@ export async function request(method, path, body, { signal, headers } = {}) {
     if (e.name === "AbortError") throw e;
     throw new ApiError(0, { message: "The service does not respond. Is it running?" });
   }
-  if (response.status === 503 || response.headers.has("X-Stepwell-Durable")) readStore();
+  if (response.status === 503) readStore();
   if (!response.ok) throw refusal(response, text);
   if (response.headers.get("Content-Type") ?.startsWith("text/plain")) text = text.trim().split("\n").pop();
   return text ? parseJSON(text) : null;

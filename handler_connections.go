@@ -7,24 +7,27 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode/utf8"
 )
 
 const (
-	maxReplyHeader = 64 << 10 // bytes
-	keptIdle       = 90 * time.Second
+	maxReplyHeader = 64 << 10              // bytes
+	keptIdle       = time.Second           // handlers also close idle connections, and a request on its way then may be lost
 	sentAtOnce     = 16 << 10              // bytes; a longer request is sent while its reply is read
 	maxSentAfter   = 50 * time.Millisecond // how long the end of a request may take after its reply has ended
 )
@@ -36,14 +39,99 @@ func newHandlerConnections(concurrency int, proxy *url.URL) http.RoundTripper {
 	if proxy != nil {
 		return t
 	}
-	return &plainConnections{size: max(concurrency, 1), dial: t.DialContext, others: t}
+	return &plainConnections{size: max(concurrency, 1), dial: dialHandler, others: t}
+}
+
+// dialHandler connects to a handler or its proxy.
+func dialHandler(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(ctx, network, address)
+}
+
+// countedConn counts the bytes that were written to a connection.
+type countedConn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+// isQuiet reports whether nothing has come on a connection, not even its end. Somebody may be reading from it.
+func (c *countedConn) isQuiet() bool {
+	quiet := true
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			raw.Control(func(fd uintptr) { _, quiet = peekSocket(fd, make([]byte, 1)) })
+		}
+	}
+	return quiet
+}
+
+// countedOf returns the connection below TLS; nil if it is not counted, or requests share it, as in HTTP/2.
+func countedOf(c net.Conn) *countedConn {
+	for {
+		switch inner := c.(type) {
+		case *countedConn:
+			return inner
+		case *tls.Conn:
+			if inner.ConnectionState().NegotiatedProtocol == "h2" {
+				return nil
+			}
+			c = inner.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// handlerTransport is net/http's Transport, except that it never sends a request twice. Transport does so when a kept
+// connection ends before the reply, although the handler may have got the request.
+type handlerTransport struct{ *http.Transport }
+
+// RoundTrip sends a request. If a kept connection has ended and took not a byte of it, the request goes to a new one.
+func (t *handlerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	var kept *countedConn
+	var written int64
+	ended := false
+	got := func(i httptrace.GotConnInfo) {
+		if c := countedOf(i.Conn); c != nil && i.Reused {
+			kept, written, ended = c, c.written.Load(), !c.isQuiet()
+		}
+		if ended { // Transport may not have seen that yet
+			i.Conn.Close()
+		}
+	}
+	ctx := req.Context()
+	resp, err := t.once(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: got}), req, req.Body)
+	if err == nil || kept == nil || !ended && kept.written.Load() != written || req.GetBody == nil || ctx.Err() != nil {
+		return resp, err
+	}
+	t.CloseIdleConnections() // which may have ended, too
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	return t.once(ctx, req, body)
+}
+
+// once sends a request that Transport cannot repeat.
+func (t *handlerTransport) once(ctx context.Context, req *http.Request, body io.ReadCloser) (*http.Response, error) {
+	req = req.WithContext(ctx)
+	req.Body, req.GetBody = body, nil
+	return t.Transport.RoundTrip(req)
 }
 
 // newHandlerTransport keeps enough connections for all parallel calls to go to one
 // host.
-func newHandlerTransport(concurrency int, proxy *url.URL) *http.Transport {
+func newHandlerTransport(concurrency int, proxy *url.URL) *handlerTransport {
 	t := &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialHandler(ctx, network, address)
+			return &countedConn{Conn: conn}, err
+		},
 		TLSHandshakeTimeout:    10 * time.Second,
 		IdleConnTimeout:        keptIdle,
 		MaxIdleConns:           max(concurrency, 1),
@@ -56,7 +144,7 @@ func newHandlerTransport(concurrency int, proxy *url.URL) *http.Transport {
 	if proxy != nil {
 		t.Proxy = http.ProxyURL(proxy)
 	}
-	return t
+	return &handlerTransport{t}
 }
 
 // plainConnections makes requests without TLS. The goroutine of an attempt writes its request and
@@ -74,7 +162,7 @@ type plainConnections struct {
 
 // plainConnection is used by one attempt at a time.
 type plainConnection struct {
-	net.Conn
+	*countedConn
 	raw   syscall.RawConn // nil if the system has none
 	host  string          // of the URL
 	r     *bufio.Reader
@@ -110,18 +198,19 @@ func (p *plainConnections) RoundTrip(req *http.Request) (*http.Response, error) 
 	if err := writeRequest(text, req); err != nil {
 		return nil, err
 	}
-	for {
-		conn, err := p.take(ctx, req.URL)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := conn.exchange(ctx, req, text.Bytes())
-		// As in net/http, a request is sent again if a kept connection ends without a byte of a reply. If the handler
-		// did get the first one, it knows the second by its Idempotency-Key.
-		if err == nil || !conn.known || conn.left != maxReplyHeader || ctx.Err() != nil {
-			return resp, err
-		} // else the handler closed the connection, which it had kept, just before
+	conn, err := p.take(ctx, req.URL)
+	if err != nil {
+		return nil, err
 	}
+	resp, err := conn.exchange(ctx, req, text.Bytes())
+	if err == nil || !conn.known || conn.written.Load() > 0 || ctx.Err() != nil {
+		return resp, err
+	}
+	// The handler has closed the kept connection and got nothing of the request, so this is no second delivery.
+	if conn, err = p.connect(ctx, req.URL); err != nil {
+		return nil, err
+	}
+	return conn.exchange(ctx, req, text.Bytes())
 }
 
 // writeRequest writes a request with a body as req.Write does, with half of the allocations.
@@ -143,6 +232,11 @@ func (p *plainConnections) take(ctx context.Context, to *url.URL) (*plainConnect
 		}
 		c.Close()
 	}
+	return p.connect(ctx, to)
+}
+
+// connect makes a connection to a URL's host.
+func (p *plainConnections) connect(ctx context.Context, to *url.URL) (*plainConnection, error) {
 	conn, err := p.dial(ctx, "tcp", net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "80")))
 	if err != nil {
 		return nil, err
@@ -157,7 +251,7 @@ func (p *plainConnections) take(ctx context.Context, to *url.URL) (*plainConnect
 
 // open returns a connection to a host that was just made.
 func (p *plainConnections) open(conn net.Conn, host string) *plainConnection {
-	c := &plainConnection{Conn: conn, host: host, all: p}
+	c := &plainConnection{countedConn: &countedConn{Conn: conn}, host: host, all: p}
 	c.r = bufio.NewReader(c)
 	if s, ok := conn.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn()
@@ -174,7 +268,7 @@ func (p *plainConnections) takeIdle(host string) *plainConnection {
 	defer p.mu.Unlock()
 	// The latest one first: the others grow old, and are closed when fewer are needed.
 	for i, c := range slices.Backward(p.idle) {
-		if c.host == host {
+		if c.host == host && realNow().sub(c.since) < keptIdle {
 			p.idle = slices.Delete(p.idle, i, i+1)
 			return c
 		}
@@ -241,12 +335,16 @@ func (c *plainConnection) Read(b []byte) (int, error) {
 // The end of ctx ends both.
 func (c *plainConnection) exchange(ctx context.Context, req *http.Request, text []byte) (*http.Response, error) {
 	c.left = maxReplyHeader
+	c.written.Store(0)
 	stop := afterContext(ctx, func() { c.Close() })
 	later, sent := c.send(text)
 	resp, err := c.reply(req) // even if it was given before all was sent
 	if err != nil {
 		stop()
 		c.Close()
+		if later != nil {
+			<-later // until the count is complete
+		}
 		return nil, cmp.Or(sent, err)
 	}
 	// Whoever reads the body has a limit of its own.

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"math"
@@ -31,7 +32,7 @@ func closeIdle(connections http.RoundTripper) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.dropLocked(len(c.idle))
-	case *http.Transport:
+	case *handlerTransport:
 		c.CloseIdleConnections()
 	}
 }
@@ -296,7 +297,7 @@ func TestScriptedHandlers(t *testing.T) {
 	packed.Close()
 	for name, row := range map[string]scriptedRow{
 		"kept":                      {serve: replies(reply), opened: 1},
-		"closed after each reply":   {serve: repliesOnce(reply), opened: 3},
+		"closed after each reply":   {serve: repliesOnce(reply), over: true, opened: 3},
 		"said to be closed":         {serve: replies(ok + "Connection: close\r\nContent-Length: 1\r\n\r\n#"), opened: 3},
 		"HTTP/1.0":                  {serve: replies("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n#"), opened: 3},
 		"HTTP/1.0, kept":            {serve: replies("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n#"), opened: 1},
@@ -346,7 +347,6 @@ func TestScriptedHandlers(t *testing.T) {
 		"closed at once":      {serve: func(k *talk) {}, want: "network_error", opened: 3},
 		"closed after header": {serve: func(k *talk) { k.head() }, want: "network_error", opened: 3},
 		"closed early":        {serve: repliesOnce(), want: "network_error", opened: 3},
-		"closed when kept":    {serve: func(k *talk) { _ = k.request() && k.send(reply) && k.request() }, opened: 3},
 		"half a header":       {serve: repliesOnce(ok + "Content-"), want: "network_error", opened: 3},
 		"no header":           {serve: repliesOnce(ok), want: "network_error", opened: 3},
 		"body cut":            {serve: repliesOnce(ok + "Content-Length: 9\r\n\r\n#"), want: "network_error", opened: 3},
@@ -357,11 +357,11 @@ func TestScriptedHandlers(t *testing.T) {
 		// Wrong ones.
 		"HTTP/0.9":               {serve: repliesOnce("#"), want: "network_error", opened: 3},
 		"not HTTP":               {serve: repliesOnce("220 mail.example ESMTP\r\n"), want: "network_error", opened: 3},
-		"HTTP/3.0":               {serve: repliesOnce("HTTP/3.0 200 OK\r\nContent-Length: 1\r\n\r\n#"), opened: 3},
+		"HTTP/3.0":               {serve: repliesOnce("HTTP/3.0 200 OK\r\nContent-Length: 1\r\n\r\n#"), over: true, opened: 3},
 		"status of two digits":   {serve: repliesOnce("HTTP/1.1 20 OK\r\nContent-Length: 1\r\n\r\n#"), want: "network_error", opened: 3},
 		"negative status":        {serve: repliesOnce("HTTP/1.1 -20 OK\r\nContent-Length: 1\r\n\r\n#"), want: "network_error", opened: 3},
 		"no colon in a header":   {serve: repliesOnce(ok + "X\r\nContent-Length: 1\r\n\r\n#"), want: "network_error", opened: 3},
-		"blank before a colon":   {serve: repliesOnce(ok + "Content-Length : 1\r\n\r\n#"), opened: 3},
+		"blank before a colon":   {serve: repliesOnce(ok + "Content-Length : 1\r\n\r\n#"), over: true, opened: 3},
 		"length with a sign":     {serve: repliesOnce(ok + "Content-Length: +1\r\n\r\n#"), want: "network_error", opened: 3},
 		"negative length":        {serve: repliesOnce(ok + "Content-Length: -1\r\n\r\n#"), want: "network_error", opened: 3},
 		"length beyond 64 bits":  {serve: repliesOnce(ok + "Content-Length: 18446744073709551617\r\n\r\n#"), want: "network_error", opened: 3},
@@ -409,7 +409,7 @@ type scriptedRow struct {
 	want    string // type of the error, or "null", of each step; "" for its own result
 	opened  int    // connections for the three steps
 	long    bool   // the requests are too long to be under way at once
-	over    bool   // something comes with a reply
+	over    bool   // something comes with a reply, or the connection ends after it
 	stray   string // comes after a reply, before the next request
 	early   string // comes before the first request
 	ownOnly bool   // what net/http does depends on which of its goroutines is first
@@ -422,7 +422,7 @@ func (row scriptedRow) run(t *testing.T, connections http.RoundTripper) (wrong i
 	switch c := connections.(type) {
 	case *plainConnections:
 		own, c.dial = true, s.dial(t)
-	case *http.Transport:
+	case *handlerTransport:
 		c.DialContext = s.dial(t)
 	}
 	h := newTestHandlers(t, nil)
@@ -562,9 +562,22 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		if !closed(0) || closed(1) || closed(2) {
 			t.Errorf("closed %v, %v, %v; want the first alone", closed(0), closed(1), closed(2))
 		}
-		receiveWithin(make(chan int), 2*keptIdle)
+		receiveWithin(make(chan int), keptIdle/2)
+		near, _ = net.Pipe()
+		young := must(p.take(t.Context(), &url.URL{Host: "h4"}))(t)
+		p.give(young)
+		receiveWithin(make(chan int), keptIdle-1)
+		if c := p.takeIdle("h4"); c != young {
+			t.Error("an idle connection is not used")
+		}
+		p.give(young)
+		receiveWithin(make(chan int), keptIdle)
+		if p.takeIdle("h4") != nil {
+			t.Errorf("a connection that was idle for %v is used", keptIdle)
+		}
+		receiveWithin(make(chan int), keptIdle)
 		if !closed(1) || !closed(2) {
-			t.Errorf("an idle connection is open after %v", 2*keptIdle)
+			t.Errorf("an idle connection is open after more than %v", 2*keptIdle)
 		}
 	})
 }
@@ -586,7 +599,7 @@ func TestHTTPProxy(t *testing.T) {
 	if got, want := showOutcome(callHandler(t, h, "http://handler.invalid/pay")), `ok "proxied"`; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
-	if newTestHandlers(t, nil).web.connections.(*plainConnections).others.(*http.Transport).Proxy != nil {
+	if newTestHandlers(t, nil).web.connections.(*plainConnections).others.(*handlerTransport).Proxy != nil {
 		t.Error("there is a proxy, and none is configured")
 	}
 }
@@ -625,5 +638,171 @@ func TestHTTPConnectionsAreKept(t *testing.T) {
 	}
 	if n := opened.Load(); n != parallel {
 		t.Errorf("%d connections for %d rounds of %d calls; want %d", n, rounds, parallel, parallel)
+	}
+}
+
+// TestOneDelivery keeps 60 connections to a handler that then reads each request and closes its connection without a
+// byte: an attempt is delivered once, and fails.
+func TestOneDelivery(t *testing.T) {
+	const kept = 60
+	for name, plain := range map[string]bool{"own": true, "nethttp": false} {
+		var arrived sync.WaitGroup
+		arrived.Add(kept)
+		var opened, delivered atomic.Int32
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if delivered.Add(1) > kept {
+				panic(http.ErrAbortHandler)
+			}
+			arrived.Done()
+			arrived.Wait()
+			io.WriteString(w, "1")
+		}))
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				opened.Add(1)
+			}
+		}
+		h := newTestHandlers(t, func(c *workerConfig) { c.HTTPConcurrency = kept })
+		if s.Start(); !plain {
+			h.web.connections = newHandlerTransport(kept, nil)
+		}
+		to := h.resolve(s.URL)
+		var calls sync.WaitGroup
+		for range kept {
+			calls.Go(func() { h.run(new(attemptContext), to, newTestAttempt(`{}`)) })
+		}
+		calls.Wait()
+		o := h.run(new(attemptContext), to, newTestAttempt(`{}`))
+		if n := delivered.Load() - kept; n != 1 || o.err == nil || o.err.errorType != "network_error" || !o.err.retryable {
+			t.Errorf("%s: %d deliveries of an attempt that ended as %s; want one, and a network_error", name, n, showOutcome(o))
+		}
+		if n := opened.Load(); n != kept {
+			t.Errorf("%s: %d connections; want %d", name, n, kept)
+		}
+		closeIdle(h.web.connections)
+		s.Close()
+	}
+}
+
+// TestEndedConnections makes 20 steps, one after the other, with handlers that end their connections after each reply.
+// No attempt is made on a connection whose end has arrived, so each is delivered once, and succeeds.
+func TestEndedConnections(t *testing.T) {
+	t.Parallel()
+	const reply = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"
+	for name, end := range map[string]func(*talk){
+		"closed":     func(k *talk) {},
+		"reset":      func(k *talk) { k.Conn.(*net.TCPConn).SetLinger(0) },
+		"half":       func(k *talk) { k.Conn.(*net.TCPConn).CloseWrite(); k.near.await(math.MaxInt64) },
+		"with a 408": func(k *talk) { io.WriteString(k, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
+				var delivered atomic.Int32
+				s := &scriptedServer{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), serve: func(k *talk) {
+					if k.request() && delivered.Add(1) > 0 && k.send(reply) {
+						end(k)
+					}
+				}}
+				defer s.Close()
+				switch c := connections.(type) {
+				case *plainConnections:
+					c.dial = s.dial(t)
+				case *handlerTransport:
+					c.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+						conn, err := s.dial(t)(ctx, network, address)
+						return &countedConn{Conn: conn}, err
+					}
+				}
+				h := newTestHandlers(t, nil)
+				h.web.connections = connections
+				to := h.resolve("http://" + s.Addr().String())
+				for i := range 20 {
+					if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
+						t.Errorf("step %d: got %s, %s", i, showOutcome(o), errorText(o))
+					}
+					s.mu.Lock()
+					last := s.talks[len(s.talks)-1]
+					s.mu.Unlock()
+					last.near.arrived(t)
+				}
+				if n := delivered.Load(); n != 20 {
+					t.Errorf("%d deliveries of 20 attempts", n)
+				}
+				closeIdle(connections)
+				s.playing.Wait()
+			})
+		})
+	}
+}
+
+// TestEndedTLS is TestEndedConnections for a handler with TLS.
+func TestEndedTLS(t *testing.T) {
+	t.Parallel()
+	own := httptest.NewTLSServer(nil)
+	defer own.Close()
+	l := must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: own.TLS.Certificates}))(t)
+	defer l.Close()
+	var delivered atomic.Int32
+	ended := make(chan bool)
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				io.Copy(io.Discard, r.Body)
+				delivered.Add(1)
+				io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1")
+			}
+			conn.Close()
+			ended <- true
+		}
+	}()
+	connections := newHandlerTransport(1, nil)
+	connections.TLSClientConfig = own.Client().Transport.(*http.Transport).TLSClientConfig
+	h := newTestHandlers(t, nil)
+	h.web.connections = connections
+	to := h.resolve("https://" + l.Addr().String())
+	for i := range 20 {
+		if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
+			t.Fatalf("step %d: got %s, %s", i, showOutcome(o), errorText(o))
+		}
+		<-ended
+	}
+	if n := delivered.Load(); n != 20 {
+		t.Errorf("%d deliveries of 20 attempts", n)
+	}
+}
+
+// TestSharedConnection makes parallel calls over one connection of HTTP/2, on which replies to others arrive at any time.
+func TestSharedConnection(t *testing.T) {
+	t.Parallel()
+	var delivered atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if delivered.Add(1); r.ProtoMajor == 2 {
+			io.WriteString(w, "1")
+		}
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	connections := newHandlerTransport(16, nil)
+	connections.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig
+	defer connections.CloseIdleConnections()
+	h := newTestHandlers(t, nil)
+	h.web.connections = connections
+	to := h.resolve(s.URL)
+	var calls sync.WaitGroup
+	for range 16 {
+		calls.Go(func() {
+			for range 20 {
+				if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
+					t.Errorf("got %s: %s", showOutcome(o), errorText(o))
+				}
+			}
+		})
+	}
+	calls.Wait()
+	if n := delivered.Load(); n != 320 {
+		t.Errorf("%d deliveries of 320 attempts", n)
 	}
 }

@@ -48,6 +48,7 @@ func mcpCommand() command {
 			o.withClient()
 			allowed := o.Bool("allow-changes", false, "also offer the commands that change something")
 			return o.asks(func(ctx context.Context, c *client, _ []string) error {
+				o.p.queueLog()
 				s := &mcpServer{c: c, allowed: *allowed, calls: map[string]context.CancelFunc{}}
 				s.addTools(commands())
 				return s.serve(ctx)

@@ -60,6 +60,7 @@ func serveCommand() command {
 func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	ctx, ignore := endOnSignal(ctx)
 	defer ignore()
+	queue := p.queueLog()
 	flags.develop()
 	cfg, origin, err := p.loadConfig(flags.configArgs, p.environ)
 	if err != nil {
@@ -79,7 +80,7 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	if err != nil {
 		return err
 	}
-	v.readOnly, parts.readOnly = flags.readOnly, flags.readOnly
+	v.readOnly, parts.readOnly, parts.quotas.lostLines = flags.readOnly, flags.readOnly, &queue.lost
 	parts.failed = v.storeFailed
 	defer parts.auth.close()
 	return v.run(ctx, p, flags, parts)
@@ -156,6 +157,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	}
 	// Nobody is told before the service can work: whoever waits for the ready file sends requests at once.
 	if err == nil && ctx.Err() == nil {
+		p.flushLog() // what was logged before comes first
 		err = errors.Join(p.announce(report, flags), p.notifyManager("READY=1"))
 	}
 	done := make(chan struct{})
@@ -250,11 +252,17 @@ func warnOfHandlers(templates []*template, h *handlerSet, log *slog.Logger) {
 func (p *process) logger(cfg *Config) *slog.Logger {
 	var level slog.Level
 	level.UnmarshalText([]byte(cfg.Log.Level)) // the configuration has checked it
-	o := &slog.HandlerOptions{Level: level}
-	if p.logsText(cfg) {
-		return slog.New(slog.NewTextHandler(p.stderr, o))
+	o, text := &slog.HandlerOptions{Level: level}, p.logsText(cfg)
+	to := func(w io.Writer) *slog.Logger {
+		if text {
+			return slog.New(slog.NewTextHandler(w, o))
+		}
+		return slog.New(slog.NewJSONHandler(w, o))
 	}
-	return slog.New(slog.NewJSONHandler(p.stderr, o))
+	if q, ok := p.stderr.(*logQueue); ok {
+		q.setForm(to)
+	}
+	return to(p.stderr)
 }
 
 func (p *process) logsText(cfg *Config) bool {

@@ -51,6 +51,9 @@ func behindDoor(w io.Writer) io.Writer {
 
 // isTerminal reports whether an output is a terminal, or another character device.
 func isTerminal(w io.Writer) bool {
+	if q, ok := w.(*logQueue); ok {
+		w = q.to
+	}
 	f, ok := behindDoor(w).(*os.File)
 	if !ok {
 		return false

@@ -133,7 +133,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	e := &engine{
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log,
 		causes: &causeLog{
-			log: log, messages: cfg.Log.Errors != "type", stopped: pick(cfg.Fixture.Enabled, slog.LevelInfo, slog.LevelWarn), backlog: make(chan func(), causeBacklog),
+			log: log, messages: cfg.Log.Errors != "type", stopped: pick(cfg.Fixture.Enabled, slog.LevelInfo, slog.LevelWarn),
 			outside: map[outsideKey]bool{}, strays: map[string]bool{},
 		},
 		schemas: schemaGuard{mode: cfg.Templates.EnforceInputSchema, log: log},
@@ -156,7 +156,6 @@ func (e *engine) start() error {
 	if err := e.resume(); err != nil {
 		return err
 	}
-	e.causes.start()
 	e.wg.Go(e.schedule)
 	e.wg.Go(e.outside.feed)
 	e.wakeUp()
@@ -193,7 +192,6 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 		}
 	})
 	<-done
-	e.causes.stop()
 	e.store.locked(func() { cut = e.cutLocked(running) })
 	return cut
 }

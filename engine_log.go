@@ -1,7 +1,7 @@
 package main
 
 // The log of causes, and of replies that may mean something else: each is logged once,
-// when it arises. That is under the store's lock, so another goroutine writes the lines.
+// when it arises. That is under the store's lock: a logger must not wait for its output.
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	causeBacklog     = 256         // lines that wait to be written; further ones are lost
 	maxCallables     = 1000        // callables that are remembered as logged, for each kind of line
 	slotsLogInterval = time.Minute // between two lines about slots of a kind, at least
 )
@@ -25,37 +24,16 @@ type outsideKey struct {
 // causeLog logs why tasks make no progress.
 type causeLog struct {
 	log      *slog.Logger
-	messages bool        // whether messages of errors are logged
-	stopped  slog.Level  // level of lines about tasks that are blocked or ended as stale
-	backlog  chan func() // each writes a line; nil is the last
-	once     sync.Once
-	scarce   sync.Once // of the line about descriptors
-	writing  sync.WaitGroup
+	messages bool       // whether messages of errors are logged
+	stopped  slog.Level // level of lines about tasks that are blocked or ended as stale
+	scarce   sync.Once  // of the line about descriptors
 
 	outside map[outsideKey]bool // guarded by the store's lock, as below
 	strays  map[string]bool     // callables
 }
 
-func (l *causeLog) start() {
-	l.writing.Go(func() {
-		for write := <-l.backlog; write != nil; write = <-l.backlog {
-			write()
-		}
-	})
-}
-
-// stop returns when every line is written.
-func (l *causeLog) stop() {
-	l.once.Do(func() { l.backlog <- nil })
-	l.writing.Wait()
-}
-
-// print queues a line, unless too many wait.
 func (l *causeLog) print(level slog.Level, message string, args ...any) {
-	select {
-	case l.backlog <- func() { l.log.Log(context.Background(), level, message, args...) }:
-	default:
-	}
+	l.log.Log(context.Background(), level, message, args...)
 }
 
 func (l *causeLog) enabled(level slog.Level) bool { return l.log.Enabled(context.Background(), level) }

@@ -129,7 +129,6 @@ func TestOneSentence(t *testing.T) {
 					t.Errorf("%q: got %q, %q; want %q", args, r.stdout, r.stderr, message)
 				}
 			}
-			s.svc.engine.causes.stop() // when every line is written
 			if tt.logged != "" && !strings.Contains(log.String(), tt.logged) {
 				t.Errorf("the log: got %s; want %s", &log, tt.logged)
 			}

@@ -20,6 +20,7 @@
 //	cli_pull.go       pull: tasks of a distributed service
 //	cli_tasker.go     store export --to tasker
 //	cli_serve.go      serve
+//	cli_log.go        the queue before standard error, for the log
 //	cli_signals.go    signals, lifetime
 //	cli_systemd.go    the listener that a service manager passed, notifying the manager, its watchdog
 //	cli_reload.go     watching templates to reload them
@@ -77,6 +78,9 @@ func (p *process) main(ctx context.Context, args []string) int {
 	err := p.run(ctx, args)
 	if err != nil && err.Error() != "" {
 		fmt.Fprintln(p.stderr, "stepwell: "+err.Error())
+	}
+	if q, ok := p.stderr.(*logQueue); ok {
+		q.end()
 	}
 	return exitCode(err)
 }

@@ -179,6 +179,9 @@ func (s *service) writeMetrics(m *metricsText, room *answerRoom) {
 		events.write(m)
 	}
 	s.quotas.write(m)
+	m.single("stepwell_log_lines_lost_total", "counter",
+		"Lines of the log that were dropped because standard error was stuck, or could not be written.",
+		float64(s.quotas.lostLines.Load()))
 	m.single("stepwell_overload_refusals_total", "counter",
 		"Requests refused because earlier requests waited too long.", float64(s.load.refused.Load()))
 	room.write(m)

@@ -23,6 +23,8 @@ type quotas struct {
 	stored      quota  // bytes of tasks
 	replies     *quota // bytes of replies of handlers under way
 	found       quota  // bytes of the index of their values and errors
+
+	lostLines *atomic.Uint64 // of the log
 }
 
 // bodyMemory is the memory for the bodies of requests, in bytes.
@@ -38,7 +40,8 @@ const (
 )
 
 func newQuotas(c *Config, h *handlerSet) *quotas {
-	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}, decoded: decodedMemory{last: make(chan struct{}, 1)}}
+	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}, decoded: decodedMemory{last: make(chan struct{}, 1)},
+		lostLines: new(atomic.Uint64)}
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = (2*q.connections.most + 2) / 3 // others have connections left
 	q.stored.most = c.Store.memory()

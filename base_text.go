@@ -98,6 +98,36 @@ func clipText(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
+// cutRune returns how many bytes at the end of a text begin a character that does not end there.
+func cutRune[T ~string | ~[]byte](text T) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if begun := []byte(text[len(text)-n:]); utf8.RuneStart(begun[0]) {
+			return pick(utf8.FullRune(begun), 0, n)
+		}
+	}
+	return 0
+}
+
+// textStart returns at most limit bytes of the start of a text, up to the end of a character.
+func textStart[T ~string | ~[]byte](text T, limit int) T {
+	if len(text) <= limit {
+		return text
+	}
+	return text[:limit-cutRune(text[:limit])]
+}
+
+// textEnd returns at most limit bytes of the end of a text, from the start of a character.
+func textEnd[T ~string | ~[]byte](text T, limit int) T {
+	if len(text) <= limit {
+		return text
+	}
+	from := len(text) - limit
+	for n := 1; n < utf8.UTFMax && n < limit && !utf8.RuneStart(text[from]); n++ {
+		from++
+	}
+	return text[from:]
+}
+
 // tracebackHead begins the traceback of a Python program, which ends with the exception.
 const tracebackHead = "Traceback (most recent call last):"
 

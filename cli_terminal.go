@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"unicode/utf8"
 )
 
 // door is an output that people read. It escapes the characters that mislead, except line feeds.
@@ -24,16 +23,8 @@ func (d *door) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	text := append(d.rest, p...)
-	end := len(text)
-	// A writer may split a text anywhere, so the bytes of an unfinished character wait for the rest.
-	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
-		if begun := text[len(text)-n:]; utf8.RuneStart(begun[0]) {
-			if !utf8.FullRune(begun) {
-				end -= n
-			}
-			break
-		}
-	}
+	// A writer may split a text anywhere, so the bytes of a cut character wait for the rest.
+	end := len(text) - cutRune(text)
 	d.rest = bytes.Clone(text[end:])
 	if _, err := io.WriteString(d.w, escape(string(text[:end]), "\n")); err != nil {
 		return 0, err

@@ -354,6 +354,9 @@ func (w *watchedRequest) admitted(r *http.Request) { w.call.request.Subject = su
 // answered enters the request in the journal.
 func (w *watchedRequest) answered(status int, began instant) {
 	call := w.call // without the connection's body
+	if call.request.BodyTruncated {
+		call.body = call.body[:len(call.body)-cutRune(call.body)]
+	}
 	call.request.Status, call.request.DurationMS = status, float64(realNow().sub(began).Microseconds())/1000
 	w.journal.enter(&call)
 }

@@ -68,6 +68,11 @@ func TestRequestJournalIsBounded(t *testing.T) {
 	if n := len(a.text("entries.0.body")); n != maxJournalBody || a.text("entries.0.body_truncated") != "true" {
 		t.Errorf("%d bytes of the body are kept", n)
 	}
+	s.do("POST", "/v1/tasks", `{"name":"`+strings.Repeat("é", maxJournalBody)+`"}`).want(http.StatusUnprocessableEntity)
+	a = s.do("GET", "/_stepwell/requests", "").want(200)
+	if text := a.text("entries.1.body"); len(text) != maxJournalBody-1 || strings.Contains(text, "\ufffd") {
+		t.Errorf("%d bytes of the body are kept, to the end %q; want no part of a character", len(text), text[len(text)-4:])
+	}
 }
 
 // TestVerify verifies how often something was called or requested.

@@ -19,7 +19,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 )
 
 const (
@@ -399,26 +398,16 @@ func (w *programOutput) Read(b []byte) (n int, err error) {
 // tailOutput keeps the end of the data written to it.
 type tailOutput struct {
 	data []byte // at least the last maxErrorText bytes
-	cut  bool   // data is not complete
 }
 
 func (w *tailOutput) Write(p []byte) (int, error) {
 	w.data = append(w.data, p...)
 	if len(w.data) > 4*maxErrorText {
-		w.data = append(w.data[:0], w.data[len(w.data)-maxErrorText:]...)
-		w.cut = true
+		// One byte more than the end that is kept, which shows that it was cut.
+		w.data = append(w.data[:0], w.data[len(w.data)-maxErrorText-1:]...)
 	}
 	return len(p), nil
 }
 
 // tail returns the last maxErrorText bytes, from the start of a character.
-func (w *tailOutput) tail() []byte {
-	data := w.data
-	if len(data) > maxErrorText {
-		data, w.cut = data[len(data)-maxErrorText:], true
-	}
-	for w.cut && len(data) > 0 && !utf8.RuneStart(data[0]) {
-		data = data[1:]
-	}
-	return data
-}
+func (w *tailOutput) tail() []byte { return textEnd(w.data, maxErrorText) }

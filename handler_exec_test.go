@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // TestHandlerProgram is not a test. Tests run this binary as a handler; the arguments after --
@@ -297,6 +298,14 @@ func TestTailOutput(t *testing.T) {
 				t.Errorf("%d bytes in pieces of %d: got %d bytes; want the last %d",
 					total, piece, len(got), len(want))
 			}
+		}
+	}
+	for _, start := range []string{"", "x"} {
+		w := tailOutput{}
+		io.WriteString(&w, start+strings.Repeat("é", 4*maxErrorText))
+		io.WriteString(&w, "x")
+		if got := w.tail(); !utf8.Valid(got) || len(got) < maxErrorText-1 {
+			t.Errorf("got %d bytes from %q on; want whole characters", len(got), got[:4])
 		}
 	}
 	w := tailOutput{}

@@ -92,6 +92,23 @@ func TestHTTPReplies(t *testing.T) {
 	}
 }
 
+// TestHTTPBodyIsCutBetweenCharacters replies with more text than an error keeps.
+func TestHTTPBodyIsCutBetweenCharacters(t *testing.T) {
+	for _, start := range []string{"", "x"} {
+		for _, code := range []int{200, 400} {
+			s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(code)
+				io.WriteString(w, start+strings.Repeat("é", maxErrorText))
+			})
+			h := newTestHandlers(t, func(c *workerConfig) { c.MaxResultBytes = 1 << 20 })
+			body, _ := jsonString(objectMember(callHandler(t, h, s.URL).err.context, "body"))
+			if want := maxErrorText - len(start); len(body) != want || strings.Contains(body, "\ufffd") {
+				t.Errorf("%d: got %d bytes to the end %q; want %d", code, len(body), body[max(len(body)-4, 0):], want)
+			}
+		}
+	}
+}
+
 func TestHTTPRedirectIsNotFollowed(t *testing.T) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {

@@ -68,7 +68,7 @@ func (s secretTexts) hide(text []byte) []byte {
 	return text
 }
 
-// hideInStart returns at most limit bytes of the start of a text, without secrets. It
+// hideInStart returns at most limit bytes of the start of a text, up to the end of a character, without secrets. It
 // reads more, and drops as much of the end, where a secret may be cut in two.
 func (s secretTexts) hideInStart(r io.Reader, limit int) []byte {
 	longest := 0
@@ -80,7 +80,8 @@ func (s secretTexts) hideInStart(r io.Reader, limit int) []byte {
 	if text = s.hideEscaped(text); goesOn {
 		text = text[:max(len(text)-longest, 0)]
 	}
-	return text[:min(len(text), limit)]
+	text = text[:min(len(text), limit)]
+	return text[:len(text)-pick(goesOn, cutRune(text), 0)]
 }
 
 // jsonEscape matches what a JSON string may have in the place of a visible character.

@@ -603,7 +603,7 @@ func errorTextOf(err []byte) string {
 	f, _ := (&ending{err: err}).fault()
 	text := strings.ToLower(f.errorType + ": " + f.text())
 	if len(text) > 2*errorTextPart {
-		text = text[:errorTextPart] + "\n" + text[len(text)-errorTextPart:]
+		text = textStart(text, errorTextPart) + "\n" + textEnd(text, errorTextPart)
 	}
 	return text
 }

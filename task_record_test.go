@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // TestMembersInAnySpelling reads records whose members are not spelled as they
@@ -218,6 +219,12 @@ func TestErrorTexts(t *testing.T) {
 		text := errorTextOf(fmt.Appendf(nil, `{"message":%s,"error_type":%q}`, jsonOf(test.message), test.errorType))
 		if !strings.HasPrefix(text, test.begin) || !strings.HasSuffix(text, test.end) || len(text) > 2*errorTextPart+1 {
 			t.Errorf("%s: got %q of %d bytes; want %q … %q", test.errorType, text, len(text), test.begin, test.end)
+		}
+	}
+	for _, start := range []string{"", "x"} {
+		text := errorTextOf(fmt.Appendf(nil, `{"message":%s,"error_type":"E"}`, jsonOf(start+strings.Repeat("é", 2*errorTextPart))))
+		if !utf8.ValidString(text) || len(text) < 2*errorTextPart-1 {
+			t.Errorf("got %q; want whole characters", text)
 		}
 	}
 	if got := errorTextOf([]byte(`{"message":{"A":1},"error_type":"T"}`)); got != `t: {"a":1}` {

@@ -196,7 +196,7 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.svc.load.open.Add(1)
 	defer s.svc.load.open.Add(-1)
 	defer s.finish(rec, r, began)
-	if s.parts.mux.ServeHTTP(rec, r); rec.status != 0 { // the mux has its own answer
+	if s.parts.mux.ServeHTTP(rec, r); rec.status != 0 || r.Method == http.MethodTrace { // the mux has its own answer
 		s.writeUnmatched(rec, r)
 	} else {
 		s.answer(rec, r, s.rows[s.parts.numbers[r.Pattern]])
@@ -311,6 +311,11 @@ func (s *surface) writeUnmatched(rec *responseWriter, r *http.Request) {
 	h := rec.Header()
 	// The mux redirects a path that is not clean. Here it is an unknown one.
 	h.Del("Location")
+	if r.Method == http.MethodTrace {
+		h["Allow"] = []string{h.Get("Allow")} // which a 405 must have, if need be empty
+		s.writeError(rec, r, failf(methodNotAllowed, "TRACE is not allowed"))
+		return
+	}
 	if rec.status == http.StatusMethodNotAllowed && !s.controlled(r, h.Get("Allow")) && s.origins.share(h, r) &&
 		preflight(rec, r) {
 		return

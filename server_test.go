@@ -291,6 +291,25 @@ func TestRequestsForTheServer(t *testing.T) {
 	}
 }
 
+// TestTrace sends TRACE to paths with and without routes, also to a route of every method.
+func TestTrace(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{})
+	worker := newWorkerAPI(s.world.service(), nil)
+	front := newSurface(s.world.service(), newSurfaceCache(), "worker", orchestrationError)
+	front.handle([]route{{"/{path...}", public, func(*responseWriter, *http.Request) (any, error) { return noContent{}, nil }}})
+	for _, path := range []string{"/", "/v1/tasks", "/v1/nothing", "//v1/tasks", "/health", "/console", "/stepwell/tasks", "/stepwell/nothing",
+		"/_stepwell/clock", "/_stepwell/nothing"} {
+		for _, h := range []http.Handler{&s.world.gates.orchestration, worker, front} {
+			r := httptest.NewRequest("TRACE", path, nil)
+			r.Host = "localhost"
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != 405 || w.Header()["Allow"] == nil || !strings.Contains(w.Body.String(), "TRACE is not allowed") {
+				t.Errorf("TRACE %s: got %d, %v, %s; want 405", path, w.Code, w.Header(), w.Body)
+			}
+		}
+	}
+}
+
 // TestRequestLog checks the record of each request, and that it has no secret.
 func TestRequestLog(t *testing.T) {
 	const key = "hunter2-hunter2-hunter2"

@@ -182,6 +182,9 @@ func syncData(f *os.File) error { return f.Sync() }
 // reserveBlocks is not supported: callers look at the free space instead.
 func reserveBlocks(*os.File, int64, int64) error { return errors.ErrUnsupported }
 
+// makePrivate is not supported.
+func makePrivate(uintptr) {}
+
 // limitUnsent is not supported.
 func limitUnsent(syscall.RawConn, int) error { return nil }
 

@@ -47,7 +47,7 @@ func listenOn(address string) (net.Listener, error) {
 	if !ok {
 		return listenTCP(address)
 	}
-	l, err := net.Listen("unix", path)
+	l, err := listenUnix(path)
 	if !errors.Is(err, errAddressInUse) {
 		return l, err
 	}
@@ -65,7 +65,21 @@ func listenOn(address string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil {
 		return nil, err
 	}
-	return net.Listen("unix", path)
+	return listenUnix(path)
+}
+
+// listenUnix opens a listener on a new socket to which only this user can connect.
+func listenUnix(path string) (net.Listener, error) {
+	c := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
+		return conn.Control(makePrivate)
+	}}
+	l, err := c.Listen(context.Background(), "unix", path)
+	if err == nil {
+		if err = os.Chmod(path, 0o600); err != nil {
+			l.Close()
+		}
+	}
+	return l, err
 }
 
 // isLocal reports whether only this machine reaches an address: loopback, or a socket in the file system.

@@ -177,6 +177,9 @@ func TestUnixSocket(t *testing.T) {
 	if p.ready.OrchestrationURL != "unix:"+path {
 		t.Errorf("got the URL %s; want unix:%s", p.ready.OrchestrationURL, path)
 	}
+	if mode := wire.Must(os.Lstat(path))(t).Mode().Perm(); mode != 0o600 {
+		t.Errorf("got a socket with the mode %o; want 600", mode)
+	}
 	for _, tt := range []struct{ command, stdin, want string }{
 		{"task create demo/diamond --wait", "", ""},
 		{"healthcheck --ready", "", `"status":"ready"`},

@@ -183,6 +183,7 @@ func (s *surface) handleRow(row servedRoute) {
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := s.newResponseWriter(w, r)
 	began := instantOf(rec.arrived) // even if the service's clock is frozen
+	rec.conn.unread.Store(false)    // until the end: a handler that cuts its answer off closes the connection at once
 	// Without a turn there is nobody to answer: the connection was closed for others.
 	if rec.conn.follows && !rec.conn.takeTurn(s.isHealth(r.URL.Path)) {
 		panic(http.ErrAbortHandler)
@@ -263,7 +264,7 @@ func (s *surface) serveRow(w *responseWriter, r *http.Request, row servedRoute, 
 	}
 	r.Body = body
 	v, err := row.handle(w, r)
-	if body.err != io.EOF {
+	if w.unread = w.unread && body.err != io.EOF; w.unread {
 		leaveBody(w, r, nil)
 	}
 	return v, err
@@ -289,6 +290,7 @@ func (s *surface) finish(rec *responseWriter, r *http.Request, began instant) {
 	if rec.watch != nil {
 		rec.watch.answered(rec.status, began)
 	}
+	rec.conn.unread.Store(rec.unread && p != http.ErrAbortHandler)
 }
 
 // logRequest logs a request. Its query is left out, because it may have secrets.

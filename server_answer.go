@@ -232,11 +232,12 @@ type responseWriter struct {
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
 	gone      bool // the client went away, or was too slow
+	unread    bool // the request has a body that was not read to its end
 }
 
 func (s *surface) newResponseWriter(w http.ResponseWriter, r *http.Request) *responseWriter {
 	return &responseWriter{ResponseWriter: w, surface: s, conn: connectionOf(r), arrived: time.Now(), requestID: requestID(r, s.svc.ids),
-		head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, share: answerShare{room: s.room, w: w}}
+		unread: r.ContentLength != 0, head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, share: answerShare{room: s.room, w: w}}
 }
 
 func (w *responseWriter) WriteHeader(status int) {

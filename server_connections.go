@@ -165,6 +165,10 @@ type connection struct {
 	turn      *time.Timer   // ends its turn; nil if it has none
 	turnOf    chan struct{} // holds the token of its turn
 
+	unread    atomic.Bool // its client may be sending what nobody reads any more
+	answered  atomic.Bool // something was written since the latest request
+	lingering atomic.Bool // net/http has closed it, and linger will
+
 	writing atomic.Int64 // when the present write began, an instant; 0 for none
 
 	header    atomic.Int64 // bytes that the header takes from the quota
@@ -301,7 +305,7 @@ func (c *connection) closeKept() {
 		c.SetWriteDeadline(time.Time{})
 		writeAtOnce(c.Conn, givesWay)
 	}
-	c.Close()
+	c.Conn.Close()
 }
 
 // leaveLocked drops a connection, unless that was done before.
@@ -320,20 +324,29 @@ func (all *connections) note(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateActive:
 		n.inRequest = true
+		n.unread.Store(true) // if net/http refuses the request itself
+		n.answered.Store(false)
 		n.follows, n.more = n.read == 0 || n.more, n.filled
 		n.waits(false)
 	case http.StateIdle:
 		n.endTurn()
 		n.inRequest, n.read = false, 0
+		n.unread.Store(false)
 		all.quotas.headers.regain(&n.header)
 		n.waits(true)
 	case http.StateClosed:
 		n.endTurn()
 		all.quotas.headers.regain(&n.header)
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		all.leaveLocked(n)
+		if !n.lingering.Load() {
+			all.leave(n)
+		}
 	}
+}
+
+func (all *connections) leave(c *connection) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.leaveLocked(c)
 }
 
 // waits records whether the connection waits for its client.
@@ -430,19 +443,66 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write records when it began, for closeStalled.
+// Write records when it began, for closeStalled, and that there is an answer that Close must not lose.
 func (c *connection) Write(p []byte) (int, error) {
 	c.writing.Store(int64(realNow()))
 	defer c.writing.Store(0)
+	c.answered.Store(true)
 	return c.Conn.Write(p)
 }
 
-// CloseWrite is for net/http: a client that still sends can then read the answer.
-func (c *connection) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
+// The end of connections. Many clients read an answer only once they have sent their request, and lose it if the
+// connection is closed before that. So a connection is closed in stages (RFC 9112, 9.6): only for writing at first, and
+// completely when the client has closed it. What the client sends meanwhile is dropped, within limits.
+
+const (
+	lingerBytes = 16 << 20
+	lingerTime  = 30 * time.Second
+	lingerPause = 2 * time.Second // without a byte
+)
+
+// Close closes the connection, in stages if its client may still be sending.
+func (c *connection) Close() error {
+	if c.unread.Swap(false) && c.answered.Load() {
+		c.CloseWrite()
 	}
-	return nil
+	if c.lingering.Load() {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// CloseWrite is for net/http, which waits before it closes some connections, but drops nothing meanwhile.
+func (c *connection) CloseWrite() error {
+	w, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return nil
+	}
+	err := w.CloseWrite()
+	if err == nil && !c.lingering.Swap(true) {
+		go c.linger()
+	}
+	return err
+}
+
+// linger drops what the client sends until it has closed the connection, which still counts, and is among the first to
+// be closed for others.
+func (c *connection) linger() {
+	defer c.all.leave(c)
+	defer c.Conn.Close()
+	c.all.mu.Lock()
+	c.since, c.kept = realNow(), false
+	c.all.line.MoveBefore(c.place, c.all.behind)
+	c.all.mu.Unlock()
+	piece, until := make([]byte, 8<<10), time.Now().Add(lingerTime)
+	for left := lingerBytes; left > 0 && time.Now().Before(until); {
+		c.Conn.SetReadDeadline(time.Now().Add(lingerPause))
+		n, err := c.Conn.Read(piece)
+		if err != nil {
+			return
+		}
+		left -= n
+	}
 }
 
 // refusal returns why its requests are refused except for public routes, or nil.

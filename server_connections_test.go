@@ -495,3 +495,92 @@ func TestConnectionLimit(t *testing.T) {
 		}
 	})
 }
+
+// halfPipe is a pipe of which one end can be closed for writing, which the other does not notice.
+type halfPipe struct{ net.Conn }
+
+func (halfPipe) CloseWrite() error { return nil }
+
+// TestLingering closes connections whose clients may still be sending: each counts until its client closes it, sends
+// nothing for a while, or has sent long or much, or until it is closed for another one.
+func TestLingering(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		send  func(client net.Conn) // until it cannot
+		after time.Duration
+	}{
+		{"closed", func(c net.Conn) { time.Sleep(time.Second); c.Close() }, time.Second},
+		{"silent", func(c net.Conn) {}, lingerPause},
+		{"slow", func(c net.Conn) {
+			for err := error(nil); err == nil; _, err = c.Write([]byte("x")) {
+				time.Sleep(lingerPause - time.Millisecond)
+			}
+		}, lingerTime + lingerPause},
+		{"endless", func(c net.Conn) {
+			for err := error(nil); err == nil; {
+				_, err = c.Write(make([]byte, jsonPiece))
+			}
+		}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			all := manyConnections()
+			mine, theirs := net.Pipe()
+			defer mine.Close()
+			c := all.admit(halfPipe{theirs})
+			all.note(c, http.StateActive)
+			go io.ReadFull(mine, make([]byte, 1))
+			io.WriteString(c, "x")
+			c.Close()
+			all.note(c, http.StateClosed)
+			if n := all.quotas.connections.used.Load(); n != 1 {
+				t.Errorf("%s: %d connections count; want 1", tt.name, n)
+			}
+			began := time.Now()
+			go tt.send(mine)
+			<-c.left
+			if took := time.Since(began); took > tt.after || took < tt.after-2*lingerPause {
+				t.Errorf("%s: closed after %s; want %s", tt.name, took, tt.after)
+			}
+			if n := all.quotas.connections.used.Load(); n != 0 {
+				t.Errorf("%s: %d connections count in the end; want none", tt.name, n)
+			}
+			if _, err := mine.Write([]byte("x")); err != io.ErrClosedPipe {
+				t.Errorf("%s: got %v; want the connection closed", tt.name, err)
+			}
+			time.Sleep(lingerPause) // until the client has noticed
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		all := manyConnections()
+		mine, theirs := net.Pipe()
+		defer mine.Close()
+		c := all.admit(halfPipe{theirs})
+		c.known = true
+		all.note(c, http.StateActive)
+		go io.ReadFull(mine, make([]byte, 1))
+		io.WriteString(c, "x")
+		c.Close()
+		synctest.Wait()
+		if !all.closeFirst(anyConnection, all.strangers.Next) {
+			t.Error("no stranger waits; want the connection to give way as one")
+		}
+		if _, err := mine.Write([]byte("x")); err != io.ErrClosedPipe {
+			t.Errorf("got %v; want the connection closed for another one", err)
+		}
+	})
+}
+
+// TestUnansweredClose closes a connection on which nothing was answered, such as one whose header did not come in time:
+// that is the end.
+func TestUnansweredClose(t *testing.T) {
+	all := manyConnections()
+	mine, theirs := net.Pipe()
+	defer mine.Close()
+	c := all.admit(halfPipe{theirs})
+	all.note(c, http.StateActive)
+	c.Close()
+	all.note(c, http.StateClosed)
+	if n := all.quotas.connections.used.Load(); n != 0 {
+		t.Errorf("%d connections count; want none", n)
+	}
+}

@@ -96,6 +96,67 @@ func TestRefusedBodyIsNotTaken(t *testing.T) {
 	}
 }
 
+// TestRefusalReachesSenders sends 8 MB before it reads: each refusal comes, also those by net/http, with any framing.
+func TestRefusalReachesSenders(t *testing.T) {
+	t.Parallel()
+	s := newFixtureServer(t, serviceTest{})
+	orchestration := newGuardedServer(t, &s.world.gates.orchestration, "127.0.0.1:0").url
+	worker := newGuardedServer(t, newWorkerAPI(s.world.service(), nil), "127.0.0.1:0").url
+	secured := "http://" + authListener(t)
+	for _, tt := range []struct {
+		url, line, header string
+		want              int
+	}{
+		{orchestration, "POST /v1/tasks", "Origin: http://elsewhere.example", 400},
+		{orchestration, "POST /v1/tasks", "Content-Length: x", 400},
+		{secured, "POST /v1/tasks", "Authorization: Bearer x.y.z", 401},
+		{orchestration, "POST /v1/nothing", "", 404},
+		{orchestration, "DELETE /v1/tasks", "", 405},
+		{orchestration, "TRACE /", "", 405},
+		{orchestration, "POST /v1/tasks", "Content-Type: application/json", 413},
+		{orchestration, "POST /v1/tasks", "Expect: nothing", 417},
+		{orchestration, "POST /v1/tasks", "Host: elsewhere.example", 421},
+		{orchestration, "POST /v1/tasks", "X-Long: " + strings.Repeat("x", 2*maxHeaderBytes), 431},
+		{orchestration, "POST /v1/tasks", "Transfer-Encoding: gzip", 501},
+		{orchestration, "POST /stepwell/tasks", "Content-Type: application/json", 413},
+		{orchestration, "POST /stepwell/nothing", "", 404},
+		{orchestration, "POST /_stepwell/stubs", "Content-Type: application/json", 413},
+		{orchestration, "POST /_stepwell/nothing", "", 404},
+		{worker, "POST /v1/templates/demo/diamond/1.0.0/validate", "Content-Type: application/json", 413},
+		{worker, "POST /v1/nothing", "", 404},
+	} {
+		for _, rest := range []string{"Content-Length: 8388608", "Transfer-Encoding: chunked", "Content-Length: 8388608\r\nConnection: close"} {
+			conn := authDial(t, strings.TrimPrefix(tt.url, "http://"))
+			head := tt.line + " HTTP/1.1\r\n" + tt.header + "\r\n"
+			if tt.header == "" {
+				head = tt.line + " HTTP/1.1\r\n"
+			}
+			if !strings.HasPrefix(tt.header, "Host:") {
+				head += "Host: localhost\r\n"
+			}
+			if tt.want != 501 && !strings.HasPrefix(tt.header, "Content-Length:") {
+				head += rest + "\r\n"
+			}
+			io.WriteString(conn, head+"\r\n")
+			chunk := []byte("10000\r\n" + strings.Repeat(" ", 0x10000) + "\r\n")
+			if !strings.Contains(head, "chunked") {
+				chunk = chunk[7 : 7+0x10000]
+			}
+			for range 128 {
+				if _, err := conn.Write(chunk); err != nil {
+					t.Errorf("%s with %.40q and %q: %v while the body is sent", tt.line, tt.header, rest, err)
+					break
+				}
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || resp.StatusCode != tt.want {
+				t.Errorf("%s with %.40q and %q: got %v, %v; want %d", tt.line, tt.header, rest, resp, err, tt.want)
+			}
+			conn.Close()
+		}
+	}
+}
+
 // TestRefusalDoesNotWaitForTheBody announces bodies and never sends them.
 func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	address := authListener(t)

@@ -14,6 +14,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"net/textproto"
@@ -84,6 +85,26 @@ func subjectOf(ctx context.Context) string {
 	}
 	return ""
 }
+
+// asideKey is the key of the function of withAside in a context.Context.
+type asideKey struct{}
+
+// withAside returns the context of a request whose connection gives way to others while the request waits for a key set
+// or an authenticator: anybody can make requests that do. giveWay begins such a wait. It returns a channel that is
+// closed if the connection gave way, and a function that ends the wait.
+func withAside(ctx context.Context, giveWay func() (gone <-chan struct{}, back func())) context.Context {
+	return context.WithValue(ctx, asideKey{}, giveWay)
+}
+
+// stepAside calls the function of withAside, if there is one.
+func stepAside(ctx context.Context) (gone <-chan struct{}, back func()) {
+	if giveWay, ok := ctx.Value(asideKey{}).(func() (<-chan struct{}, func())); ok {
+		return giveWay()
+	}
+	return nil, func() {}
+}
+
+var errGaveWay = errors.New("the connection was closed for others")
 
 // Refusals: failures that say why a request was not let through. They contain
 // nothing of a credential except the names of unknown permissions.
@@ -165,7 +186,7 @@ type caller struct {
 
 const (
 	maxCachedTokens = 10_000
-	refusalsLogged  = 10 // a second, of each role
+	refusalsLogged  = 10 // a second, of each role, and as many of callers whose credentials were verified
 )
 
 // authenticator is the authentication of one role. It is safe for concurrent use.
@@ -174,7 +195,8 @@ type authenticator struct {
 	clock   clock
 	log     *slog.Logger
 	metrics *authMetrics
-	logRate *logRate // of refusals and of unknown permissions
+	logRate *logRate // of refusals of those whose credentials were not verified
+	logSeen *logRate // of refusals and unknown permissions of others
 
 	forward *forwardAuth   // when set, the only verifier
 	tokens  *tokenVerifier // nil: bearer tokens are not accepted
@@ -193,7 +215,7 @@ func newAuthenticator(
 	setup := &authSetup{c: c, role: role}
 	setup.check()
 	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
-	a.logRate = &logRate{most: refusalsLogged}
+	a.logRate, a.logSeen = &logRate{most: refusalsLogged}, &logRate{most: refusalsLogged}
 	a.cache = newAuthCache(maxCachedTokens)
 	if c.Enabled {
 		setup.verifiers(a, trusted)
@@ -213,6 +235,9 @@ func (a *authenticator) close() {
 		a.forward.close()
 	}
 }
+
+// asksOthers reports whether verifying credentials may mean to wait for somebody outside.
+func (a *authenticator) asksOthers() bool { return a.keys != nil || a.forward != nil }
 
 // ready returns nil once credentials can be verified.
 func (a *authenticator) ready() error {
@@ -332,7 +357,7 @@ func (a *authenticator) logUnknown(unknown []string) {
 	if len(unknown) == 0 || a.config.StrictValidation || !a.config.LogUnknownPermissions {
 		return
 	}
-	if dropped, ok := a.logRate.allow(realNow()); ok {
+	if dropped, ok := a.logSeen.allow(realNow()); ok {
 		a.log.Warn("credentials with unknown permissions", "unknown", unknown, "not_logged", dropped)
 	}
 }

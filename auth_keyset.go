@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -31,26 +30,15 @@ import (
 )
 
 const (
-	missingKeyPause  = 10 * time.Second // before a kid that was not found is fetched for again
-	forcedPerMinute  = 10               // fetches for unknown kids
-	maxMissingKeys   = 1000             // unknown kids remembered
-	firstRetryPause  = time.Second      // after a failed fetch; doubled each time
+	forcedPause      = 3 * time.Second // between the starts of two fetches for unknown kids
+	firstRetryPause  = time.Second     // after a failed fetch; doubled each time
 	longestRetryWait = 30 * time.Second
 )
 
 var errUnknownKey = invalidToken("no key has its kid")
 
-// keyFetch is one fetch in flight.
-type keyFetch struct {
-	done chan struct{}   // closed when its outcome is in the set
-	kids map[string]bool // that tokens wait for; guarded by the set's mu
-}
-
-// missingKey is a kid that a fetch did not find.
-type missingKey struct {
-	until instant // not fetched for again before
-	err   error   // for its tokens
-}
+// keyFetch is closed when the outcome of one fetch is in the set.
+type keyFetch chan struct{}
 
 // keySet holds the current keys of a JWKS endpoint.
 type keySet struct {
@@ -65,14 +53,14 @@ type keySet struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	keys    publishedKeys         // guarded by mu
-	expires instant               // when the keys become unusable; zero before the first fetch; guarded by mu
-	flight  *keyFetch             // nil when none; guarded by mu
-	begun   uint64                // fetches started; guarded by mu
-	pause   time.Duration         // before the next try, after a failure; guarded by mu
-	due     uint64                // number of the current timer; older timers do nothing; guarded by mu
-	missing map[string]missingKey // by kid, at most maxMissingKeys; guarded by mu
-	forced  []instant             // start times of the last minute's forced fetches; guarded by mu
+	keys    publishedKeys // guarded by mu
+	expires instant       // when the keys become unusable; zero before the first fetch; guarded by mu
+	flight  keyFetch      // nil when none; guarded by mu
+	next    keyFetch      // for unknown kids, once its time has come; nil when nobody waits for it; guarded by mu
+	begun   uint64        // fetches started; guarded by mu
+	forced  instant       // when the last fetch for unknown kids started; guarded by mu
+	pause   time.Duration // before the next try, after a failure; guarded by mu
+	due     uint64        // number of the current timer; older timers do nothing; guarded by mu
 }
 
 // newKeySet returns a set and starts its first fetch.
@@ -80,10 +68,8 @@ func newKeySet(
 	fetch func(context.Context) (*publishedKeys, error), interval, maxStale time.Duration,
 	c clock, log *slog.Logger, changed func(),
 ) *keySet {
-	s := &keySet{
-		fetch: fetch, interval: interval, maxStale: maxStale, clock: c, log: log, changed: changed,
-		missing: make(map[string]missingKey),
-	}
+	s := &keySet{fetch: fetch, interval: interval, maxStale: maxStale, clock: c, log: log, changed: changed}
+	s.forced = c.now().add(-forcedPause)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +84,7 @@ func (s *keySet) close() {
 	flight := s.flight
 	s.mu.Unlock()
 	if flight != nil {
-		<-flight.done
+		<-flight
 	}
 }
 
@@ -111,7 +97,9 @@ func (s *keySet) usable() bool {
 
 func (s *keySet) usableLocked() bool { return s.clock.now() < s.expires }
 
-// find returns the keys of a kid. For an unknown kid it fetches the set, within limits.
+// find returns the keys of a kid. For an unknown kid it waits for a fetch that begins later, which all who wait share:
+// anybody can send tokens with kids that they made up, and must neither make this service flood the issuer nor keep the
+// tokens of a key just published out.
 func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, error) {
 	if kid == "" || len(kid) > maxTokenKeyID {
 		return nil, errUnknownKey
@@ -122,26 +110,39 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, erro
 	// then.
 	before := s.begun
 	for {
-		keys, flight, err := s.lookupLocked(kid, before)
-		if flight == nil {
+		keys, fetch, err := s.lookupLocked(kid, before)
+		if fetch == nil {
 			return keys, err
 		}
 		s.mu.Unlock()
-		select {
-		case <-flight.done:
-		case <-ctx.Done():
-		}
+		err = s.await(ctx, fetch)
 		s.mu.Lock()
-		if ctx.Err() != nil {
+		if err != nil {
 			return nil, errKeysUnavailable
 		}
+	}
+}
+
+// await waits for the end of a fetch.
+func (s *keySet) await(ctx context.Context, fetch keyFetch) error {
+	gone, back := stepAside(ctx)
+	defer back()
+	select {
+	case <-fetch:
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-gone:
+		return errGaveWay
 	}
 }
 
 // lookupLocked returns the keys, an error, or the fetch to wait for. before is the
 // number of fetches started before the kid was asked for: these may not know a key
 // that was just published.
-func (s *keySet) lookupLocked(kid string, before uint64) ([]*verificationKey, *keyFetch, error) {
+func (s *keySet) lookupLocked(kid string, before uint64) ([]*verificationKey, keyFetch, error) {
 	if !s.usableLocked() {
 		if s.flight == nil && (s.pause > 0 || s.ctx.Err() != nil) {
 			// The last fetch failed and the next one has its timer: requests must not add to the load of an issuer in
@@ -156,24 +157,15 @@ func (s *keySet) lookupLocked(kid string, before uint64) ([]*verificationKey, *k
 	if keys := s.keysLocked(kid); keys != nil {
 		return keys, nil, nil
 	}
-	now := s.clock.now()
-	if m, ok := s.missing[kid]; ok && now < m.until {
-		return nil, nil, m.err
-	}
 	switch {
-	case s.flight != nil && s.begun == before: // it started before
+	case s.flight != nil: // if it began before the question, the next one counts
 		return nil, s.flight, nil
-	case s.flight == nil && s.begun > before:
-		// A fetch that began after the question has ended without the kid.
-		return nil, nil, s.answerLocked()
-	case s.flight == nil && !s.forceLocked(now):
+	case s.begun > before && s.pause > 0:
+		return nil, nil, errKeysUnavailable
+	case s.begun > before:
 		return nil, nil, errUnknownKey
 	}
-	// Its fetch remembers the kid, so that the next token with it needs no other one.
-	if len(s.flight.kids) < maxMissingKeys {
-		s.flight.kids[kid] = true
-	}
-	return nil, s.flight, nil
+	return nil, s.forceLocked(), nil
 }
 
 // keysLocked returns the keys of a kid; nil if there are none.
@@ -186,55 +178,49 @@ func (s *keySet) keysLocked(kid string) (keys []*verificationKey) {
 	return keys
 }
 
-// answerLocked returns the error for an unknown kid after a fetch: unavailable keys
-// if the fetch failed.
-func (s *keySet) answerLocked() error {
-	if s.pause > 0 {
-		return errKeysUnavailable
+// forceLocked returns the next fetch for unknown kids, while none is in flight: at once, or forcedPause after the last
+// one.
+func (s *keySet) forceLocked() keyFetch {
+	if s.next != nil {
+		return s.next
 	}
-	return errUnknownKey
-}
-
-// noteMissingLocked remembers the kids that a fetch did not find.
-func (s *keySet) noteMissingLocked(kids map[string]bool) {
-	now := s.clock.now()
-	maps.DeleteFunc(s.missing, func(_ string, m missingKey) bool { return now >= m.until })
-	for kid := range kids {
-		if s.keysLocked(kid) == nil && len(s.missing) < maxMissingKeys {
-			s.missing[kid] = missingKey{now.add(missingKeyPause), s.answerLocked()}
-		}
+	next, now := make(keyFetch), s.clock.now()
+	s.next = next
+	// A clock that was set back must not make this wait for longer.
+	if from := min(s.forced, now).add(forcedPause); now < from {
+		s.clock.schedule(from, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.next == next { // or a refresh came first
+				s.forced = s.clock.now()
+				s.beginLocked()
+			}
+		})
+		return next
 	}
-}
-
-// forceLocked starts a fetch for an unknown kid if the budget allows it.
-func (s *keySet) forceLocked(now instant) bool {
-	// Anybody can send tokens with kids that they made up, and must not make this service flood the issuer.
-	s.forced = slices.DeleteFunc(s.forced, func(at instant) bool { return now >= at.add(time.Minute) })
-	if len(s.forced) >= forcedPerMinute || s.ctx.Err() != nil {
-		return false
-	}
-	s.forced = append(s.forced, now)
+	s.forced = now
 	s.beginLocked()
-	return true
+	return next
 }
 
-// beginLocked starts a fetch; none may be in flight.
+// beginLocked starts a fetch, also for those who wait for the next one; none may be in flight.
 func (s *keySet) beginLocked() {
 	s.begun++
-	f := &keyFetch{done: make(chan struct{}), kids: make(map[string]bool)}
-	s.flight = f
+	fetch := s.next
+	if s.next = nil; fetch == nil {
+		fetch = make(keyFetch)
+	}
+	s.flight = fetch
 	go func() {
 		keys, err := s.fetch(s.ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		// It runs before the lock is released: a waiter sees what settleLocked and noteMissingLocked have stored.
-		defer close(f.done)
+		// It runs before the lock is released: a waiter sees what settleLocked has stored.
+		defer close(fetch)
 		s.flight = nil
-		if s.ctx.Err() != nil {
-			return
+		if s.ctx.Err() == nil {
+			s.settleLocked(keys, err)
 		}
-		s.settleLocked(keys, err)
-		s.noteMissingLocked(f.kids)
 	}()
 }
 
@@ -364,6 +350,9 @@ var errForAnotherUse = errors.New("it is for another use")
 // webKey holds the string members of one key of a key set.
 type webKey map[string]string
 
+// webKeyStrings are the members that are read; all must be strings. A member that is null counts as absent.
+var webKeyStrings = []string{"kty", "use", "alg", "kid", "n", "e", "crv", "x", "y"}
+
 // decodeWebKey reads one key. The error says why it cannot be used. The id is known
 // even then, if the key has one.
 func decodeWebKey(data []byte, allowed []string) (id string, key *verificationKey, err error) {
@@ -403,13 +392,14 @@ func readWebKey(data []byte) (webKey, error) {
 	isObject := eachMember(data, func(name string, value []byte) bool {
 		s, notString := tokenString(value)
 		switch {
+		case jsonKind(value) == 'n':
 		case notString == nil:
 			text[name] = s
 		case name == "key_ops":
 			if operations, _ := tokenStrings(value); !slices.Contains(operations, "verify") {
 				err = errForAnotherUse
 			}
-		case name == "use" || name == "alg" || name == "kid":
+		case slices.Contains(webKeyStrings, name):
 			err = fmt.Errorf("its %s is not a string", name)
 		}
 		return err == nil
@@ -435,22 +425,32 @@ func (k webKey) public() (crypto.PublicKey, error) {
 	return nil, errKeyFamily
 }
 
-// number decodes a base64url member; nil if it is invalid.
-func (k webKey) number(name string) []byte {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(k[name])
-	if err != nil {
-		return nil
+// numbers decodes base64url members.
+func (k webKey) numbers(names ...string) (all [][]byte, err error) {
+	for _, name := range names {
+		b, err := base64.RawURLEncoding.Strict().DecodeString(k[name])
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("its %s is not base64url without padding", name)
+		case len(b) == 0:
+			return nil, fmt.Errorf("its %s is missing", name)
+		}
+		all = append(all, b)
 	}
-	return b
+	return all, nil
 }
 
 func (k webKey) rsa() (crypto.PublicKey, error) {
-	// crypto/rsa wants an exponent below 2^31. An invalid n becomes 0, which checkRSA refuses for its length.
-	n, e := k.number("n"), bytes.TrimLeft(k.number("e"), "\x00")
+	b, err := k.numbers("n", "e")
+	if err != nil {
+		return nil, err
+	}
+	// crypto/rsa wants an exponent below 2^31.
+	e := bytes.TrimLeft(b[1], "\x00")
 	if len(e) == 0 || len(e) > 4 || e[0] > 127 && len(e) == 4 {
 		return nil, errExponent
 	}
-	return &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(new(big.Int).SetBytes(e).Int64())}, nil
+	return &rsa.PublicKey{N: new(big.Int).SetBytes(b[0]), E: int(new(big.Int).SetBytes(e).Int64())}, nil
 }
 
 func (k webKey) ec() (crypto.PublicKey, error) {
@@ -463,12 +463,14 @@ func (k webKey) ec() (crypto.PublicKey, error) {
 	default:
 		return nil, errCurve
 	}
-	size := curve.Params().BitSize / 8
-	x, y := k.number("x"), k.number("y")
-	if len(x) != size || len(y) != size {
+	b, err := k.numbers("x", "y")
+	if err != nil {
+		return nil, err
+	}
+	if size := curve.Params().BitSize / 8; len(b[0]) != size || len(b[1]) != size {
 		return nil, errors.New("an EC key whose coordinates do not have the length of its curve")
 	}
-	key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
+	key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, b[0], b[1]))
 	if err != nil {
 		return nil, errors.New("an EC key that is not a point of its curve")
 	}
@@ -476,11 +478,14 @@ func (k webKey) ec() (crypto.PublicKey, error) {
 }
 
 func (k webKey) okp() (crypto.PublicKey, error) {
-	x := k.number("x")
-	if k["crv"] != "Ed25519" || len(x) != ed25519.PublicKeySize {
+	b, err := k.numbers("x")
+	if err != nil {
+		return nil, err
+	}
+	if k["crv"] != "Ed25519" || len(b[0]) != ed25519.PublicKeySize {
 		return nil, errors.New("an OKP key must be an Ed25519 key of 32 bytes")
 	}
-	return ed25519.PublicKey(x), nil
+	return ed25519.PublicKey(b[0]), nil
 }
 
 // sameKeys reports whether two key sets verify the same tokens.

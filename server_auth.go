@@ -16,7 +16,11 @@ func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*h
 	if row.isPublic() {
 		return r, nil
 	}
-	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
+	ctx := r.Context()
+	if s.auth.asksOthers() {
+		ctx = withAside(ctx, w.conn.giveWay)
+	}
+	sc, f := s.auth.authenticate(ctx, callerOf(r), s.credentialTime(row))
 	switch {
 	case f != nil:
 	// No other row lists as many: this one needs all of them, others any one.
@@ -79,9 +83,10 @@ func (s *surface) logAdmission(w *responseWriter, r *http.Request, sc *securityC
 		level, message = slog.LevelWarn, "a request was refused"
 	}
 	dropped, ok := 0, s.log.Enabled(r.Context(), level)
-	// Only refusals are limited, since anybody can cause them; admissions are logged at the level debug.
+	// Only refusals are limited; admissions are logged at the level debug. Those that anybody can cause must not displace
+	// those of callers who were recognized.
 	if ok && f != nil {
-		dropped, ok = s.auth.logRate.allow(realNow())
+		dropped, ok = pick(sc == nil, s.auth.logRate, s.auth.logSeen).allow(realNow())
 	}
 	if !ok {
 		return

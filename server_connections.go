@@ -364,6 +364,16 @@ func (c *connection) waits(client bool) {
 	}
 }
 
+// giveWay lets the connection be closed for others, as if it waited for its client, while its request waits for somebody
+// who verifies credentials. left is closed if it was; back ends the wait.
+func (c *connection) giveWay() (left <-chan struct{}, back func()) {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	c.since, c.kept = realNow(), false
+	c.all.line.MoveBefore(c.place, c.all.strangers)
+	return c.left, func() { c.waits(false) }
+}
+
 // Turns. A client can send requests without waiting for the answers (RFC 9112, 9.3.2). A request that was in the buffer
 // of its connection before the previous one was answered waits for a turn, so that those of other clients come first:
 // at most half of the processors have turns to serve, and the others soon notice what arrives. Health waits for other

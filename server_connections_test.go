@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -356,7 +357,7 @@ func TestPlacesForOthers(t *testing.T) {
 func TestWhoGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := manyConnections()
-		all.quotas.connections.most = 6
+		all.quotas.connections.most = 8
 		open := func(known bool) *connection {
 			mine, theirs := net.Pipe()
 			t.Cleanup(func() { mine.Close() })
@@ -369,6 +370,13 @@ func TestWhoGivesWay(t *testing.T) {
 		time.Sleep(nextRequest)
 		behind := open(true)
 		names[open(false)], names[open(true)], names[behind] = "new stranger", "new", "behind"
+		asking, served := open(false), open(true)
+		asking.waits(false)
+		served.waits(false)
+		left, _ := asking.giveWay()
+		_, back := served.giveWay()
+		back()
+		names[asking], names[served] = "asking", "served"
 		defer all.takeTurns()()
 		took := true
 		go func() { took = behind.takeTurn(false) }()
@@ -395,13 +403,49 @@ func TestWhoGivesWay(t *testing.T) {
 			t.Error("the connection that waited for a turn goes on waiting")
 		}
 		time.Sleep(nextRequest)
-		for _, want := range []string{"new stranger", "known", "new", "nobody"} {
+		for _, want := range []string{"new stranger", "known", "new", "asking", "nobody"} {
 			all.closeLongest()
 			if got := gone(); got != want {
 				t.Errorf("got %s closed; want %s", got, want)
 			}
 		}
+		<-left
 	})
+}
+
+// TestStrangersWhoWaitForAKeyGiveWay fills all connections with requests whose tokens have unknown kids, so that they
+// wait for the key set. A caller with a known key is answered on a new connection.
+func TestStrangersWhoWaitForAKeyGiveWay(t *testing.T) {
+	keys := newKeyServer(t, webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey)))
+	s := newAuthSurface(t, "orchestration", func(c *authConfig) {
+		c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "", "jwks", keys.URL, true
+	})
+	(&authBench{authenticator: s.auth}).settle()
+	s.svc.quotas.connections.most = 8
+	l := must(listenTCP("127.0.0.1:0"))(t)
+	h := newHTTPServer(l, s.surface, newConnections(s.svc.quotas, s.svc.log), s.svc.log)
+	go h.serve()
+	defer h.server.Close()
+	send := func(kid string, key any) net.Conn {
+		c := must(net.Dial("tcp", l.Addr().String()))(t)
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprintf(c, "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nAuthorization: Bearer %s\r\n\r\n",
+			keyedToken(t, kid, key))
+		return c
+	}
+	send("the one whose fetch begins at once", authKeys().rsa2)
+	for i := range 20 {
+		send(fmt.Sprint("random", i), authKeys().rsa2)
+	}
+	for s.svc.load.open.Load() < 6 {
+		runtime.Gosched()
+	}
+	c := send("a", authKeys().rsa)
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || resp.StatusCode != 403 { // it may only read
+		t.Errorf("got %v, %v; want it recognized", resp, err)
+	}
 }
 
 // TestKeptConnectionGivesWay has connections that wait for the next requests of their clients give way to new ones, and sends

@@ -217,6 +217,14 @@ func newDerivedIDs(c clock, seed string) *idSource {
 	return s
 }
 
+// derivedKey returns 32 bytes derived from the seed for a purpose, or zeros if ids are not derived.
+func (s *idSource) derivedKey(purpose string) (key [sha256.Size]byte) {
+	if s.derived != nil {
+		key = s.derived.hash(purpose, uuid{}, "", 0)
+	}
+	return key
+}
+
 // derives reports whether ids for the store are derived.
 func (s *idSource) derives() bool { return s.derived != nil }
 

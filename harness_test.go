@@ -208,7 +208,7 @@ func checkInvariants(t testing.TB, s *service) {
 		for n := range again.dead {
 			dead = append(dead, again.letterRow(n))
 		}
-		failed = append(failed, plainFailures(again, uint32(i))...)
+		failed = append(failed, plainFailures(again, uint32(i), &s.store.tasks.index.failures.key)...)
 		states[again.state]++
 		if again.state == taskBlockedByFailures {
 			blocked[again.tpl.names()]++
@@ -422,6 +422,28 @@ func (s *testServer) do(method, path, body string) *answer {
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	resp := must(http.DefaultClient.Do(req))(s.t)
+	checkDeclared(s.t, s.surface, method, path, resp.StatusCode)
+	return readAnswer(s.t, resp)
+}
+
+// withCallers makes a service recognize callers by their API keys.
+func withCallers(callers map[string][]string) func(c *Config) {
+	return func(c *Config) {
+		a := &c.Orchestration.Web.Auth
+		a.Enabled, a.APIKeysEnabled = true, true
+		for key, permissions := range callers {
+			a.APIKeys = append(a.APIKeys, apiKeyConfig{Key: key, Permissions: permissions, Description: key})
+		}
+	}
+}
+
+// as sends a request with an API key.
+func (s *testServer) as(key, method, path, body string) *answer {
+	s.t.Helper()
+	req := must(http.NewRequest(method, s.url+path, strings.NewReader(body)))(s.t)
+	req.Header.Set("X-API-Key", key)
+	req.Header.Set("Content-Type", "application/json")
 	resp := must(http.DefaultClient.Do(req))(s.t)
 	checkDeclared(s.t, s.surface, method, path, resp.StatusCode)
 	return readAnswer(s.t, resp)

@@ -419,7 +419,7 @@ func (a *orchestrationAPI) listDLQ(w *responseWriter, r *http.Request) (any, err
 	f := q.letterFilter()
 	f.status = queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:])
 	skip, limit, err := q.listPage(w, 50, 256)
-	if err != nil {
+	if err = cmp.Or(err, mayGroup(a.surface, r, f.failure)); err != nil {
 		return nil, err
 	}
 	v, total := a.surface.svc.dlq.entries(f, skip, limit, mayReadResults(r.Context()))
@@ -440,7 +440,7 @@ func (a *orchestrationAPI) dlqQueue(w *responseWriter, r *http.Request) (any, er
 	q := queryOf(r)
 	f := q.letterFilter()
 	skip, limit, err := q.listPage(w, 100, 512)
-	if err = cmp.Or(err, w.holdEach(min(skip, maxSkipped), 128)); err != nil {
+	if err = cmp.Or(err, mayGroup(a.surface, r, f.failure), w.holdEach(min(skip, maxSkipped), 128)); err != nil {
 		return nil, err
 	}
 	v, total := a.surface.svc.dlq.queue(f, skip, limit, mayReadResults(r.Context()))

@@ -31,6 +31,9 @@ func (s *surface) page(
 ) (p taskPage, err error) {
 	l := q.listing()
 	l.states = q.states(states, words)
+	if err := mayGroup(s, r, l.failure); err != nil {
+		return p, err
+	}
 	if len(l.values) > 0 {
 		if !mayReadContexts(r.Context()) {
 			return p, s.auth.deny(permTasksContextRead)
@@ -54,6 +57,15 @@ func (s *surface) page(
 		w.Header()["Link"] = []string{links}
 	}
 	return p, s.svc.store.wait(r.Context(), p.seq)
+}
+
+// mayGroup returns an error if a filter has a failure group and the caller may not read messages, from which its name
+// follows.
+func mayGroup(s *surface, r *http.Request, g failureGroup) error {
+	if g != 0 && !mayReadResults(r.Context()) {
+		return s.auth.deny(permStepsRead)
+	}
+	return nil
 }
 
 // listing reads everything but the states.

@@ -199,6 +199,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
+		key:    s.ids.derivedKey("failure groups"),
 		failed: o.failed, fs: o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
 	}
 	var err error

@@ -339,7 +339,7 @@ func (b *bulkRun) selects(t *task, i int) bool {
 	if f.step != "" && f.step != t.def(i).name && f.step != t.tpl.steps[t.declared(i)].name {
 		return false
 	}
-	return f.tasks.failure == 0 || s.failing() && t.failedStep(i).cause().group() == f.tasks.failure
+	return f.tasks.failure == 0 || s.failing() && b.s.store.table().failureGroup(t.failedStep(i)) == f.tasks.failure
 }
 
 // checkResult finds out whether the result of a completion fits the step of each template, once.

@@ -782,7 +782,7 @@ func TestLettersThatAreOver(t *testing.T) {
 	must(s.operator.cancelTask(t.Context(), over.id, taskActor{}))(t)
 	stale := mustCreate(t, s, "slow") // stale after 30 minutes, while no step fails
 	o.clock.(*virtualClock).advance(40 * time.Minute)
-	step, group := over.def(0).name, must(s.store.viewWithin(stuck.id, nil))(t).failedStep(0).cause().group()
+	step, group := over.def(0).name, s.store.table().failureGroup(must(s.store.viewWithin(stuck.id, nil))(t).failedStep(0))
 	for range 3 {
 		for _, tc := range []struct {
 			f    dlqFilter

@@ -108,6 +108,8 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	s := newStore(c, log)
 	s.events.keep, s.events.domain.keep = keepEvents, keepEvents
 	s.tasks.index.found.memory.most = cmp.Or(o.finds, findMemory)
+	o.key = cmp.Or(o.key, newFailureKey())
+	s.tasks.index.failures.key = o.key
 	r := &restorer{s: s}
 	j, err := openJournal(o, r)
 	if err != nil {
@@ -393,7 +395,7 @@ func (s *store) attach(ids *idSource, watch observer) {
 }
 
 // mark returns a short text that differs from store to store.
-func (s *store) mark() string { return s.journal.files.id[:min(len(s.journal.files.id), 8)] }
+func (s *store) mark() string { return s.journal.files.of.id[:min(len(s.journal.files.of.id), 8)] }
 
 // status returns the state of the files.
 func (s *store) status() journalStatus { return s.journal.status() }

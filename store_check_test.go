@@ -43,16 +43,16 @@ func TestCheckStore(t *testing.T) {
 		err   string
 	}{
 		{"a good store", map[string]string{journalName: journalText(3, 6), snapshotName: snapshotText(4)}, []string{
-			"snapshot.jsonl: 346 bytes, 4 lines, covers sequence 1 to 4, 4 lines expected",
-			"journal.jsonl: 339 bytes, 4 lines, sequence 3 to 6",
+			"snapshot.jsonl: 446 bytes, 4 lines, covers sequence 1 to 4, 4 lines expected",
+			"journal.jsonl: 420 bytes, 4 lines, sequence 3 to 6",
 			"a start would continue after sequence 6",
 		}, ""},
 		{"a new store", map[string]string{journalName: journalText(1, 0)}, []string{
-			"journal.jsonl: 97 bytes, 0 lines, no records, the first would be 1",
+			"journal.jsonl: 178 bytes, 0 lines, no records, the first would be 1",
 			"a start would continue after sequence 0",
 		}, ""},
 		{"a torn end", map[string]string{journalName: journalText(1, 3) + `{"seq":4,"ki`}, []string{
-			"journal.jsonl: 283 bytes, 4 lines, sequence 1 to 3",
+			"journal.jsonl: 364 bytes, 4 lines, sequence 1 to 3",
 			"journal.jsonl: torn from line 5 on: a start cuts the last 12 bytes off",
 			"a start would continue after sequence 3",
 		}, ""},
@@ -65,7 +65,7 @@ func TestCheckStore(t *testing.T) {
 		}, ""},
 		{"damage", map[string]string{journalName: bad, snapshotName: snapshotText(2)}, []string{
 			"snapshot.jsonl: ",
-			"journal.jsonl: 339 bytes, 4 lines, sequence 3 to 6",
+			"journal.jsonl: 420 bytes, 4 lines, sequence 3 to 6",
 			"journal.jsonl, line 3: the checksum does not match (bad lines in total: 1)",
 		}, "a start would refuse the store: journal.jsonl, line 3: the checksum does not match"},
 		{"a missing file", map[string]string{snapshotName: snapshotText(2)}, []string{
@@ -111,7 +111,7 @@ func TestCheckStoreNeedsDirectory(t *testing.T) {
 // blindLoader is a loader that ignores everything.
 type blindLoader struct{}
 
-func (blindLoader) expect(int) {}
+func (blindLoader) begin(*storeHeader, int) {}
 
 func (blindLoader) snapshotLine(*checkedLine) error { return nil }
 

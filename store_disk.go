@@ -355,7 +355,7 @@ func (d *storeDir) drop(f diskFile, name string) {
 type storeDir struct {
 	disk     diskFS
 	dir      string
-	id       string // of the store, in its files
+	of       storeOrigin // of the store, in its files
 	log      *slog.Logger
 	place    *storePlace           // whose lock makes names durable
 	fail     func(err error) error // ends all writing
@@ -383,7 +383,7 @@ func (d *storeDir) create(from uint64, alone bool) (diskFile, int64, error) {
 
 // writeHeader writes the header of an empty journal, and returns its size.
 func (d *storeDir) writeHeader(f diskFile, from uint64, alone bool) (int64, error) {
-	header := appendJournalHeader(nil, d.id, from, alone)
+	header := appendJournalHeader(nil, d.of, from, alone)
 	_, err := f.WriteAt(header, 0)
 	if err == nil {
 		err = f.sync()

@@ -13,6 +13,7 @@ import (
 // failureIndex is guarded by the store's mutex. Memory: failingBytes for each failing step, and
 // groupBytes for each group.
 type failureIndex struct {
+	key    failureKey                     // of the store; not changed once it has tasks
 	groups map[failureGroup][]failingStep // none is empty
 	places map[stepPlace]groupPlace       // where each failing step is in them
 	resize func(by int64)                 // notes that the tasks take so much more memory
@@ -41,7 +42,7 @@ type groupPlace struct {
 }
 
 func newFailureIndex() failureIndex {
-	return failureIndex{map[failureGroup][]failingStep{}, map[stepPlace]groupPlace{}, func(int64) {}}
+	return failureIndex{groups: map[failureGroup][]failingStep{}, places: map[stepPlace]groupPlace{}, resize: func(int64) {}}
 }
 
 // stepMoved follows the transitions of all steps.
@@ -72,8 +73,13 @@ func mayFail(counts *[stepStates]int) bool {
 	return counts[stepInError]+counts[stepWaitingForRetry]+counts[stepPending] > 0
 }
 
+// groupOf returns the group of a failing step.
+func (x *failureIndex) groupOf(f failedStep) failureGroup { return f.cause().group(&x.key) }
+
+func (x *slotTable) failureGroup(f failedStep) failureGroup { return x.index.failures.groupOf(f) }
+
 func (x *failureIndex) insert(t *task, i int) {
-	s, g := &t.steps[i], t.failedStep(i).cause().group()
+	s, g := &t.steps[i], x.groupOf(t.failedStep(i))
 	place, steps := stepPlace{t.pos, uint32(i)}, x.groups[g]
 	x.places[place] = groupPlace{g, uint32(len(steps))}
 	x.groups[g] = append(steps, failingStep{place, s.state == stepInError, s.failed})

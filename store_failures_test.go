@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +26,7 @@ type plainFailure struct {
 }
 
 // plainFailures looks for the failing steps of a task.
-func plainFailures(t *task, pos uint32) (found []plainFailure) {
+func plainFailures(t *task, pos uint32, key *failureKey) (found []plainFailure) {
 	for i := range t.steps {
 		s := &t.steps[i]
 		switch {
@@ -31,7 +35,7 @@ func plainFailures(t *task, pos uint32) (found []plainFailure) {
 			message, _ := jsonString(f.message)
 			cause := failureCause{t.tpl.namespace, t.tpl.name, t.tpl.steps[t.declared(i)].name, f.errorType, groupMessage(message)}
 			place := stepPlace{pos, uint32(i)}
-			found = append(found, plainFailure{failingStep{place, s.state == stepInError, s.failed}, cause.group(), t})
+			found = append(found, plainFailure{failingStep{place, s.state == stepInError, s.failed}, cause.group(key), t})
 		}
 	}
 	return found
@@ -456,7 +460,7 @@ func BenchmarkFailures(b *testing.B) {
 				large.ask(b, storedRequest{"/v1/dlq?limit=10", "dlq"})
 				began, used := time.Now(), cpuTime()
 				svc.store.locked(func() {
-					svc.store.tasks.eachLive(func(t *task) { plainFailures(t, t.pos) })
+					svc.store.tasks.eachLive(func(t *task) { plainFailures(t, t.pos, &svc.store.tasks.index.failures.key) })
 				})
 				large.times["recount"] = append(large.times["recount"], time.Since(began))
 				large.cpu["recount"] = append(large.cpu["recount"], cpuTime()-used)
@@ -487,5 +491,155 @@ func BenchmarkFailingTask(b *testing.B) {
 				must(svc.createTask(b.Context(), must(parseTaskRequest([]byte(body)))(b), true))(b)
 			}
 		})
+	}
+}
+
+// groupsOf returns the names of the failure groups of a service, which has one task that fails, and their key.
+func groupsOf(t *testing.T, s *service) (string, failureKey) {
+	t.Helper()
+	settle(s)
+	v := must(s.failures(&taskFilter{}, 10, true, nil))(t)
+	if len(v.Groups) != 1 {
+		t.Fatalf("got %d groups; want one", len(v.Groups))
+	}
+	return v.Groups[0].Group.String(), s.store.tasks.index.failures.key
+}
+
+// TestFailureGroupsOfAStore checks that each store names its groups by a key of its own, which it keeps over restarts,
+// snapshots, exports and a repair, and that deterministic ids make it repeat.
+func TestFailureGroupsOfAStore(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates"}
+	s := openTestService(t, o)
+	mustCreate(t, s, "fails")
+	name, key := groupsOf(t, s)
+	other := newTestService(t, serviceTest{templates: "testdata/templates"})
+	mustCreate(t, other, "fails")
+	if again, _ := groupsOf(t, other); again == name {
+		t.Errorf("two services call the same failure %s", name)
+	}
+	check := func(when string, s *service) {
+		t.Helper()
+		if again, k := groupsOf(t, s); again != name || k != key {
+			t.Errorf("%s: the group is called %s; want %s", when, again, name)
+		}
+	}
+	s = reopenTestService(t, s, o)
+	check("after a restart", s)
+	noError(t, s.store.snapshot())
+	s = reopenTestService(t, s, o)
+	check("after a snapshot", s)
+	noError(t, s.store.compact())
+	s = reopenTestService(t, s, o)
+	check("after a second one", s)
+	var document bytes.Buffer
+	noError(t, s.store.exportState(&document, s.store.cutState(testStart)))
+	if text := document.String(); !strings.Contains(text, `"failure_key":"`+key.String()+`"`) {
+		t.Error("the state document lacks the key")
+	}
+	closeTestService(t, s)
+
+	check("of a state document in memory", newTestService(t, serviceTest{
+		templates: o.templates, state: &stateSource{document: strings.NewReader(document.String())}}))
+	copied := serviceTest{dir: t.TempDir(), templates: o.templates, state: &stateSource{document: strings.NewReader(document.String())}}
+	s = openTestService(t, copied)
+	check("after an import", s)
+	copied.state = nil
+	s = reopenTestService(t, s, copied)
+	check("after an import and a restart", s)
+	noError(t, s.store.snapshot())
+	closeTestService(t, s)
+
+	for _, damaged := range []string{journalName, snapshotName} {
+		text := readFile(t, filepath.Join(copied.dir, damaged))
+		noError(t, os.WriteFile(filepath.Join(copied.dir, damaged), append([]byte("x"), text...), 0o600))
+		v := must(salvageStore(osDisk{}, copied.dir, slog.New(slog.DiscardHandler)))(t)
+		repaired := serviceTest{dir: t.TempDir(), templates: o.templates}
+		noError(t, v.write(journalOptions{dir: repaired.dir, log: slog.New(slog.DiscardHandler), now: realNow}))
+		s = openTestService(t, repaired)
+		check("after a repair of "+damaged, s)
+		closeTestService(t, s)
+		noError(t, os.WriteFile(filepath.Join(copied.dir, damaged), text, 0o600))
+	}
+}
+
+// TestFailureKeyOfADocument reads state documents with a key that does not belong there.
+func TestFailureKeyOfADocument(t *testing.T) {
+	for member, want := range map[string]string{
+		`"failure_key":"` + testFailureKey.String() + `"`:   "",
+		`"failure_key":"` + testFailureKey.String() + `00"`: "failure_key: must be 64 hexadecimal digits",
+		`"failure_key":"` + strings.Repeat("g", 64) + `"`:   "failure_key: must be 64 hexadecimal digits",
+		`"failure_key":7`: "failure_key: must be 64 hexadecimal digits",
+	} {
+		_, err := storeOf(&stateSource{document: strings.NewReader(`{"format":1,` + member + `}`)}, slog.New(slog.DiscardHandler))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {
+			t.Errorf("%s: got %v; want %q", member, err, want)
+		}
+	}
+	s := newTestService(t, serviceTest{templates: "testdata/templates"})
+	mustCreate(t, s, "fails")
+	settle(s)
+	var document bytes.Buffer
+	noError(t, s.store.exportState(&document, s.store.cutState(testStart)))
+	member := fmt.Sprintf(`,"failure_key":%q`, s.store.tasks.index.failures.key)
+	late := strings.Replace(document.String(), member, "", 1)
+	late = strings.TrimSuffix(strings.TrimSpace(late), "}") + member + "}"
+	_, err := storeOf(&stateSource{document: strings.NewReader(late)}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "failure_key: it must come before the tasks") {
+		t.Errorf("a key after the tasks: got %v; want it refused", err)
+	}
+}
+
+// TestNobodySeesTheFailureKey asks all routes that show anything, as a caller with all permissions but not by the one for
+// a backup: none shows the key.
+func TestNobodySeesTheFailureKey(t *testing.T) {
+	log := &logLines{}
+	s := newTestServer(t, serviceTest{templates: "testdata/templates", log: log, dir: t.TempDir()})
+	id := mustCreate(t, s.svc, "fails").id.String()
+	_, key := groupsOf(t, s.svc)
+	worker, asked := s.with(newWorkerAPI(s.svc, nil)), 0
+	for _, table := range allRoutes() {
+		at, prefix := s, ""
+		switch table.surface {
+		case "worker":
+			at = worker
+		case "mount":
+			prefix = s.svc.cfg.Mount.Path
+		}
+		for _, row := range table.routes {
+			method, path, _ := strings.Cut(row.pattern, " ")
+			if method != "GET" || path == "/v1/backup" || path == "/v1/events" || strings.Contains(path, "/console/web") {
+				continue
+			}
+			path = strings.NewReplacer("{$}", "", "{page...}", "tasks", "{task_uuid}", id, "{task_id}", id, "{id}", id).Replace(path)
+			if text := at.do("GET", prefix+path, "").body; strings.Contains(string(text), key.String()) {
+				t.Errorf("%s shows the key", row.pattern)
+			}
+			asked++
+		}
+	}
+	if strings.Contains(log.String(), key.String()) {
+		t.Error("the log has the key")
+	}
+	if !strings.Contains(string(s.do("GET", "/v1/backup", "").body), key.String()) || asked < 50 {
+		t.Errorf("a backup lacks the key, or only %d routes were asked", asked)
+	}
+}
+
+// TestFailureGroupNeedsMessages filters by a group as a caller who may not read messages.
+func TestFailureGroupNeedsMessages(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates", config: withCallers(map[string][]string{
+		"one-who-may-list": {"tasks:list", "dlq:read"}, "one-who-may-read-too": {"tasks:list", "dlq:read", "steps:read"},
+	})})
+	mustCreate(t, s.svc, "fails")
+	group, _ := groupsOf(t, s.svc)
+	for _, path := range []string{"/v1/tasks", "/stepwell/tasks", "/v1/dlq", "/v1/dlq/investigation-queue"} {
+		for _, g := range []string{group, "00000000000000ff"} {
+			a := s.as("one-who-may-list", "GET", path+"?failure_group="+g, "").want(403)
+			if got := a.text("error.message"); got != "Missing required permission: steps:read" {
+				t.Errorf("%s: got %s; want it refused", path, got)
+			}
+			s.as("one-who-may-read-too", "GET", path+"?failure_group="+g, "").want(200)
+		}
+		s.as("one-who-may-list", "GET", path, "").want(200)
 	}
 }

@@ -2,15 +2,15 @@ package main
 
 // The lines of the store's files: how they are framed, checked and read.
 //
-//	header of a journal   {"format":2,"journal":"stepwell","store":"…","from":N,"alone":true,"sum":"…"}
+//	header of a journal   {"format":2,"journal":"stepwell","store":"…","failure_key":"…","from":N,"alone":true,"sum":"…"}
 //	record of a journal   {"seq":N, members of the caller ,"w":W,"sum":"…"}
-//	header of a snapshot  {"format":2,"snapshot":"stepwell","store":"…","at":…,"seq":S,"count":C     ,"sum":"…"}
+//	header of a snapshot  {"format":2,"snapshot":"stepwell","store":"…","failure_key":"…","at":…,"seq":S,"count":C     ,"sum":"…"}
 //	line of a snapshot    {members of the caller,"sum":"…"}
 //	last of a snapshot    {"end":C,"lines":"…","sum":"…"}
 //
 // The sum is the CRC-32C, as 8 lower-case hexadecimal digits, of the bytes of
 // the line before `,"sum":"`. Each line ends with one newline. "store" is the
-// same in all files of a store. "lines" is the CRC-32C of the sums of the lines,
+// same in all files of a store, and "failure_key" in all that have it. "lines" is the CRC-32C of the sums of the lines,
 // and so of their order. "w" says that the W records before this one were not
 // known to be on disk when it was written, as they went there together; it is
 // left out if it is 0. Format 1 has neither these three nor the last line.
@@ -31,7 +31,7 @@ const (
 	recordWrite = `,"w":`
 	endHead     = `{"end":`
 
-	snapshotHeaderSize = 200       // including the newline; padded with spaces
+	snapshotHeaderSize = 300       // including the newline; padded with spaces
 	lineChunk          = 256 << 10 // lines are slices of chunks of this size
 )
 
@@ -75,11 +75,17 @@ func writeBegan(seq uint64, line []byte) uint64 {
 	return seq
 }
 
+// storeOrigin is what the files of a store have in common.
+type storeOrigin struct {
+	id  string
+	key failureKey
+}
+
 // appendJournalHeader appends the first line of a journal whose first record
 // has the sequence from. With alone, it counts without those before it.
-func appendJournalHeader(dst []byte, store string, from uint64, alone bool) []byte {
+func appendJournalHeader(dst []byte, of storeOrigin, from uint64, alone bool) []byte {
 	start := len(dst)
-	dst = fmt.Appendf(dst, `{"format":%d,"journal":"stepwell","store":%q,"from":%d`, storeFormat, store, from)
+	dst = fmt.Appendf(dst, `{"format":%d,"journal":"stepwell","store":%q,"failure_key":%q,"from":%d`, storeFormat, of.id, of.key, from)
 	if alone {
 		dst = append(dst, `,"alone":true`...)
 	}
@@ -88,9 +94,9 @@ func appendJournalHeader(dst []byte, store string, from uint64, alone bool) []by
 
 // snapshotHeader returns the first line of a snapshot. Its length is fixed
 // because it is written last.
-func snapshotHeader(store string, at instant, covered, count uint64) []byte {
-	b := fmt.Appendf(nil, `{"format":%d,"snapshot":"stepwell","store":%q,"at":%q,"seq":%d,"count":%d`,
-		storeFormat, store, at.zoned(), covered, count)
+func snapshotHeader(of storeOrigin, at instant, covered, count uint64) []byte {
+	b := fmt.Appendf(nil, `{"format":%d,"snapshot":"stepwell","store":%q,"failure_key":%q,"at":%q,"seq":%d,"count":%d`,
+		storeFormat, of.id, of.key, at.zoned(), covered, count)
 	for len(b) < snapshotHeaderSize-len(sumTail)-1 {
 		b = append(b, ' ')
 	}
@@ -141,14 +147,15 @@ func recordSeq(line []byte) (uint64, string) {
 
 // storeHeader is the first line of either file.
 type storeHeader struct {
-	Format   int    `json:"format"`
-	Journal  string `json:"journal"`
-	Snapshot string `json:"snapshot"`
-	Store    string `json:"store"` // empty in format 1
-	From     uint64 `json:"from"`  // journal: sequence of the first record
-	Alone    bool   `json:"alone"` // journal: nothing before it is needed but the snapshot
-	Seq      uint64 `json:"seq"`   // snapshot: sequence covered
-	Count    uint64 `json:"count"` // snapshot: lines that follow
+	Format   int        `json:"format"`
+	Journal  string     `json:"journal"`
+	Snapshot string     `json:"snapshot"`
+	Store    string     `json:"store"`       // empty in format 1
+	Key      failureKey `json:"failure_key"` // zero in files of earlier versions
+	From     uint64     `json:"from"`        // journal: sequence of the first record
+	Alone    bool       `json:"alone"`       // journal: nothing before it is needed but the snapshot
+	Seq      uint64     `json:"seq"`         // snapshot: sequence covered
+	Count    uint64     `json:"count"`       // snapshot: lines that follow
 }
 
 // readHeader reads the first line of a file. It checks the format first: the

@@ -69,8 +69,8 @@ func TestStoreFilesAreJSON(t *testing.T) {
 	mustClose(t, j)
 	files := disk.files()
 	for name, want := range map[string]string{
-		snapshotName: `{"format":2,"snapshot":"stepwell","store":"` + testStoreID + `","at":"2023-11-14T22:13:20.000000Z","seq":3,"count":3 `,
-		journalName:  `{"format":2,"journal":"stepwell","store":"` + testStoreID + `","from":4,"sum":"`,
+		snapshotName: `{"format":2,"snapshot":"stepwell","store":"` + testStoreID + `","failure_key":"` + testFailureKey.String() + `","at":"2023-11-14T22:13:20.000000Z","seq":3,"count":3 `,
+		journalName:  `{"format":2,"journal":"stepwell","store":"` + testStoreID + `","failure_key":"` + testFailureKey.String() + `","from":4,"sum":"`,
 	} {
 		if !strings.HasPrefix(files[name], want) {
 			t.Errorf("%s: got %.100s; want %s…", name, files[name], want)
@@ -84,7 +84,7 @@ func TestStoreFilesAreJSON(t *testing.T) {
 	if got := strings.IndexByte(files[snapshotName], '\n') + 1; got != snapshotHeaderSize {
 		t.Errorf("header of the snapshot: got %d bytes; want %d", got, snapshotHeaderSize)
 	}
-	if got := len(snapshotHeader(testStoreID, 1, 1<<64-1, 1<<64-1)); got != snapshotHeaderSize {
+	if got := len(snapshotHeader(storeOrigin{testStoreID, testFailureKey}, 1, 1<<64-1, 1<<64-1)); got != snapshotHeaderSize {
 		t.Errorf("greatest header of a snapshot: got %d bytes; want %d", got, snapshotHeaderSize)
 	}
 }

@@ -47,9 +47,10 @@ const (
 
 // journalOptions are the settings of a journal.
 type journalOptions struct {
-	dir    string // created if missing
-	id     string // of a new store; "" for one of its own
-	memory bool   // without files: records are counted and forgotten
+	dir    string     // created if missing
+	id     string     // of a new store; "" for one of its own
+	key    failureKey // of a new store; zero for one of its own
+	memory bool       // without files: records are counted and forgotten
 	sync   syncMode
 	failed func(error) // learns that a write or sync failed; nil for nobody
 	floor  int64       // bytes of a journal that needs no snapshot; 0 for snapshotFloor
@@ -153,7 +154,7 @@ func newJournal(o journalOptions) *journal {
 		done:      make(chan struct{}),
 	}
 	j.files = storeDir{
-		disk: o.fs, dir: o.dir, id: cmp.Or(o.id, rand.Text()), log: o.log, place: &j.place, fail: j.fail, quit: j.quit,
+		disk: o.fs, dir: o.dir, of: storeOrigin{cmp.Or(o.id, rand.Text()), cmp.Or(o.key, newFailureKey())}, log: o.log, place: &j.place, fail: j.fail, quit: j.quit,
 	}
 	j.groups = commitGroups{
 		memory: o.memory, sync: o.sync, most: backlogLimit, space: &j.space,
@@ -183,7 +184,7 @@ func (j *journal) recover(l loader) error {
 	if err := r.tidy(); err != nil {
 		return fmt.Errorf("open store %s: %w", j.o.dir, err)
 	}
-	j.files.id = cmp.Or(r.id, j.files.id)
+	j.files.of = storeOrigin{cmp.Or(r.of.id, j.files.of.id), cmp.Or(r.of.key, j.files.of.key)}
 	if err := j.openFile(r); err != nil {
 		return fmt.Errorf("open store %s: %w", j.o.dir, err)
 	}

@@ -40,7 +40,7 @@ type gathered struct {
 	records  []string
 }
 
-func (g *gathered) expect(int) {}
+func (g *gathered) begin(*storeHeader, int) {}
 
 func (g *gathered) snapshotLine(line *checkedLine) error {
 	g.snapshot = append(g.snapshot, string(line.text))
@@ -58,6 +58,7 @@ func diskOptions(disk *memDisk) journalOptions {
 	return journalOptions{
 		dir: testDir,
 		id:  testStoreID,
+		key: testFailureKey,
 		fs:  disk,
 		log: slog.New(slog.DiscardHandler),
 		now: func() instant { return 1_700_000_000_000_000 },

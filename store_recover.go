@@ -82,7 +82,7 @@ const tornCopy = `; if this is a copy of a running service's directory, it is to
 // after the sequence that it covers. The lines are complete, without their
 // newline, and checked. The loader must not keep them.
 type loader interface {
-	expect(tasks int) // about, in all files
+	begin(h *storeHeader, tasks int) // a file with this header; the files have about so many tasks, 0 if that is unknown
 	snapshotLine(line *checkedLine) error
 	record(line *checkedLine) error
 }
@@ -95,10 +95,10 @@ type recovery struct {
 	until  context.Context // reading fails when it ends; nil for never
 	shows  *readProgress   // nil for nobody
 
-	id            string // of the store; "" if no file has one
-	snapshotBytes int64  // length of the snapshot; 0 if there is none
-	covered       uint64 // sequence that the snapshot covers
-	shown         uint64 // the newest record in its lines, which may be later
+	of            storeOrigin // zero if no file has one
+	snapshotBytes int64       // length of the snapshot; 0 if there is none
+	covered       uint64      // sequence that the snapshot covers
+	shown         uint64      // the newest record in its lines, which may be later
 
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // rename journal.old.jsonl back to journal.jsonl
@@ -284,16 +284,16 @@ func (r *recovery) journalHeader(name string) (h storeHeader, there bool, err er
 		err = &damage{name, 1, "it is not the header of a journal"}
 	}
 	if err == nil {
-		err = r.sameStore(name, h.Store)
+		err = r.sameStore(name, &h)
 	}
 	return h, true, err
 }
 
 // sameStore refuses a file of another store. Files of format 1 do not name theirs.
-func (r *recovery) sameStore(name, id string) error {
-	r.id = cmp.Or(r.id, id)
-	if id != "" && id != r.id {
-		return &damage{name, 1, fmt.Sprintf("it is a file of the store %s, and those before it are of %s", id, r.id)}
+func (r *recovery) sameStore(name string, h *storeHeader) error {
+	r.of = storeOrigin{cmp.Or(r.of.id, h.Store), cmp.Or(r.of.key, h.Key)}
+	if h.Store != "" && h.Store != r.of.id {
+		return &damage{name, 1, fmt.Sprintf("it is a file of the store %s, and those before it are of %s", h.Store, r.of.id)}
 	}
 	return nil
 }
@@ -301,10 +301,11 @@ func (r *recovery) sameStore(name, id string) error {
 // readJournal reads one journal, and checks that it continues what was read
 // before.
 func (r *recovery) readJournal(name string, newest bool) error {
-	from, _, err := r.journalFrom(name)
+	h, _, err := r.journalHeader(name)
 	if err != nil {
 		return err
 	}
+	from := h.From
 	// The first journal may begin before what the snapshot covers. Each later one must follow the
 	// one before exactly.
 	if from > r.last+1 || r.started && from != r.last+1 {
@@ -312,6 +313,7 @@ func (r *recovery) readJournal(name string, newest bool) error {
 		return &damage{name, 1, reason}
 	}
 	r.started, r.last = true, from-1
+	r.loader.begin(&h, 0)
 	s, f, err := r.scan(name)
 	if err != nil {
 		return err
@@ -553,9 +555,9 @@ func (r *recovery) readSnapshot() error {
 	if h.Snapshot == "" {
 		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
 	}
-	r.id = h.Store
+	r.of = storeOrigin{h.Store, h.Key}
 	journals := r.sizeOf(journalName) + r.sizeOf(journalOldName)
-	r.loader.expect(int(min(h.Count, uint64(max(s.left, 0)/leastLine))) + int(journals/2/leastLine))
+	r.loader.begin(&h, int(min(h.Count, uint64(max(s.left, 0)/leastLine)))+int(journals/2/leastLine))
 	lines := readAhead(s, (*lineBlock).stored)
 	defer lines.stop()
 	if err := r.readSnapshotLines(lines, &h); err != nil {

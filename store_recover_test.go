@@ -25,7 +25,7 @@ import (
 func journalText(first, last uint64) string { return journalOf(testStoreID, first, last) }
 
 func journalOf(store string, first, last uint64) string {
-	b := appendJournalHeader(nil, store, first, false)
+	b := appendJournalHeader(nil, storeOrigin{store, testFailureKey}, first, false)
 	for seq := first; seq <= last; seq++ {
 		b = appendRecord(b, seq, 0, testBody(seq))
 	}
@@ -50,7 +50,7 @@ func snapshotText(covered uint64) string { return snapshotLines(covered, covered
 // snapshotLines returns a snapshot with as many lines.
 func snapshotLines(covered, count uint64) string {
 	var sums lineSums
-	b := snapshotHeader(testStoreID, 1_700_000_000_000_000, covered, count)
+	b := snapshotHeader(storeOrigin{testStoreID, testFailureKey}, 1_700_000_000_000_000, covered, count)
 	for n := uint64(1); n <= count; n++ {
 		line := sumLine(fmt.Appendf(nil, `{"n":%d`, n))
 		sums.add(line[len(line)-len(sumTail)-1:])
@@ -931,10 +931,13 @@ const (
 	testStoreID = "TESTSTORETESTSTORETESTSTOR" // of the stores that tests make
 )
 
+// testFailureKey names the failure groups of these stores.
+var testFailureKey = failureKey([]byte("the key of stores of tests is it"))
+
 // countingLoader is a loader that only counts lines.
 type countingLoader struct{ lines int }
 
-func (c *countingLoader) expect(int) {}
+func (c *countingLoader) begin(*storeHeader, int) {}
 
 func (c *countingLoader) snapshotLine(*checkedLine) error { c.lines++; return nil }
 

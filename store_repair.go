@@ -57,6 +57,7 @@ func salvageStore(disk diskFS, dir string, log *slog.Logger) (*salvage, error) {
 	if len(pinned.files) == 0 {
 		return nil, errors.New("there is no store in this directory")
 	}
+	v.findKey()
 	if err := v.salvageSnapshot(); err != nil {
 		return nil, err
 	}
@@ -70,6 +71,17 @@ func salvageStore(disk diskFS, dir string, log *slog.Logger) (*salvage, error) {
 	v.s.dead.index = v.s.dead.index.inOrder()
 	v.l.events.passWaiting(&v.s.events, v.s.seq)
 	return v, nil
+}
+
+// findKey looks for the key of failure groups in any header that is sound, before a task is read.
+func (v *salvage) findKey() {
+	for _, name := range []string{snapshotName, journalOldName, journalName} {
+		if s, f, err := v.files.scan(name); err == nil {
+			h, _ := readHeader(name, s)
+			v.l.begin(&h, 0)
+			f.Close()
+		}
+	}
 }
 
 // lose notes a loss at a place.
@@ -103,7 +115,7 @@ func (v *salvage) salvageSnapshot() error {
 	if err != nil {
 		return err
 	}
-	v.files.covered, v.files.id = h.Seq, h.Store
+	v.files.covered, v.files.of.id = h.Seq, h.Store
 	lines, bad, err := v.soundLines(snapshotName, s)
 	if err != nil {
 		return err
@@ -180,7 +192,7 @@ func (v *salvage) salvageJournal(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := v.files.sameStore(name, h.Store); err != nil {
+	if err := v.files.sameStore(name, &h); err != nil {
 		v.losses = append(v.losses, err.Error()+": it is left out")
 		return nil
 	}

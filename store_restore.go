@@ -149,10 +149,13 @@ type restorer struct {
 	slab   lineSlab                // of the lines that were not decoded ahead
 }
 
-// expect makes room for this number of tasks.
-func (l *restorer) expect(tasks int) {
-	l.s.tasks.slots = slices.Grow(l.s.tasks.slots, tasks)
-	l.s.tasks.byID = make(map[uuid]uint32, tasks)
+// begin takes over what the header of a file says, and makes room for this number of tasks.
+func (l *restorer) begin(h *storeHeader, tasks int) {
+	l.s.tasks.index.failures.key = cmp.Or(h.Key, l.s.tasks.index.failures.key)
+	if tasks > 0 {
+		l.s.tasks.slots = slices.Grow(l.s.tasks.slots, tasks)
+		l.s.tasks.byID = make(map[uuid]uint32, tasks)
+	}
 }
 
 // snapshotLine loads one line of the snapshot: a template, figures, events,

@@ -235,7 +235,7 @@ func (s *snapshotWriter) lastLine() error {
 
 // seal completes a file whose lines were flushed.
 func (s *snapshotWriter) seal() error {
-	if _, err := s.file.WriteAt(snapshotHeader(s.j.files.id, s.j.o.now(), s.covered, s.count), 0); err != nil {
+	if _, err := s.file.WriteAt(snapshotHeader(s.j.files.of, s.j.o.now(), s.covered, s.count), 0); err != nil {
 		return err
 	}
 	return s.file.sync()

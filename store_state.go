@@ -4,7 +4,7 @@ package main
 // lines as a snapshot.
 //
 //	{"format":1,"product":"stepwell","version":"…","exported_at":"…","clock":{"now":"…","mode":"frozen"},
-//	"seq":120,"dropped":3,"last_id":"…",
+//	"seq":120,"dropped":3,"last_id":"…","failure_key":"…",
 //	"templates":[{"hash":"…","definition":{…}},…],
 //	"analytics":[{"figures":…},…],
 //	"subscribers":[{"subscriber":"…","from":12,"done":40},…],
@@ -49,6 +49,7 @@ type stateCut struct {
 	figures *frozenFigures
 	dropped uint64
 	lastID  uuid
+	key     failureKey
 
 	subscribers [][]byte // their lines
 	requests    []*droppedRequest
@@ -69,7 +70,7 @@ func (s *store) cutState(at instant) *stateCut {
 	s.mu.Lock()
 	cut := &stateCut{
 		seq: s.seq, tasks: room, figures: s.analytics.freeze(),
-		dropped: s.retain.dropped, lastID: s.tasks.lastID, clock: clockState{now: at}, requests: s.requests.order,
+		dropped: s.retain.dropped, lastID: s.tasks.lastID, key: s.tasks.index.failures.key, clock: clockState{now: at}, requests: s.requests.order,
 		subscribers: s.events.domain.linesLocked(),
 	}
 	if c, ok := s.clock.(statefulClock); ok {
@@ -156,6 +157,9 @@ func (e *stateWriter) head(cut *stateCut) {
 	number(&c, "seq", &cut.seq)
 	number(&c, "dropped", &cut.dropped)
 	c.id("last_id", &cut.lastID)
+	if cut.key != (failureKey{}) {
+		c.b = fmt.Appendf(c.b, `,"failure_key":%q`, cut.key)
+	}
 	e.text(string(c.b))
 }
 
@@ -403,6 +407,8 @@ func (d *stateReader) member(key string) error {
 		id, ok := parseUUID(text)
 		d.s.tasks.noteID(id)
 		return refuseIf(!ok, "it must be a UUID")
+	case "failure_key":
+		return d.readKey(raw)
 	}
 	return errors.New("unknown member, from a newer version")
 }
@@ -423,6 +429,15 @@ func (d *stateReader) readFormat(raw []byte) error {
 	}
 	d.format = int(n)
 	return nil
+}
+
+// readKey reads the key of failure groups.
+func (d *stateReader) readKey(raw []byte) error {
+	if len(d.s.tasks.slots) > 0 {
+		return errors.New("it must come before the tasks, whose failures are grouped by it")
+	}
+	text, _ := jsonString(raw)
+	return d.s.tasks.index.failures.key.UnmarshalText([]byte(text))
 }
 
 func (d *stateReader) readClock(raw []byte) error {
@@ -679,6 +694,7 @@ func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 
 // writeFiles writes the store as a snapshot and an empty journal after it.
 func (s *store) writeFiles(j *journal) error {
+	j.files.of.key = cmp.Or(s.tasks.index.failures.key, j.files.of.key)
 	f, _, err := j.files.create(s.seq+1, false)
 	if err != nil {
 		return err

@@ -69,7 +69,8 @@ func TestStateWithoutFigures(t *testing.T) {
 	tellStory(t, s)
 	var document map[string]json.RawMessage
 	noError(t, json.Unmarshal([]byte(exported(t, s)), &document))
-	text := fmt.Sprintf(`{"format":1,"templates":%s,"tasks":%s}`, document["templates"], document["tasks"])
+	text := fmt.Sprintf(`{"format":1,"failure_key":%s,"templates":%s,"tasks":%s}`, document["failure_key"], document["templates"],
+		document["tasks"])
 	o.state = &stateSource{document: strings.NewReader(text)}
 	if got, want := exported(t, newTestService(t, o)), exported(t, s); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -6,7 +6,9 @@ package main
 
 import (
 	"cmp"
+	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,8 +28,26 @@ func (s *step) failing() bool {
 	return false
 }
 
-// failureGroup is the name of a group. It follows from the group's cause alone, so it is the same after a
-// restart and in every service. 0 is none.
+// failureKey is the secret of a store by which it names its failure groups: without it, nobody can find out by a guess
+// at a message whether a task failed with it. It stays the same for the life of the store.
+type failureKey [32]byte
+
+func newFailureKey() (k failureKey) {
+	rand.Read(k[:])
+	return k
+}
+
+func (k failureKey) String() string { return hex.EncodeToString(k[:]) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *failureKey) UnmarshalText(text []byte) error {
+	if n, err := hex.Decode(k[:], text[:min(len(text), 2*len(k))]); err != nil || n < len(k) || len(text) > 2*len(k) {
+		return fmt.Errorf("must be %d hexadecimal digits", 2*len(k))
+	}
+	return nil
+}
+
+// failureGroup is the name of a group. It follows from the group's cause and the key of the store. 0 is none.
 type failureGroup uint64
 
 func (g failureGroup) String() string { return fmt.Sprintf("%016x", uint64(g)) }
@@ -48,8 +68,8 @@ type failureCause struct {
 	message         string // see groupMessage
 }
 
-func (c failureCause) group() failureGroup {
-	sum := hashOf([]byte(c.namespace), []byte(c.name), []byte(c.step), []byte(c.errorType), []byte(c.message))
+func (c failureCause) group(key *failureKey) failureGroup {
+	sum := hashOf(key[:], []byte(c.namespace), []byte(c.name), []byte(c.step), []byte(c.errorType), []byte(c.message))
 	return failureGroup(max(binary.BigEndian.Uint64(sum[:]), 1))
 }
 

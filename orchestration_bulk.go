@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // actOnMany does one action on all that a filter selects. Once the stream has begun, its last line says
@@ -19,9 +21,11 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
-	// The route admits callers with any of three permissions: which one is needed depends on the action.
-	if !securityOf(r.Context()).may(q.needs) {
-		return nil, a.surface.auth.deny(q.needs)
+	// The route admits callers with any of three permissions: which ones are needed depends on the action and its filter.
+	for _, p := range append(needs(q.needs), q.lists...) {
+		if !securityOf(r.Context()).may(p) {
+			return nil, a.surface.auth.deny(p)
+		}
 	}
 	if values := q.filter.tasks.values; len(values) > 0 {
 		if !mayReadContexts(r.Context()) {
@@ -38,6 +42,12 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
+	runs := &a.surface.svc.quotas.actions
+	if !runs.take(1) {
+		return nil, runs.refuse("%d actions on many run already: wait until one of them has ended", runs.most)
+	}
+	defer runs.give(1)
+	run.valid = func() time.Duration { return a.surface.validFor(r) }
 	// The service knows no HTTP, so it gets the codes and the stream as functions.
 	run.code = func(k failureKind) string { return failureForms[k].code }
 	run.tell = newLineStream(w).send
@@ -210,9 +220,31 @@ func (p *bulkParser) filter() {
 			p.complain("filter."+name, "is unknown; want %s", anyOf(q.known))
 		}
 	}
+	p.q.lists = p.q.filterNeeds(slices.Sorted(maps.Keys(values)))
 	if q.err != nil {
 		p.complain("filter", "is wrong: %s", q.err)
 	}
+}
+
+// filterNeeds returns the permissions that a filter with these members needs: those of the lists that it replaces, as its
+// dry runs tell what is in them. Ids that the caller names need none, nor does the name of a step of these tasks.
+func (a *bulkAction) filterNeeds(members []string) (needs []permission) {
+	named := slices.Contains(members, "task_uuid")
+	for _, name := range members {
+		ofStep := a.action != noAction && (name == "step" || name == "step_status")
+		switch {
+		case name == "task_uuid" || name == "delivery" || named && ofStep && name == "step":
+			continue
+		case name == "failure_group":
+			needs = append(needs, permStepsRead) // it follows from messages
+		case name == "dead_letter":
+			needs = append(needs, permDLQRead)
+		case a.action != noAction && !ofStep:
+			needs = append(needs, permTasksList)
+		}
+		needs = append(needs, a.list)
+	}
+	return needs
 }
 
 // steps reads which steps of the tasks an action is for.

@@ -6,11 +6,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -672,4 +676,192 @@ func BenchmarkPublicRoutes(b *testing.B) {
 			})
 		}
 	}
+}
+
+var updatePermissions = flag.Bool("update-permissions", false, "rewrite the table of permissions in docs/security.md")
+
+// permissionEffects says in words what the routes of each permission let a caller learn and change.
+var permissionEffects = [permissionCount]struct{ learn, change string }{
+	permTasksCreate: {
+		learn:  "the task that the caller creates, or the id of an equal task that exists",
+		change: "creates tasks, whose handlers run. To repeat a task from a step also needs `tasks:context_read` and `steps:read`"},
+	permTasksRead: {
+		learn: "of a task whose id the caller knows: everything, with its steps and their handlers, but no context, no results of steps and no messages of errors"},
+	permTasksList: {
+		learn: "which tasks exist, the same of them as with `tasks:read` but for their steps, and transitions as they happen. Domain events, which may have results, also need `steps:read`"},
+	permTasksCancel: {
+		learn: "the task that the caller cancels", change: "cancels tasks; holds and releases those that move to another service"},
+	permTasksContextRead: {
+		learn: "contexts, wherever tasks appear, and which tasks have a value in theirs (`context.PATH`, find)"},
+	permStepsRead: {
+		learn: "results, inputs, checkpoints and audits of steps, messages of errors wherever they appear, and which tasks fail for the cause of a `failure_group`"},
+	permStepsResolve: {
+		learn:  "the step that the caller acts on, without results; of a claimed step, what a handler receives: the context and the results that it depends on",
+		change: "acts on steps as operator or outside worker, so that tasks go on, end or run again"},
+	permDLQRead: {
+		learn: "dead letters with their tasks as with `tasks:read`, so without messages of errors; which tasks are unfinished, and for how long; deliveries to subscribers and why they failed"},
+	permDLQUpdate: {
+		learn: "the dead letter or delivery that the caller changes", change: "updates and closes dead letters; sends domain events again"},
+	permDLQStats:      {learn: "how many dead letters exist, by reason"},
+	permTemplatesRead: {learn: "templates with steps, handlers and schemas"},
+	permTemplatesValidate: {
+		learn: "whether the worker can run a template, by which handlers, and why not"},
+	permSystemConfigRead:    {learn: "the configuration of the service, without secrets"},
+	permSystemHandlersRead:  {learn: "the same as with `templates:read`"},
+	permSystemAnalyticsRead: {learn: "figures by template and step; what fails, by cause, without messages, with the id of a task for each"},
+	permWorkerConfigRead:    {learn: "the configuration of the worker, without secrets"},
+	permWorkerTemplatesRead: {learn: "the same as with `templates:read`, and which handlers the worker has"},
+}
+
+// learningPosts are the routes that change nothing although their method is POST.
+var learningPosts = []string{"POST /v1/templates/{namespace}/{name}/{version}/validate"}
+
+// routeWords lists routes by surface, in the form of the documentation, after what they do.
+func routeWords(effect string, routes map[string][]string) string {
+	first := ": "
+	for _, at := range []struct{ surface, words string }{{"orchestration", ""}, {"worker", "on the worker role "}, {"mount", "at the mount point "}} {
+		for i, route := range routes[at.surface] {
+			effect += pick(i == 0, first+at.words, ", ") + "`" + route + "`"
+			first = "; "
+		}
+	}
+	return effect
+}
+
+// permissionTable returns the table of docs/security.md, made from the routes.
+func permissionTable() string {
+	var learn, change [permissionCount]map[string][]string // by surface
+	for p := range permissionCount {
+		learn[p], change[p] = map[string][]string{}, map[string][]string{}
+	}
+	short := strings.NewReplacer("{task_uuid}", "…", "{step_uuid}", "…", "{dlq_entry_uuid}", "…", "{id}", "…", "{task_id}", "…",
+		"{step_id}", "…", "{namespace}/{name}/{version}", "…", "{namespace}", "…", "{name}", "…")
+	var all, anyone, public []string
+	for _, table := range allRoutes() {
+		for _, row := range table.routes {
+			reads := strings.HasPrefix(row.pattern, "GET ") || slices.Contains(learningPosts, row.pattern)
+			switch name := short.Replace(row.pattern); {
+			case row.isPublic():
+				first := regexp.MustCompile(`^GET (/[a-z-]*)`).FindStringSubmatch(row.pattern)[1]
+				public = append(public, "`"+first+pick(first == "/", "", "…")+"`")
+			case len(row.permissions) == 0:
+				anyone = append(anyone, "`"+name+"`")
+			case len(row.permissions) == len(everything):
+				all = append(all, "`"+name+"`")
+			default:
+				for _, p := range row.permissions {
+					to := pick(reads, learn[p], change[p])
+					to[table.surface] = append(to[table.surface], name)
+				}
+			}
+		}
+	}
+	slices.Sort(public)
+	var b strings.Builder
+	b.WriteString("| permission | lets a caller learn | lets a caller change |\n|---|---|---|\n")
+	for p := range permissionCount {
+		e := permissionEffects[p]
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p, routeWords(e.learn, learn[p]), routeWords(e.change, change[p]))
+	}
+	fmt.Fprintf(&b, "| all of them | everything, unredacted: %s; in fixture mode `/_stepwell…` | in fixture mode everything |\n", strings.Join(all, ", "))
+	fmt.Fprintf(&b, "| none, with valid credentials | the caller's own subject and permissions: %s | |\n", strings.Join(slices.Compact(anyone), ", "))
+	fmt.Fprintf(&b, "| none, without credentials | health, figures of the process, documentation, the console without data: %s | |\n",
+		strings.Join(slices.Compact(public), ", "))
+	return strings.NewReplacer("|  |", "| |").Replace(b.String())
+}
+
+// TestPermissionTable compares the table of docs/security.md with the routes.
+func TestPermissionTable(t *testing.T) {
+	const page, heading = "docs/security.md", "\n## What each permission allows\n"
+	text := string(readFile(t, page))
+	_, section, _ := strings.Cut(text, heading)
+	i := strings.Index(section, "| permission |")
+	if i < 0 {
+		t.Fatalf("%s has no table of permissions", page)
+	}
+	table := section[i:]
+	table = table[:strings.Index(table+"\n\n", "\n\n")+1]
+	if *updatePermissions {
+		noError(t, os.WriteFile(page, []byte(strings.Replace(text, table, permissionTable(), 1)), 0o644))
+	} else if want := permissionTable(); table != want {
+		t.Errorf("%s has another table of permissions than the routes make; run go test -run PermissionTable -update-permissions .\n%s",
+			page, firstDifference(table, want))
+	}
+	for p, routes := range askedBy() {
+		if e := permissionEffects[p]; len(routes) > 0 && e.learn == "" {
+			t.Errorf("%s: the table does not say what a caller learns", permission(p))
+		}
+	}
+}
+
+// TestPermissionsShow gives each permission alone to a caller who knows the ids, asks every route that changes nothing, and
+// looks in the answers for what the table of docs/security.md says.
+func TestPermissionsShow(t *testing.T) {
+	callers := map[string][]string{"the-one-with-all-permissions": {"*"}}
+	for p := range permissionCount {
+		callers["the-one-who-has-only-"+p.String()] = []string{p.String()}
+	}
+	s := newTestServer(t, serviceTest{
+		extra: []string{testTemplate("marked", stepSpec{name: "first", callable: "Marked.First"},
+			stepSpec{name: "second", callable: "Marked.Second", after: []string{"first"}})},
+		config: func(c *Config) {
+			withCallers(callers)(c)
+			c.Worker.Web.Auth = c.Orchestration.Web.Auth
+			c.Orchestration.Web.ConfigEndpointEnabled = true
+		},
+	})
+	root := "the-one-with-all-permissions"
+	task := s.as(root, "POST", "/v1/tasks", `{"namespace":"t","name":"marked","initiator":"mark-initiator","context":{"c":"mark-context"}}`).want(201)
+	id := task.text("task_uuid")
+	act := func(step, body string) string {
+		uuid := s.as(root, "GET", "/v1/tasks/"+id, "").want(200).text("steps.name=" + step + ".workflow_step_uuid")
+		s.as(root, "PATCH", "/v1/tasks/"+id+"/workflow_steps/"+uuid, body).want(200)
+		return uuid
+	}
+	step := act("first", `{"action_type":"complete_manually","completion_data":{"result":"mark-result"},"reason":"mark-audit","completed_by":"x"}`)
+	act("second", `{"action_type":"fail","error":{"message":"mark-message","error_type":"E","retryable":false},"reason":"r","failed_by":"x"}`)
+	worker := s.with(newWorkerAPI(s.svc, nil))
+	marks := map[string]string{"task": id, "initiator": "mark-initiator", "context": "mark-context", "result": "mark-result",
+		"audit": "mark-audit", "message": "mark-message", "template": "Marked.First", "config": `"max_body_bytes"`}
+	for p := range permissionCount {
+		key, seen := "the-one-who-has-only-"+p.String(), map[string]bool{}
+		for _, table := range allRoutes() {
+			for _, row := range table.routes {
+				method, path, _ := strings.Cut(row.pattern, " ")
+				if row.isPublic() || method != "GET" && !slices.Contains(learningPosts, row.pattern) || strings.Contains(path, "/events") {
+					continue
+				}
+				at, prefix := s, ""
+				switch table.surface {
+				case "worker":
+					at = worker
+				case "mount":
+					prefix = s.svc.cfg.Mount.Path
+				}
+				path = strings.NewReplacer("{task_uuid}", id, "{task_id}", id, "{id}", id, "{step_uuid}", step, "{step_id}", step,
+					"{namespace}", "t", "{name}", "marked", "{version}", "1.0.0").Replace(path)
+				if path == "/v1/find" {
+					path += "?q=mark"
+				}
+				a := at.as(key, method, prefix+path, "")
+				for name, mark := range marks {
+					if a.status == 200 && strings.Contains(string(a.body), mark) {
+						seen[name] = true
+					}
+				}
+			}
+		}
+		got := strings.Join(slices.Sorted(maps.Keys(seen)), " ")
+		if want := permissionShows[p]; got != want {
+			t.Errorf("%s alone shows %q; want %q", p, got, want)
+		}
+	}
+}
+
+// permissionShows is what TestPermissionsShow finds.
+var permissionShows = [permissionCount]string{
+	permTasksRead: "initiator task template", permTasksList: "initiator task", permTasksContextRead: "context task",
+	permStepsRead: "audit message result task", permDLQRead: "initiator task", permTemplatesRead: "template", permSystemHandlersRead: "template",
+	permSystemConfigRead: "config", permWorkerConfigRead: "config", permWorkerTemplatesRead: "template",
+	permSystemAnalyticsRead: "task", permTemplatesValidate: "template",
 }

@@ -15,21 +15,22 @@ import (
 type bulkAction struct {
 	name   string
 	needs  permission  // the permission that the action on a single item needs
+	list   permission  // the permission to list what a filter selects
 	action stepAction  // for steps; noAction for tasks, dead letters and deliveries
 	states []stepState // the states of the steps that it selects unless the filter names states
 }
 
 // bulkActions are all of them.
 var bulkActions = []bulkAction{
-	{"retry_now", permStepsResolve, actionRetryNow, []stepState{stepWaitingForRetry}},
-	{"reset", permStepsResolve, actionReset, []stepState{stepInError}},
-	{"resolve", permStepsResolve, actionResolve, []stepState{stepInError}},
-	{"complete", permStepsResolve, actionComplete, []stepState{stepInError}},
-	{name: bulkCancel, needs: permTasksCancel},
-	{name: bulkHold, needs: permTasksCancel},
-	{name: bulkRelease, needs: permTasksCancel},
-	{name: bulkClose, needs: permDLQUpdate},
-	{name: bulkResend, needs: permDLQUpdate},
+	{"retry_now", permStepsResolve, permStepsRead, actionRetryNow, []stepState{stepWaitingForRetry}},
+	{"reset", permStepsResolve, permStepsRead, actionReset, []stepState{stepInError}},
+	{"resolve", permStepsResolve, permStepsRead, actionResolve, []stepState{stepInError}},
+	{"complete", permStepsResolve, permStepsRead, actionComplete, []stepState{stepInError}},
+	{name: bulkCancel, needs: permTasksCancel, list: permTasksList},
+	{name: bulkHold, needs: permTasksCancel, list: permTasksList},
+	{name: bulkRelease, needs: permTasksCancel, list: permTasksList},
+	{name: bulkClose, needs: permDLQUpdate, list: permDLQRead},
+	{name: bulkResend, needs: permDLQUpdate, list: permDLQRead},
 }
 
 // The actions on tasks, dead letters and deliveries.
@@ -62,7 +63,8 @@ type bulkFilter struct {
 type bulkRequest struct {
 	*bulkAction
 	filter bulkFilter
-	one    stepRequest // on each step; its actor, subject and reason count for every action
+	lists  []permission // that the filter needs
+	one    stepRequest  // on each step; its actor, subject and reason count for every action
 	close  investigation
 	dryRun bool
 	asOf   uint64 // what changed after this record is left alone; 0 for the newest one now
@@ -113,7 +115,7 @@ const (
 	bulkPage    = 1000                 // entries or deliveries that are looked up at once
 	bulkSamples = 10                   // that the last line shows
 	bulkBytes   = 1 << 20              // of the results that a change may add, at most
-	bulkRest    = 2 * time.Millisecond // between two batches, at least: three times as long as the batch took
+	bulkRest    = 2 * time.Millisecond // after a batch, at least, and three times as long as it took
 	bulkRecord  = 4 << 10              // about what the record of an action has besides its result
 )
 
@@ -126,6 +128,12 @@ type bulkRun struct {
 	code    func(failureKind) string // the name of a kind of failure
 	tell    func(line any) error     // sends a line to the caller
 	left    error                    // why no more lines can be sent to the caller, or nil
+	valid   func() time.Duration     // how long the caller's credential is still valid
+
+	// By real time, unless a test replaces it:
+	now   func() time.Time
+	pause func(ctx context.Context, d time.Duration) error // returns errTooLong after d
+	began time.Time                                        // the end of the last rest
 }
 
 // beginBulk returns the run of a request, and fixes the sequence up to which it looks.
@@ -139,12 +147,14 @@ func (s *service) beginBulk(q *bulkRequest) (*bulkRun, error) {
 	}
 	q.asOf = cmp.Or(q.asOf, newest)
 	return &bulkRun{bulkRequest: q, s: s, misfits: map[*stepTemplate]error{},
+		now: time.Now, pause: func(ctx context.Context, d time.Duration) error { return closedWithin(ctx, nil, d) },
 		result: bulkResult{DryRun: q.dryRun, Samples: []bulkItem{}, Refusals: []bulkRefusal{}}}, nil
 }
 
 // run acts, tells the progress after each batch, and ends with the result. It returns the error of a caller
 // who has left.
 func (b *bulkRun) run(ctx context.Context) error {
+	b.began = b.now()
 	b.say(map[string]uint64{"as_of": b.asOf})
 	err := b.left
 	switch {
@@ -174,14 +184,13 @@ func (b *bulkRun) say(line any) error {
 // inBatches calls act with the items in batches, each with its progress and a rest after it.
 func inBatches[T any](ctx context.Context, b *bulkRun, items []T, act func([]T) error) error {
 	for batch := range slices.Chunk(items, b.batchSize()) {
-		began := time.Now()
 		if err := act(batch); err != nil {
 			return err
 		}
 		if err := b.say(b.result.bulkProgress); err != nil {
 			return err
 		}
-		if err := b.rest(ctx, len(batch), began); err != nil {
+		if err := b.rest(ctx, len(batch)); err != nil {
 			return err
 		}
 	}
@@ -197,24 +206,32 @@ func (b *bulkRun) batchSize() int {
 	return size
 }
 
-// rest keeps the pace after n items, by real time.
-func (b *bulkRun) rest(ctx context.Context, n int, began time.Time) error {
-	took := time.Since(began)
-	pause := max(bulkRest, 3*took) // so that others have three quarters of the time
-	if b.pace > 0 {
-		pause = max(pause, time.Duration(n)*time.Second/time.Duration(b.pace)-took)
+// rest follows each piece of work, of which n items are done. It leaves three quarters of the time to others, and keeps
+// the pace.
+func (b *bulkRun) rest(ctx context.Context, n int) error {
+	took := b.now().Sub(b.began)
+	pause := 3 * took
+	if n > 0 && !b.dryRun {
+		if pause = max(pause, bulkRest); b.pace > 0 {
+			pause = max(pause, time.Duration(n)*time.Second/time.Duration(b.pace)-took)
+		}
 	}
-	if b.dryRun {
-		pause = took
-	}
-	if b.s.draining.Load() {
-		return failf(unavailable, "the service is shutting down")
-	}
-	if err := closedWithin(ctx, nil, pause); err != errTooLong {
+	left := b.valid()
+	if err := b.pause(ctx, min(pause, left)); err != errTooLong {
 		return err
+	}
+	b.began = b.now()
+	switch {
+	case left <= pause:
+		return errBulkExpired
+	case b.s.draining.Load():
+		return failf(unavailable, "the service is shutting down")
 	}
 	return nil
 }
+
+// errBulkExpired ends an action on many when the caller's credential does.
+var errBulkExpired = failf(unauthenticated, "the credential has expired: nothing more was done")
 
 // count notes what became of an item.
 func (b *bulkRun) count(item bulkItem, err error) {
@@ -242,20 +259,24 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 	q := taskQuery{taskFilter: b.filter.tasks, ascending: true, limit: 4 * bulkBatch}
 	stuck := map[uuid]bool{}
 	if b.filter.stuck != nil {
-		for _, row := range b.rows(dlqFilter{status: new(dlqPending), over: new(false)}) {
+		rows, err := b.rows(ctx, dlqFilter{status: new(dlqPending), over: new(false)})
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
 			stuck[row.task] = true
 		}
 	}
 	for {
 		var page []matchingTask
-		b.s.store.locked(func() { page = b.s.store.table().matching(&q, b.s.store.reader().find) })
+		b.s.store.locked(func() { page = b.s.store.table().matching(&q, b.filter.ids, b.s.store.reader().find) })
 		if len(page) == 0 {
 			return nil
 		}
 		last := page[len(page)-1]
 		q.after = &last.place
 		page = slices.DeleteFunc(page, func(m matchingTask) bool {
-			return m.place.seq > b.asOf || b.filter.ids != nil && !b.filter.ids[m.id] || b.filter.stuck != nil && *b.filter.stuck != stuck[m.id]
+			return m.place.seq > b.asOf || b.filter.stuck != nil && *b.filter.stuck != stuck[m.id]
 		})
 		b.checkResult(ctx, page) // without the lock, because schemas can take long
 		if err := inBatches(ctx, b, page, func(batch []matchingTask) error {
@@ -272,6 +293,11 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		}
 		if last.place.seq > b.asOf {
 			return nil
+		}
+		if len(page) == 0 {
+			if err := b.rest(ctx, 0); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -363,19 +389,33 @@ func (b *bulkRun) checkResult(ctx context.Context, page []matchingTask) {
 }
 
 // rows returns all dead letters that a filter selects, the oldest first.
-func (b *bulkRun) rows(f dlqFilter) (rows []dlqRow) {
+func (b *bulkRun) rows(ctx context.Context, f dlqFilter) ([]dlqRow, error) {
+	return allPages(ctx, b, func(skip int) []dlqRow {
+		page, _, _ := b.s.store.letters().page(f, skip, bulkPage)
+		return page
+	})
+}
+
+// allPages returns the elements of a list that is read by pages, the newest first, in the opposite order.
+func allPages[T any](ctx context.Context, b *bulkRun, page func(skip int) []T) (all []T, err error) {
 	for {
-		page, _, _ := b.s.store.letters().page(f, len(rows), bulkPage)
-		if rows = append(rows, page...); len(page) < bulkPage {
-			slices.Reverse(rows)
-			return rows
+		more := page(len(all))
+		if all = append(all, more...); len(more) < bulkPage {
+			slices.Reverse(all)
+			return all, nil
+		}
+		if err := b.rest(ctx, 0); err != nil {
+			return nil, err
 		}
 	}
 }
 
 // letters closes dead letters, the oldest first.
 func (b *bulkRun) letters(ctx context.Context) error {
-	rows := b.rows(b.filter.letters)
+	rows, err := b.rows(ctx, b.filter.letters)
+	if err != nil {
+		return err
+	}
 	rows = slices.DeleteFunc(rows, func(r dlqRow) bool {
 		return r.seq > b.asOf || b.filter.ids != nil && !b.filter.ids[r.task]
 	})
@@ -405,14 +445,12 @@ func (b *bulkRun) resend(ctx context.Context) error {
 	if b.s.publisher == nil {
 		return nil
 	}
-	var all []eventDeliveryView
-	for {
-		page := b.s.publisher.list(b.filter.deliveries, len(all), bulkPage).Deliveries
-		if all = append(all, page...); len(page) < bulkPage {
-			break
-		}
+	all, err := allPages(ctx, b, func(skip int) []eventDeliveryView {
+		return b.s.publisher.list(b.filter.deliveries, skip, bulkPage).Deliveries
+	})
+	if err != nil {
+		return err
 	}
-	slices.Reverse(all)
 	all = slices.DeleteFunc(all, func(v eventDeliveryView) bool {
 		_, seq, _, _ := parseDeliveryID(v.ID)
 		return seq > b.asOf || b.filter.ids != nil && !b.filter.ids[v.TaskUUID] || b.filter.chosen != nil && !b.filter.chosen[v.ID]
@@ -423,6 +461,9 @@ func (b *bulkRun) resend(ctx context.Context) error {
 			if b.dryRun {
 				b.count(item, nil)
 				continue
+			}
+			if b.valid() == 0 { // the subscribers may take long
+				return errBulkExpired
 			}
 			sent, err := b.s.publisher.resend(ctx, v.ID)
 			if err == nil && sent.Problem != nil {

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
 )
 
 // bulk sends a bulk action and returns the lines of the answer.
@@ -84,6 +86,7 @@ func TestBulkGoesOn(t *testing.T) {
 	run := must(s.svc.beginBulk(q))(t)
 	cut := errors.New("the caller has left")
 	run.code = func(failureKind) string { return "" }
+	run.valid = func() time.Duration { return math.MaxInt64 }
 	run.tell = func(line any) error {
 		if p, ok := line.(bulkProgress); ok && p.Done > 0 {
 			return cut
@@ -159,5 +162,189 @@ func TestBulkFilterRefused(t *testing.T) {
 		if got := a.text("error.message"); !strings.Contains(got, want) || len(a.body) > 2000 {
 			t.Errorf("%.80s: got %.300s; want %s", filter, got, want)
 		}
+	}
+}
+
+// bulkCallers are the permissions of some callers, by API key.
+var bulkCallers = map[string][]string{
+	"one-who-cancels":             {"tasks:cancel"},
+	"one-who-cancels-and-lists":   {"tasks:cancel", "tasks:list"},
+	"one-who-resolves":            {"steps:resolve"},
+	"one-who-resolves-and-lists":  {"steps:resolve", "tasks:list"},
+	"one-who-resolves-and-reads":  {"steps:resolve", "steps:read"},
+	"one-who-may-do-all-of-these": {"steps:resolve", "steps:read", "tasks:list"},
+	"one-who-closes":              {"dlq:update"},
+	"one-who-closes-and-reads":    {"dlq:update", "dlq:read"},
+	"one-who-reads-the-messages":  {"dlq:update", "dlq:read", "steps:read", "tasks:cancel", "tasks:list"},
+	"one-who-sees-the-dead":       {"steps:resolve", "steps:read", "dlq:read"},
+	"one-who-may-do-everything":   {"*"},
+}
+
+// TestBulkNeedsTheLists sends dry runs with all kinds of filters: each needs the permission of the list that it replaces,
+// unless it only has ids that the caller names. So does the action itself.
+func TestBulkNeedsTheLists(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates", config: withCallers(bulkCallers)})
+	const root = "one-who-may-do-everything"
+	id := s.as(root, "POST", "/v1/tasks", `{"namespace":"t","name":"fails"}`).want(201).text("task_uuid")
+	settle(s.svc)
+	group := s.as(root, "GET", "/v1/analytics/failures", "").want(200).text("groups.0.group")
+	named := `"task_uuid":["` + id + `"]`
+	for _, tc := range []struct{ key, action, filter, lacks string }{
+		{"one-who-cancels", "cancel", named, ""},
+		{"one-who-cancels", "cancel", `"namespace":"t"`, "tasks:list"},
+		{"one-who-cancels", "cancel", named + `,"status":["error"]`, "tasks:list"},
+		{"one-who-cancels", "hold", `"created_after":"2020-01-01T00:00:00Z"`, "tasks:list"},
+		{"one-who-cancels", "release", `"q":"t"`, "tasks:list"},
+		{"one-who-cancels", "reset", named, "steps:resolve"},
+		{"one-who-cancels-and-lists", "cancel", `"namespace":"t"`, ""},
+		{"one-who-cancels-and-lists", "cancel", `"failure_group":"` + group + `"`, "steps:read"},
+		{"one-who-cancels-and-lists", "cancel", `"dead_letter":true`, "dlq:read"},
+		{"one-who-cancels-and-lists", "cancel", `"context.order_id":"1"`, "tasks:context_read"},
+		{"one-who-resolves", "reset", named, ""},
+		{"one-who-resolves", "reset", named + `,"step":"boom"`, ""},
+		{"one-who-resolves", "reset", `"step":"boom"`, "steps:read"},
+		{"one-who-resolves", "reset", named + `,"step_status":["error"]`, "steps:read"},
+		{"one-who-resolves", "retry_now", named + `,"failure_group":"` + group + `"`, "steps:read"},
+		{"one-who-resolves-and-lists", "resolve", `"namespace":"t"`, "steps:read"},
+		{"one-who-resolves-and-reads", "resolve", `"namespace":"t"`, "tasks:list"},
+		{"one-who-resolves-and-reads", "reset", `"failure_group":"` + group + `"`, ""},
+		{"one-who-resolves-and-reads", "reset", `"dead_letter":true`, "dlq:read"},
+		{"one-who-sees-the-dead", "reset", `"dead_letter":true`, ""},
+		{"one-who-may-do-all-of-these", "reset", `"namespace":"t","step":"boom"`, ""},
+		{"one-who-closes", "close", named, ""},
+		{"one-who-closes", "close", named + `,"step":"boom"`, "dlq:read"},
+		{"one-who-closes", "close", `"over":false`, "dlq:read"},
+		{"one-who-closes", "resend", `"status":"dead"`, "dlq:read"},
+		{"one-who-closes-and-reads", "close", `"over":false`, ""},
+		{"one-who-closes-and-reads", "close", `"failure_group":"` + group + `"`, "steps:read"},
+		{"one-who-reads-the-messages", "close", `"failure_group":"` + group + `"`, ""},
+		{"one-who-reads-the-messages", "cancel", `"failure_group":"` + group + `"`, ""},
+	} {
+		for _, dry := range []string{"true", "false"} {
+			if dry == "false" && tc.lacks == "" {
+				continue // it would be done
+			}
+			a := s.as(tc.key, "POST", "/v1/actions", `{"action":"`+tc.action+`","reason":"r","dry_run":`+dry+`,"filter":{`+tc.filter+`}}`)
+			switch {
+			case tc.lacks != "":
+				if a.want(403); a.text("error.message") != "Missing required permission: "+tc.lacks {
+					t.Errorf("%s, %s by %s, dry %s: got %s; want %s to be missing", tc.key, tc.action, tc.filter, dry, a.body, tc.lacks)
+				}
+			case a.status != 200 || !strings.Contains(string(a.body), `"finished":true`):
+				t.Errorf("%s, %s by %s: got %d, %s; want it admitted", tc.key, tc.action, tc.filter, a.status, a.body)
+			}
+		}
+	}
+	if got := s.as(root, "GET", "/v1/tasks/"+id, "").want(200).text("status"); got != "blocked_by_failures" {
+		t.Errorf("after what was refused, the task is %s", got)
+	}
+}
+
+// TestBulkOfNamedTasks gives ids: nothing else is looked at.
+func TestBulkOfNamedTasks(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	ids := blockedTasks(s, 9)
+	filter := `{"task_uuid":["` + ids[7] + `","` + ids[2] + `","01890a5d-ac96-774b-bcce-b302099a8057"],"tag":["n1"]}`
+	lines := s.bulk(`{"action":"cancel","reason":"r","dry_run":true,"filter":` + filter + `}`)
+	last := lines[len(lines)-1]
+	if last.number("done") != 1 || last.text("samples.0.task_uuid") != ids[7] {
+		t.Errorf("got %s; want the one with the tag", last.raw)
+	}
+	if lines = s.bulk(`{"action":"cancel","reason":"r","filter":{"task_uuid":["` + ids[7] + `","` + ids[2] + `"]}}`); lines[len(lines)-1].number("done") != 2 {
+		t.Errorf("got %s; want both done", lines[len(lines)-1].raw)
+	}
+}
+
+// bulkTime is the time of a run that works 1 ms whenever it looks at the clock, and adds up its rests.
+type bulkTime struct {
+	at     time.Time
+	rested time.Duration
+	rests  int
+}
+
+func (c *bulkTime) now() time.Time {
+	c.at = c.at.Add(time.Millisecond)
+	return c.at
+}
+
+func (c *bulkTime) pause(_ context.Context, d time.Duration) error {
+	c.at = c.at.Add(d)
+	c.rested += d
+	c.rests++
+	return errTooLong
+}
+
+// startBulk returns a run and its time. Its credential is valid for ever, and nobody reads its lines.
+func startBulk(t *testing.T, s *service, body string) (*bulkRun, *bulkTime) {
+	t.Helper()
+	q := must(parseBulkRequest([]byte(body)))(t)
+	q.one.by = "anna"
+	run, c := must(s.beginBulk(q))(t), &bulkTime{at: testStart.time()}
+	run.code = func(k failureKind) string { return failureForms[k].code }
+	run.tell = func(any) error { return nil }
+	run.valid = func() time.Duration { return math.MaxInt64 }
+	run.now, run.pause = c.now, c.pause
+	return run, c
+}
+
+// TestBulkRests counts the rests of runs, dry ones among them, whatever they find: they follow each page and batch, and
+// take three times as long as the work.
+func TestBulkRests(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	blockedTasks(s, 30)
+	for filter, rests := range map[string]int{
+		`{"action":"reset","dry_run":true,"filter":{"name":"fails"}}`:                        6, // batches
+		`{"action":"reset","dry_run":true,"filter":{"name":"fails","dead_letter":false}}`:    2, // pages
+		`{"action":"reset","dry_run":true,"filter":{"name":"fails","step":"none"}}`:          6,
+		`{"action":"close","dry_run":true,"filter":{"over":false}}`:                          6,
+		`{"action":"reset","per_second":100,"filter":{"name":"fails","tag":["n0"]}}`:         3,
+		`{"action":"cancel","per_second":100,"filter":{"name":"fails","tag":["n0","n1"]}}`:   0,
+		`{"action":"cancel","dry_run":true,"filter":{"name":"fails","status":["complete"]}}`: 0,
+	} {
+		run, c := startBulk(t, s.svc, strings.Replace(filter, `{`, `{"reason":"r",`, 1))
+		noError(t, run.run(context.Background()))
+		if !run.result.Finished || c.rests != rests || c.rested < time.Duration(3*c.rests)*time.Millisecond {
+			t.Errorf("%s: got %d rests of %s together; want %d, each three times as long as the 1 ms before it", filter, c.rests, c.rested, rests)
+		}
+	}
+}
+
+// TestBulkEndsWithTheCredential lets the caller's token expire during a run: it stops, and says why in its last line.
+func TestBulkEndsWithTheCredential(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	blockedTasks(s, 3*bulkBatch)
+	run, c := startBulk(t, s.svc, `{"action":"reset","reason":"r","per_second":1,"filter":{"name":"fails"}}`)
+	expiry := c.at.Add(1500 * time.Millisecond)
+	run.valid = func() time.Duration { return max(expiry.Sub(c.at), 0) }
+	var last bulkResult
+	run.tell = func(line any) error {
+		if r, ok := line.(bulkResult); ok {
+			last = r
+		}
+		return nil
+	}
+	noError(t, run.run(context.Background()))
+	if last.Done != 2 || last.Finished || last.Error == nil || last.Error.Code != "AUTHENTICATION_FAILED" || c.at.After(expiry.Add(time.Second)) {
+		t.Errorf("got %+v, %+v at %s; want an end at %s, after two of one a second", last, last.Error, c.at, expiry)
+	}
+}
+
+// TestBulkRunsAreFew runs as many actions at once as may, and one more.
+func TestBulkRunsAreFew(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	blockedTasks(s, 2)
+	const body = `{"action":"reset","reason":"r","dry_run":true,"filter":{"name":"fails"}}`
+	s.svc.quotas.actions.take(maxActions - 1)
+	s.bulk(body)
+	s.svc.quotas.actions.take(1)
+	a := s.do("POST", "/v1/actions", body).want(503)
+	if a.header.Get("Retry-After") != "1" || a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "4 actions on many run already") {
+		t.Errorf("got %s, %s; want a refusal that says so", a.header, a.body)
+	}
+	s.svc.quotas.actions.give(1)
+	s.bulk(body)
+	s.svc.quotas.actions.give(maxActions - 1)
+	if used := s.svc.quotas.actions.used.Load(); used != 0 {
+		t.Errorf("%d runs are counted after all have ended", used)
 	}
 }

@@ -18,6 +18,7 @@ type quotas struct {
 	headers     quota // bytes
 	waiting     quota // requests
 	streams     quota // of events
+	actions     quota // on many, under way
 	bodies      bodyMemory
 	decoded     decodedMemory
 	stored      quota  // bytes of tasks
@@ -33,6 +34,9 @@ type bodyMemory struct {
 	turn chan struct{} // holds a token while a body waits for memory; the others wait for the token
 }
 
+// maxActions is how many actions on many run at once.
+const maxActions = 4
+
 // The memory for what large headers exceed, and for what requests have decoded and compiled, in bytes.
 const (
 	maxHeaderMemory  = 8 << 20
@@ -45,7 +49,7 @@ func newQuotas(c *Config, h *handlerSet) *quotas {
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = (2*q.connections.most + 2) / 3 // others have connections left
 	q.stored.most = c.Store.memory()
-	q.streams.most = int64(c.Events.MaxStreams)
+	q.streams.most, q.actions.most = int64(c.Events.MaxStreams), maxActions
 	q.bodies.most = bodyShare(q.stored.most)
 	q.decoded.most = min(4*q.bodies.most, maxDecodedMemory)
 	q.replies = h.limitReplies(bodyShare(q.stored.most))
@@ -88,6 +92,7 @@ func (q *quotas) each(f func(name string, q *quota)) {
 	f("header_bytes", &q.headers)
 	f("waiting_requests", &q.waiting)
 	f("event_streams", &q.streams)
+	f("actions", &q.actions)
 	f("body_bytes", &q.bodies.quota)
 	f("decoded_bytes", &q.decoded.quota)
 	f("reply_bytes", q.replies)

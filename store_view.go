@@ -238,9 +238,16 @@ type matchingTask struct {
 	place taskPlace
 }
 
-// matching returns a page of tasks, whose templates are found by their hash. Callers hold the store's lock.
-func (x *slotTable) matching(q *taskQuery, find func(hash string) *template) (page []matchingTask) {
-	for _, pos := range x.index.list(q).positions {
+// matching returns a page of tasks in the order of creation, of some or, if ids is nil, of all. Their templates are found
+// by their hash. Callers hold the store's lock.
+func (x *slotTable) matching(q *taskQuery, ids map[uuid]bool, find func(hash string) *template) (page []matchingTask) {
+	var positions []uint32
+	if ids == nil {
+		positions = x.index.list(q).positions
+	} else {
+		positions = x.named(q, ids)
+	}
+	for _, pos := range positions {
 		m := matchingTask{id: x.idOf(pos), place: taskPlace{x.index.rank(q.order, pos), x.seqAt(pos)}}
 		if sl := x.slots[pos]; sl.live != nil {
 			m.tpl = sl.live.tpl
@@ -250,6 +257,24 @@ func (x *slotTable) matching(q *taskQuery, find func(hash string) *template) (pa
 		page = append(page, m)
 	}
 	return page
+}
+
+// named returns the positions of a page of some tasks.
+func (x *slotTable) named(q *taskQuery, ids map[uuid]bool) []uint32 {
+	sel, ok := x.index.selected(&q.taskFilter)
+	if !ok {
+		return nil
+	}
+	some := &positions{}
+	for id := range ids {
+		if pos, ok := x.find(id); ok && (q.after == nil || x.seqAt(pos) > q.after.seq) {
+			some.few = append(some.few, pos)
+		}
+	}
+	slices.Sort(some.few)
+	sel.narrow(some)
+	found := sel.among()
+	return found[:min(len(found), q.limit)]
 }
 
 // listedAt returns the task at a position as it is at an instant.

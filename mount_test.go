@@ -533,3 +533,24 @@ func TestHandlerAvailableElsewhere(t *testing.T) {
 		t.Errorf("got available %v; want it for outside actors to run", got)
 	}
 }
+
+// TestAdjustmentIsAsDeclared sends bodies with null, which means "not given": the document allows what the service takes.
+func TestAdjustmentIsAsDeclared(t *testing.T) {
+	s := newTestServer(t, serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "Outside::A"})}})
+	id := s.create(`{"namespace":"t","name":"x"}`)
+	step := "/stepwell/tasks/" + id + "/workflow_steps/" + s.do("GET", "/stepwell/tasks/"+id, "").text("steps.0.id")
+	doc := must(wire.Decode(openAPIFile))(t).(map[string]any)
+	schema := map[string]any{"$ref": "#/components/schemas/StepAdjustment"}
+	for body, taken := range map[string]bool{
+		`{"retry_limit":5}`: true, `{"inputs":{}}`: true, `{"retry_limit":5,"inputs":null}`: true, `{"retry_limit":null,"inputs":{"n":1}}`: true,
+		`{"workflow_step":{"inputs":{}}}`: true, `{"workflow_step":null,"retry_limit":5}`: true,
+		`{}`: false, `{"inputs":null}`: false, `{"retry_limit":null}`: false, `{"retry_limit":null,"inputs":null}`: false,
+		`{"workflow_step":null}`: false, `{"workflow_step":{"inputs":null}}`: false, `{"other":1}`: false, `{"inputs":null,"other":1}`: false,
+		`{"inputs":[]}`: false, `{"retry_limit":0}`: false,
+	} {
+		problems := wire.SchemaProblems(doc, schema, must(wire.Decode([]byte(body)))(t))
+		if a := s.do("PATCH", step, body); (len(problems) == 0) != taken || (a.status == 200) != taken {
+			t.Errorf("%s: got %d, %s, and %v of the document; want it taken: %t", body, a.status, a.body, problems, taken)
+		}
+	}
+}

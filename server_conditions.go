@@ -128,8 +128,8 @@ func opaqueTag(tag string) string {
 	return strings.TrimSuffix(tag, gzipSuffix)
 }
 
-// entityTagForm is the form of an entity tag, as in RFC 9110.
-var entityTagForm = compiled(`^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$`)
+// entityTagForm is the form of an entity tag, as in RFC 9110, but not empty.
+var entityTagForm = compiled(`^(W/)?"[\x21\x23-\x7e\x80-\xff]+"$`)
 
 // seenVersions returns the versions of a task that If-Match names; nil for any. A weak tag
 // never matches, nor does one of another store.

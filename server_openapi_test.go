@@ -563,7 +563,7 @@ func (g *openAPIGaps) schemas(v any, at string) {
 	case map[string]any:
 		for key, value := range v {
 			switch key {
-			case "example", "examples", "default", "const", "enum":
+			case "example", "examples", "default", "const", "enum", "not":
 			case "schemas", "properties":
 				for name, schema := range value.(map[string]any) {
 					g.member(strings.TrimPrefix(at+"."+name, "."), name, schema.(map[string]any))

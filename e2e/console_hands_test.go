@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -218,4 +219,38 @@ func TestConsoleKeepsDraft(t *testing.T) {
 	}
 	p.eval(`location.reload()`)
 	p.wait(`[...document.querySelectorAll("label")].find((e) => e.textContent === "Context")?.control?.value.includes("7")`)
+}
+
+// TestConsoleForgets types into forms, and forgets the credential: nothing of what was typed is left, neither in the page nor
+// where it lay for the way back.
+func TestConsoleForgets(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serveWith(t, nil, "--memory", "--config", configFile(t, strings.Replace(consoleKeys, `permissions = ["tasks:list"`, `permissions = ["tasks:create", "templates:read", "tasks:list"`, 1)))
+	enter := func() {
+		p.wait(`document.querySelector("form.signin input")`)
+		p.eval(`document.querySelector("form.signin select").value = "key"`)
+		p.fill("form.signin input", "key-of-the-reader")
+		p.key("Enter")
+	}
+	p.open(s.ready.OrchestrationURL + "/console/start/demo/batch/1.0.0")
+	enter()
+	context := `[...document.querySelectorAll("label")].find((e) => e.textContent === "Context")?.control?.value`
+	p.wait(context)
+	was := p.eval(context)
+	p.fill(p.input("Context"), `{"total_items": 7, "typed": "by-the-first"}`)
+	p.clickText("Reason, tags, priority and key")
+	p.fill(p.input("Reason"), "by-the-first")
+	p.clickText("Credentials")
+	p.clickText("Forget it")
+	p.waitText("Credentials needed")
+	if got := p.eval(`JSON.stringify([{ ...sessionStorage }, { ...localStorage }])`).(string); strings.Contains(got, "by-the-first") {
+		t.Errorf("the browser keeps %s", got)
+	}
+	enter()
+	p.wait(context)
+	got := p.eval(`[...document.querySelectorAll("input, textarea")].map((e) => e.value).join()`).(string)
+	if strings.Contains(got, "by-the-first") || p.eval(context) != was {
+		t.Errorf("got %s; want what the form begins with, %v", got, was)
+	}
 }

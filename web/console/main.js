@@ -103,6 +103,13 @@ function storePlaces() {
   }
 }
 
+// forget drops what was typed and shown, since somebody else may use the tab next.
+function forget() {
+  kept = [];
+  place = {};
+  location.reload();
+}
+
 try {
   kept = JSON.parse(sessionStorage.getItem(store)) ?? [];
 } catch {
@@ -333,6 +340,7 @@ api.signals.addEventListener("clock", showClock);
 api.signals.addEventListener("store", showStore);
 api.signals.addEventListener("cut", showCut);
 api.signals.addEventListener("credential", async () => {
+  if (!api.credential()) return forget();
   await api.readCaller();
   if (renewal) renewal();
   else show();

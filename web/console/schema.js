@@ -13,26 +13,26 @@ export const formable = (s) => typeOf(s) === "object" && Object.keys(s.propertie
 // pathOf splits the name of a field, such as context.items[0].id or /context/items/0/id.
 export const pathOf = (name) => name.replace(/\[(\w+)\]/g, ".$1").split(/[./]/).filter(Boolean);
 
+// own returns a member of an object, and not what every object has, such as its constructor.
+const own = (value, name) => (Object.hasOwn(value, name) ? value[name] : undefined);
+
 // SchemaForm is the inputs for the members of an object. element holds them.
 export class SchemaForm {
   constructor(schema, value = {}, required = true) {
     this.required = required;
     this.rest = { ...value };
-    const needed = (schema.required || []).filter((name) => schema.properties[name]);
+    const needed = (schema.required || []).filter((name) => Object.hasOwn(schema.properties, name));
     this.members = [...new Set([...needed, ...Object.keys(schema.properties)])].map((name) => {
       delete this.rest[name];
-      return { name, part: partOf(name, schema.properties[name], value[name], needed.includes(name)) };
+      return { name, part: partOf(name, schema.properties[name], own(value, name), needed.includes(name)) };
     });
     this.element = h("div.form", this.members.map((m) => m.part.element));
   }
 
   // value returns the object, also what the schema does not name; undefined for nothing.
   value() {
-    const out = { ...this.rest };
-    for (const { name, part } of this.members) {
-      const v = part.value();
-      if (v !== undefined) out[name] = v;
-    }
+    const given = this.members.map(({ name, part }) => [name, part.value()]).filter(([, v]) => v !== undefined);
+    const out = Object.fromEntries([...Object.entries(this.rest), ...given]); // which also sets __proto__
     return this.required || Object.keys(out).length ? out : undefined;
   }
 
@@ -79,10 +79,12 @@ function partOf(name, s, value, required) {
   return part;
 }
 
+const dateExamples = { date: "2026-01-31", "date-time": "2026-01-31T12:00:00Z" };
+
 function textInput(s) {
   const long = s.maxLength > 200 || s.contentMediaType, formats = { email: "email", uri: "url" };
-  const input = long ? h("textarea", { rows: 4 }) : h("input", { type: formats[s.format] || "text", autocomplete: "off",
-    placeholder: s.examples?.[0] ?? { date: "2026-01-31", "date-time": "2026-01-31T12:00:00Z" }[s.format] ?? "" });
+  const input = long ? h("textarea", { rows: 4 }) : h("input", { type: own(formats, s.format) || "text",
+    autocomplete: "off", placeholder: s.examples?.[0] ?? own(dateExamples, s.format) ?? "" });
   return { input, read: (text) => (text === "" ? undefined : text) };
 }
 

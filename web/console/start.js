@@ -162,7 +162,7 @@ class StartForm {
   }
 
   atField({ field: name, message }) {
-    const path = pathOf(name || ""), input = this.inputs[path[0]];
+    const path = pathOf(name || ""), input = Object.hasOwn(this.inputs, path[0]) && this.inputs[path[0]];
     if (input) wrong(input, message);
     else if (path[0] !== "context") return false;
     else if (this.editing) wrong(this.text, `${path.slice(1).join(".") || "context"}: ${message}`);

@@ -19,7 +19,7 @@ const (
 	stalledAfter   = time.Second      // an answer that waits longer for its reader may be cut to make room
 	answerPatience = 10 * time.Second // how long a client may take to read a piece
 	roomPatience   = 2 * time.Second  // how long a request waits for room
-	maxRoomWaiters = 64               // requests that wait; further ones are refused at once
+	maxRoomWaiters = 64               // requests that wait, public ones at most half of it; further ones are refused at once
 )
 
 // answerRoom bounds what the answers of a process hold.
@@ -99,12 +99,15 @@ func (w *responseWriter) holdShort(n int) error { return w.grow(n, w.share.room.
 // grow enlarges the share to n bytes, if all shares then have at most most. A request that gets no room is the last on
 // its connection.
 func (w *responseWriter) grow(n, most int) error {
-	s, r := &w.share, w.share.room
+	s, r, waiters := &w.share, w.share.room, maxRoomWaiters
+	if w.caller == nil { // anybody can ask for what is public, and must leave room to others
+		waiters /= 2
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for until := realNow().add(roomPatience); s.bytes < n && r.taken+n-s.bytes > most; {
 		r.cutStalled(r.taken + n - s.bytes - most)
-		if r.waiting >= maxRoomWaiters || realNow() >= until {
+		if r.waiting >= waiters || realNow() >= until {
 			r.refused++
 			w.Header().Set("Connection", "close")
 			return tryLater("other responses use all the memory for responses, a share of store.max_memory_mb")

@@ -102,24 +102,54 @@ func TestRoomIsSoonRefused(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
 		a.surface.room.taken = a.surface.room.limit
 		began := time.Now()
-		refused := 0
-		for range maxRoomWaiters + 5 {
-			go func() {
-				w := a.surface.newResponseWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-				if kindOf(w.hold(1)) == backpressure && time.Since(began) == 0 {
-					refused++
-				}
-			}()
-			synctest.Wait()
-		}
-		if refused != 5 {
-			t.Errorf("got %d refused at once; want 5", refused)
+		for _, tt := range []struct {
+			caller        *securityContext // nil for a public route
+			requests, now int              // that are refused at once
+		}{{nil, maxRoomWaiters/2 + 3, 3}, {unrestricted(), maxRoomWaiters/2 + 5, 5}, {nil, 1, 1}} {
+			refused := 0
+			for range tt.requests {
+				go func() {
+					w := a.surface.newResponseWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+					w.caller = tt.caller
+					if kindOf(w.hold(1)) == backpressure && time.Since(began) == 0 {
+						refused++
+					}
+				}()
+				synctest.Wait()
+			}
+			if refused != tt.now {
+				t.Errorf("got %d of %d refused at once; want %d", refused, tt.requests, tt.now)
+			}
 		}
 		time.Sleep(2 * roomPatience)
 		synctest.Wait()
-		if a.surface.room.refused != maxRoomWaiters+5 || a.surface.room.waiting != 0 {
-			t.Errorf("got %d refused and %d waiting; want %d and none", a.surface.room.refused, a.surface.room.waiting, maxRoomWaiters+5)
+		if a.surface.room.refused != maxRoomWaiters+9 || a.surface.room.waiting != 0 {
+			t.Errorf("got %d refused and %d waiting; want %d and none", a.surface.room.refused, a.surface.room.waiting, maxRoomWaiters+9)
 		}
+	})
+}
+
+// TestPublicTextsLeaveRoom has readers of public texts hold half of the room: another one waits, while a list gets room.
+func TestPublicTextsLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
+		a.surface.room.taken = a.surface.room.limit / 2
+		writer := func() *responseWriter {
+			w := a.surface.newResponseWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+			w.matched = true
+			return w
+		}
+		began, text := time.Now(), newPackedText("text/plain", make([]byte, 2*jsonPiece), 1)
+		if err := text.write(writer()); kindOf(err) != backpressure || time.Since(began) < roomPatience {
+			t.Errorf("a public text: got %v after %s; want it to wait in vain", err, time.Since(began))
+		}
+		began = time.Now()
+		w := writer()
+		w.caller = unrestricted()
+		if noError(t, w.hold(jsonPiece)); time.Since(began) > 0 {
+			t.Errorf("a list waited for %s; want room at once", time.Since(began))
+		}
+		w.share.release()
 	})
 }
 

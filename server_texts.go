@@ -61,7 +61,7 @@ func (t *packedText) write(w *responseWriter) error {
 	}
 	if most := w.share.room.limit; len(body) > copiedBody {
 		if len(body) > jsonPiece {
-			most = most / 4 * 3
+			most /= 2 // which leaves a quarter of the room to long answers that not everybody can ask for
 		}
 		if err := w.grow(min(len(body), jsonPiece), most); err != nil {
 			return err

@@ -195,7 +195,6 @@ type options struct {
 	execute  func(w io.Writer, result any) error // the template in -o template=TEXT; nil for other forms
 	headless *bool                               // --no-headers
 	url      *string                             // --url; nil when the command calls no service
-	profile  *string                             // --profile; nil like url
 }
 
 // newOptions returns the options of a command, whose name is in full, as in "store check".
@@ -383,6 +382,12 @@ func (o *options) duration(name string, value time.Duration, help string) *time.
 func (o *options) durationVar(to *time.Duration, name string, value time.Duration, help string) {
 	*to = value
 	o.Var((*durationValue)(to), name, help)
+}
+
+// has reports whether a flag was given.
+func (o *options) has(name string) (given bool) {
+	o.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	return given
 }
 
 // misuse returns a *usageError of the command.

@@ -287,7 +287,7 @@ func (b *benchLoad) result() *benchResult {
 	thousandth := func(f float64) float64 { return math.Round(f*1000) / 1000 }
 	seconds := b.took.Seconds()
 	v := &benchResult{
-		URL: redactURL(b.client.url), Template: fmt.Sprintf("%s/%s", b.body["namespace"], b.body["name"]),
+		URL: b.client.url, Template: fmt.Sprintf("%s/%s", b.body["namespace"], b.body["name"]),
 		Loop: "closed", Clients: b.clients, Seconds: thousandth(seconds), Tasks: b.all.times.count,
 		TasksPerSecond: thousandth(float64(b.all.times.count) / seconds), Errors: b.all.failed, Failures: b.failures,
 		Latency: map[string]float64{

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -95,28 +94,30 @@ func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[
 // stream sends a request and follows its progress, with a progress bar unless total is 0. It returns the last line of
 // the response, and as_of of the first one.
 func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, total int) (last document, asOf float64, err error) {
-	resp, err := c.send(ctx, call{method: "POST", path: "/v1/actions", body: body})
+	resp, err := c.send(ctx, call{method: "POST", path: "/v1/actions", body: body, stream: true})
 	if err != nil {
 		return last, 0, err
 	}
 	defer resp.Body.Close()
 	style := b.o.p.styleOf(b.o.p.stderr)
-	lines := bufio.NewReader(resp.Body)
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxReplyLine)
 	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			last = readDocument(line)
+		more := lines.Scan()
+		if more {
+			last = readDocument(lines.Bytes())
 			asOf = cmp.Or(asOf, last.number("as_of"))
 		}
 		if style.terminal != nil && total > 0 {
-			end := pick(err == nil, "", "\n")
+			end := pick(more, "", "\n")
 			fmt.Fprintf(b.o.p.stderr, "\r%s%s", bar(style, int(last.number("done")+last.number("refused")+last.number("left_alone")), total), end)
 		}
 		switch {
 		// The status was sent before the work began, so only the last line shows whether the response is complete.
-		case err == io.EOF && last.at("finished").raw != nil:
+		case more:
+		case lines.Err() == nil && last.at("finished").raw != nil:
 			return last, asOf, nil
-		case err != nil:
+		default:
 			return last, asOf, exitf(exitUnreachable, "the response was cut off after %s; run the command again to continue",
 				counted(int(last.number("done")), b.one, b.many))
 		}

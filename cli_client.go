@@ -12,10 +12,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,21 +26,34 @@ import (
 // client sends requests to a running service, usually to its orchestration role.
 type client struct {
 	p    *process
-	url  string // as messages name it: unix:PATH for a socket in the file system
-	base string // what paths of requests follow, without a final slash
-	http *http.Client
-	role string      // whose credentials it has; "" for the orchestration role
-	sent http.Header // credentials to send instead of those in the environment; nil for the latter
-	from string      // what named the service: a flag, a variable, a profile
-
-	patience time.Duration // limit for a request that does not wait for something; 0 for none
+	url  string        // as messages name it, without a user and a password: unix:PATH for a socket in the file system
+	base string        // what paths of requests follow, without a final slash
+	user *url.Userinfo // of the URL that was given; nil for none
+	http *http.Client  // see newHTTPClient
+	role string        // whose credentials it has; "" for the orchestration role
+	flag string        // what sets the URL, for messages; "" for --url
+	free bool          // nothing named a service: url is the default
 }
 
-// withClient adds the flags --url and --profile, for client.
+// askingRules are the rules for every service. What is zero has the default.
+type askingRules struct {
+	local    string        // the URL of a service that nothing names
+	most     int64         // bytes of a reply, decompressed, unless it is a stream
+	patience time.Duration // with a reply, from its first byte to its last, unless it is a stream
+}
+
+const (
+	maxReply      = 64 << 20
+	maxReplyLine  = 4 << 20 // of a stream
+	maxErrorReply = 1 << 20
+	replyTime     = time.Minute
+)
+
+var errReplyTime = errors.New("the reply takes too long")
+
+// withClient adds the flag --url, for client.
 func (o *options) withClient() *options {
-	o.url = o.String("url", "",
-		"`URL`: use the service at this URL or unix:PATH; by default $STEPWELL_URL, or the address in the configuration here")
-	o.profile = o.String("profile", "", "`NAME`: use the service in this profile; by default $STEPWELL_PROFILE, unless $STEPWELL_URL is set")
+	o.url = o.String("url", "", "`URL`: use the service at this URL or unix:PATH; by default $STEPWELL_URL, or http://127.0.0.1:8080")
 	return o
 }
 
@@ -78,7 +92,8 @@ func (o *options) named(err error) error {
 	return fmt.Errorf("%s: %w", o.Name(), err)
 }
 
-// client returns the client that --url, --profile or the environment describe.
+// client returns the client of the service that --url or STEPWELL_URL name, or of the default address. A configuration
+// file has no say: whoever wrote the one in this directory may want the credentials of the environment.
 func (o *options) client() (*client, error) {
 	if o.p.service != nil {
 		// An agent's commands use the service that was fixed at the start, with a process of their own for the output.
@@ -86,58 +101,61 @@ func (o *options) client() (*client, error) {
 		c.p = o.p
 		return &c, nil
 	}
-	base, name := *o.url, *o.profile
-	if base != "" && name != "" {
-		return nil, usagef("--url and --profile cannot be combined")
+	named := cmp.Or(*o.url, o.p.getenv("STEPWELL_URL"))
+	if named != "" {
+		return o.p.clientOf(named, "")
 	}
-	from := pick(base == "", "", "--url")
-	if base == "" && name == "" {
-		base, from = o.p.getenv("STEPWELL_URL"), "STEPWELL_URL"
-		// Between two variables, unlike between two flags, the more specific one simply wins.
-		name = pick(base == "", o.p.getenv("STEPWELL_PROFILE"), "")
-	}
-	if name != "" {
-		c, err := o.p.profileClient(name)
-		return c.foundBy(pick(*o.profile == "", "STEPWELL_PROFILE, ", "") + "profile " + name), err
-	}
-	if base == "" {
-		from = "the configuration here"
-		c, origin, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)
-		if err != nil {
-			return nil, err
-		}
-		o.p.warn(origin.warnings) // of a misspelled STEPWELL_URL, too
-		base = reachableURL(c.listen("orchestration"))
-	}
-	c, err := o.p.clientOf(base, "")
-	return c.foundBy(from), err
-}
-
-// foundBy notes where the address came from. It returns the client, which may be nil.
-func (c *client) foundBy(from string) *client {
+	o.p.warn(variableWarnings(o.p.getenv, o.p.environ)) // of a misspelled STEPWELL_URL, too
+	c, err := o.p.clientOf(cmp.Or(o.p.asking.local, reachableURL(defaultConfig().listen("orchestration"))), "")
 	if c != nil {
-		c.from = from
+		c.free = true
 	}
-	return c
+	return c, err
 }
 
 // clientOf returns the client of a role at a URL.
-func (p *process) clientOf(base, role string) (*client, error) {
-	if path, ok := strings.CutPrefix(base, unixPrefix); ok {
-		return &client{p: p, url: base, base: "http://localhost", http: &http.Client{Transport: unixTransport(path)}, role: role}, nil
+func (p *process) clientOf(address, role string) (*client, error) {
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		return &client{p: p, url: address, base: "http://localhost", http: newHTTPClient(unixTransport(path)), role: role}, nil
 	}
-	if !strings.Contains(base, "://") {
-		base = "http://" + base
+	base, user, err := parseServiceURL(address)
+	if err != nil {
+		return nil, err
 	}
-	u, err := url.Parse(base)
+	return &client{p: p, url: base, base: base, user: user, http: newHTTPClient(newTransport()), role: role}, nil
+}
+
+// parseServiceURL returns the URL of a service without a final slash, and apart from it the user and password, so that
+// no message can show them.
+func parseServiceURL(text string) (base string, user *url.Userinfo, err error) {
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usagef("%q is not the URL of a service", redactURL(base))
+		return "", nil, usagef("%q is not the URL of a service", redactURL(text))
 	}
-	base = strings.TrimRight(base, "/")
+	user, u.User = u.User, nil
+	before, _, _ := strings.Cut(u.String(), "?")
+	before, _, _ = strings.Cut(before, "#")
+	base = strings.TrimRight(before, "/")
 	if right, ok := strings.CutSuffix(base, "/v1"); ok {
-		return nil, usagef("the URL of a service does not end in /v1: give %s", redactURL(right))
+		return "", nil, usagef("the URL of a service does not end in /v1: give %s", redactURL(right))
 	}
-	return &client{p: p, url: base, base: base, http: &http.Client{Transport: newTransport()}, role: role}, nil
+	switch {
+	case strings.ContainsAny(text, "?#"):
+		return "", nil, usagef("the URL of a service has no query and no fragment: give %s", redactURL(base))
+	case strings.Contains(u.Path, "@"): // the rest of a password with a slash
+		return "", nil, usagef("%q is not the URL of a service: write an @ or / in a password as %%40 or %%2F", redactURL(text))
+	}
+	return base, user, nil
+}
+
+// newHTTPClient returns the HTTP client for every service. It follows no redirect: credentials and bodies are for the
+// service that the user has named, and for nobody to whom it points.
+func newHTTPClient(t *http.Transport) *http.Client {
+	t.MaxResponseHeaderBytes = maxErrorReply
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // newTransport returns a transport that nothing else uses.
@@ -160,6 +178,7 @@ type call struct {
 	query        url.Values
 	body         any // encoded as JSON; nil for none
 	key          string
+	stream       bool // the reply is read in parts, as it comes: no limit applies to the whole
 }
 
 // get sends a GET request.
@@ -195,12 +214,6 @@ func (c *client) do(ctx context.Context, q call) (document, error) {
 
 // doCounting is do, and also returns how many elements a list has on all pages, or 0 if the response does not say.
 func (c *client) doCounting(ctx context.Context, q call) (d document, total int, err error) {
-	// A request that waits for a task is slow on purpose.
-	if c.patience > 0 && !q.query.Has("wait") && !q.query.Has("timeout") {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.patience)
-		defer cancel()
-	}
 	resp, err := c.send(ctx, q)
 	if err != nil {
 		return d, 0, err
@@ -208,10 +221,13 @@ func (c *client) doCounting(ctx context.Context, q call) (d document, total int,
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return d, 0, c.failed(ctx, err)
+		return d, 0, err
+	}
+	if d = readDocument(body); d.raw == nil && len(body) > 0 {
+		return d, 0, exitf(exitFailed, "%s answers %s with something else than JSON: is it Stepwell or Tasker?", c.url, q.path)
 	}
 	total, _ = strconv.Atoi(resp.Header.Get("X-Total-Count"))
-	return readDocument(body), total, nil
+	return d, total, nil
 }
 
 // send sends a request, and returns the answer if its status is below 300. The caller closes its body.
@@ -224,11 +240,11 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 		}
 		body = bytes.NewReader(text)
 	}
-	target := c.base + q.path
+	path := q.path
 	if len(q.query) > 0 {
-		target += "?" + q.query.Encode()
+		path += "?" + q.query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, q.method, target, body)
+	req, err := c.request(ctx, q.method, path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -242,9 +258,9 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if err := c.authenticate(req.Header); err != nil {
 		return nil, err
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.exchange(req, q.stream)
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, err
 	}
 	c.noteTime(resp.Header)
 	for _, text := range hintTexts(resp.Header) {
@@ -252,7 +268,7 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	}
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorReply))
 		err := c.refused(resp, text)
 		if resp.StatusCode == http.StatusNotFound && q.path != "/health" {
 			// The two roles have different routes, and their addresses are easily confused.
@@ -261,6 +277,93 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 		return nil, err
 	}
 	return resp, nil
+}
+
+func (c *client) mostBytes() int64 { return cmp.Or(c.p.asking.most, maxReply) }
+
+func (c *client) patience() time.Duration { return cmp.Or(c.p.asking.patience, replyTime) }
+
+// request returns a request with the credentials of the URL, if it had any, and no others.
+func (c *client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err == nil && c.user != nil {
+		password, _ := c.user.Password()
+		r.SetBasicAuth(c.user.Username(), password)
+	}
+	return r, err
+}
+
+// exchange sends a request, and returns a reply that is no redirect. Its body ends with an error of this program after
+// maxReply bytes, or if it takes too long from its first byte on; that of a stream does not.
+func (c *client) exchange(r *http.Request, stream bool) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	slow := time.AfterFunc(math.MaxInt64, func() { cancel(errReplyTime) })
+	began := func() { slow.Reset(c.patience()) }
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: began})
+	b := &replyBody{c: c, ctx: ctx, slow: slow, cancel: cancel, left: c.mostBytes()}
+	resp, err := c.http.Do(r.WithContext(traced))
+	if err != nil {
+		defer b.end()
+		return nil, c.failed(ctx, err)
+	}
+	if stream {
+		b.left = math.MaxInt64
+		slow.Stop()
+	}
+	b.ReadCloser, resp.Body = resp.Body, b
+	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
+		resp.Body.Close()
+		return nil, c.redirected(resp.Request.URL, to)
+	}
+	return resp, nil
+}
+
+// replyBody is the body of a reply with its limits.
+type replyBody struct {
+	io.ReadCloser
+	c      *client
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	slow   *time.Timer
+	left   int64 // bytes that may still come
+}
+
+func (b *replyBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, exitf(exitFailed, "the reply of %s has more than %d MiB", b.c.host(), b.c.mostBytes()>>20)
+	}
+	if err != nil && err != io.EOF {
+		err = b.c.failed(b.ctx, err)
+	}
+	return n, err
+}
+
+func (b *replyBody) Close() error {
+	b.end()
+	return b.ReadCloser.Close()
+}
+
+func (b *replyBody) end() {
+	b.slow.Stop()
+	b.cancel(nil)
+}
+
+// redirected returns the error for a redirect, with the URL to give if the service is there.
+func (c *client) redirected(asked, to *url.URL) error {
+	to.User = nil
+	told := printable(redactURL(to.String()))
+	to.RawQuery, to.Fragment, to.RawFragment = "", "", ""
+	below := strings.TrimPrefix(asked.Scheme+"://"+asked.Host+asked.EscapedPath(), c.base)
+	there, ok := strings.CutSuffix(to.String(), below)
+	if !ok {
+		there = to.Scheme + "://" + to.Host
+	}
+	if there == c.base || to.Scheme != "http" && to.Scheme != "https" {
+		return exitf(exitUnreachable, "%s redirects to %s, and no redirect is followed: is it Stepwell or Tasker?", c.url, told)
+	}
+	return exitf(exitUnreachable, "%s redirects to %s, and no redirect is followed: give %s %s", c.url, told,
+		cmp.Or(c.flag, "--url"), printable(there))
 }
 
 // otherRole returns the end of the message for a 404 from the wrong role of a service, or "". A worker is recognized by
@@ -272,15 +375,11 @@ func (c *client) otherRole(ctx context.Context) string {
 	if err != nil || health.text("status") == "" || role == want {
 		return ""
 	}
-	return fmt.Sprintf("; %s is the %s role of a service: give the URL of its %s role", redactURL(c.url), role, want)
+	return fmt.Sprintf("; %s is the %s role of a service: give the URL of its %s role", c.url, role, want)
 }
 
-// authenticate adds the credentials of a request.
+// authenticate adds the credentials of the environment. A token wins over the user of the URL.
 func (c *client) authenticate(h http.Header) error {
-	if c.sent != nil {
-		maps.Copy(h, c.sent)
-		return nil
-	}
 	name, value, err := clientCredential(cmp.Or(c.role, "orchestration"), c.p.getenv, c.p.now)
 	if name != "" {
 		h.Set(name, value)
@@ -320,8 +419,10 @@ func (c *client) failed(ctx context.Context, err error) error {
 		return errInterrupted
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return exitf(exitTimedOut, "%s did not answer in time", host)
+	case context.Cause(ctx) == errReplyTime:
+		return exitf(exitTimedOut, "the reply of %s did not end within %v", host, c.patience())
 	case errors.Is(err, errConnectionRefused):
-		return exitf(exitUnreachable, "nothing listens on %s: is \"stepwell serve\" running? Or give --url", host)
+		return exitf(exitUnreachable, "nothing listens on %s: is \"stepwell serve\" running? %s", host, c.elsewhere())
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return exitf(exitUnreachable, "there is no host %q: check --url and STEPWELL_URL", dns.Name)
@@ -330,6 +431,18 @@ func (c *client) failed(ctx context.Context, err error) error {
 		err = u.Err
 	}
 	return exitf(exitUnreachable, "%s cannot be reached: %v", host, err)
+}
+
+// elsewhere returns what to try if nothing listens. If nothing has named a service, that is the address which the
+// configuration here has: a person can judge whether it is the right one.
+func (c *client) elsewhere() string {
+	if c.free {
+		at, source := configuredAddress("orchestration", c.p.getenv, c.p.environ)
+		if there := reachableURL(at); there != c.url {
+			return fmt.Sprintf("%s has another address: give --url %s", printable(source.String()), printable(there))
+		}
+	}
+	return "Or give --url"
 }
 
 // refused returns the error for an answer with a status of 300 or more, in one line.
@@ -356,7 +469,7 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 		code = exitRefused
 	case http.StatusUnauthorized:
 		code = exitRefused
-		message += pick(c.sent == nil, ": set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY", ": the credential is that of "+c.from)
+		message += ": set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY"
 	case http.StatusServiceUnavailable:
 		if after := resp.Header.Get("Retry-After"); after != "" {
 			message += fmt.Sprintf(" (try again in %s s)", after)

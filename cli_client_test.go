@@ -1,13 +1,24 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
+	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestExitCodes checks what the answers of a service mean for the exit code and the message.
@@ -30,6 +41,7 @@ func TestExitCodes(t *testing.T) {
 			"task list: invalid; name: is required"},
 		{503, "7", `{"error":{"message":"overloaded"}}`, 1, "task list: overloaded (try again in 7 s)"},
 		{302, "", "", 1, "answers 302 Found: is it Stepwell or Tasker?"},
+		{200, "", "<html>Welcome</html>", 1, "answers /v1/tasks with something else than JSON: is it Stepwell or Tasker?"},
 		{502, "", "<html>Bad gateway</html>", 1, "answers 502 Bad Gateway: is it Stepwell or Tasker?"},
 	} {
 		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -196,4 +208,301 @@ func TestOtherRole(t *testing.T) {
 	if r := runCLI(nil, "", "template", "show", "a/b", "--url", o.URL); strings.Contains(r.stderr, "role") {
 		t.Errorf("got %q of the right role", r.stderr)
 	}
+}
+
+// strangerTOML is a configuration that wants everything from whoever passes by.
+const strangerTOML = `[orchestration.web]
+listen = %q
+[worker]
+allow_exec = true
+default_handler = "http://%[1]s/handler"
+[worker.web]
+listen = "127.0.0.1:0"
+`
+
+// strangerProfiles has the services of another program.
+const strangerProfiles = `[profile.default.orchestration]
+base_url = "http://%s"
+auth.method = {type = "BearerToken", value = "theirs"}
+`
+
+// askingLine is a command line that asks a service.
+type askingLine struct {
+	words []string // where URL stands for the service
+	stdin string
+}
+
+// askingLines returns one line for each command of the table that has an URL.
+func askingLines() (lines []askingLine) {
+	commandTable().each(func(c *command) {
+		o := newOptions(bareProcess, c)
+		if c.define(o); o.Lookup("url") == nil {
+			return
+		}
+		example := c.examples[0]
+		if line, ok := urlExamples[c.name]; ok {
+			example = line
+		}
+		example, _, _ = strings.Cut(example, " > ")
+		line := askingLine{words: shellWords(example), stdin: "{}"}
+		if c.name == "mcp" {
+			line.stdin = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"task_list","arguments":{}}}` + "\n"
+		}
+		lines = append(lines, line)
+	})
+	return lines
+}
+
+// run runs the line against the service at a URL, which --url names or nothing.
+func (l askingLine) run(url string, named bool, env map[string]string) cliResult {
+	rules := askingRules{local: url, most: 4 << 20}
+	var words []string
+	for _, word := range l.words {
+		words = append(words, pick(word == "URL", url, word))
+	}
+	if named {
+		words = append(words, "--url", url)
+	}
+	return runCLIAsking(rules, env, l.stdin, words...)
+}
+
+// TestNothingGoesElsewhere runs every command that asks a service where a service or a directory wants what is meant for
+// another: no request arrives elsewhere, and no password is shown.
+func TestNothingGoesElsewhere(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "state.json", []byte("{}"))
+	writeFile(t, "private.pem", []byte(privatePEM(t, authKeys().rsa)))
+	var arrived atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
+	defer elsewhere.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(elsewhere.URL, "http://"), ":")
+	var answer atomic.Pointer[http.HandlerFunc]
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*answer.Load())(w, r) }))
+	defer service.Close()
+	answers := func(f http.HandlerFunc) { answer.Store(&f) }
+	redirects := func(status int, to string) {
+		answers(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to+r.URL.RequestURI(), status) })
+	}
+	credentials := []map[string]string{{"STEPWELL_AUTH_TOKEN": "mine"}, {"STEPWELL_API_KEY": "mine"},
+		{"STEPWELL_JWT_PRIVATE_KEY_PATH": "private.pem"}}
+	lines, runs := askingLines(), 0
+	check := func(about string, l askingLine, got cliResult, wants ...string) {
+		t.Helper()
+		runs++
+		if n := arrived.Swap(0); n > 0 {
+			t.Errorf("%s, %q: %d requests arrived elsewhere", about, l.words, n)
+		}
+		for _, want := range wants {
+			if !strings.Contains(got.stdout+got.stderr, want) {
+				t.Errorf("%s, %q: got %d, %s%s; want %q", about, l.words, got.code, got.stdout, got.stderr, want)
+			}
+		}
+		if mcp := l.words[0] == "mcp"; got.code == 0 && !mcp || mcp && !strings.Contains(got.stdout, `"isError":true`) {
+			t.Errorf("%s, %q: got %d, %s; want a failure", about, l.words, got.code, got.stdout)
+		}
+	}
+	for _, l := range lines {
+		for _, env := range credentials {
+			for _, host := range []string{"127.0.0.1:" + port, "localhost:" + port} {
+				for _, status := range []int{302, 307} {
+					redirects(status, "http://"+host)
+					got := l.run(service.URL, true, env)
+					wants := []string{"redirects to http://" + host, "url http://" + host}
+					if l.words[0] == "pull" {
+						wants[1] = "give URL http://" + host
+					}
+					check(fmt.Sprint(status, " to ", host), l, got, wants...)
+					if got.code != exitUnreachable && l.words[0] != "mcp" {
+						t.Errorf("%q: got exit code %d; want %d", l.words, got.code, exitUnreachable)
+					}
+				}
+			}
+		}
+	}
+	// The user and the password of a URL go to the service, and are shown by nothing, whatever it answers.
+	for name, f := range map[string]http.HandlerFunc{
+		"401":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) },
+		"404":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) },
+		"500":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"503":     func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", 503) },
+		"405":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(405) },
+		"a page":  func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
+		"nothing": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://jo:hunter2@localhost:"+port, 302)
+		},
+	} {
+		for _, l := range lines {
+			strange := 0
+			answers(func(w http.ResponseWriter, r *http.Request) {
+				if user, password, _ := r.BasicAuth(); user != "jo" || password != "hunter2" {
+					strange++
+				}
+				f(w, r)
+			})
+			got := l.run("http://jo:hunter2@"+strings.TrimPrefix(service.URL, "http://"), true, nil)
+			if name != "a page" || l.words[0] != "healthcheck" { // which prints it
+				check("user info, "+name, l, got)
+			}
+			if all := got.stdout + got.stderr; strings.Contains(all, "hunter2") || strings.Contains(all, "am86aHVudGVyMg") || strange > 0 {
+				t.Errorf("user info, %s, %q: got %s, and %d requests without the user; want no password", name, l.words, all, strange)
+			}
+		}
+	}
+	// What is in the directory of a stranger names no service.
+	writeFile(t, "stepwell.toml", fmt.Appendf(nil, strangerTOML, strings.TrimPrefix(elsewhere.URL, "http://")))
+	noError(t, os.Mkdir(".config", 0o700))
+	for _, name := range []string{".config/tasker.toml", ".config/tasker-client.toml", "tasker-client.toml"} {
+		writeFile(t, name, fmt.Appendf(nil, strangerProfiles, strings.TrimPrefix(elsewhere.URL, "http://")))
+	}
+	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	closed.Close()
+	nobody := "http://" + closed.Addr().String()
+	for _, l := range lines {
+		for _, env := range credentials {
+			env = maps.Clone(env)
+			wants := []string{"stepwell.toml:2 has another address: give --url " + elsewhere.URL}
+			switch {
+			case l.words[0] == "healthcheck": // which asks the configured address, as variables have it
+				env["STEPWELL_ORCHESTRATION__WEB__LISTEN"] = closed.Addr().String()
+				wants = []string{"nothing listens on " + closed.Addr().String()}
+			case l.words[0] == "pull":
+				wants = []string{"nothing listens on " + closed.Addr().String()}
+			case slices.Contains(l.words, "--to"):
+				wants = nil // without --url, it exports a directory
+			}
+			check("a stranger's files", l, l.run(nobody, false, env), wants...)
+			env["STEPWELL_PROFILE"] = "default"
+			check("a stranger's profile", l, l.run(nobody, false, env), wants...)
+			for n := range l.words {
+				runCLIAsking(askingRules{local: nobody}, env, "", append(append([]string{completeWord}, l.words[:n]...), "")...)
+				if arrived.Swap(0) > 0 {
+					t.Errorf("%q: completion asked elsewhere", l.words[:n])
+				}
+			}
+		}
+	}
+	t.Logf("%d runs of %d commands", runs, len(lines))
+}
+
+// TestRepliesAreBounded lets every command that asks a service meet a reply of 1 GB in 1 MB of gzip.
+func TestRepliesAreBounded(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var block bytes.Buffer
+	z := gzip.NewWriter(&block)
+	z.Write(bytes.Repeat([]byte{' '}, 1<<20))
+	z.Close()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		for range 1024 { // members of one stream
+			if _, err := w.Write(block.Bytes()); err != nil {
+				return
+			}
+		}
+	}))
+	defer s.Close()
+	writeFile(t, "state.json", []byte("{}"))
+	allocated := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc
+	}
+	for _, l := range askingLines() {
+		before := allocated()
+		got := l.run(s.URL, true, nil)
+		// A buffer that grows to 4 MiB is copied several times on its way, and some commands ask twice.
+		if used := (allocated() - before) >> 20; used > 64 || got.code == 0 && l.words[0] != "mcp" && l.words[0] != "healthcheck" {
+			t.Errorf("%q: got %d, %s%s, and %d MiB allocated", l.words, got.code, got.stdout, got.stderr, used)
+		}
+	}
+}
+
+// TestServiceURLs checks what names a service, and what is refused without a secret in the message.
+func TestServiceURLs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"h:1": "http://h:1", "https://h/a/": "https://h/a", "http://jo:pw@h:1/": "http://h:1 jo:pw", "jo:p%40w@h": "http://h jo:p%40w",
+		"http://h/v1/":              "the URL of a service does not end in /v1: give http://h",
+		"http://jo:hunter2@h/v1":    "the URL of a service does not end in /v1: give http://h",
+		"http://h?x=hunter2":        "the URL of a service has no query and no fragment: give http://h",
+		"http://h/#hunter2":         "the URL of a service has no query and no fragment: give http://h",
+		"http://h?":                 "the URL of a service has no query and no fragment: give http://h",
+		"http://jo:hun@ter2/pw@h":   `"http://[REDACTED]@h" is not the URL of a service: write an @ or / in a password as %40 or %2F`,
+		"http://jo:hunter2?@h":      `"http://[REDACTED]@h" is not the URL of a service`,
+		"ftp://jo:hunter2@h":        `"ftp://[REDACTED]@h" is not the URL of a service`,
+		"http://jo:hunter2@":        `"http://[REDACTED]@" is not the URL of a service`,
+		"":                          `"http://" is not the URL of a service`,
+		"http://jo:hun ter2@h:port": `"http://[REDACTED]@h:port" is not the URL of a service`,
+	} {
+		base, user, err := parseServiceURL(text)
+		got := strings.TrimSpace(base + " " + user.String())
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %s; want %s", text, got, want)
+		}
+	}
+}
+
+// TestRedirects checks which address the error for a redirect advises.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ base, asked, to, want string }{
+		{"http://h:1", "/v1/tasks?limit=1", "https://h/v1/tasks?limit=1", "https://h/v1/tasks?[REDACTED], and no redirect is followed: give --url https://h"},
+		{"http://h:1/a", "/v1/tasks", "http://o/b/v1/tasks", "give --url http://o/b"},
+		{"http://h:1", "/v1/tasks", "http://jo:pw@o/login", "http://o/login, and no redirect is followed: give --url http://o"},
+		{"http://h:1", "/v1/tasks", "/login", "http://h:1/login, and no redirect is followed: is it Stepwell or Tasker?"},
+		{"http://h:1", "/v1/tasks", "javascript:alert(1)", "is it Stepwell or Tasker?"},
+		{"http://h:1", "/v1/tasks", "http://o/\u202e", "http://o/%E2%80%AE,"},
+	} {
+		asked := must(url.Parse(tt.base + tt.asked))(t)
+		err := (&client{url: tt.base, base: tt.base}).redirected(asked, must(asked.Parse(tt.to))(t))
+		if exitCode(err) != exitUnreachable || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s to %s: got %v; want %s", tt.base+tt.asked, tt.to, err, tt.want)
+		}
+	}
+}
+
+// TestSlowReplies gives up on replies that begin and then hardly continue, in their headers or in their body, and on none
+// that is a stream.
+func TestSlowReplies(t *testing.T) {
+	t.Parallel()
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer l.Close()
+	begin := make(chan string, 1)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				http.ReadRequest(bufio.NewReader(conn))
+				io.WriteString(conn, <-begin)
+				io.Copy(io.Discard, conn) // until the client gives up
+			}()
+		}
+	}()
+	p := &process{getenv: bareProcess.getenv, now: realNow, stderr: io.Discard, asking: askingRules{patience: time.Millisecond}}
+	c := must(p.clientOf(l.Addr().String(), ""))(t)
+	for _, text := range []string{"H", "HTTP/1.1 200 OK\r\nX: a", "HTTP/1.1 200 OK\r\n\r\n{", "HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{"} {
+		begin <- text
+		_, err := c.get(t.Context(), "/v1/tasks", nil)
+		if strings.Contains(text, "500") {
+			if exitCode(err) != exitFailed {
+				t.Errorf("%q: got %v; want the error of the status", text, err)
+			}
+		} else if exitCode(err) != exitTimedOut || !strings.Contains(err.Error(), "did not end within 1ms") {
+			t.Errorf("%q: got %v; want a timeout", text, err)
+		}
+	}
+	begin <- "HTTP/1.1 200 OK\r\n\r\ndata: {}\n"
+	p.asking.patience = time.Hour
+	resp := must(c.send(t.Context(), call{method: "GET", path: "/v1/events", stream: true}))(t)
+	if resp.Body.(*replyBody).slow.Stop() {
+		t.Error("the time of a stream is limited")
+	}
+	resp.Body.Close()
 }

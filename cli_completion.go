@@ -193,7 +193,7 @@ func (p *process) completion(ctx context.Context, words []string, last string) c
 	} else {
 		c.define(o)
 	}
-	// Flags are set on the way, so that --url and --profile decide which service is asked for names.
+	// Flags are set on the way, so that --url decides which service is asked for names.
 	given, waiting := o.given(append(before, words...))
 	if f, begun, before := o.valueOf(waiting, last); f != nil {
 		return o.values(ctx, f, given, before, begun)
@@ -264,11 +264,6 @@ func (o *options) values(ctx context.Context, f *flag.Flag, given []string, befo
 	case "":
 		found.words = []string{"true", "false"}
 	case "NAME":
-		if f.Name == "profile" {
-			v, _ := o.p.readProfiles()
-			found.words = v.names()
-			break
-		}
 		operand = pick(f.Name == "name", "NAME", "")
 		fallthrough
 	default:

@@ -11,7 +11,7 @@ func TestCompletionWords(t *testing.T) {
 	t.Chdir(t.TempDir())
 	noError(t, os.WriteFile("some.json", nil, 0o600))
 	for line, want := range map[string]string{
-		"": "serve run task step dlq events find template failures analytics health profile console bench fixture auth config store pull " +
+		"": "serve run task step dlq events find template failures analytics health bench fixture auth config store pull " +
 			"healthcheck openapi completion mcp version",
 		"ta":                               "task",
 		"help ta":                          "task",

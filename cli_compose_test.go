@@ -2,12 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -108,86 +105,5 @@ func TestDistributedCommands(t *testing.T) {
 				t.Errorf("%s: got\n%s; want %q", tt.command, all, want)
 			}
 		}
-	}
-}
-
-// TestConsoleFront checks the console in front of Tasker: what it composes, leaves out and refuses, and
-// what it sends.
-func TestConsoleFront(t *testing.T) {
-	base, asked := newDistributed(t)
-	p := &process{getenv: func(string) string { return "" }, now: realNow, stderr: os.Stderr}
-	f := must(newFront(t.Context(), &client{p: p, url: base, base: base, http: http.DefaultClient}, "127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
-	s := httptest.NewServer(f.surface)
-	defer s.Close()
-	task := "/v1/tasks/" + distributedFails
-	for _, tt := range []struct {
-		method, path, body, header string
-		status                     int
-		want                       string
-	}{
-		{"GET", "/console/tasks", "", "", 200, "data-far="},
-		{"GET", "/v1/tasks?per_page=5&cursor=", "", "", 200, `"status":"blocked_by_failures"`},
-		{"GET", "/v1/tasks?status=blocked_by_failures&per_page=5", "", "", 200, `"total_count":1`},
-		{"GET", "/v1/tasks?sort=-updated_at", "", "", 400, "NOT_AVAILABLE"},
-		{"GET", task + "/explain", "", "", 200, `"cause":"failed"`},
-		{"GET", task + "/explain", "", "", 200, `"cause":"failed"`},
-		{"GET", task + "/transitions", "", "", 200, `"to_state":"in_progress"`},
-		{"GET", "/v1/templates/tools/fails/1.0.0", "", "", 200, `"dependencies":["first"]`},
-		{"GET", "/v1/events", "", "", 404, "NOT_AVAILABLE"},
-		{"POST", "/v1/tasks", `{"name":"fails","namespace":"tools"}`, "", 200, `"name":"batch"`},
-		{"POST", "/v1/tasks", `{"name":"fails","namespace":"tools"}`, "Origin: http://other.example", 400, "may not do this"},
-		{"GET", "/metrics", "", "", 404, "no such path"},
-	} {
-		r := must(http.NewRequest(tt.method, s.URL+tt.path, strings.NewReader(tt.body)))(t)
-		r.Header.Set("Content-Type", jsonType)
-		if name, value, ok := strings.Cut(tt.header, ": "); ok {
-			r.Header.Set(name, value)
-		}
-		resp := must(http.DefaultClient.Do(r))(t)
-		text := string(must(io.ReadAll(resp.Body))(t))
-		if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) {
-			t.Errorf("%s %s: got %d, %s; want %d, %s", tt.method, tt.path, resp.StatusCode, text, tt.status, tt.want)
-		}
-	}
-	if n := len(slices.DeleteFunc(slices.Clone(*asked), func(p string) bool { return p != "GET "+task+"/explain" })); n != 1 {
-		t.Errorf("asked %d times for explanations; want once", n)
-	}
-}
-
-// TestFrontKeepsCredentials checks that the service gets the browser's credentials, and nothing else that is the
-// browser's or the command's.
-func TestFrontKeepsCredentials(t *testing.T) {
-	var seen []http.Header
-	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen = append(seen, r.Header)
-		w.Header().Set("Access-Control-Allow-Origin", "*")
-		w.Header().Set("Set-Cookie", "a=b")
-		w.Header().Set("Content-Type", jsonType)
-		w.WriteHeader(401)
-		w.Write([]byte(`{"error":{"message":"no credentials"}}`))
-	}))
-	defer far.Close()
-	p := &process{getenv: func(string) string { return "secret" }, now: realNow, stderr: os.Stderr}
-	f := must(newFront(t.Context(), &client{p: p, url: far.URL, base: far.URL, http: http.DefaultClient}, "127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
-	s := httptest.NewServer(f.surface)
-	defer s.Close()
-	r := must(http.NewRequest("GET", s.URL+"/v1/dlq", nil))(t)
-	for _, h := range [][2]string{{"Authorization", "Bearer mine"}, {"Cookie", "other=1"}, {"Referer", s.URL}, {"Origin", s.URL}} {
-		r.Header.Set(h[0], h[1])
-	}
-	resp := must(http.DefaultClient.Do(r))(t)
-	resp.Body.Close()
-	if resp.StatusCode != 401 || resp.Header.Get("Access-Control-Allow-Origin") != "" || resp.Header.Get("Set-Cookie") != "" {
-		t.Errorf("got %d, %v; want 401 without what lets others read it", resp.StatusCode, resp.Header)
-	}
-	first, last := seen[0], seen[len(seen)-1]
-	if first.Get("Authorization") != "" || first.Get("X-Api-Key") != "" {
-		t.Errorf("at the start, got %v; want no credentials of the environment", first)
-	}
-	if last.Get("Authorization") != "Bearer mine" || last.Get("Cookie") != "" || last.Get("Origin") != "" || last.Get("Referer") != "" {
-		t.Errorf("got %v; want only the credentials of the browser", last)
-	}
-	if page := f.surface; page.guard == nil {
-		t.Error("got no guard; want the rules for Host and Origin")
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 )
 
+// configFileFlag defines --config. Without it and its variable, a file in the working directory counts if a.here is set.
 func configFileFlag(o *options, a *configArgs) {
-	o.Func("config", "`FILE`: read this configuration (repeatable; default $STEPWELL_CONFIG, then ./stepwell.toml)",
+	o.Func("config", "`FILE`: read this configuration (repeatable; default $STEPWELL_CONFIG"+pick(a.here, ", then ./stepwell.toml)", ")"),
 		func(name string) error {
 			if name == "" {
 				return errors.New("missing file name")
@@ -79,7 +79,7 @@ func keyFlag(o *options, k *configKey, a *configArgs) {
 // loadConfig loads the configuration and checks the handlers that it names. Keys
 // are set by the variables in environ.
 func (p *process) loadConfig(args configArgs, environ []string) (*Config, *provenance, error) {
-	c, origin, err := loadConfig(args, p.getenv, environ, os.ReadFile)
+	c, origin, err := loadConfig(args, p.getenv, environ, readConfigFile)
 	if err == nil {
 		err = checkConfigCallables(c, origin, new(handlerSet).check)
 	}
@@ -156,7 +156,7 @@ func configRows(c *Config, origin *provenance) []configRow {
 // validateConfig checks files, alone and together. It ignores variables that set
 // keys, because only the files are in question.
 func validateConfig(o *options) runner {
-	var a configArgs
+	a := configArgs{here: true}
 	keyFlag(o, configKeyAt("environment"), &a)
 	return func(_ context.Context, files []string) error {
 		a.files = files

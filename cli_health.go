@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 )
@@ -48,12 +47,12 @@ func healthcheckCommand() command {
 
 // healthcheck asks a running service whether it is alive or ready.
 func healthcheck(o *options) runner {
-	url := o.String("url", "", "`URL`: check the service there; by default at the configured address")
+	url := o.String("url", "", "`URL`: check the service there; by default at the address that variables, or the file in $STEPWELL_CONFIG, configure")
 	ready := o.Bool("ready", false, "check that the service is ready, not only alive")
 	timeout := o.duration("timeout", 3*time.Second, "`DURATION`: give up after this time")
 	return func(ctx context.Context, _ []string) error {
 		if *url == "" {
-			c, _, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, os.ReadFile)
+			c, _, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, readConfigFile)
 			if err != nil {
 				return err
 			}
@@ -71,22 +70,22 @@ func healthcheck(o *options) runner {
 
 // probe prints what a service answers for a path, which needs no credentials.
 func (c *client) probe(ctx context.Context, path string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	req, err := c.request(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.exchange(req, false)
 	if err != nil {
-		return c.failed(ctx, err)
+		return err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
-		return c.failed(ctx, err)
+		return err
 	}
 	said := printable(strings.TrimSpace(string(body)))
 	if resp.StatusCode != http.StatusOK {
-		return exitf(exitCode(c.refused(resp, body)), "%s answers %s for %s: %s", redactURL(c.url), resp.Status, path, said)
+		return exitf(exitCode(c.refused(resp, body)), "%s answers %s for %s: %s", c.url, resp.Status, path, said)
 	}
 	_, err = fmt.Fprintln(c.p.stdout, said)
 	return err

@@ -246,7 +246,7 @@ func (s *mcpServer) call(ctx context.Context, t *mcpTool, arguments map[string]j
 		p := s.c.p
 		// Calls run at the same time, so each gets a separate process value: their outputs must not mix, and standard
 		// input carries the protocol.
-		o := newOptions(&process{getenv: p.getenv, environ: p.environ, now: p.now, service: s.c,
+		o := newOptions(&process{getenv: p.getenv, environ: p.environ, now: p.now, service: s.c, asking: p.asking,
 			stdin: strings.NewReader(""), stdout: &out, stderr: &notes}, &t.command)
 		run := t.command.define(o)
 		if o.output != nil {
@@ -410,7 +410,7 @@ func (s *mcpServer) told(m *mcpMessage) (any, error) {
 		return map[string]any{
 			"protocolVersion": v, "capabilities": map[string]any{"tools": struct{}{}},
 			"serverInfo": map[string]string{"name": "stepwell", "version": version},
-			"instructions": "The tools are commands of stepwell, for the workflow service at " + redactURL(s.c.url) +
+			"instructions": "The tools are commands of stepwell, for the workflow service at " + s.c.url +
 				". Where a text names a flag such as --created-after, it is the argument created_after.",
 		}, nil
 	case "ping":

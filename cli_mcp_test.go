@@ -110,10 +110,10 @@ func (c *mcpClient) call(tool, arguments string) mcpAnswer {
 
 // noTools are the commands without an effect on the service that they ask, or that are about files, an address or a terminal.
 var noTools = []string{
-	"serve", "run", "task watch", "template check", "template convert", "template graph", "console", "bench", "fixture state get",
+	"serve", "run", "task watch", "template check", "template convert", "template graph", "bench", "fixture state get",
 	"fixture state put", "auth generate-keys", "auth generate-token", "auth validate-token", "auth show-permissions", "config show",
 	"config validate", "store check", "store compact", "store export", "store import", "store reopen", "store repair", "pull",
-	"healthcheck", "openapi", "completion", "mcp", "profile list", "profile show", "version",
+	"healthcheck", "openapi", "completion", "mcp", "version",
 }
 
 // TestMCPTools lists the tools: each command is one or none, and those that change something are listed only if that is

@@ -36,6 +36,7 @@ func pullCommand() command {
 				if err != nil {
 					return err
 				}
+				from.flag = "URL"
 				if *worker == "" {
 					return o.misuse("missing --worker-url: only the worker role has whole templates")
 				}
@@ -43,6 +44,7 @@ func pullCommand() command {
 				if err != nil {
 					return err
 				}
+				templates.flag = "--worker-url"
 				document, err := from.pull(ctx, templates, operands[1:], *decide)
 				if err != nil {
 					return o.named(err)

@@ -28,7 +28,7 @@ func openPiped(p *process, parts serviceOptions) (c *client, w *world, end func(
 	}
 	server := newHTTPServer(l, &g.orchestration, g.connections, parts.log)
 	go server.serve()
-	web := &http.Client{Transport: &http.Transport{DialContext: l.dial}}
+	web := newHTTPClient(&http.Transport{DialContext: l.dial})
 	end = func() {
 		server.server.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), abandonedTimeout)
@@ -79,7 +79,8 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 func runCommand() command {
 	return command{
 		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
-		more: "FILE is a template file; TEMPLATE is NAMESPACE/NAME of a template that \"stepwell serve\" would load here. With --from STEP, FILE is a state " +
+		more: "FILE is a template file; TEMPLATE is NAMESPACE/NAME of a template of the demonstration, of --templates or of the configuration. A " +
+			"./stepwell.toml counts only if --config or $STEPWELL_CONFIG names it. With --from STEP, FILE is a state " +
 			"document from \"stepwell store export\", and TASK is the task in it to repeat; omit TASK if there is only one. The " +
 			"exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
 		examples: []string{
@@ -163,7 +164,7 @@ func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error
 	defer end()
 	create, err := a.creation(c, w.service(), operands)
 	if err != nil {
-		return err
+		return a.unlessNamed(o.p, err)
 	}
 	if err := a.prepare(ctx, c); err != nil {
 		return err
@@ -183,6 +184,14 @@ func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error
 	}
 	// Even after an interrupt, the results so far are fetched and printed.
 	return c.printRun(context.WithoutCancel(ctx), o, ended, err)
+}
+
+// unlessNamed adds to an error that the configuration file in this directory was not read, if that is so.
+func (a *runArgs) unlessNamed(p *process, err error) error {
+	if _, missing := os.Stat(defaultConfigFile); missing != nil || len(a.config.named(p.getenv)) > 0 {
+		return err
+	}
+	return exitf(exitCode(err), "%v; ./%s counts with --config %[2]s only", err, defaultConfigFile)
 }
 
 // creation returns a function that creates the task in a service, if all of its steps can run there.
@@ -276,8 +285,9 @@ func taskCalled(s *store, file, name string) (uuid, error) {
 	return found[0].task, nil
 }
 
-// runParts loads what a service needs. The configuration is that of serve in this
-// directory, but nothing is stored and nobody has to authenticate.
+// runParts loads what a service needs. The configuration is that of serve with the same flags and variables, but nothing
+// is stored, nobody has to authenticate, and a file that only happens to be in this directory does not count: it could
+// name programs to run and hosts to call.
 func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, err error) {
 	args := a.config
 	args.flags = maps.Clone(args.flags)

@@ -32,6 +32,7 @@ type serving struct {
 	worker        *httpServer
 	failed        chan error // receives the error of a listener that failed
 	passed        func(role string) (net.Listener, error)
+	files         []string       // of the configuration
 	watch         *templateWatch // nil unless templates are watched
 }
 
@@ -66,7 +67,8 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	if err != nil {
 		return err
 	}
-	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2), passed: p.passedListener}
+	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2), passed: p.passedListener,
+		files: origin.files}
 	defer v.clock.stop()
 	for _, w := range origin.warnings {
 		v.log.Warn(w)
@@ -516,13 +518,14 @@ func dropReadyFile(path string, pid int) {
 	}
 }
 
-// banner prints, in at most six lines, where everything is and what to try. In a log
+// banner prints, in at most seven lines, where everything is and what to try. In a log
 // of JSON it is one record.
 func (v *serving) banner(p *process, templates int) {
 	r := v.report()
 	if !p.logsText(v.cfg) {
 		v.log.Info("serving", "version", r.Version, "orchestration_url", r.OrchestrationURL, "worker_url", r.WorkerURL,
-			"mount_url", r.MountURL, "state", v.stateLine(), "templates", templates, "fixture", v.cfg.Fixture.Enabled)
+			"mount_url", r.MountURL, "state", v.stateLine(), "templates", templates, "fixture", v.cfg.Fixture.Enabled,
+			"config", strings.Join(v.files, ", "))
 		return
 	}
 	urls := []string{}
@@ -536,6 +539,9 @@ func (v *serving) banner(p *process, templates int) {
 		urls = append(urls, "worker "+r.WorkerURL)
 	}
 	fmt.Fprintf(p.stderr, "Stepwell %s · %s\n", version, strings.Join(urls, " · "))
+	if len(v.files) > 0 {
+		fmt.Fprintf(p.stderr, "  config     %s\n", strings.Join(v.files, ", "))
+	}
 	if r.OrchestrationURL == "" {
 		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", curlTarget(r.WorkerURL))
 		return
@@ -611,6 +617,7 @@ type serveArgs struct {
 
 // serveFlags defines the flags of serve: those of the table of keys, and others.
 func serveFlags(o *options, a *serveArgs) {
+	a.here = true
 	configFileFlag(o, &a.configArgs)
 	for i := range configKeys {
 		keyFlag(o, &configKeys[i], &a.configArgs)

@@ -174,8 +174,8 @@ func TestRunADayOfBackOff(t *testing.T) {
 	}
 }
 
-// TestRunInADirectoryOfAService uses the templates and handlers of the configuration, and none of its
-// listeners, keys and files.
+// TestRunInADirectoryOfAService uses the templates and handlers of a configuration that is named, and none of its
+// listeners, keys and files. One that is not named has no say.
 func TestRunInADirectoryOfAService(t *testing.T) {
 	t.Chdir(t.TempDir())
 	noError(t, os.Mkdir("templates", 0o700))
@@ -193,8 +193,17 @@ enabled = true
 api_keys_enabled = true
 api_keys = [{key = "k", permissions = ["tasks:read"]}]
 `))
-	if got := runCLI(nil, "", "run", "t/one"); got.code != 0 {
-		t.Errorf("got %d: %s%s", got.code, got.stdout, got.stderr)
+	for _, named := range []cliResult{runCLI(nil, "", "run", "t/one", "--config", "stepwell.toml"),
+		runCLI(map[string]string{"STEPWELL_CONFIG": "stepwell.toml"}, "", "run", "t/one")} {
+		if named.code != 0 {
+			t.Errorf("got %d: %s%s", named.code, named.stdout, named.stderr)
+		}
+	}
+	for line, want := range map[string]string{"run t/one": "no template t/one here", "run templates/t.json": "no handler is configured for a"} {
+		got := runCLI(nil, "", strings.Fields(line)...)
+		if got.code == 0 || !strings.Contains(got.stderr, want) || !strings.HasSuffix(got.stderr, "; ./stepwell.toml counts with --config stepwell.toml only\n") {
+			t.Errorf("%s: got %d, %q; want %q", line, got.code, got.stderr, want)
+		}
 	}
 	if _, err := os.Stat("data"); err == nil {
 		t.Error("run made the data directory")
@@ -252,6 +261,7 @@ func TestServeArgs(t *testing.T) {
 				"worker.handlers": `{"b":"builtin:noop","shop.*":"http://127.0.0.1:9000"}`,
 			},
 			quiet: true,
+			here:  true,
 		},
 		readyFile:  "ready.json",
 		printReady: true,

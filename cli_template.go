@@ -87,7 +87,7 @@ func (c *client) template(ctx context.Context, name string) (d document, err err
 }
 
 func checkTemplates(o *options) runner {
-	var flags configArgs
+	flags := configArgs{here: true} // as serve would check them: nothing runs, and nothing is sent
 	keyFlag(o, configKeyAt("environment"), &flags)
 	keyFlag(o, configKeyAt("templates.portable"), &flags)
 	return func(_ context.Context, files []string) error {

@@ -200,21 +200,19 @@ const hostileFile = "f\x1b[31mEVIL\u202e.json"
 
 // hostileFlags are arguments that make commands meet hostile data, or end soon. Commands with several lists run with each.
 var hostileFlags = map[string][][]string{
-	"console":      {{"--listen", hostileWord}},
-	"pull":         {{"--worker-url", "URL", "--data", "pulled" + hostileWord}, {"--worker-url", "http://" + hostileWord}},
-	"serve":        {{"--templates", hostileWord}, {"--templates", "templates", "--memory", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--exit-with-parent"}},
-	"task again":   {{"--from", "charge", "--wait=200ms"}, {"--from", hostileWord, "--latest", "--context", `{"n":1}`, "--reason", hostileWord}},
-	"run":          {{"--stub", "s=error:" + hostileWord}, {"--stub", `s={"k":"\u001b[31mEVIL` + "\u202e" + `"}`}, {"--context", hostileWord}},
-	"task create":  {{}, {"--wait=200ms", "--context", `{"n":1}`}},
-	"task list":    {{}, {"--watch"}},
-	"task watch":   {{"--timeout", "200ms"}},
-	"task events":  {{}, {"--follow"}},
-	"dlq update":   {{"--status", "ManuallyResolved"}, {"--status", hostileWord}},
-	"dlq list":     {{}, {"--all", "--step", hostileWord}},
-	"dlq close":    {{"--group", hostileWord, "--yes"}, {"--over", "--yes"}},
-	"health":       {{}},
-	"profile show": {{"--profile", hostileText}, {"--profile", hostileWord}},
-	"healthcheck":  {{"--url", "URL"}},
+	"pull":        {{"--worker-url", "URL", "--data", "pulled" + hostileWord}, {"--worker-url", "http://" + hostileWord}},
+	"serve":       {{"--templates", hostileWord}, {"--templates", "templates", "--memory", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--exit-with-parent"}},
+	"task again":  {{"--from", "charge", "--wait=200ms"}, {"--from", hostileWord, "--latest", "--context", `{"n":1}`, "--reason", hostileWord}},
+	"run":         {{"--stub", "s=error:" + hostileWord}, {"--stub", `s={"k":"\u001b[31mEVIL` + "\u202e" + `"}`}, {"--context", hostileWord}},
+	"task create": {{}, {"--wait=200ms", "--context", `{"n":1}`}},
+	"task list":   {{}, {"--watch"}},
+	"task watch":  {{"--timeout", "200ms"}},
+	"task events": {{}, {"--follow"}},
+	"dlq update":  {{"--status", "ManuallyResolved"}, {"--status", hostileWord}},
+	"dlq list":    {{}, {"--all", "--step", hostileWord}},
+	"dlq close":   {{"--group", hostileWord, "--yes"}, {"--over", "--yes"}},
+	"health":      {{}},
+	"healthcheck": {{"--url", "URL"}},
 	"bench": {{"--template", "demo/failing", "--duration", "20ms", "--timeout", "300ms", "--clients", "1"},
 		{"--template", "demo/linear", "--duration", "20ms", "--timeout", "300ms", "--clients", "1"}},
 
@@ -270,8 +268,6 @@ func hostileFiles(t *testing.T) (token string) {
 	} {
 		writeFile(t, name, []byte(text))
 	}
-	profile := strings.ReplaceAll(string(must(json.Marshal(hostileText))(t)), "\x7f", `\u007f`)
-	writeFile(t, "tasker-client.toml", fmt.Appendf(nil, "[profile.%s]\ndescription = %[1]s\n", profile))
 	w := newFixtureServer(t, serviceTest{})
 	context := must(json.Marshal(map[string]string{hostileText: hostileText}))(t)
 	w.await(w.create(`{"namespace":"demo","name":"linear","context":`+string(context)+`}`), "complete")

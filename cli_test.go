@@ -22,9 +22,14 @@ type cliResult struct {
 // runCLI runs a command line with variables in an empty directory, unless the test has changed to
 // another.
 func runCLI(env map[string]string, stdin string, args ...string) cliResult {
+	return runCLIAsking(askingRules{}, env, stdin, args...)
+}
+
+// runCLIAsking is runCLI with other rules for services.
+func runCLIAsking(rules askingRules, env map[string]string, stdin string, args ...string) cliResult {
 	in := configInput{env: env}
 	var out, errOut bytes.Buffer
-	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow,
+	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, asking: rules,
 		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errOut}
 	code := p.main(context.Background(), args)
 	return cliResult{out.String(), errOut.String(), code}
@@ -176,7 +181,7 @@ func (c *command) each(f func(c *command)) {
 }
 
 // commonFlags are the flags of many commands, which docs/reference/cli.md describes once.
-var commonFlags = []string{"--url URL", "--profile NAME", "--no-headers", "-o, --output FORM"}
+var commonFlags = []string{"--url URL", "--no-headers", "-o, --output FORM"}
 
 // writeCommandsPage writes the part of docs/reference/cli.md that comes from the table: usage, flags and examples of every
 // command, by family.

@@ -121,14 +121,14 @@ func (c *client) follow(ctx context.Context, query url.Values, after string, eac
 // stream reads one event stream (https://html.spec.whatwg.org/#server-sent-events) to its end, and returns
 // the last id. A stream that breaks is not an error.
 func (c *client) stream(ctx context.Context, query url.Values, each func(document) error) (last string, err error) {
-	resp, err := c.send(ctx, call{method: "GET", path: "/v1/events", query: query})
+	resp, err := c.send(ctx, call{method: "GET", path: "/v1/events", query: query, stream: true})
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	// An event is one line, and the scanner's own limit is 64 KiB.
-	lines.Buffer(nil, 4<<20)
+	lines.Buffer(nil, maxReplyLine)
 	id := ""
 	for lines.Scan() {
 		field, value, _ := strings.Cut(lines.Text(), ":")
@@ -142,6 +142,9 @@ func (c *client) stream(ctx context.Context, query url.Values, each func(documen
 		case "":
 			last = id
 		}
+	}
+	if lines.Err() == bufio.ErrTooLong {
+		return last, exitf(exitFailed, "the event stream of %s has a line of more than %d MiB", c.host(), maxReplyLine>>20)
 	}
 	return last, nil
 }

@@ -384,7 +384,7 @@ func TestAuthConfigProblems(t *testing.T) {
 	}
 }
 
-// TestTokensFollowTheConfigurationFiles makes a token beside a stepwell.toml.
+// TestTokensFollowTheConfigurationFiles makes a token by a stepwell.toml, which counts only if it is named.
 func TestTokensFollowTheConfigurationFiles(t *testing.T) {
 	writeConfigFiles(t, map[string]string{"stepwell.toml": authFile(
 		"jwt_issuer = 'me'", "jwt_audience = 'you'", "jwt_token_expiry_hours = 3")})
@@ -394,7 +394,7 @@ func TestTokensFollowTheConfigurationFiles(t *testing.T) {
 	for name, value := range maps.All(env) {
 		p.environ = append(p.environ, name+"="+value)
 	}
-	get := p.authSettings()
+	get := must(p.authSettings(configArgs{files: []string{"stepwell.toml"}}))(t)
 	got := []string{
 		authSetting(get, "orchestration", "jwt_issuer", "x"), authSetting(get, "orchestration", "jwt_audience", "x"),
 		authSetting(get, "orchestration", "jwt_token_expiry_hours", "x"), authSetting(get, "worker", "jwt_issuer", "x"),
@@ -403,9 +403,11 @@ func TestTokensFollowTheConfigurationFiles(t *testing.T) {
 	if want := "me them 3 stepwell  "; strings.Join(got, " ") != want || errors.Len() > 0 {
 		t.Errorf("got %q, %s; want %q", got, &errors, want)
 	}
+	if got := authSetting(must(p.authSettings(configArgs{}))(t), "orchestration", "jwt_issuer", "x"); got != defaultIssuer {
+		t.Errorf("a file that nothing names: got %s; want %s", got, defaultIssuer)
+	}
 	writeFile(t, "stepwell.toml", []byte("nonsense"))
-	get = p.authSettings()
-	if got := authSetting(get, "orchestration", "jwt_issuer", "x"); got != "x" || !strings.Contains(errors.String(), "warning") {
-		t.Errorf("a broken file: got %s, %s; want the fallback and a warning", got, &errors)
+	if _, err := p.authSettings(configArgs{files: []string{"stepwell.toml"}}); err == nil {
+		t.Error("a broken file: got no error")
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ import (
 const (
 	configEnvPrefix   = "STEPWELL_"
 	defaultConfigFile = "stepwell.toml"
+	maxConfigFile     = 1 << 20
 )
 
 // configArgs are the flags that concern the configuration.
@@ -27,6 +30,10 @@ type configArgs struct {
 	files []string          // --config, in order
 	flags map[string]string // values of the flags of keys, by path
 	quiet bool
+
+	// here lets stepwell.toml in the working directory count if nothing names a file. That is for serve, which is
+	// started where its configuration is. Whoever only passes through a directory takes no orders from it.
+	here bool
 }
 
 // configSourceKind is a layer of the configuration; later ones win.
@@ -75,15 +82,8 @@ func (p *provenance) of(path string) configSource { return p.sources[path] }
 func loadConfig(
 	args configArgs, getenv func(string) string, environ []string, readFile func(string) ([]byte, error),
 ) (*Config, *provenance, error) {
-	l := &configLoader{
-		readFile: readFile,
-		config:   defaultConfig(),
-		origin:   &provenance{sources: make(map[string]configSource)},
-	}
-	// Only a flag or the variable selects overlays. The key in a file would be read too late for that.
-	for _, name := range l.loadFiles(args.files, getenv("STEPWELL_CONFIG")) {
-		l.loadOverlay(name, cmp.Or(args.flags["environment"], getenv("STEPWELL_ENV")))
-	}
+	l := newConfigLoader(readFile)
+	l.loadFiles(args, getenv)
 	l.loadVariables(getenv, environ)
 	l.loadPublicKeys(getenv)
 	l.loadFlags(args.flags)
@@ -104,6 +104,39 @@ func loadConfig(
 	return nil, nil, err
 }
 
+// variableWarnings returns the warnings about the names of variables.
+func variableWarnings(getenv func(string) string, environ []string) []string {
+	l := newConfigLoader(nil)
+	l.loadVariables(getenv, environ)
+	l.warnOfVariables(environ)
+	return l.origin.warnings
+}
+
+// configuredAddress returns the address that the configuration here has for a role, and what says so. Nothing else of
+// the configuration need be right.
+func configuredAddress(role string, getenv func(string) string, environ []string) (string, configSource) {
+	l := newConfigLoader(readConfigFile)
+	l.loadFiles(configArgs{here: true}, getenv)
+	l.loadVariables(getenv, environ)
+	path := role + ".web.listen"
+	return fmt.Sprint(configKeyAt(path).get(l.config)), l.origin.of(path)
+}
+
+// readConfigFile reads a configuration file. That may be a link, but must lead to a regular file: a pipe never ends,
+// and neither does a device.
+func readConfigFile(name string) ([]byte, error) {
+	f, err := openRegular(name, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
+	if err == nil && len(text) > maxConfigFile {
+		err = fmt.Errorf("it has more than %d MiB", maxConfigFile>>20)
+	}
+	return text, err
+}
+
 // configLoader applies one source after the other to a configuration.
 type configLoader struct {
 	readFile func(string) ([]byte, error)
@@ -119,21 +152,33 @@ func (l *configLoader) report(source configSource, path, message string) {
 	l.beyondFlags = l.beyondFlags || source.kind != fromFlag
 }
 
-// loadFiles reads the files that the command line names, or else the variable
-// STEPWELL_CONFIG, or else the file in the working directory, which may be missing.
-// It returns the files that may have an overlay.
-func (l *configLoader) loadFiles(named []string, fromEnv string) []string {
-	if len(named) == 0 && fromEnv != "" {
-		named = []string{fromEnv}
-	}
-	if len(named) == 0 {
-		l.loadFile(defaultConfigFile, true)
-		return slices.Clone(l.origin.files)
-	}
+func newConfigLoader(readFile func(string) ([]byte, error)) *configLoader {
+	return &configLoader{readFile: readFile, config: defaultConfig(), origin: &provenance{sources: make(map[string]configSource)}}
+}
+
+// loadFiles reads the files that the command line names, or else the variable STEPWELL_CONFIG, or else, if args allow
+// that, the file in the working directory, which may be missing. Then it reads their overlays.
+func (l *configLoader) loadFiles(args configArgs, getenv func(string) string) {
+	named := args.named(getenv)
 	for _, name := range named {
 		l.loadFile(name, false)
 	}
-	return named
+	if len(named) == 0 && args.here {
+		l.loadFile(defaultConfigFile, true)
+		named = slices.Clone(l.origin.files)
+	}
+	// Only a flag or the variable selects overlays. The key in a file would be read too late for that.
+	for _, name := range named {
+		l.loadOverlay(name, cmp.Or(args.flags["environment"], getenv("STEPWELL_ENV")))
+	}
+}
+
+// named returns the files that flags or the variable name.
+func (a *configArgs) named(getenv func(string) string) []string {
+	if name := getenv("STEPWELL_CONFIG"); len(a.files) == 0 && name != "" {
+		return []string{name}
+	}
+	return a.files
 }
 
 // loadOverlay reads <name>.<environment>.toml, which may be missing.

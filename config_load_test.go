@@ -399,13 +399,36 @@ func TestConfigFilesAreReadForReal(t *testing.T) {
 	name := dir + "/my.toml"
 	noError(t, os.WriteFile(name, []byte("role = \"worker\"\n"), 0o600))
 	noEnv := func(string) string { return "" }
-	c, p, err := loadConfig(configArgs{files: []string{name}}, noEnv, nil, os.ReadFile)
+	c, p, err := loadConfig(configArgs{files: []string{name}}, noEnv, nil, readConfigFile)
 	if err != nil || c.Role != "worker" || p.of("role").String() != name+":1" {
 		t.Errorf("got %+v, %v; want the role of the file", c, err)
 	}
-	_, _, err = loadConfig(configArgs{files: []string{dir}}, noEnv, nil, os.ReadFile)
+	_, _, err = loadConfig(configArgs{files: []string{dir}}, noEnv, nil, readConfigFile)
 	if _, ok := errors.AsType[*failure](err); !ok {
 		t.Errorf("a directory: got %v; want a *failure", err)
+	}
+}
+
+// TestConfigFileIsRegularAndShort reads configurations that are no file, lead to one, or are too long.
+func TestConfigFileIsRegularAndShort(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "good.toml", []byte("role = 'worker'"))
+	writeFile(t, "full.toml", []byte(strings.Repeat("#", maxConfigFile)))
+	writeFile(t, "long.toml", []byte(strings.Repeat("#", maxConfigFile+1)))
+	writeFile(t, "deep.toml", []byte("x = "+strings.Repeat("[", 100_000)))
+	for link, to := range map[string]string{"link.toml": "good.toml", "zero.toml": "/dev/zero"} {
+		noError(t, os.Symlink(to, link))
+	}
+	want := map[string]string{"good.toml": "", "full.toml": "", "link.toml": "", "long.toml": "it has more than 1 MiB",
+		"deep.toml": "deeper than 64 levels", "zero.toml": "not a regular file"}
+	if makePipe("pipe.toml") == nil {
+		want["pipe.toml"] = "not a regular file"
+	}
+	for name, message := range want {
+		_, _, err := loadConfig(configArgs{files: []string{name}}, func(string) string { return "" }, nil, readConfigFile)
+		if message == "" && err != nil || message != "" && (err == nil || !strings.Contains(err.Error(), message)) {
+			t.Errorf("%s: got %v; want %q", name, err, message)
+		}
 	}
 }
 

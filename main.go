@@ -12,7 +12,6 @@
 //	cli_terminal.go   the door to the terminal
 //	cli_completion.go completion
 //	cli_client.go     the client of a service: calls, names of tasks
-//	cli_profile.go    profile: profiles of services, their files
 //	cli_compose.go    composed answers: explanations, transitions, dependencies
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
@@ -35,7 +34,6 @@
 //	cli_template.go   template
 //	cli_analytics.go  analytics: performance, bottlenecks; failures
 //	cli_health.go     health, healthcheck
-//	cli_console.go    console: a front of a service elsewhere
 //	cli_bench.go      bench
 //	cli_mcp.go        mcp: the commands as tools for agents
 //	cli_fixture.go    fixture
@@ -189,6 +187,7 @@ type process struct {
 	now            func() instant
 	ahead          atomic.Int64 // by how much the clock of the service that was called last is ahead, in microseconds
 	service        *client      // the service that commands call, whatever flags and the environment say; nil to follow these
+	asking         askingRules  // how services are asked
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -207,8 +206,6 @@ func commands() command {
 		failuresCommand(),
 		analyticsCommands(),
 		healthCommand(),
-		profileCommands(),
-		consoleCommand(),
 		benchCommand(),
 		fixtureCommands(),
 		authCommands(),

@@ -297,7 +297,7 @@ func TestExitCodesOfCommands(t *testing.T) {
 			want(exitUsage, "", append(strings.Fields(c.name), make([]string, most+1)...)...)
 		}
 		o := newOptions(bareProcess, c)
-		if c.define(o); o.Lookup("url") == nil || c.name == "mcp" || c.name == "console" || c.name == "profile show" {
+		if c.define(o); o.Lookup("url") == nil || c.name == "mcp" {
 			return
 		}
 		example := c.examples[0]

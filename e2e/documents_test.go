@@ -383,17 +383,8 @@ func checkText(t *testing.T, b block) {
 	}
 }
 
-// checkTOML validates a configuration, or a file of profiles.
+// checkTOML validates a configuration.
 func checkTOML(t *testing.T, b block) {
-	if profile := regexp.MustCompile(`^\[profile\.(\w+)\.`).FindStringSubmatch(b.text); profile != nil {
-		home := t.TempDir()
-		if err := os.Mkdir(filepath.Join(home, ".tasker"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		wire.WriteFile(t, filepath.Join(home, ".tasker", "client.toml"), []byte(b.text))
-		wantExit(t, 0, []string{"HOME=" + home, "XDG_CONFIG_HOME="}, "profile", "show", profile[1])
-		return
-	}
 	text := strings.NewReplacer("<16 characters or more>", "0123456789abcdef", "<token>", "x", "<key>", "x",
 		"order.yaml", repository("examples/order/order.yaml"), "order.json", repository("examples/testing/order.json")).Replace(b.text)
 	wantExit(t, 0, nil, "config", "validate", configFile(t, text))

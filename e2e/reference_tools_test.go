@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
@@ -38,7 +37,6 @@ func TestReferenceTools(t *testing.T) {
 	}
 	create("waits")
 	fails, shapes, batch, waits := ids["fails"], ids["shapes"], ids["batch"], ids["waits"]
-	t.Run("console", func(t *testing.T) { tryReferenceConsole(t, r, ids) })
 	wire.Eventually(t, "the task that waits to be among those that may become stale", func() bool { // between its attempts
 		_, stdout, _ := runProgram(t, nil, "dlq", "stale", "--url", r.OrchestrationURL)
 		return strings.Contains(stdout, "tools/waits")
@@ -88,37 +86,4 @@ func TestReferenceTools(t *testing.T) {
 		_, stdout, _ := runProgram(t, nil, "task", "show", waits, "--url", r.OrchestrationURL)
 		return strings.Contains(stdout, "cancelled")
 	})
-}
-
-// tryReferenceConsole opens the pages of the console in front of Tasker.
-func tryReferenceConsole(t *testing.T, r *reference, ids map[string]string) {
-	p := newPage(t)
-	console := launch(t, nil, "console", "--url", r.OrchestrationURL, "--listen", "127.0.0.1:0")
-	wire.Eventually(t, "the console to be served", func() bool { return strings.Contains(console.stdout.String(), " shows ") })
-	at, _, _ := strings.Cut(console.stdout.String(), " ")
-	document := wire.Must(os.ReadFile(repository("openapi.json")))(t)
-	p.contracts[serviceOf(at)] = wire.Must(wire.NewContract(document, ""))(t)
-	for _, tt := range []struct{ path, text string }{
-		{"/tasks", "Blocked"},
-		{"/tasks?status=blocked_by_failures", "fails"},
-		{"/tasks/" + ids["fails"], "failed for good"},
-		{"/tasks/" + ids["shapes"], "chosen"},
-		{"/tasks/" + ids["batch"] + "?tab=Steps", "part_002"},
-		{"/tasks/" + ids["fails"] + "?tab=Events", "CardRefused"},
-		{"/templates", "shapes"},
-		{"/templates/tools/shapes/1.0.0", "converge"},
-		{"/dlq", "Dead letters"},
-		{"/analytics", "Analytics"},
-		{"/start/tools/shapes/1.0.0", "shapes"},
-	} {
-		p.visit(at + tt.path)
-		p.waitText(tt.text)
-		name, _, _ := strings.Cut(tt.path[1:], "?")
-		p.screenshots("reference-" + strings.NewReplacer("/", "-", ids["fails"], "fails", ids["shapes"], "shapes", ids["batch"], "batch").Replace(name))
-	}
-	p.wantNoProblems()
-	console.signal(os.Interrupt)
-	if code := console.wait(); code != 0 {
-		t.Errorf("the console ended with %d: %s", code, console.stderr)
-	}
 }

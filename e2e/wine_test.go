@@ -164,7 +164,7 @@ func TestWindows(t *testing.T) {
   {name: hang, dependencies: [count], timeout_seconds: 10, retry: {retryable: false},
    handler: {callable: "exec:cmd", initialization: {args: [/c, stepwell.exe serve --memory --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0 --ready-file child.json]}}}]}`))
 	writeFile(t, filepath.Join(filepath.Dir(w.program), "stepwell.toml"), []byte("[worker]\nallow_exec = true\n"))
-	code, said := w.run("run", "order.yaml", "-o", "json")
+	code, said := w.run("run", "order.yaml", "--config", "stepwell.toml", "-o", "json")
 	if code != 4 {
 		t.Errorf("run: got exit code %d, %s; want 4", code, said)
 	}

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
 import { top } from "./failures.js";
-import { ago, button, clip, duration, empty, fill, h, link, number, problem, table, templatePath, when } from "./ui.js";
+import { ago, button, clip, duration, empty, fill, h, link, number, table, templatePath, when } from "./ui.js";
 
 const minute = 60_000, hour = 60 * minute;
 const windows = { 2: "2 hours", 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
@@ -35,8 +35,7 @@ export async function show(root, { query, remember, signal, renew }) {
 
 const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}&minutes=180`,
   "bottlenecks?limit=10&min_executions=1"]
-  .map((path) => api.get("/v1/analytics/" + path, { signal })
-    .catch((e) => { if (e.code === "NOT_AVAILABLE") return e; throw e; })));
+  .map((path) => api.get("/v1/analytics/" + path, { signal })));
 
 /** @param {any[]} parts */
 function page([performance, history, slow], hours, signal) {
@@ -44,11 +43,9 @@ function page([performance, history, slow], hours, signal) {
     return [empty("No figures yet", "They appear with the first task.",
       link("/start", "Start a task", { class: "button primary" }))];
   }
-  const fine = history.hours && grain(history, hours);
-  const rows = fine && buckets(history, bucketHours[hours], fine);
-  return [facts(performance, history), advice(slow.recommendations) || "",
-    ...(rows ? [fine.note && h("p.soft", fine.note), h("div.charts", charts(rows, fine, history, signal)),
-      figures(rows)] : [problem(history)]), bottlenecks(slow)];
+  const fine = grain(history, hours), rows = buckets(history, bucketHours[hours], fine);
+  return [facts(performance, history), advice(slow.recommendations) || "", fine.note && h("p.soft", fine.note),
+    h("div.charts", charts(rows, fine, history, signal)), figures(rows), bottlenecks(slow)];
 }
 
 const byHour = (history) => ({ list: history.hours, of: "hour", unit: hour,
@@ -78,10 +75,10 @@ export const fact = (label, value, about) => h("div.card.fact", h("dt", label), 
 function facts(p, { hours }) {
   const ended = p.completed_tasks + p.failed_tasks;
   return h("dl.tiles",
-    fact("Created", hours ? number(add(hours, "created_tasks")) : "–", `${number(p.total_tasks)} ever`),
+    fact("Created", number(add(hours, "created_tasks")), `${number(p.total_tasks)} ever`),
     fact("Completed", number(p.completed_tasks), percent(p.completed_tasks, ended) + " of ended"),
     fact("Blocked or failed", number(p.failed_tasks),
-      hours && `${number(add(hours, "failed_attempts"))} failed attempts`),
+      `${number(add(hours, "failed_attempts"))} failed attempts`),
     fact("Time to complete", p.completed_tasks ? seconds(p.average_task_duration_seconds) : "–", "on average"),
     fact("Active now", number(p.active_tasks), "running or waiting"));
 }

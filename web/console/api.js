@@ -9,7 +9,6 @@ export const service = {
   fixture: facts.fixture === "true", // fixture mode: the API under /_stepwell exists
   auth: facts.auth === "true", // callers need credentials
   keyHeader: facts.keyHeader,
-  far: facts.far, // the host of a service elsewhere, which may have less
 };
 
 // root is the path before every path of the API: empty, or the prefix of a proxy.
@@ -316,7 +315,7 @@ const firstPause = 500, longestPause = 10_000;
 //	resumed  it continues where it was cut
 //	gap      events are missing: read everything again
 //	lost     it was cut and will be resumed
-//	poll     the caller may not follow it, or there is none: read again what may have changed
+//	poll     the caller may not follow it: read again what may have changed
 //	denied   the caller needs another credential, with which it continues
 //
 // It pauses while the tab is hidden. The function that it returns ends it.
@@ -356,10 +355,10 @@ async function follow(stream) {
     if (document.hidden) await sleep(stream, 1e9);
     else {
       /** @type {any} */
-      const error = none || await readStream(stream);
+      const error = await readStream(stream);
       if (stream.ended) return;
       if (stream.renewed || document.hidden) continue;
-      if ((none ||= error?.status === 404) || error?.status === 403) {
+      if (error?.status === 403) {
         await poll(stream);
         continue;
       }
@@ -372,8 +371,6 @@ async function follow(stream) {
     }
   }
 }
-
-let none = false; // the service has no events
 
 // poll says for half a minute what to read again. After that, the caller may be allowed to follow the stream.
 async function poll(stream) {

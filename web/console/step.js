@@ -47,7 +47,7 @@ export class StepCard {
         pair("Handler", h("code", step.declared?.handler ?? "")),
         pair("Kind", KINDS[step.declared?.step_type]), list("After", model.parents(step)),
           list("Before", model.children(step))),
-      h("div", !api.service.far && allowed("tasks:create", "Again from here …", () => this.repeat(), "quiet small")),
+      h("div", allowed("tasks:create", "Again from here …", () => this.repeat(), "quiet small")),
         this.details));
     this.showDetails();
     this.load();

@@ -74,8 +74,6 @@ async function showOne(root, { params, signal, title }) {
     api.get("/v1/templates" + api.query({ namespace: params.namespace }), { signal }),
     figuresOf({ hours: 168, namespace: params.namespace, name: params.name, version: params.version === "latest" ? ""
       : params.version }, signal)]);
-  const whole = template.steps.every((s) => s.dependencies);
-  for (const s of template.steps) Object.assign(s, { type: s.type ?? "standard", dependencies: s.dependencies ?? [] });
   const versions = templates.filter((t) => t.name === template.name).sort(byVersion);
   title(nameOf(template));
   const picture = h("div");
@@ -86,7 +84,6 @@ async function showOne(root, { params, signal, title }) {
         { class: "button quiet" }),
         link("/start/" + templatePath(template), "Start a task", { class: "button primary" }))),
     template.description && h("p.lead.soft", template.description),
-    !whole && h("p.soft", "The service reports handlers and dependencies only once there is a task of this template."),
     versions.length > 1 && h("nav.chips", { "aria-label": "Versions" }, h("span.soft", "Versions"),
       versions.map((v) => link("/templates/" + templatePath(v), v.version,
         { class: "chip", "aria-current": v.version === template.version && "page" }))),

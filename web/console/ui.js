@@ -359,7 +359,6 @@ export const loading = (text = "Loading …") => h("p.loading", { role: "status"
 export function problem(error, again) {
   if (!(error instanceof api.ApiError)) console.error(error);
   if (error.status === 401) return signIn(error);
-  if (error.code === "NOT_AVAILABLE") return h("p.soft", error.message);
   return h("div.problem", { role: "alert" }, h("strong", problemHeading(error)), h("p", error.message),
     error.details?.length > 0 && h("ul",
       error.details.map((d) => h("li", d.field && h("code", d.field), " ", d.message))),

@@ -157,7 +157,7 @@ func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityCo
 	case res.StatusCode != http.StatusOK:
 		return nil, nil, cannotVerify("the authenticator answered with status " + strconv.Itoa(res.StatusCode))
 	}
-	return decodeIdentity(body)
+	return decodeIdentity(unmarked(body))
 }
 
 // anyCredential reports whether the caller sent any credential.

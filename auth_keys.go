@@ -21,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -179,27 +180,26 @@ func parsePublicKey(text []byte) (crypto.PublicKey, error) {
 	return key, nil
 }
 
-func publicKeyOf(block *pem.Block) (key crypto.PublicKey, err error) {
-	switch block.Type {
-	case "PUBLIC KEY":
-		key, err = x509.ParsePKIXPublicKey(block.Bytes)
-	case "RSA PUBLIC KEY":
-		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
-	case "CERTIFICATE":
-		var c *x509.Certificate
-		if c, err = x509.ParseCertificate(block.Bytes); err == nil {
-			key = c.PublicKey
-		}
-	default:
-		if strings.Contains(block.Type, "PRIVATE KEY") {
-			return nil, errors.New("it contains a private key; want a public key")
-		}
-		return nil, errors.New("want a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
+// publicKeyOf reads a key by its content: labels are sometimes wrong.
+func publicKeyOf(block *pem.Block) (crypto.PublicKey, error) {
+	if strings.Contains(block.Type, "PRIVATE KEY") {
+		return nil, errors.New("it contains a private key; want a public key")
 	}
-	if err != nil {
-		return nil, errors.New("the key does not parse")
+	if key, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil {
+		return key, nil
 	}
-	return key, nil
+	if key, err := x509.ParsePKCS1PublicKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+		return c.PublicKey, nil
+	}
+	return nil, unreadPEM(block, "a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
+}
+
+// unreadPEM returns the error for a block that has nothing of what is wanted.
+func unreadPEM(block *pem.Block, want string) error {
+	return fmt.Errorf("what it labels %s does not parse; want %s", strconv.Quote(clipText(printable(block.Type), 40)), want)
 }
 
 // parsePrivateKey reads a PEM private key: PKCS#8, PKCS#1 or SEC 1.
@@ -208,20 +208,9 @@ func parsePrivateKey(text []byte) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var key any
-	switch block.Type {
-	case "PRIVATE KEY":
-		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
-	case "RSA PRIVATE KEY":
-		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
-	case "EC PRIVATE KEY":
-		key, err = x509.ParseECPrivateKey(block.Bytes)
-	default:
-		return nil, errors.New("want an unencrypted PRIVATE KEY")
-	}
-	signer, ok := key.(crypto.Signer)
-	if err != nil || !ok {
-		return nil, errors.New("the key does not parse")
+	signer, err := privateKeyOf(block)
+	if err != nil {
+		return nil, err
 	}
 	if _, err := keyAlgorithms(signer.Public()); err != nil {
 		return nil, err
@@ -229,21 +218,48 @@ func parsePrivateKey(text []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
+// privateKeyOf reads a key by its content, as publicKeyOf does.
+func privateKeyOf(block *pem.Block) (crypto.Signer, error) {
+	if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+		if signer, ok := key.(crypto.Signer); ok {
+			return signer, nil
+		}
+	}
+	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	if _, err := publicKeyOf(block); err == nil {
+		return nil, errors.New("it contains a public key; want a private key")
+	}
+	return nil, unreadPEM(block, "an unencrypted PRIVATE KEY")
+}
+
 // keyBlock returns the PEM block of the key. In a key on one line, as variables carry
 // it, line breaks are written as \n.
 func keyBlock(text []byte) (*pem.Block, error) {
-	if !strings.Contains(string(text), "\n") {
+	if isUTF16(text) {
+		return nil, errors.New("it is UTF-16; want UTF-8")
+	}
+	if text = unmarked(text); !strings.Contains(string(text), "\n") {
 		text = []byte(strings.ReplaceAll(string(text), `\n`, "\n"))
 	}
+	var key *pem.Block
 	for {
 		block, rest := pem.Decode(text)
-		if block == nil {
+		switch text = rest; {
+		case block == nil && key == nil:
 			return nil, errors.New("it is not PEM")
+		case block == nil:
+			return key, nil
+		case block.Type == "EC PARAMETERS": // openssl writes these before an EC key
+		case key == nil:
+			key = block
+		case key.Type != "CERTIFICATE" || block.Type != "CERTIFICATE": // of a chain, the first is the one
+			return nil, fmt.Errorf("it contains a second key, %s; want one key", strconv.Quote(clipText(printable(block.Type), 40)))
 		}
-		if block.Type != "EC PARAMETERS" { // openssl writes these before an EC key
-			return block, nil
-		}
-		text = rest
 	}
 }
 

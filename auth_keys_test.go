@@ -176,22 +176,57 @@ func TestPublicKeyForms(t *testing.T) {
 	pkcs1 := x509.MarshalPKCS1PublicKey(&keys.rsa.PublicKey)
 	for _, tt := range []struct {
 		name, text string
-		ok         bool
+		problem    string // "" for none
 	}{
-		{"PKIX", publicPEM(t, keys.rsa), true},
-		{"PKCS#1", text("RSA PUBLIC KEY", pkcs1), true},
-		{"a certificate", text("CERTIFICATE", certificate), true},
-		{"EC behind its parameters", text("EC PARAMETERS", []byte{5, 0}) + publicPEM(t, keys.p256), true},
-		{"Ed25519", publicPEM(t, keys.ed), true},
-		{"words before it", "my key:\n" + publicPEM(t, keys.rsa), true},
-		{"PKCS#1 said to be PKIX", text("PUBLIC KEY", pkcs1), false},
-		{"PKIX cut off", text("PUBLIC KEY", publicDER(t, keys.rsa)[:100]), false},
-		{"another sort of block", text("CERTIFICATE REQUEST", pkcs1), false},
-		{"nothing", "", false},
-		{"a key in base64 alone", strings.Join(strings.Split(publicPEM(t, keys.rsa), "\n")[1:5], "\n"), false},
+		{"PKIX", publicPEM(t, keys.rsa), ""},
+		{"PKCS#1", text("RSA PUBLIC KEY", pkcs1), ""},
+		{"a certificate", text("CERTIFICATE", certificate), ""},
+		{"a chain of certificates", text("CERTIFICATE", certificate) + text("CERTIFICATE", certificate), ""},
+		{"EC behind its parameters", text("EC PARAMETERS", []byte{5, 0}) + publicPEM(t, keys.p256), ""},
+		{"Ed25519", publicPEM(t, keys.ed), ""},
+		{"words before it", "my key:\n" + publicPEM(t, keys.rsa), ""},
+		{"words after it", publicPEM(t, keys.rsa) + "my key\n", ""},
+		{"a byte order mark", "\ufeff" + publicPEM(t, keys.rsa), ""},
+		{"PKCS#1 said to be PKIX", text("PUBLIC KEY", pkcs1), ""},
+		{"a certificate said to be a key", text("PUBLIC KEY", certificate), ""},
+		{"a key said to be something else", text("NEW KEY", publicDER(t, keys.rsa)), ""},
+		{"PKIX cut off", text("PUBLIC KEY", publicDER(t, keys.rsa)[:100]), `what it labels "PUBLIC KEY" does not parse; want a PUBLIC KEY`},
+		{"another sort of block", text("CERTIFICATE REQUEST", nil), `what it labels "CERTIFICATE REQUEST" does not parse`},
+		{"two keys", publicPEM(t, keys.rsa) + publicPEM(t, keys.p256), `it contains a second key, "PUBLIC KEY"; want one key`},
+		{"both keys of a pair", publicPEM(t, keys.rsa) + privatePEM(t, keys.rsa), `it contains a second key, "PRIVATE KEY"; want one key`},
+		{"a private key", privatePEM(t, keys.rsa), "it contains a private key; want a public key"},
+		{"UTF-16", string(utf16Text(publicPEM(t, keys.rsa))), "it is UTF-16; want UTF-8"},
+		{"nothing", "", "it is not PEM"},
+		{"a key in base64 alone", strings.Join(strings.Split(publicPEM(t, keys.rsa), "\n")[1:5], "\n"), "it is not PEM"},
 	} {
-		if _, err := parsePublicKey([]byte(tt.text)); (err == nil) != tt.ok {
-			t.Errorf("%s: got %v; want success: %v", tt.name, err, tt.ok)
+		if _, err := parsePublicKey([]byte(tt.text)); tt.problem == "" && err != nil ||
+			tt.problem != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.problem)) {
+			t.Errorf("%s: got %v; want %q", tt.name, err, tt.problem)
+		}
+	}
+}
+
+// TestPrivateKeyForms reads private keys under right and wrong labels.
+func TestPrivateKeyForms(t *testing.T) {
+	keys := authKeys()
+	text := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	pkcs1, pkcs8 := x509.MarshalPKCS1PrivateKey(keys.rsa), must(x509.MarshalPKCS8PrivateKey(keys.p256))(t)
+	sec1 := must(x509.MarshalECPrivateKey(keys.p256))(t)
+	for _, tt := range []struct{ name, text, problem string }{
+		{"PKCS#8", text("PRIVATE KEY", pkcs8), ""},
+		{"PKCS#1 said to be PKCS#8", text("PRIVATE KEY", pkcs1), ""},
+		{"PKCS#8 said to be SEC 1", text("EC PRIVATE KEY", pkcs8), ""},
+		{"SEC 1 said to be PKCS#8", text("PRIVATE KEY", sec1), ""},
+		{"a byte order mark", "\ufeff" + text("PRIVATE KEY", pkcs8), ""},
+		{"a public key", publicPEM(t, keys.rsa), "it contains a public key; want a private key"},
+		{"two keys", text("PRIVATE KEY", pkcs8) + text("PRIVATE KEY", pkcs1), `it contains a second key, "PRIVATE KEY"; want one key`},
+		{"an encrypted key", text("ENCRYPTED PRIVATE KEY", []byte{1}), `what it labels "ENCRYPTED PRIVATE KEY" does not parse; want an unencrypted PRIVATE KEY`},
+	} {
+		if _, err := parsePrivateKey([]byte(tt.text)); tt.problem == "" && err != nil ||
+			tt.problem != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.problem)) {
+			t.Errorf("%s: got %v; want %q", tt.name, err, tt.problem)
 		}
 	}
 }

@@ -610,7 +610,7 @@ func (k *keyFetcher) fetch(ctx context.Context) (*publishedKeys, error) {
 	if len(data) > maxKeySetBytes {
 		return nil, fmt.Errorf("the key set has more than %d bytes", maxKeySetBytes)
 	}
-	return decodeKeySet(data, k.allowed)
+	return decodeKeySet(unmarked(data), k.allowed)
 }
 
 // withoutURL removes the URL from an error of an http.Client.

@@ -71,6 +71,11 @@ func newOwnBudget(pool *decodedMemory, patience time.Duration) *budget {
 	return b
 }
 
+// newLocalBudget returns the budget of one request for what did not come with one, such as a file.
+func newLocalBudget() *budget {
+	return newBudget(context.Background(), &decodedMemory{quota: quota{most: 2 * requestMemory}, last: make(chan struct{}, 1)})
+}
+
 // take takes n bytes for the value at a path of the request. It reports whether the work may continue: not after the
 // limit has been reached or the client has left.
 func (b *budget) take(n int, path, what string) bool {

@@ -68,8 +68,21 @@ var instantForm = compiled(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d
 // errDuration says how durations are written.
 var errDuration = errors.New("want a duration like 90s, 1h30m or 1d12h, with the units w, d, h, m, s, ms, us and ns")
 
+// errLongDuration is for a duration that is written well, but longer than any that Go can hold.
+var errLongDuration = errors.New("want at most 292 years")
+
+var durationForm = compiled(`^-?(\d+\.?\d*w)?(\d+\.?\d*d)?((\d+\.?\d*|\.\d+)(h|m|s|ms|us|µs|μs|ns))*$`)
+
 // parseDuration reads a duration as time.ParseDuration does, which may begin with weeks and days of 24 hours.
-func parseDuration(text string) (total time.Duration, err error) {
+func parseDuration(text string) (time.Duration, error) {
+	d, err := readDuration(text)
+	if err != nil && text != "" && text != "-" && durationForm().MatchString(text) {
+		err = errLongDuration
+	}
+	return d, err
+}
+
+func readDuration(text string) (total time.Duration, err error) {
 	rest, negative := strings.CutPrefix(text, "-")
 	for i, unit := range [...]string{"w", "d"} {
 		number, after, ok := strings.Cut(rest, unit)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -227,10 +229,30 @@ func TestDurations(t *testing.T) {
 			t.Errorf("%s: got %s, %v; want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "-", "1", "d", "w", ".d", "1h1d", "1d1w", "1d1d", "1d-1h", "1d+1h", "1d 1h", "--1d", "-+1s", "106752d", "106751d24h",
-		"1e3d", "99999999w", "1x", "1D", " 1d", "1d "} {
+	for _, text := range []string{"", "-", "1", "d", "w", ".d", "1h1d", "1d1w", "1d1d", "1d-1h", "1d+1h", "1d 1h", "--1d", "-+1s",
+		"1e3d", "1x", "1D", " 1d", "1d "} {
 		if got, err := parseDuration(text); err != errDuration {
 			t.Errorf("%q: got %s, %v; want an error", text, got, err)
+		}
+	}
+	for _, text := range []string{"106752d", "106751d24h", "99999999w", "-99999999w", "9999999999999999999999h", "2562048h"} {
+		if got, err := parseDuration(text); err != errLongDuration {
+			t.Errorf("%q: got %s, %v; want it to be too long", text, got, err)
+		}
+	}
+	for _, tt := range []struct {
+		text        string
+		least, most time.Duration
+		want        string
+	}{
+		{`"1d"`, 0, math.MaxInt64, ""}, {`"99999999w"`, 0, math.MaxInt64, "must be at most 292 years"}, {`"99999999w"`, 0, time.Hour, "must be at most 1h0m0s"},
+		{`"2h"`, 0, time.Hour, "must be at most 1h0m0s"}, {`"soon"`, 0, time.Hour, "must be a string like 90s, 1h30m or 1d, not less than 0s"},
+		{`"-1s"`, 0, time.Hour, "not less than 0s"},
+	} {
+		f := &fieldReader{}
+		f.durationWithin("wait", []byte(tt.text), tt.least, tt.most)
+		if got := fmt.Sprint(f.problems); (tt.want == "") != (len(f.problems) == 0) || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: got %s; want %q", tt.text, got, tt.want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -172,19 +173,24 @@ func zonedForm(raw []byte) bool {
 
 // duration reads a duration as parseDuration does, which must not be less than least.
 func (f *fieldReader) duration(key string, raw []byte, least time.Duration) time.Duration {
-	s, _ := jsonString(raw)
-	d, err := parseDuration(s)
-	if err != nil || d < least {
-		f.complain(key, "must be a string like 90s, 1h30m or 1d, not less than %s", least)
-	}
-	return d
+	return f.durationWithin(key, raw, least, math.MaxInt64)
 }
 
 // boundedDuration reads a duration from 0 to most.
 func (f *fieldReader) boundedDuration(path string, raw []byte, most time.Duration) time.Duration {
-	d := f.duration(path, raw, 0)
-	if d > most {
-		f.complain(path, "must be at most %s", most)
+	return f.durationWithin(path, raw, 0, most)
+}
+
+func (f *fieldReader) durationWithin(key string, raw []byte, least, most time.Duration) time.Duration {
+	s, _ := jsonString(raw)
+	switch d, err := parseDuration(s); {
+	case err == errLongDuration || d > most:
+		f.complain(key, "must be at most %s", pick(most == math.MaxInt64, "292 years", most.String()))
+		return 0
+	case err != nil || d < least:
+		f.complain(key, "must be a string like 90s, 1h30m or 1d, not less than %s", least)
+		return 0
+	default:
+		return d
 	}
-	return d
 }

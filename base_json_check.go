@@ -45,6 +45,15 @@ func checkDeepJSON(data []byte, deeper int) error {
 	return nil
 }
 
+// unmarked returns a text from outside without the byte order mark with which some editors begin UTF-8.
+func unmarked(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
+
+// isUTF16 reports whether a text begins as UTF-16 does: with its byte order mark, or with a character of two bytes of
+// which one is 0.
+func isUTF16(text []byte) bool {
+	return len(text) > 1 && (text[0] == 0xff && text[1] == 0xfe || text[0] == 0xfe && text[1] == 0xff || (text[0] == 0) != (text[1] == 0))
+}
+
 // jsonScanner is one pass over a text. Its methods take the offset where something
 // begins and return the offset after it.
 type jsonScanner struct {
@@ -311,8 +320,8 @@ func (s *jsonScanner) unexpected(i int, want string) *jsonError {
 	}
 	r, n := utf8.DecodeRune(s.data[i:])
 	switch {
-	case i == 0 && r == '\ufeff':
-		return &jsonError{i, "byte order mark"}
+	case isUTF16(s.data):
+		return &jsonError{i, "UTF-16; want UTF-8"}
 	case r == utf8.RuneError && n == 1:
 		return &jsonError{i, "invalid UTF-8"}
 	}

@@ -9,14 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/big"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -76,7 +80,10 @@ func TestCheckJSONRefuses(t *testing.T) {
 		{`"\ud83d\ude`, 11, unexpectedEnd},
 		{"\"\xe2\x82", 3, unexpectedEnd},
 
-		{"\ufeff{}", 0, "byte order mark"},
+		{"\ufeff{}", 0, "unexpected character '\\ufeff', want a value"},
+		{"\xff\xfe{\x00", 0, "UTF-16; want UTF-8"},
+		{"{\x00}\x00", 1, "UTF-16; want UTF-8"},
+		{"\x00{\x00}", 0, "UTF-16; want UTF-8"},
 		{"[\ufeff]", 1, "unexpected character '\\ufeff', want a value"},
 		{"\x00", 0, `unexpected character '\x00', want a value`},
 		{"{}\x00", 2, `unexpected character '\x00', want the end`},
@@ -559,5 +566,89 @@ func BenchmarkCheckJSON(b *testing.B) {
 				json.Valid(data)
 			}
 		})
+	}
+}
+
+// utf16Text returns a text as Windows programs write "Unicode".
+func utf16Text(text string) []byte {
+	b := []byte{0xff, 0xfe}
+	for _, unit := range utf16.Encode([]rune(text)) {
+		b = append(b, byte(unit), byte(unit>>8))
+	}
+	return b
+}
+
+// TestByteOrderMarks reads JSON with a byte order mark, and in UTF-16, at each door of texts from outside.
+func TestByteOrderMarks(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "templates/demo"})
+	t.Chdir(t.TempDir())
+	p := &process{}
+	definition := `{"name":"a","version":"1.0.0","steps":[]}`
+	state := `{"format":1,"product":"stepwell","version":"1","exported_at":"2026-01-01T00:00:00Z","seq":0,"templates":[],"analytics":[],"tasks":[]}`
+	for name, door := range map[string]func(text []byte) error{
+		"an argument": func(text []byte) error {
+			_, err := p.jsonArgument("--x", string(text))
+			return err
+		},
+		"a file of an argument": func(text []byte) error {
+			writeFile(t, "x.json", text)
+			_, err := p.jsonArgument("--x", "@x.json")
+			return err
+		},
+		"a variable": func(text []byte) error {
+			_, err := parseConfigJSON(string(text), '{')
+			return err
+		},
+		"a body": func(text []byte) error {
+			r := httptest.NewRequest("POST", "/v1/tasks", bytes.NewReader(text))
+			r.Header.Set("Content-Type", jsonType)
+			_, err := readBody(r)
+			return err
+		},
+		"a reply of a handler": func(text []byte) error {
+			if o := parseReply(text, 1<<20); !o.success {
+				return errors.New(o.err.message)
+			}
+			return nil
+		},
+		"a reply of a service": func(text []byte) error {
+			if readDocument(text).raw == nil {
+				return errors.New("UTF-16 or so")
+			}
+			return nil
+		},
+		"a template": func(text []byte) error {
+			for _, ext := range []string{".json", ".yaml"} {
+				writeFile(t, "t"+ext, bytes.Replace(text, []byte("{}"), []byte(definition), 1))
+				if ext == ".yaml" && isUTF16(text) {
+					writeFile(t, "t"+ext, utf16Text(definition))
+				}
+				if _, _, err := loadTemplates([]string{"t" + ext}, "", nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"a state document": func(text []byte) error {
+			if isUTF16(text) {
+				text = utf16Text(state)
+			}
+			_, err := storeOf(&stateSource{document: bytes.NewReader(bytes.Replace(text, []byte("{}"), []byte(state), 1))}, slog.New(slog.DiscardHandler))
+			return err
+		},
+	} {
+		for _, good := range []string{"{}", "\ufeff{}"} {
+			if err := door([]byte(good)); err != nil {
+				t.Errorf("%s %q: got %v", name, good, err)
+			}
+		}
+		if err := door(utf16Text("{}")); err == nil || !strings.Contains(err.Error(), "UTF-16") {
+			t.Errorf("%s in UTF-16: got %v; want UTF-16 to be named", name, err)
+		}
+	}
+	r := must(http.NewRequest("POST", s.url+"/v1/tasks", strings.NewReader("\ufeff"+`{"namespace":"demo","name":"diamond"}`)))(t)
+	r.Header.Set("Content-Type", jsonType)
+	if resp := must(http.DefaultClient.Do(r))(t); resp.StatusCode >= 300 {
+		t.Errorf("a new task: got %s", resp.Status)
 	}
 }

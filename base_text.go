@@ -60,6 +60,9 @@ func nameFault(name string) string {
 	return fmt.Sprintf("has the character %U; a name must not have control characters, bidi controls or line separators", r)
 }
 
+// isDots reports whether a name means a directory where it is a part of a path: programs remove it there.
+func isDots(name string) bool { return name == "." || name == ".." }
+
 // mayMislead reports whether a string in a JSON text may have a character that misleads. A backslash counts, because it
 // may begin the escape of such a character.
 func mayMislead(text []byte) bool {

@@ -412,7 +412,10 @@ func (p *process) jsonArgument(flag, text string) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	var v json.RawMessage
-	if err := json.Unmarshal(data, &v); err != nil {
+	if isUTF16(data) {
+		return nil, usagef("%s: %s is UTF-16; want UTF-8", flag, from)
+	}
+	if err := json.Unmarshal(unmarked(data), &v); err != nil {
 		return nil, usagef("%s: %s is not valid JSON: %v", flag, from, err)
 	}
 	return v, nil

@@ -255,7 +255,7 @@ func TestGenerateTokenRefuses(t *testing.T) {
 	r.fails(true, `unexpected argument "more"`, "generate-token", "--role", "ops-admin", "more")
 	r.fails(true, "-o must be", "generate-token", "--role", "ops-admin", "-o", "yaml")
 	r.fails(false, "absent.pem", "generate-token", "--role", "ops-admin", "--private-key", "absent.pem")
-	r.fails(false, "want an unencrypted PRIVATE KEY",
+	r.fails(false, "it contains a public key; want a private key",
 		"generate-token", "--role", "ops-admin", "--private-key", "keys/jwt-public-key.pem")
 
 	stdout, stderr, err := r.run("generate-token", "--permissions", "tasks:destroy", "--allow-unknown")

@@ -285,6 +285,9 @@ func (c *client) patience() time.Duration { return cmp.Or(c.p.asking.patience, r
 
 // request returns a request with the credentials of the URL, if it had any, and no others.
 func (c *client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	if slices.ContainsFunc(strings.Split(path, "/"), isDots) { // which would be another path
+		return nil, usagef(`a name must not be "." or ".."`)
+	}
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err == nil && c.user != nil {
 		password, _ := c.user.Password()
@@ -659,16 +662,22 @@ func suggestion(word string, known []string) string {
 	return "; there is " + anyOf(known)
 }
 
-// templateRef names a template: NAMESPACE/NAME[@VERSION]. The namespace is "default" if it is left out.
+// templateRef names a template: NAMESPACE/NAME[@VERSION]. The namespace is "default" if it is left out. A name may
+// contain a slash, which a namespace cannot, and an @: only what is a version, or latest, is the version.
 type templateRef struct{ namespace, name, version string }
 
 func parseTemplateRef(text string) (r templateRef, err error) {
-	name, v, hasVersion := strings.Cut(text, "@")
+	name, v := text, ""
+	if at := strings.LastIndexByte(text, '@'); at >= 0 {
+		if _, ok := parseSemver(text[at+1:]); ok || text[at+1:] == "latest" {
+			name, v = text[:at], strings.TrimSuffix(text[at+1:], "latest")
+		}
+	}
 	namespace, name, ok := strings.Cut(name, "/")
 	if !ok {
 		namespace, name = "default", namespace
 	}
-	if namespace == "" || name == "" || hasVersion && v == "" || strings.Contains(name, "/") {
+	if namespace == "" || name == "" {
 		return r, usagef("%q is not a template: want NAMESPACE/NAME or NAMESPACE/NAME@VERSION", text)
 	}
 	return templateRef{namespace, name, v}, nil

@@ -506,3 +506,39 @@ func TestSlowReplies(t *testing.T) {
 	}
 	resp.Body.Close()
 }
+
+// TestTemplateRefs checks which template a text names.
+func TestTemplateRefs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]templateRef{
+		"a": {"default", "a", ""}, "n/a": {"n", "a", ""}, "n/a@1.2.3-rc.1": {"n", "a", "1.2.3-rc.1"}, "n/a/b": {"n", "a/b", ""},
+		"n/a@b": {"n", "a@b", ""}, "n/a@b/c@1.0.0": {"n", "a@b/c", "1.0.0"}, "n/a@1.0.0@latest": {"n", "a@1.0.0", ""}, "n/@": {"n", "@", ""},
+		"n/a@latest": {"n", "a", ""}, "/a": {}, "n/": {}, "": {}, "n/@1.0.0": {},
+	} {
+		if got, err := parseTemplateRef(text); got != want || (err != nil) != (want.name == "") {
+			t.Errorf("%s: got %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+// TestStrangeNames creates a task of each template whose name says what paths and command lines also say.
+func TestStrangeNames(t *testing.T) {
+	names := []string{"a/b", "a@b", "a@1.0.0@latest", "..a", "%2e", "a?b#c", "a b"}
+	var templates []string
+	for _, name := range names {
+		templates = append(templates, fmt.Sprintf(`{"namespace":"odd","name":%q,"version":"1.0.0","steps":[{"name":%[1]q,"handler":{"callable":"builtin:noop"}}]}`,
+			strings.TrimSuffix(name, "@latest")))
+	}
+	s := newTestServer(t, serviceTest{extra: templates})
+	t.Chdir(t.TempDir())
+	env := map[string]string{"STEPWELL_URL": s.url}
+	for _, name := range names {
+		plain := strings.TrimSuffix(name, "@latest")
+		for _, args := range [][]string{{"template", "show", "odd/" + name}, {"template", "show", "odd/" + plain + "@1.0.0"},
+			{"task", "create", "odd/" + name, "--wait"}, {"step", "show", "latest", plain}} {
+			if got := runCLI(env, "", args...); got.code != 0 || !strings.Contains(got.stdout, plain) {
+				t.Errorf("%q: got %d, %s%s", args, got.code, got.stdout, got.stderr)
+			}
+		}
+	}
+}

@@ -189,6 +189,9 @@ func TestMCPCalls(t *testing.T) {
 		{"fixture_clock", `{}`, "is not in fixture mode", true},
 	} {
 		a := c.call(tt.tool, tt.arguments)
+		if !strings.HasSuffix(a.text(), "\n"+untrustedMark) {
+			t.Errorf("%s: got %q; want it to be marked as untrusted", tt.tool, a.text())
+		}
 		if a.Result.IsError != tt.fails || !strings.Contains(a.text(), tt.want) {
 			t.Errorf("%s %s: got %v, %q; want %v, %q", tt.tool, tt.arguments, a.Result.IsError, a.text(), tt.fails, tt.want)
 		}
@@ -212,7 +215,7 @@ func TestMCPLongAnswers(t *testing.T) {
 	for _, row := range [][2]string{
 		{"task_context", "ask for a part of it with another tool."}, {"task_list", "ask for less with completed_after, "},
 	} {
-		text := c.call(row[0], pick(row[0] == "task_list", `{"limit":60}`, `{"task":"latest"}`)).text()
+		text := strings.TrimSuffix(c.call(row[0], pick(row[0] == "task_list", `{"limit":60}`, `{"task":"latest"}`)).text(), "\n"+untrustedMark)
 		said := regexp.MustCompile(`…\n\nThe answer has (\d+) bytes and was cut after 32768: (.*)$`).FindStringSubmatch(text)
 		if said == nil || !strings.HasPrefix(said[2], row[1]) || len(text) > maxToolText+500 || strings.ContainsRune(text, '\uFFFD') {
 			t.Errorf("%s: got %d bytes that end with %q", row[0], len(text), text[max(0, len(text)-300):])

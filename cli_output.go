@@ -200,7 +200,7 @@ func (d document) member(name string) document {
 // readDocument makes a document of JSON, without insignificant space.
 func readDocument(data []byte) document {
 	var b bytes.Buffer
-	if json.Compact(&b, data) != nil {
+	if json.Compact(&b, unmarked(data)) != nil {
 		return document{}
 	}
 	return newDocument(b.Bytes())

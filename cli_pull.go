@@ -9,8 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
-	"os"
 	"slices"
 )
 
@@ -29,6 +29,7 @@ func pullCommand() command {
 			worker := o.String("worker-url", "", "`URL`: read the templates from the worker role at this URL")
 			dir := o.String("data", "", "`DIR`: instead of a sandbox, make a new store in this directory; its clock runs")
 			file := o.String("document", "", "`FILE`: instead of making a sandbox, write a state document to this file")
+			force := o.forceFlag()
 			name := o.String("sandbox", "", "`NAME`: name the sandbox")
 			decide := o.Bool("steps-decide", false, "if the state of a task contradicts its steps, derive the state from the steps")
 			return func(ctx context.Context, operands []string) error {
@@ -51,7 +52,7 @@ func pullCommand() command {
 				}
 				switch {
 				case *file != "":
-					err = os.WriteFile(*file, document, 0o600)
+					err = writeDocument(*file, *force, func(w io.Writer) error { _, err := w.Write(document); return err })
 				case *dir != "":
 					err = o.p.importFrom(*dir, bytes.NewReader(document))
 				default:

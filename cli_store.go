@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -107,7 +108,7 @@ func (p *process) compactStore(dir string, _ []string) error {
 }
 
 // exportStore writes the state to a file or standard output. It takes no lock.
-func (p *process) exportStore(dir string, files []string) error {
+func (p *process) exportStore(dir string, files []string, force bool) error {
 	o, err := p.toolJournal(dir)
 	if err != nil {
 		return fmt.Errorf("export store: %w", err)
@@ -116,22 +117,47 @@ func (p *process) exportStore(dir string, files []string) error {
 	if err != nil {
 		return fmt.Errorf("export store %s: %w", dir, err)
 	}
-	return p.writeExport(files, func(w io.Writer) error { return s.exportState(w, s.cutState(o.now())) })
+	return p.writeExport(files, force, func(w io.Writer) error { return s.exportState(w, s.cutState(o.now())) })
 }
 
-// writeExport writes a file completely or not at all, or standard output.
-func (p *process) writeExport(files []string, write func(w io.Writer) error) error {
+// writeExport writes a file, or standard output.
+func (p *process) writeExport(files []string, force bool, write func(w io.Writer) error) error {
 	if len(files) == 0 || files[0] == "-" {
 		return write(p.stdout)
 	}
-	err := replaceFile(files[0], func(f *os.File) error { return errors.Join(write(f), f.Sync()) })
-	if err != nil {
+	if err := writeDocument(files[0], force, write); err != nil {
 		return fmt.Errorf("export store: %w", err)
 	}
 	return nil
 }
 
-// replaceFile writes a regular file completely or not at all: it writes another file beside it, and renames that.
+// documentBegins are how the documents begin that commands write to files which a user names.
+var documentBegins = []string{stateBegin, taskerTitle}
+
+// writeDocument writes a document to a file, completely or not at all. Unless force is set, it replaces no file that
+// begins as no document does: that is somebody's, and the name perhaps a mistake.
+func writeDocument(path string, force bool, write func(w io.Writer) error) error {
+	if f, err := openRegular(path, os.O_RDONLY|noFollow); err == nil && !force {
+		begin, err := io.ReadAll(io.LimitReader(f, 256))
+		f.Close()
+		ours := slices.ContainsFunc(documentBegins, func(b string) bool { return strings.HasPrefix(string(begin), b) })
+		if err == nil && len(begin) > 0 && !ours {
+			err = errors.New("it is not a document of Stepwell; --force replaces it")
+		}
+		if err != nil {
+			return &fs.PathError{Op: "replace", Path: path, Err: err}
+		}
+	}
+	return replaceFile(path, func(f *os.File) error { return errors.Join(write(f), f.Sync()) })
+}
+
+// forceFlag defines --force, for writeDocument.
+func (o *options) forceFlag() *bool {
+	return o.Bool("force", false, "replace FILE even if it is not a document of Stepwell")
+}
+
+// replaceFile writes a regular file with mode 0600, completely or not at all: it writes another file beside it, and
+// renames that. It replaces no link, pipe or device.
 func replaceFile(path string, write func(f *os.File) error) error {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
 	if err := checkRegular("replace", path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -106,7 +106,7 @@ func TestBenchOfFailures(t *testing.T) {
 	if code != exitFailed || v.Tasks > 0 || v.Errors != 1 || v.Failures["too much"] != 1 {
 		t.Errorf("all fail: got %+v, exit code %d; want one error", v, code)
 	}
-	for _, wrong := range [][]string{{"--clients", "0"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--duration", "0s"}, {"--template", "a/b/c"}} {
+	for _, wrong := range [][]string{{"--clients", "0"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--duration", "0s"}, {"--template", "/b"}} {
 		if _, _, code := benchWith(t, t.Context(), func(http.ResponseWriter, *http.Request) bool { return false }, wrong...); code != exitUsage {
 			t.Errorf("%q: got exit code %d; want %d", wrong, code, exitUsage)
 		}

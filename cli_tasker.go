@@ -21,6 +21,7 @@ type taskerExport struct {
 	dir, from *string
 	hold      *string // the place where the tasks continue that are held; "" to hold none
 	release   *bool
+	force     *bool
 	move      taskerMove
 
 	log   *slog.Logger
@@ -32,6 +33,7 @@ type taskerExport struct {
 func exportStoreTo(o *options) runner {
 	o.withClient()
 	e := &taskerExport{o: o, log: slog.New(slog.NewTextHandler(o.p.stderr, nil))}
+	e.force = o.forceFlag()
 	e.dir = o.String("data", "./stepwell-data", "`DIR`: use this data directory")
 	to := o.String("to", "", "`PRODUCT`: write the tasks for another product: tasker")
 	e.from = o.String("from", "", "`FILE`: with --to, read this state document; - is standard input")
@@ -63,14 +65,14 @@ func exportStoreTo(o *options) runner {
 		}
 		lost := ""
 		o.Visit(func(f *flag.Flag) {
-			if f.Name != "data" {
+			if f.Name != "data" && f.Name != "force" {
 				lost = f.Name
 			}
 		})
 		if lost != "" {
 			return o.misuse("--%s needs --to", lost)
 		}
-		return o.p.exportStore(*e.dir, files)
+		return o.p.exportStore(*e.dir, files, *e.force)
 	}
 }
 
@@ -103,7 +105,7 @@ func (e *taskerExport) run(ctx context.Context, files []string) (err error) {
 		}
 		stay = append(stay, late...)
 	}
-	err = p.writeExport(files, func(w io.Writer) error { return m.write(e.store, w) })
+	err = p.writeExport(files, *e.force, func(w io.Writer) error { return m.write(e.store, w) })
 	if err == nil && len(stay) > 0 {
 		return exitf(exitFailed, "%s; the other %d were written", cannotMove(stay), moved)
 	}

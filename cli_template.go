@@ -99,7 +99,9 @@ func checkTemplates(o *options) runner {
 		if err != nil {
 			return err
 		}
-		r, warnings, err := loadTemplates(files, cfg.Environment, handlers.templateRules(&cfg.Templates, schemasTold))
+		rules := handlers.templateRules(&cfg.Templates, schemasTold)
+		rules.bounded = true
+		r, warnings, err := loadTemplates(files, cfg.Environment, rules)
 		o.p.warn(warnings)
 		if err != nil {
 			return err

@@ -191,6 +191,7 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 
 // parseConfigJSON parses a JSON text of a kind, as jsonKind returns it.
 func parseConfigJSON(text string, kind byte) (v any, err error) {
+	text = string(unmarked([]byte(text)))
 	if err = checkJSON([]byte(text)); err == nil && jsonKind([]byte(text)) != kind {
 		err = errors.New("another kind of value")
 	}

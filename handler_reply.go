@@ -31,7 +31,7 @@ func parseReply(data []byte, limit int64) outcome {
 	if int64(len(data)) > limit {
 		return resultTooLarge(limit)
 	}
-	if len(bytes.Trim(data, " \t\r\n")) == 0 {
+	if data = unmarked(data); len(bytes.Trim(data, " \t\r\n")) == 0 {
 		return outcome{success: true}
 	}
 	if err := checkJSON(data); err != nil {

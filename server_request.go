@@ -40,7 +40,7 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if len(bytes.TrimSpace(body)) == 0 && rules.optional {
+	if body = unmarked(body); len(bytes.TrimSpace(body)) == 0 && rules.optional {
 		return nil, nil
 	}
 	if err := checkDeepJSON(body, rules.deeper); err != nil {

@@ -5,7 +5,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -279,7 +278,7 @@ func checkAddedTemplate(cfg *Config, h *handlerSet, t *template) error {
 	if names := t.misnamed(); names != nil {
 		return fmt.Errorf("template %q: the name %q %s", t.fullName(), names[0], nameFault(names[0]))
 	}
-	b := newBudget(context.Background(), &decodedMemory{quota: quota{most: 2 * requestMemory}})
+	b := newLocalBudget()
 	faults := t.schemaFaults(b)
 	if b.err != nil {
 		return fmt.Errorf("template %s: %w", t.fullName(), b.err)

@@ -37,6 +37,7 @@ import (
 const (
 	stateFormat  = 1
 	stateProduct = "stepwell"
+	stateBegin   = `{"format":1,"product":"stepwell",`
 )
 
 // stateArrays are the arrays of a document, in their order.
@@ -246,6 +247,12 @@ type stateSource struct {
 // names the place in the document; after an error the store is useless.
 func (s *store) readState(from *stateSource) error {
 	in := bufio.NewReaderSize(from.document, 256<<10)
+	switch begin, _ := in.Peek(3); {
+	case len(unmarked(begin)) < len(begin):
+		in.Discard(len(begin) - len(unmarked(begin)))
+	case isUTF16(begin):
+		return &stateError{"", errors.New("it is UTF-16; want UTF-8")}
+	}
 	d := &stateReader{json: json.NewDecoder(in), s: s, l: restorer{s: s, admit: from.admit, names: from.names}}
 	err := d.document()
 	if err != nil {

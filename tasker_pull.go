@@ -145,7 +145,12 @@ func (x *pulledTask) build() error {
 	g := x.given
 	definition := templateMembers(compactJSON(nil, g.Template))
 	definition.set("environments", []byte("{}")) // which have no effect there
-	tpl, problems, _ := parseTemplate("", definition.json(), "json", "", nil)
+	budget := newLocalBudget()
+	defer budget.end()
+	tpl, problems, _ := parseTemplate("", definition.json(), "json", "", &templateRules{budget: budget})
+	if budget.err != nil {
+		return fmt.Errorf("its template cannot be used here: %w", budget.err)
+	}
 	if tpl == nil {
 		return fmt.Errorf("its template cannot be used here: %s: %s", problems[0].Field, problems[0].Message)
 	}

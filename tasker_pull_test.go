@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -130,5 +131,20 @@ func TestPullContradictions(t *testing.T) {
 		if err := (&taskerPull{}).add(given); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v; want %q", tt.task, err, tt.want)
 		}
+	}
+}
+
+// TestPulledTemplatesHaveABudget pulls a task whose template has patterns that compile to more than a request may use.
+func TestPulledTemplatesHaveABudget(t *testing.T) {
+	given := pulledAnswers(t)["complete"]
+	for _, g := range pulledAnswers(t) {
+		given = cmp.Or(given, g)
+	}
+	var template map[string]any
+	noError(t, json.Unmarshal(given.Template, &template))
+	template["input_schema"] = costlySchema()
+	given.Template = must(json.Marshal(template))(t)
+	if err := (&taskerPull{}).add(given); err == nil || !strings.Contains(err.Error(), "needs more memory than the 24 MiB that one request may use") {
+		t.Errorf("got %v; want the budget", err)
 	}
 }

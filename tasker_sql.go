@@ -54,8 +54,11 @@ func (s *taskerScript) finish() error {
 	return s.err
 }
 
+// taskerTitle begins the script.
+const taskerTitle = "-- Tasks of Stepwell for Tasker"
+
 // taskerBegin checks the schema and makes the staging tables and the function for identities.
-const taskerBegin = `-- Tasks of Stepwell for Tasker, as one transaction: psql -X -f FILE.
+const taskerBegin = taskerTitle + `, as one transaction: psql -X -f FILE.
 -- It can be run again: tasks that are there already stay as they are.
 \set ON_ERROR_STOP on
 BEGIN;

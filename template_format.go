@@ -22,6 +22,7 @@ import (
 // definition returns a definition as compact JSON that passes checkJSON, or nil if it is not valid
 // in its format.
 func (r *templateReader) definition(data []byte, format string) []byte {
+	data = unmarked(data)
 	r.text.text = data
 	var text []byte
 	switch format {

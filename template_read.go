@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -44,6 +45,7 @@ type templateRules struct {
 	schemas  schemaRule
 	portable bool    // what Tasker refuses is a problem
 	budget   *budget // of the request that the definition is from; nil for a file
+	bounded  bool    // the file may be anybody's: its schemas have the budget of a request
 }
 
 // schemaRule says what to do with a schema that cannot be enforced.
@@ -134,11 +136,23 @@ func (r *templateReader) template(data []byte, format, env string) *template {
 // checkSchemas looks for schemas that cannot be enforced. It compiles those of a request in any
 // case, because later nothing would bound that.
 func (r *templateReader) checkSchemas(t *template) {
+	budget := r.rules.budget
+	if r.rules.bounded {
+		budget = newLocalBudget()
+		defer budget.end()
+		defer func() {
+			if f, ok := errors.AsType[*failure](budget.err); ok {
+				for _, p := range f.details {
+					r.problem(p.Field, "%s", p.Message)
+				}
+			}
+		}()
+	}
 	for _, s := range t.schemas() {
-		if r.rules.schemas == schemasKept && r.rules.budget == nil {
+		if r.rules.schemas == schemasKept && budget == nil {
 			return
 		}
-		schema := s.schemaWithin(r.rules.budget)
+		schema := s.schemaWithin(budget)
 		if r.rules.schemas == schemasKept {
 			continue
 		}
@@ -532,6 +546,9 @@ func checkNameText(r *templateReader, path, s string) {
 	if fault := nameFault(s); fault != "" {
 		r.misnamed = append(r.misnamed, s)
 		r.problem(path, "%q %s", clippedText(s), fault)
+	}
+	if isDots(s) {
+		r.problem(path, "%q means a directory in a path, so it must not be a name", s)
 	}
 }
 

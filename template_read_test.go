@@ -235,6 +235,10 @@ func TestTemplateRules(t *testing.T) {
 		{"namespace_name", `"_a"`, `namespace_name: "_a" must start with a letter and have only a-z, 0-9 and _`},
 		{"namespace", `"Ab"`, `namespace: "Ab" must start with a letter and have only a-z, 0-9 and _`},
 		{"namespace", `"a-b"`, `namespace: "a-b" must start with a letter and have only a-z, 0-9 and _`},
+		{"name", `"."`, `name: "." means a directory in a path, so it must not be a name`},
+		{"name", `".."`, `name: ".." means a directory in a path, so it must not be a name`},
+		{"name", `"..a"`, ""},
+		{"step.name", `".."`, `steps[0].name: ".." means a directory in a path, so it must not be a name`},
 		{"version", ``, "version: is required"},
 		{"version", `"1.0"`, `version: "1.0" is not a semantic version like 1.2.3`},
 		{"version", `1.0`, "version: is a number; want a string"},
@@ -559,5 +563,35 @@ func TestTemplateOfTenThousandSteps(t *testing.T) {
 	got := mustParseTemplate(t, b.String())
 	if len(got.order) != 10000 || got.order[9999] != 9999 {
 		t.Errorf("got %d steps in the order; want 10000", len(got.order))
+	}
+}
+
+// costlySchema returns a schema whose patterns compile to far more than a request may use.
+func costlySchema() map[string]any {
+	properties := map[string]any{}
+	for i := range 400 {
+		properties[fmt.Sprint(i)] = map[string]any{"pattern": "a{1000}"}
+	}
+	return map[string]any{"properties": properties}
+}
+
+// TestCheckedTemplatesHaveABudget checks a file whose patterns compile to more than a request may use, with and without
+// another file. The service loads the files that it is started with, whatever they need.
+func TestCheckedTemplatesHaveABudget(t *testing.T) {
+	t.Chdir(t.TempDir())
+	template := map[string]any{"name": "a", "version": "1.0.0", "steps": []any{}, "input_schema": costlySchema()}
+	writeFile(t, "costly.json", must(json.Marshal(template))(t))
+	writeFile(t, "cheap.json", []byte(`{"name":"b","version":"1.0.0","steps":[],"input_schema":{"pattern":"a{1000}"}}`))
+	for _, files := range [][]string{{"costly.json"}, {"cheap.json", "costly.json"}} {
+		got := runCLI(nil, "", append([]string{"template", "check"}, files...)...)
+		if got.code != exitFailed || !strings.Contains(got.stderr, "costly.json") || !strings.Contains(got.stderr, "needs more memory than the 24 MiB") {
+			t.Errorf("%q: got %d, %s; want the budget", files, got.code, got.stderr)
+		}
+	}
+	if got := runCLI(nil, "", "template", "check", "cheap.json"); got.code != 0 {
+		t.Errorf("got %d, %s", got.code, got.stderr)
+	}
+	if _, _, err := loadTemplates([]string{"costly.json"}, "", new(handlerSet).templateRules(&templatesConfig{EnforceInputSchema: "reject"}, schemasKept)); err != nil {
+		t.Errorf("as serve does: got %v", err)
 	}
 }

@@ -85,7 +85,7 @@ func (e *yamlError) Error() string { return e.reason }
 // readYAML reads a document. The offsets of the node and of the error, if there is one,
 // are in text: data with \n for every line break and without a byte order mark.
 func readYAML(data []byte) (root *yamlNode, text []byte, err *yamlError) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	data = unmarked(data)
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
 	y := &yamlReader{data: data, anchors: map[string]*yamlNode{}, handles: map[string]string{}}
@@ -121,6 +121,8 @@ func (y *yamlReader) checkCharacters() {
 	for i := 0; i < len(y.data); {
 		r, size := utf8.DecodeRune(y.data[i:])
 		switch {
+		case (r == utf8.RuneError && size == 1 || r == 0) && isUTF16(y.data):
+			y.fail(i, "UTF-16; want UTF-8")
 		case r == utf8.RuneError && size == 1:
 			y.fail(i, "invalid UTF-8")
 		case r < ' ' && r != '\n' && r != '\t', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfeff, r&^1 == 0xfffe:

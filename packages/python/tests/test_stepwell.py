@@ -153,7 +153,9 @@ def script(file: pathlib.Path, text: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
-def test_the_program_is_found_where_it_is_given_on_path_or_in_a_checkout(tmp_path: pathlib.Path) -> None:
+def test_the_program_is_found_where_it_is_given_on_path_or_in_a_checkout(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     on_path = script(tmp_path / "bin/stepwell", "")
@@ -169,6 +171,11 @@ def test_the_program_is_found_where_it_is_given_on_path_or_in_a_checkout(tmp_pat
     env["PATH"] = str(tmp_path)
     with pytest.raises(AssertionError, match=f"there is no program stepwell, and no Go to build it in {checkout}"):
         find(env)
+    monkeypatch.chdir(tmp_path / "bin")
+    script(tmp_path / "bin/go", "exit 1")
+    for relative in "", ".", "../bin":
+        with pytest.raises(AssertionError, match="there is no program stepwell, and no Go"):
+            find(env | {"PATH": relative})
     env["PATH"] = f"{tmp_path}/go"
     assert find(env) == [f"built by run ./packages/build in {checkout}"]
     (checkout / "broken").touch()

@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -191,14 +190,28 @@ def _program(env: dict[str, str]) -> list[str]:
     if given := env.get("STEPWELL"):
         return [given] if os.path.exists(given) else shlex.split(given)
     scripts = sysconfig.get_path("scripts")  # where a wheel with the program puts it
-    if found := shutil.which("stepwell", path=os.pathsep.join([scripts, env.get("PATH", "")])):
+    if found := _which("stepwell", os.pathsep.join([scripts, env.get("PATH", "")])):
         return [found]
     if not (source := env.get("STEPWELL_SOURCE") or _installed_from()):
         _fail("there is no program stepwell: put it on PATH, set STEPWELL to it, or set STEPWELL_SOURCE to its checkout")
     source = os.path.realpath(source)
-    if not (go := shutil.which("go", path=env.get("PATH"))):
+    if not (go := _which("go", env.get("PATH", ""))):
         _fail(f"there is no program stepwell, and no Go to build it in {source}")
     return [_build(go, source)]
+
+
+def _which(name: str, path: str) -> str | None:
+    """Returns the program in the first absolute directory of a PATH that has it.
+
+    shutil.which also looks into relative directories, and on Windows into the working directory first: a program there
+    may be anybody's.
+    """
+    file_name = name + ".exe" if sys.platform == "win32" else name
+    for directory in path.split(os.pathsep):
+        file = os.path.join(directory, file_name)
+        if os.path.isabs(directory) and os.path.isfile(file) and os.access(file, os.X_OK):
+            return file
+    return None
 
 
 @functools.cache

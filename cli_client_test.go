@@ -301,21 +301,18 @@ func TestNothingGoesElsewhere(t *testing.T) {
 			t.Errorf("%s, %q: got %d, %s; want a failure", about, l.words, got.code, got.stdout)
 		}
 	}
-	for _, l := range lines {
-		for _, env := range credentials {
-			for _, host := range []string{"127.0.0.1:" + port, "localhost:" + port} {
-				for _, status := range []int{302, 307} {
-					redirects(status, "http://"+host)
-					got := l.run(service.URL, true, env)
-					wants := []string{"redirects to http://" + host, "url http://" + host}
-					if l.words[0] == "pull" {
-						wants[1] = "give URL http://" + host
-					}
-					check(fmt.Sprint(status, " to ", host), l, got, wants...)
-					if got.code != exitUnreachable && l.words[0] != "mcp" {
-						t.Errorf("%q: got exit code %d; want %d", l.words, got.code, exitUnreachable)
-					}
-				}
+	for i, status := range []int{302, 307, 302, 307} {
+		host := pick(i < 2, "127.0.0.1:", "localhost:") + port
+		redirects(status, "http://"+host)
+		for n, l := range lines {
+			got := l.run(service.URL, true, credentials[(i+n)%len(credentials)])
+			wants := []string{"redirects to http://" + host, "url http://" + host}
+			if l.words[0] == "pull" {
+				wants[1] = "give URL http://" + host
+			}
+			check(fmt.Sprint(status, " to ", host), l, got, wants...)
+			if got.code != exitUnreachable && l.words[0] != "mcp" {
+				t.Errorf("%q: got exit code %d; want %d", l.words, got.code, exitUnreachable)
 			}
 		}
 	}
@@ -358,9 +355,10 @@ func TestNothingGoesElsewhere(t *testing.T) {
 	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed.Close()
 	nobody := "http://" + closed.Addr().String()
-	for _, l := range lines {
-		for _, env := range credentials {
-			env = maps.Clone(env)
+	for i, l := range lines {
+		for _, profile := range []string{"", "default"} {
+			env := maps.Clone(credentials[i%len(credentials)])
+			env["STEPWELL_PROFILE"] = profile // which named one of those services
 			wants := []string{"stepwell.toml:2 has another address: give --url " + elsewhere.URL}
 			switch {
 			case l.words[0] == "healthcheck": // which asks the configured address, as variables have it
@@ -372,8 +370,6 @@ func TestNothingGoesElsewhere(t *testing.T) {
 				wants = nil // without --url, it exports a directory
 			}
 			check("a stranger's files", l, l.run(nobody, false, env), wants...)
-			env["STEPWELL_PROFILE"] = "default"
-			check("a stranger's profile", l, l.run(nobody, false, env), wants...)
 			for n := range l.words {
 				runCLIAsking(askingRules{local: nobody}, env, "", append(append([]string{completeWord}, l.words[:n]...), "")...)
 				if arrived.Swap(0) > 0 {

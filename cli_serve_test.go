@@ -208,6 +208,14 @@ api_keys = [{key = "k", permissions = ["tasks:read"]}]
 	if _, err := os.Stat("data"); err == nil {
 		t.Error("run made the data directory")
 	}
+	noError(t, os.MkdirAll("demo/diamond", 0o700))
+	writeFile(t, "demo/diamond/t.json", []byte(`{"name":"one","version":"1.0.0","steps":[{"name":"a","handler":{"callable":"http://127.0.0.1:1/"}}]}`))
+	if got := runCLI(nil, "", "run", "demo/diamond"); got.code != 0 {
+		t.Errorf("a directory with the name of a template: got %d: %s%s; want the template", got.code, got.stdout, got.stderr)
+	}
+	if got := runCLI(nil, "", "run", "./demo/diamond", "--stub", "a=1"); got.code != 0 {
+		t.Errorf("a directory: got %d: %s%s", got.code, got.stdout, got.stderr)
+	}
 }
 
 // TestTemplateFiles checks and draws template files without a service.

@@ -186,13 +186,17 @@ func onlyTemplate(r *registry, file string) (*template, error) {
 	return all[0], nil
 }
 
-// isTemplateFile reports whether an operand names a file and not a template of the service.
+// isTemplateFile reports whether an operand names a file or directory and not a template of the service. A directory is
+// written as one, as in templates/ or ./templates: otherwise one called demo/diamond could replace the template.
 func isTemplateFile(name string) bool {
 	if templateFormat(name) != "" {
 		return true
 	}
 	info, err := os.Stat(name)
-	return err == nil && (info.Mode().IsRegular() || info.IsDir()) && filepath.Ext(name) != "" || err == nil && info.IsDir()
+	if err != nil || !info.IsDir() {
+		return err == nil && info.Mode().IsRegular() && filepath.Ext(name) != ""
+	}
+	return filepath.IsAbs(name) || name[0] == '.' || os.IsPathSeparator(name[len(name)-1])
 }
 
 // drawText draws a graph as a list in the order of the dependencies.

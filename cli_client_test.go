@@ -273,7 +273,10 @@ func TestNothingGoesElsewhere(t *testing.T) {
 	writeFile(t, "state.json", []byte("{}"))
 	writeFile(t, "private.pem", []byte(privatePEM(t, authKeys().rsa)))
 	var arrived atomic.Int64
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		arrived.Add(1)
+		w.WriteHeader(500)
+	}))
 	defer elsewhere.Close()
 	_, port, _ := strings.Cut(strings.TrimPrefix(elsewhere.URL, "http://"), ":")
 	var answer atomic.Pointer[http.HandlerFunc]

@@ -143,7 +143,7 @@ func (o *options) withWait() func(ctx context.Context, c *client, t document) er
 		case text == "false":
 			wait = 0
 		case err != nil || d <= 0:
-			return errDuration
+			return cmp.Or(err, errDuration)
 		default:
 			wait = d
 		}
@@ -339,7 +339,7 @@ func (o *options) filters(query url.Values, flags [][2]string) {
 				query.Add(key, text)
 			case "since":
 				if d, err := parseDuration(text); err != nil || d <= 0 {
-					return errDuration
+					return cmp.Or(err, errDuration)
 				}
 				query.Set(key, text)
 			case "context":

@@ -153,6 +153,7 @@ func TestMisspelledWords(t *testing.T) {
 		"step show latest":           "step show: missing STEP",
 		"fixture clock advance x":    `fixture clock: advance: want a duration like 90s, 1h30m or 1d12h, with the units w, d, h, m, s, ms, us and ns, not "x"`,
 		"completion tcsh":            `completion: SHELL must be bash, zsh or fish, not "tcsh"`,
+		"task list --since 9999999w": `task list: --since "9999999w": want at most 292 years`,
 		"task create /b":             `task create: "/b" is not a template: want NAMESPACE/NAME`,
 		"fixture sandbox remove ..":  `fixture sandbox remove: a name must not be "." or ".."`,
 		"task create a --context {":  "task create: --context: { is not valid JSON",

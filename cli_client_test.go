@@ -324,12 +324,12 @@ func TestNothingGoesElsewhere(t *testing.T) {
 		"401":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) },
 		"404":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) },
 		"500":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
-		"503":     func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", 503) },
+		"503":     func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) },
 		"405":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(405) },
 		"a page":  func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
 		"nothing": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"a redirect": func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "http://jo:hunter2@localhost:"+port, 302)
+			http.Redirect(w, r, "http://jo:hunter2@localhost:"+port, http.StatusFound)
 		},
 	} {
 		for _, l := range lines {

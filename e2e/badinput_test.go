@@ -119,7 +119,7 @@ var badJSONBodies = []struct {
 	{"twice", "JSON_ERROR", func(good string) string { return good + "\n" + good }},
 	{"a NUL before", "JSON_ERROR", func(good string) string { return "\x00" + good }},
 	{"a NUL behind", "JSON_ERROR", func(good string) string { return good + "\x00" }},
-	{"a byte order mark", "JSON_ERROR", func(good string) string { return "\ufeff" + good }},
+	{"two byte order marks", "JSON_ERROR", func(good string) string { return "\ufeff\ufeff" + good }},
 	{"UTF-16", "JSON_ERROR", func(good string) string {
 		return "\xff\xfe" + strings.Join(strings.Split(good, ""), "\x00") + "\x00"
 	}},

@@ -46,10 +46,10 @@ func TestBanner(t *testing.T) {
 			p.api().do("POST", path, try[2]).want(201)
 			p.stop()
 			banner := p.stderr.String()
-			wantParts(t, "banner", banner, append(tt.want, "Stepwell "+programVersion(t), p.ready.OrchestrationURL, p.ready.WorkerURL,
+			wantParts(t, "banner", banner, append(tt.want, "  config     ", "stepwell.toml", "Stepwell "+programVersion(t), p.ready.OrchestrationURL, p.ready.WorkerURL,
 				"console    "+p.ready.OrchestrationURL+"/console\n")...)
-			if n := strings.Count(banner, "\n"); n > 7 {
-				t.Errorf("the banner and the end have %d lines; want at most 7:\n%s", n, banner)
+			if n := strings.Count(banner, "\n"); n > 8 {
+				t.Errorf("the banner and the end have %d lines; want at most 8:\n%s", n, banner)
 			}
 			if n := strings.Count(p.stdout.String(), "\n"); n != 1 {
 				t.Errorf("standard output has %d lines; want the report alone:\n%s", n, p.stdout)

@@ -19,10 +19,10 @@ import (
 
 // worldTaskView holds the members of a task that the model reads.
 type worldTaskView struct {
-	ID      string `json:"task_uuid"`
-	Name    string
-	Status  string
-	Steps   []worldStepView
+	ID     string `json:"task_uuid"`
+	Name   string
+	Status string
+	Steps  []worldStepView
 }
 
 type worldStepView struct {

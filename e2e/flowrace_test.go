@@ -68,7 +68,7 @@ func TestFlowRace(t *testing.T) {
 			t.Parallel()
 			args := []string{"--quiet", "--templates", templateDir(t, raceTemplates...)}
 			if mode == "file" {
-				args = append(args, "--data", filepath.Join(t.TempDir(), "data"), "--sync", "interval")
+				args = append(args, "--data", filepath.Join(t.TempDir(), "data"), "--sync", "never")
 			} else {
 				args = append(args, "--memory")
 			}

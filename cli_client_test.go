@@ -255,7 +255,7 @@ func askingLines() (lines []askingLine) {
 
 // run runs the line against the service at a URL, which --url names or nothing.
 func (l askingLine) run(url string, named bool, env map[string]string) cliResult {
-	rules := askingRules{local: url, most: 4 << 20}
+	rules := askingRules{local: url, most: 1 << 20}
 	var words []string
 	for _, word := range l.words {
 		words = append(words, pick(word == "URL", url, word))
@@ -409,8 +409,8 @@ func TestRepliesAreBounded(t *testing.T) {
 	for _, l := range askingLines() {
 		before := allocated()
 		got := l.run(s.URL, true, nil)
-		// A buffer that grows to 4 MiB is copied several times on its way, and some commands ask twice.
-		if used := (allocated() - before) >> 20; used > 64 || got.code == 0 && l.words[0] != "mcp" && l.words[0] != "healthcheck" {
+		// A buffer that grows to 1 MiB is copied several times on its way, and some commands ask twice.
+		if used := (allocated() - before) >> 20; used > 32 || got.code == 0 && l.words[0] != "mcp" && l.words[0] != "healthcheck" {
 			t.Errorf("%q: got %d, %s%s, and %d MiB allocated", l.words, got.code, got.stdout, got.stderr, used)
 		}
 	}

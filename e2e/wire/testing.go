@@ -89,6 +89,8 @@ var skipped struct {
 	tools   map[string]bool // that are missing
 }
 
+const lacking = "for want of"
+
 func skip(t testing.TB, reason, tool, text string) {
 	t.Helper()
 	skipped.mu.Lock()
@@ -109,13 +111,13 @@ func skip(t testing.TB, reason, tool, text string) {
 // Skip skips a test for a reason that concerns neither tools nor its length.
 func Skip(t testing.TB, format string, args ...any) {
 	t.Helper()
-	skip(t, "are not for this machine or run", "", fmt.Sprintf(format, args...))
+	skip(t, "not for this machine or run", "", fmt.Sprintf(format, args...))
 }
 
 // Lack skips a test for want of a tool, which is more than a program on PATH.
 func Lack(t testing.TB, tool, format string, args ...any) {
 	t.Helper()
-	skip(t, "lack", tool, fmt.Sprintf(format, args...))
+	skip(t, lacking, tool, fmt.Sprintf(format, args...))
 }
 
 // Need returns the path of a program, or of the first of several whose names are separated by |. Without it, the test is
@@ -135,7 +137,7 @@ func Need(t testing.TB, names string) (path string) {
 func Slow(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		skip(t, "take too long for -short", "", "takes too long for -short")
+		skip(t, "too long for -short", "", "takes too long for -short")
 	}
 }
 
@@ -143,7 +145,7 @@ func Slow(t testing.TB) {
 func Long(t testing.TB) {
 	t.Helper()
 	if os.Getenv("LONG_TESTS") == "" {
-		skip(t, "run with LONG_TESTS=1", "", "takes long: set LONG_TESTS=1 to run it, as .ci/run does")
+		skip(t, "only with LONG_TESTS=1", "", "takes long: set LONG_TESTS=1 to run it, as .ci/run does")
 	}
 }
 
@@ -154,12 +156,12 @@ func summary(name string) string {
 	var parts []string
 	for _, reason := range slices.Sorted(maps.Keys(skipped.reasons)) {
 		part := fmt.Sprint(skipped.reasons[reason], " ", reason)
-		if reason == "lack" {
+		if reason == lacking {
 			part += " " + strings.Join(slices.Sorted(maps.Keys(skipped.tools)), ", ")
 		}
 		parts = append(parts, part)
 	}
-	return fmt.Sprintf("%s: %d tests skipped: %s\n", name, len(skipped.tests), strings.Join(parts, "; "))
+	return fmt.Sprintf("%s: skipped tests: %s\n", name, strings.Join(parts, "; "))
 }
 
 // Main is the TestMain of a package: it prepares for the tests, runs them, and says in one line what was skipped.

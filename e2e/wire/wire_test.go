@@ -141,3 +141,23 @@ func TestProblemsNameEveryMember(t *testing.T) {
 		t.Errorf("got %q; want %q", got, want)
 	}
 }
+
+// TestSummary skips tests for each kind of reason: the line names the missing tools, and counts each test once.
+func TestSummary(t *testing.T) {
+	t.Setenv("LONG_TESTS", "")
+	t.Setenv("PATH", t.TempDir())
+	for name, leave := range map[string]func(testing.TB){
+		"program": func(t testing.TB) { Need(t, "no-such-program|nor-this") },
+		"other":   func(t testing.TB) { Need(t, "another") },
+		"package": func(t testing.TB) { Lack(t, "package", "needs %s", "a package") },
+		"long":    Long,
+		"system":  func(t testing.TB) { Skip(t, "not %s", "here") },
+	} {
+		t.Run(name, func(t *testing.T) { leave(t) })
+	}
+	want := "p: skipped tests: 3 for want of another, no-such-program|nor-this, package; 1 not for this machine or run; " +
+		"1 only with LONG_TESTS=1\n"
+	if got := summary("p"); got != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
+}

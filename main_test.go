@@ -335,8 +335,8 @@ func TestExitCodesOfCommands(t *testing.T) {
 
 // urlExamples are command lines where the first example asks no service, or another.
 var urlExamples = map[string]string{
-	"fixture clock": "fixture clock next",
-	"pull":          "pull URL 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url URL",
-	"store check":   "store check --live", "store export": "store export --to tasker",
+	"fixture clock":  "fixture clock next",
+	"pull":           "pull URL 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url URL",
+	"store export":   "store export --to tasker",
 	"template graph": "template graph demo/diamond",
 }

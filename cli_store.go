@@ -134,21 +134,30 @@ func (p *process) writeExport(files []string, force bool, write func(w io.Writer
 // documentBegins are how the documents begin that commands write to files which a user names.
 var documentBegins = []string{stateBegin, taskerTitle}
 
-// writeDocument writes a document to a file, completely or not at all. Unless force is set, it replaces no file that
-// begins as no document does: that is somebody's, and the name perhaps a mistake.
+// writeDocument writes a document to a file, completely or not at all. Unless force is set, it replaces only a document
+// or an empty file: any other is somebody's, and the name perhaps a mistake.
 func writeDocument(path string, force bool, write func(w io.Writer) error) error {
-	if f, err := openRegular(path, os.O_RDONLY|noFollow); err == nil && !force {
-		begin, err := io.ReadAll(io.LimitReader(f, 256))
-		f.Close()
-		ours := slices.ContainsFunc(documentBegins, func(b string) bool { return strings.HasPrefix(string(begin), b) })
-		if err == nil && len(begin) > 0 && !ours {
-			err = errors.New("it is not a document of Stepwell; --force replaces it")
-		}
-		if err != nil {
-			return &fs.PathError{Op: "replace", Path: path, Err: err}
+	if !force {
+		if err := checkDocument(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	return replaceFile(path, func(f *os.File) error { return errors.Join(write(f), f.Sync()) })
+}
+
+// checkDocument returns an error unless a file is empty or begins as a document does.
+func checkDocument(path string) error {
+	f, err := openRegular(path, os.O_RDONLY|noFollow)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	begin, err := io.ReadAll(io.LimitReader(f, 256))
+	ours := slices.ContainsFunc(documentBegins, func(b string) bool { return strings.HasPrefix(string(begin), b) })
+	if err == nil && len(begin) > 0 && !ours {
+		return &fs.PathError{Op: "replace", Path: path, Err: errors.New("it is not a document of Stepwell; --force replaces it")}
+	}
+	return err
 }
 
 // forceFlag defines --force, for writeDocument.

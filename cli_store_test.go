@@ -53,6 +53,14 @@ func TestDocumentsReplaceOnlyDocuments(t *testing.T) {
 			}
 		}
 	}
+	writeFile(t, "closed", []byte("milk, eggs"))
+	noError(t, os.Chmod("closed", 0))
+	if _, err := os.Open("closed"); err != nil { // unless this process may read everything
+		got := runCLI(nil, "", "store", "export", "--data", "kept", "closed")
+		if noError(t, os.Chmod("closed", 0o600)); got.code == 0 || string(readFile(t, "closed")) != "milk, eggs" {
+			t.Errorf("a file that cannot be read: got %d, and %s", got.code, readFile(t, "closed"))
+		}
+	}
 	if got := string(readFile(t, "notes.txt")); got != "milk, eggs" {
 		t.Errorf("the notes are %q", got)
 	}

@@ -32,7 +32,7 @@ type client struct {
 	http *http.Client  // see newHTTPClient
 	role string        // whose credentials it has; "" for the orchestration role
 	flag string        // what sets the URL, for messages; "" for --url
-	free bool          // nothing named a service: url is the default
+	free bool          // nothing named a service: url is the default, or configured
 }
 
 // askingRules are the rules for every service. What is zero has the default.
@@ -440,7 +440,7 @@ func (c *client) failed(ctx context.Context, err error) error {
 // configuration here has: a person can judge whether it is the right one.
 func (c *client) elsewhere() string {
 	if c.free {
-		at, source := configuredAddress("orchestration", c.p.getenv, c.p.environ)
+		at, source := configuredAddress(cmp.Or(c.role, "orchestration"), c.p.getenv, c.p.environ)
 		if there := reachableURL(at); there != c.url {
 			return fmt.Sprintf("%s has another address: give --url %s", printable(source.String()), printable(there))
 		}

@@ -3,6 +3,7 @@ package main
 // The commands healthcheck, which probes a service, and health, which shows what its checks found.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -51,15 +52,18 @@ func healthcheck(o *options) runner {
 	ready := o.Bool("ready", false, "check that the service is ready, not only alive")
 	timeout := o.duration("timeout", 3*time.Second, "`DURATION`: give up after this time")
 	return func(ctx context.Context, _ []string) error {
-		if *url == "" {
+		free, role := *url == "", "orchestration"
+		if free {
 			c, _, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, readConfigFile)
 			if err != nil {
 				return err
 			}
-			*url = reachableURL(c.listen(pick(c.Role == "worker", "worker", "orchestration")))
+			role = pick(c.Role == "worker", "worker", role)
+			*url = cmp.Or(o.p.asking.local, reachableURL(c.listen(role)))
 		}
-		c, err := o.p.clientOf(*url, "")
+		c, err := o.p.clientOf(*url, role)
 		if err == nil {
+			c.free = free
 			ctx, cancel := context.WithTimeout(ctx, *timeout)
 			defer cancel()
 			err = c.probe(ctx, pick(*ready, "/health/ready", "/health/live"))

@@ -517,6 +517,24 @@ func TestTemplateRefs(t *testing.T) {
 	}
 }
 
+// TestStubsOfStrangeNames runs steps whose names have what separates a name from its outcome.
+func TestStubsOfStrangeNames(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "result.json", []byte("7"))
+	for _, name := range []string{"a", "a=b", "a=", "=a", "a=error", "a/b@1=c"} {
+		writeFile(t, "t.json", fmt.Appendf(nil, `{"name":"t","version":"1.0.0","steps":[{"name":%q,"handler":{"callable":"elsewhere"}}]}`, name))
+		for outcome, want := range map[string]string{"7": "7", "@result.json": "7", `"x=1"`: `"x=1"`, "-": "7"} {
+			got := runCLI(nil, "7", "run", "t.json", "-o", `template={{range .results}}{{json .}}{{end}}`, "--stub", name+"="+outcome)
+			if got.code != 0 || strings.TrimSpace(got.stdout) != want {
+				t.Errorf("--stub %s=%s: got %d, %s%s; want %s", name, outcome, got.code, got.stdout, got.stderr, want)
+			}
+		}
+		if got := runCLI(nil, "", "run", "t.json", "--stub", name+"=error:no=1"); got.code != exitWorkflow || !strings.Contains(got.stderr, "no=1") {
+			t.Errorf("--stub %s=error:no=1: got %d, %s%s", name, got.code, got.stdout, got.stderr)
+		}
+	}
+}
+
 // TestStrangeNames creates a task of each template whose name says what paths and command lines also say.
 func TestStrangeNames(t *testing.T) {
 	names := []string{"a/b", "a@b", "a@1.0.0@latest", "..a", "%2e", "a?b#c", "a b"}

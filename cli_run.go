@@ -131,7 +131,7 @@ func runWorkflow(o *options) runner {
 }
 
 func (p *process) addScripted(a *runArgs, text string) error {
-	step, value, ok := strings.Cut(text, "=")
+	step, value, ok := cutOutcome(text)
 	if !ok || step == "" {
 		return errors.New("want STEP=JSON, STEP=@FILE or STEP=error:MESSAGE")
 	}
@@ -145,6 +145,17 @@ func (p *process) addScripted(a *runArgs, text string) error {
 		a.unread, err = fmt.Errorf("--stub %w", err), nil
 	}
 	return err
+}
+
+// cutOutcome splits a text at the first = that an outcome follows, because the name of a step may contain one, too.
+func cutOutcome(text string) (step, outcome string, ok bool) {
+	for at := 1; at < len(text); at++ {
+		value := text[at+1:]
+		if text[at] == '=' && (value == "-" || strings.HasPrefix(value, "@") || strings.HasPrefix(value, "error:") || json.Valid([]byte(value))) {
+			return text[:at], value, true
+		}
+	}
+	return strings.Cut(text, "=")
 }
 
 // runIn runs a template in a service that nothing else uses.

@@ -213,6 +213,10 @@ api_keys = [{key = "k", permissions = ["tasks:read"]}]
 	if got := runCLI(nil, "", "run", "demo/diamond"); got.code != 0 {
 		t.Errorf("a directory with the name of a template: got %d: %s%s; want the template", got.code, got.stdout, got.stderr)
 	}
+	writeFile(t, "demo/diamond@1.0.0", []byte("a file"))
+	if got := runCLI(nil, "", "run", "demo/diamond@1.0.0"); got.code != 0 {
+		t.Errorf("a file with the name of a template: got %d: %s%s; want the template", got.code, got.stdout, got.stderr)
+	}
 	if got := runCLI(nil, "", "run", "./demo/diamond", "--stub", "a=1"); got.code != 0 {
 		t.Errorf("a directory: got %d: %s%s", got.code, got.stdout, got.stderr)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -186,17 +185,12 @@ func onlyTemplate(r *registry, file string) (*template, error) {
 	return all[0], nil
 }
 
-// isTemplateFile reports whether an operand names a file or directory and not a template of the service. A directory is
-// written as one, as in templates/ or ./templates: otherwise one called demo/diamond could replace the template.
+// isTemplateFile reports whether an operand names a file or directory and not a template of the service. Only how it is
+// written counts: otherwise a file or directory called demo/diamond could replace the template.
 func isTemplateFile(name string) bool {
-	if templateFormat(name) != "" {
-		return true
-	}
-	info, err := os.Stat(name)
-	if err != nil || !info.IsDir() {
-		return err == nil && info.Mode().IsRegular() && filepath.Ext(name) != ""
-	}
-	return filepath.IsAbs(name) || name[0] == '.' || os.IsPathSeparator(name[len(name)-1])
+	path := filepath.ToSlash(name)
+	first, _, _ := strings.Cut(path, "/")
+	return templateFormat(name) != "" || isDots(first) || filepath.IsAbs(name) || strings.HasSuffix(path, "/")
 }
 
 // drawText draws a graph as a list in the order of the dependencies.

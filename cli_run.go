@@ -194,7 +194,11 @@ func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error
 		return err
 	}
 	// Even after an interrupt, the results so far are fetched and printed.
-	return c.printRun(context.WithoutCancel(ctx), o, ended, err)
+	err = c.printRun(context.WithoutCancel(ctx), o, ended, err)
+	if err != nil && strings.Contains(err.Error(), execNotAllowed) {
+		return a.unlessNamed(o.p, err)
+	}
+	return err
 }
 
 // unlessNamed adds to an error that the configuration file in this directory was not read, if that is so.
@@ -202,7 +206,7 @@ func (a *runArgs) unlessNamed(p *process, err error) error {
 	if _, missing := os.Stat(defaultConfigFile); missing != nil || len(a.config.named(p.getenv)) > 0 {
 		return err
 	}
-	return exitf(exitCode(err), "%v; ./%s counts with --config %[2]s only", err, defaultConfigFile)
+	return exitf(exitCode(err), "%v; ./%s counts only with --config %[2]s", err, defaultConfigFile)
 }
 
 // creation returns a function that creates the task in a service, if all of its steps can run there.

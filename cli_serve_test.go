@@ -199,9 +199,11 @@ api_keys = [{key = "k", permissions = ["tasks:read"]}]
 			t.Errorf("got %d: %s%s", named.code, named.stdout, named.stderr)
 		}
 	}
-	for line, want := range map[string]string{"run t/one": "no template t/one here", "run templates/t.json": "no handler is configured for a"} {
+	writeFile(t, "exec.json", []byte(`{"name":"exec","version":"1.0.0","steps":[{"name":"a","handler":{"callable":"exec:true"}}]}`))
+	for line, want := range map[string]string{"run t/one": "no template t/one here", "run templates/t.json": "no handler is configured for a",
+		"run exec.json": "worker.allow_exec is off"} {
 		got := runCLI(nil, "", strings.Fields(line)...)
-		if got.code == 0 || !strings.Contains(got.stderr, want) || !strings.HasSuffix(got.stderr, "; ./stepwell.toml counts with --config stepwell.toml only\n") {
+		if got.code == 0 || !strings.Contains(got.stderr, want) || !strings.HasSuffix(got.stderr, "; ./stepwell.toml counts only with --config stepwell.toml\n") {
 			t.Errorf("%s: got %d, %q; want %q", line, got.code, got.stderr, want)
 		}
 	}

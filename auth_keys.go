@@ -199,7 +199,7 @@ func publicKeyOf(block *pem.Block) (crypto.PublicKey, error) {
 
 // unreadPEM returns the error for a block that has nothing of what is wanted.
 func unreadPEM(block *pem.Block, want string) error {
-	return fmt.Errorf("what it labels %s does not parse; want %s", strconv.Quote(clipText(printable(block.Type), 40)), want)
+	return fmt.Errorf("the block labeled %s does not parse; want %s", strconv.Quote(clipText(printable(block.Type), 40)), want)
 }
 
 // parsePrivateKey reads a PEM private key: PKCS#8, PKCS#1 or SEC 1.

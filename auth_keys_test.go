@@ -190,8 +190,8 @@ func TestPublicKeyForms(t *testing.T) {
 		{"PKCS#1 said to be PKIX", text("PUBLIC KEY", pkcs1), ""},
 		{"a certificate said to be a key", text("PUBLIC KEY", certificate), ""},
 		{"a key said to be something else", text("NEW KEY", publicDER(t, keys.rsa)), ""},
-		{"PKIX cut off", text("PUBLIC KEY", publicDER(t, keys.rsa)[:100]), `what it labels "PUBLIC KEY" does not parse; want a PUBLIC KEY`},
-		{"another sort of block", text("CERTIFICATE REQUEST", nil), `what it labels "CERTIFICATE REQUEST" does not parse`},
+		{"PKIX cut off", text("PUBLIC KEY", publicDER(t, keys.rsa)[:100]), `the block labeled "PUBLIC KEY" does not parse; want a PUBLIC KEY`},
+		{"another sort of block", text("CERTIFICATE REQUEST", nil), `the block labeled "CERTIFICATE REQUEST" does not parse`},
 		{"two keys", publicPEM(t, keys.rsa) + publicPEM(t, keys.p256), `it contains a second key, "PUBLIC KEY"; want one key`},
 		{"both keys of a pair", publicPEM(t, keys.rsa) + privatePEM(t, keys.rsa), `it contains a second key, "PRIVATE KEY"; want one key`},
 		{"a private key", privatePEM(t, keys.rsa), "it contains a private key; want a public key"},
@@ -222,7 +222,7 @@ func TestPrivateKeyForms(t *testing.T) {
 		{"a byte order mark", "\ufeff" + text("PRIVATE KEY", pkcs8), ""},
 		{"a public key", publicPEM(t, keys.rsa), "it contains a public key; want a private key"},
 		{"two keys", text("PRIVATE KEY", pkcs8) + text("PRIVATE KEY", pkcs1), `it contains a second key, "PRIVATE KEY"; want one key`},
-		{"an encrypted key", text("ENCRYPTED PRIVATE KEY", []byte{1}), `what it labels "ENCRYPTED PRIVATE KEY" does not parse; want an unencrypted PRIVATE KEY`},
+		{"an encrypted key", text("ENCRYPTED PRIVATE KEY", []byte{1}), `the block labeled "ENCRYPTED PRIVATE KEY" does not parse; want an unencrypted PRIVATE KEY`},
 	} {
 		if _, err := parsePrivateKey([]byte(tt.text)); tt.problem == "" && err != nil ||
 			tt.problem != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.problem)) {

@@ -224,7 +224,7 @@ func (c *client) doCounting(ctx context.Context, q call) (d document, total int,
 		return d, 0, err
 	}
 	if d = readDocument(body); d.raw == nil && len(body) > 0 {
-		return d, 0, exitf(exitFailed, "%s answers %s with something else than JSON: is it Stepwell or Tasker?", c.url, q.path)
+		return d, 0, exitf(exitFailed, "%s answers %s with something other than JSON: is it Stepwell or Tasker?", c.url, q.path)
 	}
 	total, _ = strconv.Atoi(resp.Header.Get("X-Total-Count"))
 	return d, total, nil

@@ -41,7 +41,7 @@ func TestExitCodes(t *testing.T) {
 			"task list: invalid; name: is required"},
 		{503, "7", `{"error":{"message":"overloaded"}}`, 1, "task list: overloaded (try again in 7 s)"},
 		{302, "", "", 1, "answers 302 Found: is it Stepwell or Tasker?"},
-		{200, "", "<html>Welcome</html>", 1, "answers /v1/tasks with something else than JSON: is it Stepwell or Tasker?"},
+		{200, "", "<html>Welcome</html>", 1, "answers /v1/tasks with something other than JSON: is it Stepwell or Tasker?"},
 		{502, "", "<html>Bad gateway</html>", 1, "answers 502 Bad Gateway: is it Stepwell or Tasker?"},
 	} {
 		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

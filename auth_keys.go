@@ -197,7 +197,7 @@ func publicKeyOf(block *pem.Block) (crypto.PublicKey, error) {
 	return nil, unreadPEM(block, "a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
 }
 
-// unreadPEM returns the error for a block that has nothing of what is wanted.
+// unreadPEM returns the error for a block whose contents are not what is wanted.
 func unreadPEM(block *pem.Block, want string) error {
 	return fmt.Errorf("the block labeled %s does not parse; want %s", strconv.Quote(clipText(printable(block.Type), 40)), want)
 }

@@ -346,7 +346,7 @@ func TestHostileDataOnTerminal(t *testing.T) {
 			kinds := []string{"xterm", "dumb"}
 			long := os.Getenv("LONG_TESTS") != ""
 			if !long {
-				modes, kinds = modes[:1], kinds[:1]
+				modes, kinds, forms = modes[:1], kinds[:1], forms[:1]
 			}
 			shown := map[string]bool{}
 			for _, m := range modes {

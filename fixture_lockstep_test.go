@@ -434,7 +434,8 @@ var writesAndSums = regexp.MustCompile(`,"w":\d+|,"sum":"\w+"`)
 // TestSameScriptTwoStores checks that the records in the journals and the states of two services with
 // files are identical.
 func TestSameScriptTwoStores(t *testing.T) {
-	slowAndSequential(t)
+	wire.Long(t)
+	sequential(t)
 	t.Parallel()
 	url := whimHandler(t)
 	var journals, accounts, documents []string

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"stepwell/e2e/wire"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -346,7 +347,7 @@ func wantBackpressure(t *testing.T, a *answer) {
 // accepted work is done once the disk continues.
 func TestBacklogRefusesTasks(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	for _, mode := range []string{"always", "never"} {
 		t.Run(mode, func(t *testing.T) {
 			s := newSlowTest(t, mode)

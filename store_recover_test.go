@@ -307,7 +307,7 @@ func TestRecoveryFlippedBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for file, text := range store {
-				for i := 0; i < len(text); i += size(5, 1) {
+				for i := 0; i < len(text); i += size(15, 1) {
 					for _, mask := range []byte{1, 0x20, 0x80, text[i] ^ '\n', text[i]} {
 						if mask == 0 {
 							continue
@@ -771,6 +771,7 @@ func tornCopies(frames []map[string]string) map[[3]string]int {
 // what to do, or has the store of one moment since the copy began, and continues from there.
 func TestTornCopies(t *testing.T) {
 	t.Parallel()
+	wire.Long(t)
 	disk := &filmedDisk{memDisk: newMemDisk()}
 	states := filmStore(t, disk)
 	frames := slices.CompactFunc(disk.frames, maps.Equal)

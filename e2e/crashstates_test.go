@@ -29,7 +29,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-var crashStates = flag.Int("crash.states", size(25, 200), "states of TestCrashStates; 10000 is the full test")
+var crashStates = flag.Int("crash.states", size(10, 200), "states of TestCrashStates; 10000 is the full test")
 
 // told is something that the program told a client or a handler: a task has a record of a kind.
 type told struct{ task, kind string }

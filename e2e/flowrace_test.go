@@ -26,7 +26,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-var raceTasks = flag.Int("race.tasks", size(100, 250), "tasks of TestFlowRace; 10000 is the full race")
+var raceTasks = flag.Int("race.tasks", size(40, 250), "tasks of TestFlowRace; 10000 is the full race")
 
 const (
 	raceClients  = 32

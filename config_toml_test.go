@@ -12,6 +12,7 @@ import (
 func FuzzTOMLKeys(f *testing.F) {
 	f.Add("a.\"b\".c = [1, {d = '''x'''}]\n[[e]]\n[e.f]\ng = \"\\\"\"")
 	f.Add("[a.b]\n[a]\nc = { d.e = [[], [{}]], } # x\n[[f.g]]\n[[f.g.h]]\n\"\" = \"\"\"\n\"\"\"\"\"")
+	f.Add("a.\"\"=[1, {d = '''x'''}]\n[[e]]\n[e6f]\ng = \"\\\"\"")
 	f.Fuzz(func(t *testing.T, text string) {
 		keys := findTOMLKeys(text, joinConfigPath)
 		for path, key := range keys {
@@ -23,7 +24,12 @@ func FuzzTOMLKeys(f *testing.F) {
 		if tomlTooDeep(text, maxJSONDepth) >= 0 {
 			return
 		}
-		if _, err := toml.Decode(text, &table); err == nil {
+		_, err := toml.Decode(text, &table)
+		empty := false // a key: of an array there, BurntSushi/toml 1.6.0 loses elements
+		for path := range keys {
+			empty = empty || strings.Contains(path, `""`)
+		}
+		if err == nil && !empty {
 			checkKeysFound(t, keys, "", table)
 			depth := tomlDepth(table)
 			if at := tomlTooDeep(text, depth); at >= 0 {

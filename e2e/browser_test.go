@@ -434,6 +434,18 @@ func (p *page) clickText(text string) {
 		e.textContent.trim() === %q)`, text))
 }
 
+// clickUntil clicks the element with a text, again if a condition does not hold soon: while a list is drawn anew, the
+// element that takes the click may be gone before it is released.
+func (p *page) clickUntil(text, condition string) {
+	p.t.Helper()
+	for range 5 {
+		p.clickText(text)
+		if held, err := p.holdsSoon(condition); held || err != nil {
+			return
+		}
+	}
+}
+
 // hover moves the mouse to the first element that a selector matches.
 func (p *page) hover(selector string) {
 	p.t.Helper()

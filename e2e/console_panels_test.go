@@ -185,7 +185,7 @@ func TestConsoleLetters(t *testing.T) {
 	id := s.api().create(`{"namespace":"demo","name":"failing"}`)
 	p.waitText("demo/failing") // by itself
 	p.inspect("dlq")
-	p.clickText("Investigate")
+	p.clickUntil("Investigate", `document.querySelector("dialog[open]") !== null`)
 	p.waitText("the card was declined")
 	p.inspect("dlq-entry")
 	p.choose("State", "Resolved")

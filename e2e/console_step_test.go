@@ -71,7 +71,7 @@ func TestConsoleStackTraces(t *testing.T) {
 	p.inspect("task-trace-open")
 	p.open(s.ready.OrchestrationURL + "/console/dlq")
 	p.waitText("charge: " + own) // not what every traceback begins with
-	p.clickText("Investigate")
+	p.clickUntil("Investigate", `document.querySelector("dialog[open]") !== null`)
 	p.wait(`document.querySelector("dialog .trace > summary").textContent.startsWith("Stack trace: 24 frames")`)
 }
 

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // syncData makes the contents and the size of a file durable.
@@ -36,10 +35,6 @@ func limitUnsent(conn syscall.RawConn, n int) error {
 		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, notSentLowWater, n)
 	})
 }
-
-// changeTime returns when a file's contents, attributes or names last changed. Unlike the
-// modification time, which tar and rsync restore, it cannot be set.
-func changeTime(s *syscall.Stat_t) time.Time { return time.Unix(s.Ctim.Unix()) }
 
 // isUnlinked reports whether no name leads to a file any more.
 func isUnlinked(f *os.File) bool {

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
-	"time"
 )
 
 // syncData makes the contents and the size of a file durable.
@@ -21,9 +20,6 @@ func reserveBlocks(*os.File, int64, int64) error { return errors.ErrUnsupported 
 
 // limitUnsent is not supported.
 func limitUnsent(syscall.RawConn, int) error { return nil }
-
-// changeTime cannot tell: the systems name the field differently.
-func changeTime(*syscall.Stat_t) time.Time { return time.Time{} }
 
 // isUnlinked cannot tell, and reports false.
 func isUnlinked(*os.File) bool { return false }

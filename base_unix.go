@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
-	"time"
 	"unsafe"
 )
 
@@ -57,18 +56,18 @@ func othersMayWrite(info fs.FileInfo) bool {
 // replacesOpen reports whether a name can always be given to another file while its file is open.
 const replacesOpen = true
 
-// identifyName returns which file or directory has a name, and when it last changed, see changeTime.
-func identifyName(name string) (fileID, time.Time, error) { return identified(os.Stat(name)) }
+// identifyName returns which file or directory has a name.
+func identifyName(name string) (fileID, error) { return identified(os.Stat(name)) }
 
 // identifyFile is identifyName for an open file.
-func identifyFile(f *os.File) (fileID, time.Time, error) { return identified(f.Stat()) }
+func identifyFile(f *os.File) (fileID, error) { return identified(f.Stat()) }
 
-func identified(info fs.FileInfo, err error) (fileID, time.Time, error) {
+func identified(info fs.FileInfo, err error) (fileID, error) {
 	if err != nil {
-		return fileID{}, time.Time{}, err
+		return fileID{}, err
 	}
 	s := info.Sys().(*syscall.Stat_t)
-	return fileID{uint64(s.Dev), uint64(s.Ino)}, changeTime(s), nil
+	return fileID{uint64(s.Dev), uint64(s.Ino)}, nil
 }
 
 // freeSpace returns how many bytes can be written below a directory.

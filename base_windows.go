@@ -122,27 +122,27 @@ func ownerOf(fs.FileInfo) int { return os.Geteuid() }
 // othersMayWrite cannot tell.
 func othersMayWrite(fs.FileInfo) bool { return false }
 
-// identifyName returns which file or directory has a name. When it last changed is not known.
-func identifyName(name string) (fileID, time.Time, error) {
+// identifyName returns which file or directory has a name.
+func identifyName(name string) (fileID, error) {
 	f, err := openHandle(name, 0, syscall.FILE_SHARE_DELETE, syscall.OPEN_EXISTING, syscall.FILE_FLAG_BACKUP_SEMANTICS)
 	if err != nil {
-		return fileID{}, time.Time{}, err
+		return fileID{}, err
 	}
 	defer f.Close()
 	return identifyFile(f)
 }
 
 // identifyFile is identifyName for an open file.
-func identifyFile(f *os.File) (id fileID, changed time.Time, err error) {
+func identifyFile(f *os.File) (id fileID, err error) {
 	var info syscall.ByHandleFileInformation
 	if err := syscall.GetFileInformationByHandle(syscall.Handle(f.Fd()), &info); err != nil {
-		return id, changed, &fs.PathError{Op: "stat", Path: f.Name(), Err: err}
+		return id, &fs.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
 	id.inode = uint64(info.FileIndexHigh)<<32 | uint64(info.FileIndexLow)
 	if info.FileAttributes&syscall.FILE_ATTRIBUTE_DIRECTORY != 0 { // Wine forgets the volume of a file that was renamed
 		id.device = uint64(info.VolumeSerialNumber)
 	}
-	return id, changed, nil
+	return id, nil
 }
 
 // freeSpace returns how many bytes can be written below a directory.

@@ -137,6 +137,6 @@ func stampFile(b *strings.Builder, name string, info os.FileInfo, err error) {
 		return
 	}
 	// An editor or a deployment may replace a file by another one with the same size and time.
-	id, _, _ := identifyName(name)
+	id, _ := identifyName(name)
 	fmt.Fprintln(b, name, info.Size(), info.ModTime().UnixNano(), id)
 }

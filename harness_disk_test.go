@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 var errDead = errors.New("the machine is off")
@@ -422,13 +421,13 @@ func (f *memFile) ReadAt(p []byte, off int64) (n int, err error) {
 
 func (f *memFile) id() (fileID, error) { return fileID{inode: f.node.inode}, nil }
 
-func (d *memDisk) identify(name string) (fileID, time.Time, error) {
+func (d *memDisk) identify(name string) (fileID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n := d.names[name]; n != nil {
-		return fileID{inode: n.inode}, time.Time{}, nil
+		return fileID{inode: n.inode}, nil
 	}
-	return fileID{}, time.Time{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+	return fileID{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 }
 
 func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {

@@ -172,7 +172,7 @@ func (a *orchestrationAPI) getAudit(w *responseWriter, r *http.Request) (any, er
 		return nil, err
 	}
 	v, err := a.surface.svc.history.audit(t.id, i, w)
-	err = a.surface.shown(w, r, t.id, err)
+	err = a.surface.shown(r, t.id, err)
 	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return v })
 }
 

@@ -49,7 +49,7 @@ func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any
 		f, after, err = a.surface.svc.store.eventLog().followNow(filter)
 	}
 	if err != nil {
-		return nil, a.surface.shown(w, r, filter.task, err)
+		return nil, a.surface.shown(r, filter.task, err)
 	}
 	streams := &a.surface.svc.quotas.streams
 	if !streams.take(1) {

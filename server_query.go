@@ -198,13 +198,13 @@ func heldByID[T any](
 ) (T, error) {
 	return byID(r, name, func(id uuid) (T, error) {
 		v, err := f(id, w)
-		return v, w.surface.shown(w, r, id, err)
+		return v, w.surface.shown(r, id, err)
 	})
 }
 
 // shown returns the error of a read of a task, or nil, once everything that the answer
 // says about the task is on disk.
-func (s *surface) shown(w *responseWriter, r *http.Request, id uuid, err error) error {
+func (s *surface) shown(r *http.Request, id uuid, err error) error {
 	if refusedForNow(err) {
 		return err
 	}
@@ -289,7 +289,7 @@ func (s *surface) stepIn(
 		return nil, 0, err
 	}
 	t, err := s.svc.store.viewWithin(taskID, w)
-	if err = s.shown(w, r, taskID, err); err != nil {
+	if err = s.shown(r, taskID, err); err != nil {
 		return nil, 0, err
 	}
 	i, ok := t.stepIndex(stepID)

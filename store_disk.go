@@ -33,9 +33,8 @@ type diskFS interface {
 	syncDir(dir string) error             // makes names durable
 	free(dir string) (int64, error)       // bytes that can be written below dir
 	lock(name string) (dirLock, error)    // exclusive, until closed or the process ends
-	// identify returns which file or directory has a name, and when it was last changed, see changeTime.
-	identify(name string) (fileID, time.Time, error)
-	link(from, to string) error // gives a file a second name, where there is none
+	identify(name string) (fileID, error) // which file or directory has a name
+	link(from, to string) error           // gives a file a second name, where there is none
 }
 
 // dirLock is the lock of a directory, which it keeps open.
@@ -138,10 +137,10 @@ func (f osFile) Close() error { return f.named(f.File.Close()) }
 
 func (osDisk) link(from, to string) error { return os.Link(from, to) }
 
-func (osDisk) identify(name string) (fileID, time.Time, error) { return identifyName(name) }
+func (osDisk) identify(name string) (fileID, error) { return identifyName(name) }
 
 func (f osFile) id() (fileID, error) {
-	id, _, err := identifyFile(f.File)
+	id, err := identifyFile(f.File)
 	return id, f.named(err)
 }
 
@@ -239,7 +238,7 @@ func (p *pinnedStore) take(dir string) error {
 func (p *pinnedStore) together(dir string) bool {
 	for _, name := range storeFiles {
 		path := filepath.Join(dir, name)
-		now, _, err := p.identify(path)
+		now, err := p.identify(path)
 		f, there := p.files[path]
 		if !there {
 			if !errors.Is(err, fs.ErrNotExist) {
@@ -342,7 +341,7 @@ func (j *journal) noteSlow(late bool) {
 func (d *storeDir) drop(f diskFile, name string) {
 	mine, idErr := f.id()
 	f.Close()
-	now, _, err := d.disk.identify(d.path(name))
+	now, err := d.disk.identify(d.path(name))
 	if err == nil && idErr == nil && now == mine {
 		err = d.disk.remove(d.path(name))
 	}
@@ -366,14 +365,13 @@ type storeDir struct {
 
 func (d *storeDir) path(name string) string { return filepath.Join(d.dir, name) }
 
-// create creates a journal with a header under its temporary name, synced. With alone, no earlier journal is
-// needed.
-func (d *storeDir) create(from uint64, alone bool) (diskFile, int64, error) {
+// create creates a journal with a header under its temporary name, synced.
+func (d *storeDir) create(from uint64) (diskFile, int64, error) {
 	f, err := d.disk.create(d.path(journalTempName))
 	if err != nil {
 		return nil, 0, err
 	}
-	size, err := d.writeHeader(f, from, alone)
+	size, err := d.writeHeader(f, from)
 	if err != nil {
 		d.drop(f, journalTempName)
 		return nil, 0, err
@@ -382,8 +380,8 @@ func (d *storeDir) create(from uint64, alone bool) (diskFile, int64, error) {
 }
 
 // writeHeader writes the header of an empty journal, and returns its size.
-func (d *storeDir) writeHeader(f diskFile, from uint64, alone bool) (int64, error) {
-	header := appendJournalHeader(nil, d.of, from, alone)
+func (d *storeDir) writeHeader(f diskFile, from uint64) (int64, error) {
+	header := appendJournalHeader(nil, d.of, from)
 	_, err := f.WriteAt(header, 0)
 	if err == nil {
 		err = f.sync()

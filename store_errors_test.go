@@ -93,11 +93,11 @@ var diskErrors = map[string]func(t *testing.T) string{
 			func(dir string) error { // older than the snapshot
 				name := filepath.Join(dir, journalName)
 				id := regexp.MustCompile(`"store":"(\w+)"`).FindSubmatch(readFile(t, name))[1]
-				return os.WriteFile(name, appendJournalHeader(nil, storeOrigin{string(id), testFailureKey}, 1, false), 0o600)
+				return os.WriteFile(name, appendJournalHeader(nil, storeOrigin{string(id), testFailureKey}, 1), 0o600)
 			},
 			func(dir string) error { return os.Remove(filepath.Join(dir, journalName)) },
 			func(dir string) error {
-				return os.WriteFile(filepath.Join(dir, journalName), appendJournalHeader(nil, storeOrigin{"ANOTHER", testFailureKey}, 1, false), 0o600)
+				return os.WriteFile(filepath.Join(dir, journalName), appendJournalHeader(nil, storeOrigin{"ANOTHER", testFailureKey}, 1), 0o600)
 			},
 		} {
 			all = append(all, startOf(t, serviceTest{dir: t.TempDir()}, func(o serviceTest) {

@@ -2,7 +2,7 @@ package main
 
 // The lines of the store's files: how they are framed, checked and read.
 //
-//	header of a journal   {"format":2,"journal":"stepwell","store":"…","failure_key":"…","from":N,"alone":true,"sum":"…"}
+//	header of a journal   {"format":2,"journal":"stepwell","store":"…","failure_key":"…","from":N,"sum":"…"}
 //	record of a journal   {"seq":N, members of the caller ,"w":W,"sum":"…"}
 //	header of a snapshot  {"format":2,"snapshot":"stepwell","store":"…","failure_key":"…","at":…,"seq":S,"count":C     ,"sum":"…"}
 //	line of a snapshot    {members of the caller,"sum":"…"}
@@ -75,20 +75,17 @@ func writeBegan(seq uint64, line []byte) uint64 {
 	return seq
 }
 
-// storeOrigin is what the files of a store have in common.
+// storeOrigin identifies a store: each of its files has it.
 type storeOrigin struct {
 	id  string
 	key failureKey
 }
 
 // appendJournalHeader appends the first line of a journal whose first record
-// has the sequence from. With alone, it counts without those before it.
-func appendJournalHeader(dst []byte, of storeOrigin, from uint64, alone bool) []byte {
+// has the sequence from.
+func appendJournalHeader(dst []byte, of storeOrigin, from uint64) []byte {
 	start := len(dst)
 	dst = fmt.Appendf(dst, `{"format":%d,"journal":"stepwell","store":%q,"failure_key":%q,"from":%d`, storeFormat, of.id, of.key, from)
-	if alone {
-		dst = append(dst, `,"alone":true`...)
-	}
 	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
@@ -153,7 +150,7 @@ type storeHeader struct {
 	Store    string     `json:"store"`       // empty in format 1
 	Key      failureKey `json:"failure_key"` // zero in files of earlier versions
 	From     uint64     `json:"from"`        // journal: sequence of the first record
-	Alone    bool       `json:"alone"`       // journal: nothing before it is needed but the snapshot
+	Alone    bool       `json:"alone"`       // journal of an earlier version: nothing before it is needed but the snapshot
 	Seq      uint64     `json:"seq"`         // snapshot: sequence covered
 	Count    uint64     `json:"count"`       // snapshot: lines that follow
 }

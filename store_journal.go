@@ -48,8 +48,8 @@ const (
 // journalOptions are the settings of a journal.
 type journalOptions struct {
 	dir    string     // created if missing
-	id     string     // of a new store; "" for one of its own
-	key    failureKey // of a new store; zero for one of its own
+	id     string     // for a new store; "" to make one up
+	key    failureKey // for a new store; zero to make one up
 	memory bool       // without files: records are counted and forgotten
 	sync   syncMode
 	failed func(error) // learns that a write or sync failed; nil for nobody
@@ -154,7 +154,8 @@ func newJournal(o journalOptions) *journal {
 		done:      make(chan struct{}),
 	}
 	j.files = storeDir{
-		disk: o.fs, dir: o.dir, of: storeOrigin{cmp.Or(o.id, rand.Text()), cmp.Or(o.key, newFailureKey())}, log: o.log, place: &j.place, fail: j.fail, quit: j.quit,
+		disk: o.fs, dir: o.dir, of: storeOrigin{cmp.Or(o.id, rand.Text()), cmp.Or(o.key, newFailureKey())}, log: o.log,
+		place: &j.place, fail: j.fail, quit: j.quit,
 	}
 	j.groups = commitGroups{
 		memory: o.memory, sync: o.sync, most: backlogLimit, space: &j.space,
@@ -225,7 +226,7 @@ func (j *journal) openFile(r *recovery) error {
 
 // firstFile creates the first journal of a new store.
 func (j *journal) firstFile() error {
-	f, size, err := j.files.create(1, false)
+	f, size, err := j.files.create(1)
 	if err != nil {
 		return err
 	}
@@ -414,7 +415,7 @@ func (j *journal) rotate(next diskFile, linked bool) error {
 	j.space.turn <- struct{}{}
 	defer func() { <-j.space.turn }()
 	// Only now it is known with which record the file begins.
-	size, err := j.files.writeHeader(next, j.newest.last+1, false)
+	size, err := j.files.writeHeader(next, j.newest.last+1)
 	if err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ type storePlace struct {
 
 // note notes the place of a store that was just opened.
 func (p *storePlace) note() {
-	dir, _, _ := p.disk.identify(p.dir) // a disk in memory has no such number
+	dir, _ := p.disk.identify(p.dir) // a disk in memory has no such number
 	p.lock.noteDir(dir)
 }
 

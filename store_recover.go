@@ -19,7 +19,8 @@ package main
 //	5 S' becomes S          J- J S            removes J- unread: S covers everything before J
 //	6 J- removed            J S               reads S, then J, as in row 0
 //	7 an import, see there  J' S              renames J' to J
-//	8 a renewal, see adopt  J' S (J) (J-)     renames J' to J, if J' says that it needs no other
+//	8 a renewal, by an      J' S (J) (J-)     renames J' to J, if J' says that it needs no other
+//	  earlier version
 //
 // Step 2 gives J a second name, so that J is never missing; it renames J where the file
 // system has no second names. A copy made file by file meanwhile may have files of several
@@ -411,7 +412,7 @@ func (r *recovery) badRecord(name string, number int, newest bool) error {
 // isCopy reports whether the lock notes another directory.
 func (r *recovery) isCopy() bool {
 	_, noted := lockNamed(r.disk, r.dir)
-	id, _, err := r.disk.identify(r.dir)
+	id, err := r.disk.identify(r.dir)
 	return err == nil && noted != "" && noted != id.String()
 }
 

@@ -25,7 +25,7 @@ import (
 func journalText(first, last uint64) string { return journalOf(testStoreID, first, last) }
 
 func journalOf(store string, first, last uint64) string {
-	b := appendJournalHeader(nil, storeOrigin{store, testFailureKey}, first, false)
+	b := appendJournalHeader(nil, storeOrigin{store, testFailureKey}, first)
 	for seq := first; seq <= last; seq++ {
 		b = appendRecord(b, seq, 0, testBody(seq))
 	}
@@ -861,7 +861,7 @@ func TestPlainCopies(t *testing.T) {
 		if _, again := start(dir, "", journal); !strings.Contains(err.Error(), want) || again == nil || again.Error() != err.Error() {
 			t.Fatalf("read up to %d, and the rest later: got %v, then %v; want %s", at, err, again, want)
 		}
-		self, _, _ := o.fs.identify(dir)
+		self, _ := o.fs.identify(dir)
 		for _, tt := range []struct{ name, lock string }{
 			{"the directory itself", fmt.Sprintf("17\n%v\n", self)}, {"a lock of an earlier version", "17\n"},
 		} {

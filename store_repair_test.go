@@ -48,7 +48,7 @@ func TestSalvageOfParts(t *testing.T) {
 		{"swapped lines", map[string]string{snapshotName: swapped(snapshot), journalName: journal}, len(want), ""},
 		{"a journal of another store", map[string]string{snapshotName: snapshot,
 			journalName: strings.Replace(journal, journal[:strings.IndexByte(journal, '\n')+1],
-				string(appendJournalHeader(nil, storeOrigin{"ANOTHER", testFailureKey}, 1, false)), 1)}, 6, "it is left out"},
+				string(appendJournalHeader(nil, storeOrigin{"ANOTHER", testFailureKey}, 1)), 1)}, 6, "it is left out"},
 		{"half a snapshot", map[string]string{snapshotName: snapshot[:len(snapshot)*3/4], journalName: journal}, -1,
 			"snapshot.jsonl, line "},
 	} {

@@ -702,7 +702,7 @@ func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 // writeFiles writes the store as a snapshot and an empty journal after it.
 func (s *store) writeFiles(j *journal) error {
 	j.files.of.key = cmp.Or(s.tasks.index.failures.key, j.files.of.key)
-	f, _, err := j.files.create(s.seq+1, false)
+	f, _, err := j.files.create(s.seq + 1)
 	if err != nil {
 		return err
 	}

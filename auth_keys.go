@@ -199,8 +199,11 @@ func publicKeyOf(block *pem.Block) (crypto.PublicKey, error) {
 
 // unreadPEM returns the error for a block whose contents are not what is wanted.
 func unreadPEM(block *pem.Block, want string) error {
-	return fmt.Errorf("the block labeled %s does not parse; want %s", strconv.Quote(clipText(printable(block.Type), 40)), want)
+	return fmt.Errorf("the block labeled %s does not parse; want %s", quotedLabel(block), want)
 }
+
+// quotedLabel returns the label of a block for a message.
+func quotedLabel(block *pem.Block) string { return strconv.Quote(clipText(printable(block.Type), 40)) }
 
 // parsePrivateKey reads a PEM private key: PKCS#8, PKCS#1 or SEC 1.
 func parsePrivateKey(text []byte) (crypto.Signer, error) {
@@ -258,7 +261,7 @@ func keyBlock(text []byte) (*pem.Block, error) {
 		case key == nil:
 			key = block
 		case key.Type != "CERTIFICATE" || block.Type != "CERTIFICATE": // of a chain, the first is the one
-			return nil, fmt.Errorf("it contains a second key, %s; want one key", strconv.Quote(clipText(printable(block.Type), 40)))
+			return nil, fmt.Errorf("it contains a second key, %s; want one key", quotedLabel(block))
 		}
 	}
 }

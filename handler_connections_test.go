@@ -604,22 +604,28 @@ func TestHTTPProxy(t *testing.T) {
 	}
 }
 
+// countConnections counts the connections that are made to a server, which has not started yet.
+func countConnections(s *httptest.Server) *atomic.Int32 {
+	opened := new(atomic.Int32)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	return opened
+}
+
 // TestHTTPConnectionsAreKept makes rounds of parallel calls. The server answers
 // none before all of a round have arrived.
 func TestHTTPConnectionsAreKept(t *testing.T) {
 	const parallel, rounds = 16, 3
-	var opened atomic.Int32
 	var arrived sync.WaitGroup
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived.Done()
 		arrived.Wait()
 		io.WriteString(w, "1")
 	}))
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			opened.Add(1)
-		}
-	}
+	opened := countConnections(s)
 	s.Start()
 	defer s.Close()
 	h := newTestHandlers(t, func(c *workerConfig) { c.HTTPConcurrency = parallel })
@@ -648,7 +654,7 @@ func TestOneDelivery(t *testing.T) {
 	for name, plain := range map[string]bool{"own": true, "nethttp": false} {
 		var arrived sync.WaitGroup
 		arrived.Add(kept)
-		var opened, delivered atomic.Int32
+		var delivered atomic.Int32
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			if delivered.Add(1) > kept {
@@ -658,11 +664,7 @@ func TestOneDelivery(t *testing.T) {
 			arrived.Wait()
 			io.WriteString(w, "1")
 		}))
-		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-			if state == http.StateNew {
-				opened.Add(1)
-			}
-		}
+		opened := countConnections(s)
 		h := newTestHandlers(t, func(c *workerConfig) { c.HTTPConcurrency = kept })
 		if s.Start(); !plain {
 			h.web.connections = newHandlerTransport(kept, nil)

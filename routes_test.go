@@ -649,13 +649,7 @@ func BenchmarkPublicRoutes(b *testing.B) {
 	svc := newTestService(b, serviceTest{log: io.Discard})
 	orchestration, worker := newOrchestrationAPI(svc, nil), newWorkerAPI(svc, nil)
 	for _, table := range allRoutes() {
-		handler, prefix := http.Handler(orchestration), ""
-		switch table.surface {
-		case "worker":
-			handler = worker
-		case "mount":
-			prefix = svc.cfg.Mount.Path
-		}
+		handler, prefix := onSurface(table.surface, http.Handler(orchestration), http.Handler(worker), svc.cfg.Mount.Path)
 		for _, row := range table.routes {
 			method, path, _ := strings.Cut(row.pattern, " ")
 			if !row.isPublic() {
@@ -831,13 +825,7 @@ func TestPermissionsShow(t *testing.T) {
 				if row.isPublic() || method != "GET" && !slices.Contains(learningPosts, row.pattern) || strings.Contains(path, "/events") {
 					continue
 				}
-				at, prefix := s, ""
-				switch table.surface {
-				case "worker":
-					at = worker
-				case "mount":
-					prefix = s.svc.cfg.Mount.Path
-				}
+				at, prefix := onSurface(table.surface, s, worker, s.svc.cfg.Mount.Path)
 				path = strings.NewReplacer("{task_uuid}", id, "{task_id}", id, "{id}", id, "{step_uuid}", step, "{step_id}", step,
 					"{namespace}", "t", "{name}", "marked", "{version}", "1.0.0").Replace(path)
 				if path == "/v1/find" {
@@ -858,7 +846,18 @@ func TestPermissionsShow(t *testing.T) {
 	}
 }
 
-// permissionShows is what TestPermissionsShow finds.
+// onSurface returns which of two servers has a surface, and what precedes the paths there.
+func onSurface[T any](surface string, orchestration, worker T, mount string) (at T, prefix string) {
+	switch surface {
+	case "worker":
+		return worker, ""
+	case "mount":
+		return orchestration, mount
+	}
+	return orchestration, ""
+}
+
+// permissionShows lists what each permission reveals, for TestPermissionsShow.
 var permissionShows = [permissionCount]string{
 	permTasksRead: "initiator task template", permTasksList: "initiator task", permTasksContextRead: "context task",
 	permStepsRead: "audit message result task", permDLQRead: "initiator task", permTemplatesRead: "template", permSystemHandlersRead: "template",

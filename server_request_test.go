@@ -146,13 +146,7 @@ func TestQueryParameters(t *testing.T) {
 	ids := strings.NewReplacer("{namespace}", "t", "{name}", "diamond", "{version}", "1.0.0")
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
 		contract := newAPIContract(t, surface)
-		handler, prefix := http.Handler(&s.world.gates.orchestration), ""
-		switch surface {
-		case "worker":
-			handler = worker
-		case "mount":
-			prefix = worker.svc.cfg.Mount.Path
-		}
+		handler, prefix := onSurface(surface, http.Handler(&s.world.gates.orchestration), http.Handler(worker), worker.svc.cfg.Mount.Path)
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
 			method, path, _ := strings.Cut(route, " ")
 			path = prefix + pathParameter.ReplaceAllString(ids.Replace(path), "01890a5d-ac96-774b-bcce-b302099a8057")

@@ -505,8 +505,8 @@ func groupsOf(t *testing.T, s *service) (string, failureKey) {
 	return v.Groups[0].Group.String(), s.store.tasks.index.failures.key
 }
 
-// TestFailureGroupsOfAStore checks that each store names its groups by a key of its own, which it keeps over restarts,
-// snapshots, exports and a repair, and that deterministic ids make it repeat.
+// TestFailureGroupsOfAStore checks that the names of groups depend on the key of the store, that this key survives
+// restarts, snapshots, exports and a repair, and that deterministic ids make it repeat.
 func TestFailureGroupsOfAStore(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates"}
 	s := openTestService(t, o)
@@ -598,13 +598,7 @@ func TestNobodySeesTheFailureKey(t *testing.T) {
 	_, key := groupsOf(t, s.svc)
 	worker, asked := s.with(newWorkerAPI(s.svc, nil)), 0
 	for _, table := range allRoutes() {
-		at, prefix := s, ""
-		switch table.surface {
-		case "worker":
-			at = worker
-		case "mount":
-			prefix = s.svc.cfg.Mount.Path
-		}
+		at, prefix := onSurface(table.surface, s, worker, s.svc.cfg.Mount.Path)
 		for _, row := range table.routes {
 			method, path, _ := strings.Cut(row.pattern, " ")
 			if method != "GET" || path == "/v1/backup" || path == "/v1/events" || strings.Contains(path, "/console/web") {

@@ -434,16 +434,23 @@ func (p *page) clickText(text string) {
 		e.textContent.trim() === %q)`, text))
 }
 
-// clickUntil clicks the element with a text, again if a condition does not hold soon: while a list is drawn anew, the
-// element that takes the click may be gone before it is released.
+// clickUntil clicks the element with a text until a condition holds: while a list is drawn anew, the element that takes
+// the click may be gone before it is released.
 func (p *page) clickUntil(text, condition string) {
 	p.t.Helper()
+	p.until(condition, func() { p.clickText(text) })
+}
+
+// until does something, and again if a condition does not hold soon.
+func (p *page) until(condition string, do func()) {
+	p.t.Helper()
 	for range 5 {
-		p.clickText(text)
+		do()
 		if held, err := p.holdsSoon(condition); held || err != nil {
 			return
 		}
 	}
+	p.wait(condition)
 }
 
 // hover moves the mouse to the first element that a selector matches.
@@ -452,17 +459,11 @@ func (p *page) hover(selector string) {
 	p.mouse(fmt.Sprintf("document.querySelector(%q)", selector), "mouseMoved")
 }
 
-// hoverUntil moves the mouse to the element that an expression names, again if a condition does not
-// hold soon: what moves meanwhile may have taken the place of the element.
+// hoverUntil moves the mouse to the element that an expression names until a condition holds: what moves meanwhile may
+// have taken the place of the element.
 func (p *page) hoverUntil(element, condition string) {
 	p.t.Helper()
-	for range 5 {
-		p.mouse(element, "mouseMoved")
-		if held, err := p.holdsSoon(condition); held || err != nil {
-			return
-		}
-	}
-	p.wait(condition)
+	p.until(condition, func() { p.mouse(element, "mouseMoved") })
 }
 
 // clickAt clicks the middle of the element that an expression names, again if the click does not reach it.

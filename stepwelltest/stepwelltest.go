@@ -119,9 +119,9 @@ func Build(log io.Writer, flags ...string) (program string, err error) {
 	return string(bytes.TrimSpace(said)), nil
 }
 
-// NoteSources opens what Build builds from, during a test, so that go test runs the test again when a source of the same
-// module has changed, instead of showing a cached result.
-func NoteSources() {
+// NoteSources opens what Build builds from, during a test, so that go test runs the tests again when a source of the same
+// module has changed, instead of showing a cached result. Once is enough for a process.
+var NoteSources = sync.OnceFunc(func() {
 	source, err := checkout()
 	if err != nil {
 		return
@@ -140,7 +140,7 @@ func NoteSources() {
 			return nil
 		})
 	}
-}
+})
 
 // Sandbox is a service for one test, with its own tasks, stubs and clock.
 type Sandbox struct {

@@ -67,8 +67,8 @@ func build(flags []string) (program string, err error) {
 	return keep(dir, newest)
 }
 
-// keep gives a program a name of its own for its contents, so that tests that run for long never start a newer one, and
-// removes those that were not asked for in the last day.
+// keep names a program by its contents, so that a long test run never starts a newer one, and removes programs that
+// nobody has asked for within a day.
 func keep(dir, newest string) (program string, err error) {
 	f, err := os.Open(newest)
 	if err != nil {

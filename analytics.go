@@ -7,7 +7,7 @@ package main
 //
 //	analytics.go           the figures as reports: performance, history, bottlenecks, recommendations
 //	analytics_count.go     counting: what a record adds, counters for /metrics
-//	analytics_book.go      the book of figures, by hour, and its lines in the snapshot
+//	analytics_book.go      the book of figures, by hour, and its lines in the store
 //	analytics_histogram.go histograms of durations
 
 import (

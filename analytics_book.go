@@ -67,7 +67,7 @@ const (
 	figureCount      // how many there are
 )
 
-// figureNames are the names of the counts in the snapshot.
+// figureNames are the names of the counts in the lines.
 var figureNames = [figureCount]string{
 	"tasks_created", "tasks_completed", "tasks_failed", "tasks_cancelled",
 	"steps_created", "steps_completed", "steps_failed", "steps_cancelled", "steps_resolved",
@@ -225,7 +225,7 @@ func (rows figureRows) seen(at instant) {
 	}
 }
 
-// addToWhole adds a template's series from a snapshot to the whole.
+// addToWhole adds a template's series from a line to the whole.
 func (b *figureBook) addToWhole(s *figureSeries) {
 	whole := b.series(&b.whole)
 	whole.all.merge(s.all)
@@ -365,7 +365,7 @@ func (f *templateFigures) findOrAdd(name string) int {
 	return at
 }
 
-// The figures as lines of the snapshot, one for each template and each step:
+// The figures as lines of the compacted part, one for each template and each step:
 //
 //	{"figures":"template","seq":120,"namespace":"t","name":"pair","version":"1.0.0",
 //	 "all":{row},"hours":[{row},…]}
@@ -377,7 +377,7 @@ func (f *templateFigures) findOrAdd(name string) int {
 //	 "types":{"timeout":1},"last":1767225600123456}
 //
 // "hour" counts from the Unix epoch, durations are in microseconds. All lines
-// of a snapshot are as of the sequence that it covers.
+// of a compacted part are as of the sequence of its header.
 
 // figuresHead is the start of a line of figures.
 const figuresHead = `{"figures":`
@@ -469,7 +469,7 @@ func (r *figureRow) onDisk() rowOnDisk {
 	return d
 }
 
-// load reads a line of a snapshot into a book that has counted nothing yet.
+// load reads a line into a book that has counted nothing yet.
 func (a *analytics) load(line []byte) error {
 	var l figuresLine
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -531,7 +531,7 @@ func (d *rowOnDisk) row(gen uint64) (*figureRow, error) {
 			known++
 		}
 	}
-	if known < len(d.Counts) { // left out, they would be lost with the next snapshot
+	if known < len(d.Counts) { // left out, they would be lost with the next compaction
 		return r, fmt.Errorf("unknown counts, from a newer version: %v", d.Counts)
 	}
 	r.times.sum, r.times.max = d.Sum, d.Max

@@ -14,7 +14,7 @@ import (
 // is notified of each record before that is applied, and then of each transition.
 type analytics struct {
 	book    figureBook
-	covered uint64                   // the book has the records up to this one, from a snapshot
+	covered uint64                   // the book has the records up to this one, from the compacted part
 	plans   map[*template]*countPlan // where each definition's figures are
 	minutes figureBook               // figures since the process started; its hours are minutes, and only whole is used
 	live    int64                    // the minute in which the store was opened; 0 before that
@@ -88,7 +88,7 @@ func (a *analytics) ofTask() figureRows {
 		}
 		a.task[4] = nil
 	}
-	if a.task[4] == nil { // read again at the start: what the snapshot has is not there by the minute
+	if a.task[4] == nil { // read again at the start: what the compacted part has is not there by the minute
 		return a.task[:4]
 	}
 	return a.task[:]

@@ -8,25 +8,18 @@ import (
 	"testing"
 )
 
-// snapshotAround is snapshot, with something happening after the cut and before
-// the tasks' lines are written.
-func snapshotAround(t *testing.T, s *store, between func()) {
+// compactAround is compact, with something happening after the cut and before the lines are written.
+func compactAround(t *testing.T, s *store, between func()) {
 	t.Helper()
-	w := must(s.journal.startSnapshot())(t)
-	s.mu.Lock()
-	covered := w.cut()
-	count, figures, lost := len(s.tasks.slots), s.analytics.freeze(), s.events.missing()
-	s.retain.holdLocked()
-	s.mu.Unlock()
-	defer s.retain.release()
-	between()
-	noError(t, w.line(appendEventsLine(nil, lost, 0, 0)))
-	noError(t, s.writeSnapshot(w, count, figures, covered))
-	noError(t, w.commit())
+	cut := s.cut()
+	noError(t, s.journal.replace(cut.offset, cut.life, func(w *lineWriter) error {
+		between()
+		return s.write(cut, w)
+	}))
 }
 
 // TestFiguresAfterRestart restarts at random points of random stories, with and
-// without snapshots: the figures stay the same.
+// without compactions: the figures stay the same.
 func TestFiguresAfterRestart(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -34,30 +27,27 @@ func TestFiguresAfterRestart(t *testing.T) {
 		name string
 		tell func(y *story, r *rand.Rand, ids []uuid) []uuid
 	}{
-		{"journal only", func(y *story, r *rand.Rand, ids []uuid) []uuid {
+		{"records only", func(y *story, r *rand.Rand, ids []uuid) []uuid {
 			return y.randomStory(r, ids, 60)
 		}},
-		{"snapshot, then journal", func(y *story, r *rand.Rand, ids []uuid) []uuid {
+		{"compacted, then records", func(y *story, r *rand.Rand, ids []uuid) []uuid {
 			ids = y.randomStory(r, ids, 40)
-			noError(y.t, y.svc.store.snapshot())
+			noError(y.t, y.svc.store.compact())
 			return y.randomStory(r, ids, 20)
 		}},
-		{"snapshot alone", func(y *story, r *rand.Rand, ids []uuid) []uuid {
+		{"compacted", func(y *story, r *rand.Rand, ids []uuid) []uuid {
 			ids = y.randomStory(r, ids, 60)
-			noError(y.t, y.svc.store.snapshot())
+			noError(y.t, y.svc.store.compact())
 			return ids
 		}},
-		{"changes while the snapshot is written", func(y *story, r *rand.Rand, ids []uuid) []uuid {
+		{"changes during a compaction", func(y *story, r *rand.Rand, ids []uuid) []uuid {
 			ids = y.randomStory(r, ids, 20)
-			snapshotAround(y.t, y.svc.store, func() { ids = y.randomStory(r, ids, 40) })
+			compactAround(y.t, y.svc.store, func() { ids = y.randomStory(r, ids, 40) })
 			return y.randomStory(r, ids, r.IntN(20))
 		}},
-		{"a snapshot that is given up", func(y *story, r *rand.Rand, ids []uuid) []uuid {
-			w := must(y.svc.store.journal.startSnapshot())(y.t)
-			y.svc.store.figures()
-			ids = y.randomStory(r, ids, 40)
-			w.abort()
-			return ids
+		{"a cut that is given up", func(y *story, r *rand.Rand, ids []uuid) []uuid {
+			y.svc.store.cut()
+			return y.randomStory(r, ids, 40)
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -81,17 +71,16 @@ func TestFiguresAfterRestart(t *testing.T) {
 	}
 }
 
-// TestFiguresOutliveTasks reads a snapshot whose tasks were dropped.
+// TestFiguresOutliveTasks reads a compacted part without its tasks.
 func TestFiguresOutliveTasks(t *testing.T) {
 	o := storyOptions(t.TempDir())
 	s := openTestService(t, o)
 	tellFigures(newStory(t, s))
 	before := performanceOf(s, 1)
 	before.ActiveTasks = 0
-	w := must(s.store.journal.startSnapshot())(t)
-	covered := w.cut()
-	noError(t, s.store.writeSnapshot(w, 0, s.store.analytics.freeze(), covered))
-	noError(t, w.commit())
+	cut := s.store.cut()
+	cut.tasks = nil
+	noError(t, s.store.journal.replace(cut.offset, cut.life, func(w *lineWriter) error { return s.store.write(cut, w) }))
 	s = reopenTestService(t, s, o)
 	s.finish(context.Background())
 	defer s.close()

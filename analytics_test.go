@@ -323,7 +323,7 @@ func TestRecommendations(t *testing.T) {
 }
 
 // TestRecommendationsWithoutTypes expects advice on failures of which the types are not
-// known, as in a state document that leaves them out.
+// known, as in a state that leaves them out.
 func TestRecommendationsWithoutTypes(t *testing.T) {
 	n := namedFigures{templateID: templateID{"t", "chain", "1.0.0"}, step: "a"}
 	n.counts[attemptsEnded], n.counts[attemptsFailed] = 4, 1

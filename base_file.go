@@ -13,9 +13,6 @@ import (
 // fileID tells a file from all others that exist at the same time.
 type fileID struct{ device, inode uint64 }
 
-// String returns the form that the lock of a data directory has.
-func (id fileID) String() string { return fmt.Sprintf("%d:%d", id.device, id.inode) }
-
 // openRegular opens a regular file, which it may create with mode 0600. It follows
 // links unless the flags have noFollow.
 func openRegular(name string, flag int) (*os.File, error) {

@@ -36,31 +36,6 @@ func limitUnsent(conn syscall.RawConn, n int) error {
 	})
 }
 
-// isUnlinked reports whether no name leads to a file any more.
-func isUnlinked(f *os.File) bool {
-	var s syscall.Stat_t
-	err := fileCall(f, "fstat", func(fd int) error { return syscall.Fstat(fd, &s) })
-	return err == nil && s.Nlink == 0
-}
-
-// soleOpener returns nil if nobody else has a file open, EAGAIN if somebody has, and another
-// error if the file system cannot tell: it grants a write lease only to the sole opener.
-func soleOpener(f *os.File) error {
-	const setLease = 1024 // F_SETLEASE
-	lease := func(kind uintptr) error {
-		return fileCall(f, "fcntl", func(fd int) error {
-			if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), setLease, kind); errno != 0 {
-				return errno
-			}
-			return nil
-		})
-	}
-	if err := lease(syscall.F_WRLCK); err != nil {
-		return err
-	}
-	return lease(syscall.F_UNLCK)
-}
-
 // awaitExit returns once a child has ended, and reports whether the child is still
 // a zombie: then no other process can get its number or its group's.
 func awaitExit(pid int) bool {

@@ -21,12 +21,6 @@ func reserveBlocks(*os.File, int64, int64) error { return errors.ErrUnsupported 
 // limitUnsent is not supported.
 func limitUnsent(syscall.RawConn, int) error { return nil }
 
-// isUnlinked cannot tell, and reports false.
-func isUnlinked(*os.File) bool { return false }
-
-// soleOpener cannot tell.
-func soleOpener(*os.File) error { return errors.ErrUnsupported }
-
 // awaitExit cannot wait without freeing the child's number; it reports false.
 func awaitExit(int) bool { return false }
 

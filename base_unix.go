@@ -205,3 +205,8 @@ func mostFiles() uint64 {
 	}
 	return uint64(files.Cur)
 }
+
+// isDiskFull reports whether an error says that no space is left, on the disk or of the user's quota.
+func isDiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

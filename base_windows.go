@@ -188,12 +188,6 @@ func makePrivate(uintptr) {}
 // limitUnsent is not supported.
 func limitUnsent(syscall.RawConn, int) error { return nil }
 
-// isUnlinked cannot tell, and reports false.
-func isUnlinked(*os.File) bool { return false }
-
-// soleOpener cannot tell.
-func soleOpener(*os.File) error { return errors.ErrUnsupported }
-
 // peekSocket looks for unread input of a socket. If there is none and the peer has not closed the connection either,
 // quiet is true. Otherwise n is the number of bytes.
 func peekSocket(fd uintptr, _ []byte) (n int, quiet bool) {
@@ -384,3 +378,9 @@ func machineMemory() int64 {
 
 // cgroupMemory finds no limit: control groups exist on Linux alone.
 func cgroupMemory(fs.FS) int64 { return 0 }
+
+// isDiskFull reports whether an error says that no space is left, on the disk or of the user's quota.
+func isDiskFull(err error) bool {
+	const handleDiskFull, diskFull, quotaExceeded = syscall.Errno(39), syscall.Errno(112), syscall.Errno(1295)
+	return errors.Is(err, handleDiskFull) || errors.Is(err, diskFull) || errors.Is(err, quotaExceeded) || errors.Is(err, syscall.ENOSPC)
+}

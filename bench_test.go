@@ -836,12 +836,11 @@ func benchGroupSyncer(b *testing.B) func() {
 	}
 }
 
-// benchSyncer writes the bytes of a record and syncs them, in a file that has reserved blocks and zeros
-// ahead, as the journal has.
+// benchSyncer writes the bytes of a record and syncs them, in a file that has reserved blocks, as the store has.
 func benchSyncer(b *testing.B) func() {
 	f := must(osDisk{}.create(filepath.Join(b.TempDir(), "bare")))(b)
 	b.Cleanup(func() { f.Close() })
-	pos, allocated, zeros := int64(0), int64(0), int64(0)
+	pos, allocated := int64(0), int64(0)
 	record := make([]byte, benchBody)
 	return func() {
 		if pos+benchBody > allocated {
@@ -849,10 +848,6 @@ func benchSyncer(b *testing.B) func() {
 			allocated += spaceStep
 		}
 		_, err := f.WriteAt(record, pos)
-		if err == nil && pos+benchBody > zeros {
-			_, err = f.WriteAt(zeroText[:], pos+benchBody)
-			zeros = pos + benchBody + zerosAhead
-		}
 		if err == nil {
 			err = f.sync()
 		}
@@ -876,11 +871,11 @@ func medianStep(b *testing.B, f func()) float64 {
 	return float64(times[len(times)/2].Nanoseconds()) / 1000 / benchChain
 }
 
-// BenchmarkBesideSnapshot measures the latency of requests while a snapshot of a million tasks
-// is written, and for as long without.
+// BenchmarkBesideCompaction measures the latency of requests while a store of a million tasks is compacted, and for as
+// long without.
 //
-//	go test -run XXX -bench BesideSnapshot -benchtime 3x .
-func BenchmarkBesideSnapshot(b *testing.B) {
+//	go test -run XXX -bench BesideCompaction -benchtime 3x .
+func BenchmarkBesideCompaction(b *testing.B) {
 	dir := b.TempDir()
 	fillStore(b, dir, 1_000_000)
 	svc := openTestService(b, serviceTest{dir: dir, log: io.Discard, config: retaining(0),
@@ -893,13 +888,13 @@ func BenchmarkBesideSnapshot(b *testing.B) {
 	for b.Loop() {
 		began := time.Now()
 		during := latenciesWhile(b, url, func() {
-			if err := svc.store.snapshot(); err != nil {
+			if err := svc.store.compact(); err != nil {
 				b.Error(err)
 			}
 		})
 		took := time.Since(began)
 		alone := latenciesWhile(b, url, func() { receiveWithin(make(chan int), took) })
-		b.ReportMetric(took.Seconds(), "snapshot-s")
+		b.ReportMetric(took.Seconds(), "compaction-s")
 		b.ReportMetric(ms(during, 0.999), "p99.9-ms")
 		b.ReportMetric(ms(alone, 0.999), "alone-p99.9-ms")
 		b.ReportMetric(ms(during, 0.5), "p50-ms")

@@ -93,10 +93,10 @@ func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[
 
 // stream sends a request and follows its progress, with a progress bar unless total is 0. It returns the last line of
 // the response, and as_of of the first one.
-func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, total int) (last document, asOf float64, err error) {
+func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, total int) (last document, asOf string, err error) {
 	resp, err := c.send(ctx, call{method: "POST", path: "/v1/actions", body: body, stream: true})
 	if err != nil {
-		return last, 0, err
+		return last, "", err
 	}
 	defer resp.Body.Close()
 	style := b.o.p.styleOf(b.o.p.stderr)
@@ -106,7 +106,7 @@ func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, 
 		more := lines.Scan()
 		if more {
 			last = readDocument(lines.Bytes())
-			asOf = cmp.Or(asOf, last.number("as_of"))
+			asOf = cmp.Or(asOf, last.exact("as_of"))
 		}
 		if style.terminal != nil && total > 0 {
 			end := pick(more, "", "\n")

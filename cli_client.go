@@ -176,10 +176,13 @@ func unixTransport(path string) *http.Transport {
 type call struct {
 	method, path string
 	query        url.Values
-	body         any // encoded as JSON; nil for none
+	body         any // encoded as JSON, unless it is stateLines; nil for none
 	key          string
 	stream       bool // the reply is read in parts, as it comes: no limit applies to the whole
 }
+
+// stateLines are the lines of a state.
+type stateLines []byte
 
 // get sends a GET request.
 func (c *client) get(ctx context.Context, path string, query url.Values) (document, error) {
@@ -223,6 +226,9 @@ func (c *client) doCounting(ctx context.Context, q call) (d document, total int,
 	if err != nil {
 		return d, 0, err
 	}
+	if resp.Header.Get("Content-Type") == linesType {
+		return document{raw: body}, 0, nil
+	}
 	if d = readDocument(body); d.raw == nil && len(body) > 0 {
 		return d, 0, exitf(exitFailed, "%s answers %s with something other than JSON: is it Stepwell or Tasker?", c.url, q.path)
 	}
@@ -233,7 +239,10 @@ func (c *client) doCounting(ctx context.Context, q call) (d document, total int,
 // send sends a request, and returns the answer if its status is below 300. The caller closes its body.
 func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	var body io.Reader
-	if q.body != nil {
+	contentType := "application/json"
+	if lines, ok := q.body.(stateLines); ok {
+		body, contentType = bytes.NewReader(lines), linesType
+	} else if q.body != nil {
 		text, err := json.Marshal(q.body)
 		if err != nil {
 			return nil, err
@@ -250,7 +259,7 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", contentType)
 	}
 	if q.key != "" {
 		req.Header.Set("Idempotency-Key", q.key)

@@ -271,6 +271,7 @@ func (l askingLine) run(url string, named bool, env map[string]string) cliResult
 func TestNothingGoesElsewhere(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "state.json", []byte("{}"))
+	writeFile(t, "state.jsonl", []byte("{}"))
 	writeFile(t, "private.pem", []byte(privatePEM(t, authKeys().rsa)))
 	var arrived atomic.Int64
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -398,6 +399,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	}))
 	defer s.Close()
 	writeFile(t, "state.json", []byte("{}"))
+	writeFile(t, "state.jsonl", []byte("{}"))
 	allocated := func() uint64 {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)

@@ -5,7 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
 	"strings"
 )
 
@@ -72,18 +74,23 @@ func fixtureCommands() command {
 		},
 		{name: "state", help: "save and restore the whole state", commands: []command{
 			{
-				name: "get", help: "print the state as one JSON document",
-				examples: []string{"fixture state get > state.json", "fixture state get | jq .tasks"},
+				name: "get", help: "print the state as lines of JSON",
+				examples: []string{"fixture state get > state.jsonl", "fixture state get | jq -c 'select(.task) | [.task, .state]'"},
 				define:   control("GET", "/state", noBody),
 			},
 			{
-				name: "put", operands: "FILE", help: "replace the state with a document; - is standard input",
-				examples: []string{"fixture state put state.json", "fixture state put -"},
+				name: "put", operands: "FILE", help: "replace the state; - is standard input",
+				examples: []string{"fixture state put state.jsonl", "fixture state put -"},
 				define: control("PUT", "/state", func(o *options, operands []string) (any, error) {
 					if operands[0] == "-" {
-						return o.p.jsonArgument("FILE", "-")
+						lines, err := io.ReadAll(o.p.stdin)
+						return stateLines(lines), err
 					}
-					return o.p.jsonArgument("FILE", "@"+operands[0])
+					lines, err := os.ReadFile(operands[0])
+					if err != nil {
+						return nil, fmt.Errorf("FILE: %w", err)
+					}
+					return stateLines(lines), nil
 				}),
 			},
 		}},
@@ -151,7 +158,7 @@ func (c *client) askControl(ctx context.Context, q call) error {
 	}
 	// As it is: a state is large, and for programs.
 	if below == "/state" {
-		_, err = fmt.Fprintln(c.p.stdout, string(a.raw))
+		_, err = c.p.stdout.Write(a.raw)
 		return err
 	}
 	return c.p.printJSON(a)

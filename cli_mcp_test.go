@@ -112,7 +112,7 @@ func (c *mcpClient) call(tool, arguments string) mcpAnswer {
 var noTools = []string{
 	"serve", "run", "task watch", "template check", "template convert", "template graph", "bench", "fixture state get",
 	"fixture state put", "auth generate-keys", "auth generate-token", "auth validate-token", "auth show-permissions", "config show",
-	"config validate", "store check", "store compact", "store export", "store import", "store repair", "pull",
+	"config validate", "store check", "store compact", "store export", "store import", "pull",
 	"healthcheck", "openapi", "completion", "mcp", "version",
 }
 

@@ -28,7 +28,7 @@ func pullCommand() command {
 			o.withClient()
 			worker := o.String("worker-url", "", "`URL`: read the templates from the worker role at this URL")
 			dir := o.String("data", "", "`DIR`: instead of a sandbox, make a new store in this directory; its clock runs")
-			file := o.String("document", "", "`FILE`: instead of making a sandbox, write a state document to this file")
+			file := o.String("document", "", "`FILE`: instead of making a sandbox, write the state to this file")
 			force := o.forceFlag()
 			name := o.String("sandbox", "", "`NAME`: name the sandbox")
 			decide := o.Bool("steps-decide", false, "if the state of a task contradicts its steps, derive the state from the steps")
@@ -54,7 +54,7 @@ func pullCommand() command {
 				case *file != "":
 					err = writeDocument(*file, *force, func(w io.Writer) error { _, err := w.Write(document); return err })
 				case *dir != "":
-					err = o.p.importFrom(*dir, bytes.NewReader(document))
+					err = o.p.importFrom(*dir, bytes.NewReader(document), int64(len(document)))
 				default:
 					err = o.bring(ctx, *name, document)
 				}
@@ -64,20 +64,20 @@ func pullCommand() command {
 	}
 }
 
-// bring makes a sandbox with the state of a document, and prints where it is.
+// bring makes a sandbox with a state, and prints where it is.
 func (o *options) bring(ctx context.Context, name string, document []byte) error {
 	to, err := o.client()
 	if err != nil {
 		return err
 	}
-	body := map[string]any{"seed": json.RawMessage(document)}
+	body := map[string]any{"seed": string(document)}
 	if name != "" {
 		body["name"] = name
 	}
 	return to.askControl(ctx, call{method: "POST", path: "/sandboxes", body: body})
 }
 
-// pull returns a state document of tasks, and prints what the service does not report about them.
+// pull returns the state of tasks, as lines, and prints what the service does not report about them.
 func (c *client) pull(ctx context.Context, templates *client, ids []string, stepsDecide bool) ([]byte, error) {
 	var tasks []*taskerTask
 	for _, id := range ids {

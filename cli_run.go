@@ -81,11 +81,11 @@ func runCommand() command {
 		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
 		more: "FILE is a template file; TEMPLATE is NAMESPACE/NAME of a template of the demonstration, of --templates or of the configuration. A " +
 			"./stepwell.toml counts only if --config or $STEPWELL_CONFIG names it. With --from STEP, FILE is a state " +
-			"document from \"stepwell store export\", and TASK is the task in it to repeat; omit TASK if there is only one. The " +
+			"from \"stepwell store export\" or the file of a store, and TASK is the task in it to repeat; omit TASK if there is only one. The " +
 			"exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
 		examples: []string{
 			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
-			"run state.json 5666cd0c --from charge --handler charge=http://127.0.0.1:9000/charge",
+			"run state.jsonl 5666cd0c --from charge --handler charge=http://127.0.0.1:9000/charge",
 		},
 		define: runWorkflow,
 	}
@@ -230,8 +230,7 @@ func (a *runArgs) creation(c *client, s *service, operands []string) (func(conte
 	}, err
 }
 
-// repetition is creation for a task of a state document. Nothing else of the document is in the service,
-// in which it would continue.
+// repetition is creation for a task of a state. Nothing else of the state is in the service, in which it would continue.
 func (a *runArgs) repetition(c *client, s *service, operands []string) (func(context.Context) (document, error), error) {
 	q, err := a.request(c.p, operands)
 	if err != nil {
@@ -253,7 +252,7 @@ func (a *runArgs) repetition(c *client, s *service, operands []string) (func(con
 	}, nil
 }
 
-// request reads the state document, and returns the request to repeat its task.
+// request reads the state, and returns the request to repeat its task.
 func (a *runArgs) request(p *process, operands []string) (*taskRequest, error) {
 	f, err := os.Open(operands[0])
 	if err != nil {
@@ -280,7 +279,7 @@ func (a *runArgs) request(p *process, operands []string) (*taskRequest, error) {
 	return q, err
 }
 
-// taskCalled returns the task of a state document that a user calls by this name, or the only one for "".
+// taskCalled returns the task of a state that a user calls by this name, or the only one for "".
 func taskCalled(s *store, file, name string) (uuid, error) {
 	part := strings.ReplaceAll(strings.ToLower(name), "-", "")
 	if name == "latest" {

@@ -26,7 +26,6 @@ import (
 type serving struct {
 	cfg           *Config
 	log           *slog.Logger
-	readOnly      bool
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
 	worker        *httpServer
@@ -75,14 +74,11 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	}
 	ctx, release := p.lifetime(ctx, flags, v.log)
 	defer release()
-	if err := flags.checkReadOnly(cfg); err != nil {
-		return err
-	}
 	parts, err := v.parts(origin, p.getenv)
 	if err != nil {
 		return err
 	}
-	v.readOnly, parts.readOnly, parts.quotas.lostLines = flags.readOnly, flags.readOnly, &queue.lost
+	parts.quotas.lostLines = &queue.lost
 	parts.failed = v.storeFailed
 	defer parts.auth.close()
 	return v.run(ctx, p, flags, parts)
@@ -154,9 +150,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 		v.banner(p, len(parts.files.Load().all()))
 	}
 	report := v.report()
-	if !flags.readOnly {
-		err = v.awaitReady(ctx, w)
-	}
+	err = v.awaitReady(ctx, w)
 	// Nobody is told before the service can work: whoever waits for the ready file sends requests at once.
 	if err == nil && ctx.Err() == nil {
 		p.flushLog() // what was logged before comes first
@@ -592,9 +586,6 @@ func (v *serving) stateLine() string {
 	if c.Memory {
 		return "in memory: gone when the process ends; " + c.retention().String()
 	}
-	if v.readOnly {
-		return c.Path + ", read-only"
-	}
 	durability := map[string]string{
 		"always": "on disk before a change is acknowledged",
 		"never":  "written, never synced",
@@ -608,7 +599,6 @@ type serveArgs struct {
 	seed       string // --seed; "" for none
 	readyFile  string // --ready-file; "" for none
 	printReady bool
-	readOnly   bool
 	dev        bool
 
 	exitWithParent bool
@@ -624,8 +614,6 @@ func serveFlags(o *options, a *serveArgs) {
 	}
 	handlerFlag(o, &a.configArgs)
 	o.StringVar(&a.seed, "seed", "", "`FILE`: start with this state, written by \"store export\"; the store must be empty")
-	o.BoolVar(&a.readOnly, "read-only", false,
-		"serve what is undamaged in the data directory; change no file and run no step")
 	o.BoolVar(&a.dev, "dev", false, "develop: use --watch, and log as text")
 	o.BoolVar(&a.quiet, "quiet", false, "omit the banner")
 	o.StringVar(&a.readyFile, "ready-file", "", "`FILE`: write the URLs, the pid and the version to this file, as JSON, once requests are served")
@@ -640,24 +628,4 @@ func serveFlags(o *options, a *serveArgs) {
 		a.maxLifetime = d
 		return err
 	})
-}
-
-// checkReadOnly refuses --read-only where there are no files that can be read alone.
-func (a *serveArgs) checkReadOnly(c *Config) error {
-	with := ""
-	switch {
-	case !a.readOnly:
-	case a.seed != "":
-		with = "--seed"
-	case c.Store.Memory:
-		with = "--memory"
-	case c.Fixture.Enabled:
-		with = "--fixture"
-	case c.Role == "worker":
-		with = "only the worker role"
-	}
-	if with != "" {
-		return usagef("serve: --read-only cannot be combined with %s", with)
-	}
-	return nil
 }

@@ -1,9 +1,8 @@
 package main
 
-// The command store: check, compact, export, import, repair.
+// The command store: check, compact, export, import.
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,41 +13,40 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 func storeCommands() command {
-	return command{name: "store", help: "check, compact, export, import or repair the files of a store", commands: []command{
+	return command{name: "store", help: "check, compact, export or import the file of a store", commands: []command{
 		{
-			name: "check", help: "check the files as \"serve\" would read them, without changing anything",
-			examples: []string{"store check", "store check --data /var/lib/stepwell"},
+			name: "check", operands: "[FILE]", help: "read a store as \"serve\" would, without changing anything",
+			more: "FILE is the file of a store, a copy of one, or an export; by default, it is " + storeName + " in the data directory.\n" +
+				"A service may be using it.",
+			examples: []string{"store check --data /var/lib/stepwell", "store check backup.jsonl"},
 			define:   onStore((*process).checkStore),
 		},
 		{
-			name: "compact", help: "write a snapshot and empty the journal; no service may use the directory",
+			name: "compact", help: "rewrite the file without the records of the past; no service may use the directory",
 			examples: []string{"store compact", "store compact --data /var/lib/stepwell"},
 			define:   onStore((*process).compactStore),
 		},
 		{
-			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to FILE or to standard output",
+			name: "export", operands: "[FILE]", help: "write the whole state as lines of JSON, to FILE or to standard output",
 			more: "Without --to, it changes nothing, and a service may be using the directory.\n" +
 				"With --to tasker, it writes the tasks for Tasker, as one transaction for psql. To export unfinished tasks, give\n" +
 				"--hold, which keeps them from running here, or stop the service that uses the directory. If some tasks cannot\n" +
 				"move, they are listed, and the exit code is 1; nothing is written unless --skip omits these tasks.",
 			examples: []string{
-				"store export state.json", "store export --to tasker > tasks.sql",
+				"store export state.jsonl", "store export --to tasker > tasks.sql",
 			},
 			define: exportStoreTo,
 		},
 		{
-			name: "import", operands: "FILE", help: "fill an empty directory from an exported document; - is standard input",
-			examples: []string{"store import state.json", "store import --data new -"},
+			name: "import", operands: "FILE", help: "fill an empty directory from an export or the file of a store; - is standard input",
+			more: "Lines may lack their checksums, so that you can edit them. What lacks something is left out and named, such as\n" +
+				"the tasks of a template whose line you removed.",
+			examples: []string{"store import state.jsonl", "store import --data new -"},
 			define:   onStore((*process).importStore),
-		},
-		{
-			name: "repair", operands: "[NEWDIR]", help: "salvage a damaged store into a new one, and report what is lost",
-			more:     "The new store is NEWDIR, by default DIR.repaired. The damaged store stays as it is.",
-			examples: []string{"store repair", "store repair --data /var/lib/stepwell /var/lib/stepwell-new"},
-			define:   onStore((*process).repairStore),
 		},
 	}}
 }
@@ -68,23 +66,20 @@ func (p *process) toolJournal(dir string) (journalOptions, error) {
 }
 
 // checkStore reads every line and applies every record.
-func (p *process) checkStore(dir string, _ []string) error {
-	s := newStore(nil, slog.New(slog.DiscardHandler))
-	if err := checkStoreFiles(dir, &restorer{s: s}, p.stdout); err != nil {
-		return err
+func (p *process) checkStore(dir string, files []string) error {
+	o := journalOptions{dir: dir, log: slog.New(slog.DiscardHandler), now: p.now}
+	path := storePath(o.dir, storeName)
+	if len(files) > 0 {
+		path = files[0]
 	}
-	states := []string{}
-	for i, n := range s.counts().tasks {
-		if n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, taskState(i)))
-		}
+	err := checkStoreFile(&o, path, p.stdout)
+	if errors.Is(err, fs.ErrNotExist) && len(files) == 0 {
+		return exitf(exitNotFound, "there is no store in %s", dir)
 	}
-	tasks, _ := s.size()
-	fmt.Fprintf(p.stdout, "every record applies: %s (%s)\n", counted(tasks, "task", "tasks"), cmp.Or(strings.Join(states, ", "), "none"))
-	return nil
+	return err
 }
 
-// compactStore writes a snapshot and empties the journal.
+// compactStore compacts the file.
 func (p *process) compactStore(dir string, _ []string) error {
 	o, err := p.toolJournal(dir)
 	if err != nil {
@@ -102,8 +97,8 @@ func (p *process) compactStore(dir string, _ []string) error {
 		return fmt.Errorf("compact store: %w", err)
 	}
 	tasks, _ := s.size()
-	fmt.Fprintf(p.stdout, "%s: %s; journal %d bytes before, %d now; snapshot %d bytes before, %d now\n",
-		dir, counted(tasks, "task", "tasks"), before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
+	fmt.Fprintf(p.stdout, "%s: %s; %d bytes before, of which %d were records; %d now\n", storePath(o.dir, storeName),
+		counted(tasks, "task", "tasks"), before.snapshotBytes+before.journalBytes, before.journalBytes, after.snapshotBytes)
 	return nil
 }
 
@@ -113,11 +108,11 @@ func (p *process) exportStore(dir string, files []string, force bool) error {
 	if err != nil {
 		return fmt.Errorf("export store: %w", err)
 	}
-	s, err := readStore(dir, o.log)
+	s, _, err := readStore(&o, storePath(o.dir, storeName))
 	if err != nil {
 		return fmt.Errorf("export store %s: %w", dir, err)
 	}
-	return p.writeExport(files, force, func(w io.Writer) error { return s.exportState(w, s.cutState(o.now())) })
+	return p.writeExport(files, force, func(w io.Writer) error { return s.export(s.cut(), w) })
 }
 
 // writeExport writes a file, or standard output.
@@ -132,7 +127,7 @@ func (p *process) writeExport(files []string, force bool, write func(w io.Writer
 }
 
 // documentBegins are how the documents begin that commands write to files which a user names.
-var documentBegins = []string{stateBegin, taskerTitle}
+var documentBegins = []string{`{"format":`, taskerTitle}
 
 // writeDocument writes a document to a file, completely or not at all. Unless force is set, it replaces only a document
 // or an empty file: any other is somebody's, and the name perhaps a mistake.
@@ -189,58 +184,69 @@ func replaceFile(path string, write func(f *os.File) error) error {
 
 // importStore fills an empty directory from an exported state.
 func (p *process) importStore(dir string, files []string) error {
-	from := p.stdin
+	from, size := p.stdin, int64(0)
 	if files[0] != "-" {
 		f, err := os.Open(files[0])
 		if err != nil {
 			return fmt.Errorf("import store: %w", err)
 		}
 		defer f.Close()
+		if info, err := f.Stat(); err == nil {
+			size = info.Size()
+		}
 		from = f
 	}
-	return p.importFrom(dir, from)
+	return p.importFrom(dir, from, size)
 }
 
-// importFrom fills an empty directory from a document.
-func (p *process) importFrom(dir string, from io.Reader) error {
+// importFrom fills an empty directory from a state of this many bytes, 0 if that is unknown.
+func (p *process) importFrom(dir string, from io.Reader, size int64) error {
 	o, err := p.toolJournal(dir)
 	// An import makes the directory; the other commands would only hide a typo in its name.
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("import store: %w", err)
 	}
-	s, err := importStore(o, &stateSource{document: from}, o.log)
+	shows := &readProgress{}
+	shows.expect(size)
+	state := &stateSource{document: startReader{from, nil, shows}, size: size, salvage: true}
+	done := p.showProgress(shows)
+	s, err := importStore(o, state, o.log)
+	done()
 	if err != nil {
 		return fmt.Errorf("import store: %w", err)
 	}
+	for _, loss := range state.losses {
+		fmt.Fprintln(p.stdout, loss)
+	}
 	tasks, last := s.size()
-	fmt.Fprintf(p.stdout, "%s: %s, sequence 1 to %d\n", dir, counted(tasks, "task", "tasks"), last)
+	fmt.Fprintf(p.stdout, "%s: %s, records 1 to %d\n", dir, counted(tasks, "task", "tasks"), last)
 	return nil
 }
 
-// repairStore writes everything undamaged in a store to a new one beside it.
-func (p *process) repairStore(dir string, to []string) error {
-	o, err := p.toolJournal(dir)
-	if err != nil {
-		return fmt.Errorf("repair store: %w", err)
+// showProgress draws how much was read on a terminal, until done is called.
+func (p *process) showProgress(shows *readProgress) (done func()) {
+	style := p.styleOf(p.stderr)
+	if _, known := shows.percent(); !known || style.terminal == nil {
+		return func() {}
 	}
-	if o.dir = strings.TrimRight(dir, "/") + ".repaired"; len(to) > 0 {
-		o.dir = to[0]
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				n, _ := shows.percent()
+				fmt.Fprintf(p.stderr, "\r%s", bar(style, int(n), 100))
+			case <-quit:
+				fmt.Fprintf(p.stderr, "\r%s\n", bar(style, 100, 100))
+				return
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-ended
 	}
-	v, err := salvageStore(osDisk{}, dir, o.log)
-	if err != nil {
-		return fmt.Errorf("repair store %s: %w", dir, err)
-	}
-	if err := v.write(o); err != nil {
-		return fmt.Errorf("repair store %s: %w", dir, err)
-	}
-	for _, loss := range v.losses {
-		fmt.Fprintln(p.stdout, loss)
-	}
-	if v.torn != "" {
-		fmt.Fprintln(p.stdout, v.torn)
-	}
-	tasks, last := v.s.size()
-	fmt.Fprintf(p.stdout, "%s is unchanged; %s holds what was salvaged: %s, up to sequence %d; %s is lost\n",
-		dir, o.dir, counted(tasks, "task", "tasks"), last, pick(len(v.losses) > 0, "the above", "nothing"))
-	return nil
 }

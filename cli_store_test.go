@@ -34,7 +34,7 @@ func TestDocumentsReplaceOnlyDocuments(t *testing.T) {
 	writeFile(t, "tasks.sql", []byte(taskerBegin))
 	writeFile(t, "empty", nil)
 	writeFile(t, "notes.txt", []byte("milk, eggs"))
-	writeFile(t, "other.json", []byte(`{"format":1}`))
+	writeFile(t, "other.json", []byte(`{"kind":1}`))
 	noError(t, os.Symlink("notes.txt", "link"))
 	noError(t, os.Mkdir("directory", 0o700))
 	refused := map[string]string{"notes.txt": "it is not a document of Stepwell; --force replaces it", "other.json": "it is not a document of Stepwell",
@@ -67,7 +67,7 @@ func TestDocumentsReplaceOnlyDocuments(t *testing.T) {
 	for _, args := range [][]string{{"state.json"}, {"tasks.sql"}, {"empty"}, {"new.json"}, {"notes.txt", "--force"}} {
 		got := runCLI(nil, "", append([]string{"store", "export", "--data", "kept"}, args...)...)
 		info := must(os.Lstat(args[0]))(t)
-		if got.code != 0 || !strings.HasPrefix(string(readFile(t, args[0])), stateBegin) || info.Mode() != 0o600 {
+		if got.code != 0 || !strings.HasPrefix(string(readFile(t, args[0])), `{"format":3,`) || info.Mode() != 0o600 {
 			t.Errorf("%q: got %d, %s, mode %v", args, got.code, got.stderr, info.Mode())
 		}
 	}

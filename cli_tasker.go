@@ -1,6 +1,6 @@
 package main
 
-// The command store export: a state document, or with --to tasker the tasks of a directory, a service or a state
+// The command store export: a state, or with --to tasker the tasks of a directory, a service or a state
 // document for Tasker.
 
 import (
@@ -29,14 +29,14 @@ type taskerExport struct {
 	close func() error
 }
 
-// exportStoreTo exports a state document, or the tasks for Tasker.
+// exportStoreTo exports a state, or the tasks for Tasker.
 func exportStoreTo(o *options) runner {
 	o.withClient()
 	e := &taskerExport{o: o, log: slog.New(slog.NewTextHandler(o.p.stderr, nil))}
 	e.force = o.forceFlag()
 	e.dir = o.String("data", "./stepwell-data", "`DIR`: use this data directory")
 	to := o.String("to", "", "`PRODUCT`: write the tasks for another product: tasker")
-	e.from = o.String("from", "", "`FILE`: with --to, read this state document; - is standard input")
+	e.from = o.String("from", "", "`FILE`: with --to, read this state; - is standard input")
 	e.hold = o.String("hold", "", "`PLACE`: with --to, keep each exported task from running here, and record this place, such as a URL, where it continues")
 	e.release = o.Bool("release", false, "with --to, write nothing, and let held tasks continue here")
 	o.StringVar(&e.move.only, "only", "", "`KIND`: with --to, write only tasks of this kind: finished (which includes blocked) or unfinished")
@@ -253,7 +253,8 @@ func (e *taskerExport) read() error {
 	if lock, err := lockStore(*e.dir); err == nil {
 		e.move.running, e.close = false, lock.Close
 	}
-	s, err := readStore(*e.dir, e.log)
+	o := journalOptions{dir: *e.dir, log: e.log}
+	s, _, err := readStore(&o, storePath(o.dir, storeName))
 	if err != nil {
 		return errors.Join(err, e.close())
 	}

@@ -226,7 +226,6 @@ var hostileFlags = map[string][][]string{
 	"store compact":       {{"--data", "kept" + hostileWord}},
 	"store export":        {{"--data", "kept" + hostileWord}},
 	"store import":        {{"--data", "new" + hostileWord}},
-	"store repair":        {{"--data", "kept" + hostileWord}},
 }
 
 // harmless are the commands that meet no data of others.

@@ -212,7 +212,7 @@ var removedKeys = []removedKey{
 	{"docs.swagger_ui", "/api-docs/ui always shows the built-in page"},
 	{"engine.max_queued", "new tasks are refused from 100000 waiting steps on"},
 	{"store.slow_seconds", "the disk may take its time: a write that takes longer than 5 s is logged"},
-	{"store.snapshot_journal_mb", "a snapshot is written from 16 MiB of journal on, or a quarter of the last snapshot"},
+	{"store.snapshot_journal_mb", "the file is compacted once its records exceed 16 MiB, or a quarter of the compacted part"},
 	{"store.sync_interval_ms", "store.sync is always or never"},
 	{"web.max_answer_bytes", "store.max_memory_mb sets it: 1/32, but 2 to 16 MiB"},
 	{"web.max_received_bytes", "store.max_memory_mb sets it: 1/16, but 4 to 32 MiB"},

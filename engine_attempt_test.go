@@ -232,7 +232,7 @@ func TestNoDescriptorIsNoAttempt(t *testing.T) {
 func holdFlusher(t *testing.T, s *service) (release func()) {
 	t.Helper()
 	held, gate := make(chan struct{}), make(chan struct{})
-	go s.store.journal.ask(func() error {
+	go s.store.journal.during(func() error {
 		close(held)
 		<-gate
 		return nil

@@ -323,7 +323,7 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 	s.answer(claims[1], "extend", `,"lease_seconds":90`).want(200)
 	for _, snapshot := range []bool{false, true} {
 		if snapshot {
-			noError(t, s.svc.store.snapshot())
+			noError(t, s.svc.store.compact())
 		}
 		closeTestService(t, s.svc)
 		clock.advance(10 * time.Second)

@@ -530,7 +530,7 @@ func (l *randomWorld) operate() {
 		l.clock.advance(d)
 	case n < 23:
 		l.note("snapshot")
-		if err := l.s.store.snapshot(); err != nil {
+		if err := l.s.store.compact(); err != nil {
 			l.t.Error(err)
 		}
 	case n < 24:

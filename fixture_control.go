@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -135,39 +136,36 @@ func (f *fieldReader) members(
 // memberPath returns the path of a member of an object.
 func memberPath(object, key string) string { return strings.TrimPrefix(object+"."+key, ".") }
 
-// The whole state as one document.
+// The whole state, as lines.
 
 func (a *controlAPI) putState(w *responseWriter, r *http.Request) (any, error) {
-	if err := checkContentType(r); err != nil {
-		return nil, err
+	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != linesType {
+		if err := checkContentType(r); err != nil {
+			return nil, err
+		}
 	}
 	extendReading(w, stateTimeout)
 	extendWriting(w, stateTimeout)
 	body := r.Body.(*requestBody)
 	err := a.fixture.world.restore(body)
-	// A document that could not be read to its end looks wrong as well, but this is why.
+	// A state that could not be read to its end looks wrong as well, but this is why.
 	if body.err != nil && body.err != io.EOF {
 		return nil, readFailure(body.err)
 	}
 	if err != nil {
-		return nil, refusedState(err, "", "the state stays as it is")
+		return nil, refusedState(err, "state", "the state stays as it is")
 	}
 	return noContent{}, nil
 }
 
-// refusedState returns the failure of a refused state document, which the request's
-// body holds under a path.
-func refusedState(err error, under, what string) error {
-	at, ok := errors.AsType[*stateError](err)
+// refusedState returns the failure of a refused state, which the request has in a field.
+func refusedState(err error, field, what string) error {
+	at, ok := errors.AsType[stateError](err)
 	if !ok {
 		return err
 	}
-	path := under + at.path
-	if path == "" {
-		path = "document"
-	}
 	return &failure{
-		kind: invalidFields, message: fmt.Sprintf("%s: %s: %v", what, path, at.err),
-		details: inputProblems{{Field: path, Message: at.err.Error()}},
+		kind: invalidFields, message: fmt.Sprintf("%s: %v", what, at.error),
+		details: inputProblems{{Field: field, Message: at.error.Error()}},
 	}
 }

@@ -424,7 +424,7 @@ func (s *fixtureServer) document() string {
 	s.t.Helper()
 	var b bytes.Buffer
 	svc := s.world.service()
-	noError(s.t, svc.store.exportState(&b, svc.store.cutState(svc.clock.now())))
+	noError(s.t, svc.store.export(svc.store.cut(), &b))
 	return b.String()
 }
 
@@ -451,7 +451,7 @@ func TestSameScriptTwoStores(t *testing.T) {
 		accounts = append(accounts, (&player{testServer: s.testServer, url: url}).play())
 		documents = append(documents, string(s.do("GET", "/_stepwell/state", "").want(200).body))
 		noError(t, abort(s.world.service()))
-		_, records, _ := strings.Cut(string(readFile(t, filepath.Join(dir, journalName))), "\n") // the header has the store's id
+		_, records, _ := strings.Cut(string(readFile(t, filepath.Join(dir, storeName))), "\n") // the header has the store's id
 		journals = append(journals, writesAndSums.ReplaceAllString(records, ""))
 	}
 	wantSame(t, "the journal", journals[1], journals[0])

@@ -308,7 +308,7 @@ func (f *fixture) deliver(ctx context.Context, a *sendAttempt) sendResult {
 	if err := f.awaitSending(ctx, a); err != nil {
 		return sendResult{problem: err.Error()}
 	}
-	c := &sentEntry{eventEntry: eventEntry{event: a.event}, sendAttempt: a}
+	c := &sentEntry{eventEntry: eventEntry{event: a.event, lives: f.svc.store.numbers()}, sendAttempt: a}
 	so := f.beginSending(c)
 	var r sendResult
 	switch {

@@ -209,6 +209,7 @@ func (j *requestJournal) clear() {
 type eventEntry struct {
 	entryHead
 	event *domainEvent
+	lives lives // of the event's store
 }
 
 func (e *eventEntry) kind() int              { return ofEvents }
@@ -260,7 +261,7 @@ type eventEntryView struct {
 }
 
 func (e *eventEntry) view() any {
-	return eventEntryView{e.seq, eventEntryName, zonedTime(e.at), e.event.appendJSON(nil)}
+	return eventEntryView{e.seq, eventEntryName, zonedTime(e.at), e.event.appendJSON(nil, e.lives)}
 }
 
 // told returns a text such as "order.paid of pay", without the step if the reader knows it.
@@ -310,7 +311,7 @@ type sentEntryView struct {
 }
 
 func (e *sentEntry) view() any {
-	v := eventEntryView{e.seq, deliveryEntry, zonedTime(e.at), e.eventEntry.event.appendJSON(nil)}
+	v := eventEntryView{e.seq, deliveryEntry, zonedTime(e.at), e.eventEntry.event.appendJSON(nil, e.lives)}
 	return sentEntryView{v, e.Name, e.number, e.stubbed, e.stub, e.outcome.view()}
 }
 

@@ -223,7 +223,7 @@ func TestUUIDsWithoutHyphens(t *testing.T) {
 	}
 	s.do("POST", "/_stepwell/verify", `{"match":{"task_uuid":"`+plain(id)+`"},"count":{"exactly":1}}`).want(200)
 
-	state := string(s.do("GET", "/_stepwell/state", "").want(200).body)
+	state := unsealed(string(s.do("GET", "/_stepwell/state", "").want(200).body))
 	s.do("PUT", "/_stepwell/state", strings.ReplaceAll(state, id, plain(id))).want(204)
 	if again := string(s.do("GET", "/_stepwell/state", "").want(200).body); !strings.Contains(again, `"task":"`+id+`"`) {
 		t.Errorf("the state became %s; want task %s", again, id)

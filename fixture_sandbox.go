@@ -280,7 +280,7 @@ type sandboxListView struct {
 // sandboxRequest asks for a sandbox.
 type sandboxRequest struct {
 	name string // "" for any
-	seed []byte // the state document to start with; nil for none
+	seed []byte // the lines of the state to start with; nil for none
 	ids  string // the seed of ids and random numbers; "" for none
 }
 
@@ -295,8 +295,18 @@ func (q *sandboxRequest) read(f *fieldReader, body []byte) {
 				f.complain(key, "must consist of lower-case letters, digits and -")
 			}
 		case "seed":
-			if q.seed = raw; jsonKind(raw) != '{' {
-				f.complain(key, "must be a state document, an object")
+			q.seed = []byte{}
+			switch jsonKind(raw) {
+			case '"':
+				q.seed = unescapeJSON(raw)
+			case '[':
+				// The checksums are of lines, and a program may have spelled the objects in another way.
+				eachElement(raw, func(line []byte) bool {
+					q.seed = append(append(append(q.seed, '{'), membersWithout(line, "sum")...), '\n')
+					return true
+				})
+			default:
+				f.complain(key, "must be a text with the lines of a state, or an array of their objects")
 			}
 		case "deterministic_ids":
 			q.ids = f.text(key, raw, 1, maxNameLength)
@@ -325,7 +335,7 @@ func addSandbox(all *sandboxes, w *responseWriter, r *http.Request) (any, error)
 	extendWriting(w, stateTimeout)
 	box, err := all.create(q)
 	if err != nil {
-		return nil, refusedState(err, "seed.", "no sandbox was made")
+		return nil, refusedState(err, "seed", "no sandbox was made")
 	}
 	w.Header().Set("Location", controlPath+"/sandboxes/"+box.view.Name)
 	return reply{http.StatusCreated, box.view}, nil

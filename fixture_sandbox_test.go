@@ -44,16 +44,17 @@ func TestSandboxesHaveNone(t *testing.T) {
 	}
 }
 
-// TestSandboxSeed checks that a sandbox starts with the state of a document, and resets
-// to it.
+// TestSandboxSeed checks that a sandbox starts with a state, and resets to it, whether it is given as a text or as an array
+// of the objects of its lines.
 func TestSandboxSeed(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	s.clock(`{"freeze":true}`).want(200)
 	id := s.create(`{"namespace":"t","name":"retried"}`)
-	document := string(s.do("GET", "/_stepwell/state", "").want(200).body)
-	c := s.sandbox(`{"seed":%s}`, document)
-	if got := string(c.do("GET", "/_stepwell/state", "").body); got != document {
-		t.Errorf("the state is\n%s\nwant\n%s", got, document)
+	want := sameHistory(string(s.do("GET", "/_stepwell/state", "").want(200).body))
+	s.sandbox(`{"seed":[%s]}`, strings.ReplaceAll(strings.TrimSpace(want), "\n", ","))
+	c := s.sandbox(`{"seed":%s}`, seedOf(want))
+	if got := sameHistory(string(c.do("GET", "/_stepwell/state", "").body)); got != want {
+		t.Errorf("the state is\n%s\nwant\n%s", got, want)
 	}
 	for range 2 {
 		c.clock(`{"advance":"10m"}`).want(200)
@@ -61,17 +62,18 @@ func TestSandboxSeed(t *testing.T) {
 			t.Errorf("the task is %s; want every retry to have happened", got)
 		}
 		c.do("POST", "/_stepwell/reset", "").want(204)
-		if got := string(c.do("GET", "/_stepwell/state", "").body); got != document {
-			t.Errorf("after a reset the state is\n%s\nwant\n%s", got, document)
+		if got := sameHistory(string(c.do("GET", "/_stepwell/state", "").body)); got != want {
+			t.Errorf("after a reset the state is\n%s\nwant\n%s", got, want)
 		}
 	}
 	if got := s.do("GET", "/v1/tasks/"+id, "").text("status"); got != "waiting_for_retry" {
 		t.Errorf("outside the task is %s; want it to wait", got)
 	}
-	bad := strings.Replace(document, `"state":"waiting_for_retry"`, `"state":"complete"`, 1)
-	a := s.do("POST", "/_stepwell/sandboxes", `{"seed":`+bad+`}`).want(422)
-	if got := a.text("error.details.0.field"); got != "seed.tasks[0]" {
-		t.Errorf("a bad seed: got field %s; want seed.tasks[0]", got)
+	bad := strings.Replace(want, `"state":"waiting_for_retry"`, `"state":"complete"`, 1)
+	a := s.do("POST", "/_stepwell/sandboxes", `{"seed":`+seedOf(unsealed(bad))+`}`).want(422)
+	a.wantText("error.details.0.field", "seed")
+	if got := a.text("error.message"); !strings.Contains(got, "but its log gives") {
+		t.Errorf("a bad seed: got %s", got)
 	}
 }
 
@@ -80,7 +82,7 @@ func TestSandboxIDs(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	var ids []string
 	for _, seed := range []string{"a", "a", "b"} {
-		c := s.sandbox(`{"deterministic_ids":%q,"seed":%s}`, seed, frozenAt(testStart))
+		c := s.sandbox(`{"deterministic_ids":%q,"seed":%s}`, seed, seedOf(frozenAt(testStart)))
 		ids = append(ids, c.create(`{"namespace":"t","name":"retried"}`))
 	}
 	if ids[0] != ids[1] || ids[0] == ids[2] {
@@ -368,7 +370,7 @@ func (s *fixtureServer) liveApart(n, round int) {
 	s.t.Helper()
 	marker := fmt.Sprintf("test-%d-%d", n, round)
 	start := testStart.add(time.Duration(n*100+round) * time.Hour)
-	c := s.sandbox(`{"name":%q,"seed":%s}`, marker, frozenAt(start))
+	c := s.sandbox(`{"name":%q,"seed":%s}`, marker, seedOf(frozenAt(start)))
 	tasks := 1 + n%5
 	var ids []string
 	for range tasks {

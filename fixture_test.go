@@ -149,22 +149,22 @@ func TestResetEmptiesTheDirectory(t *testing.T) {
 	id := s.create(`{"namespace":"demo","name":"approval"}`)
 	s.do("POST", "/_stepwell/reset", "").want(204)
 	s.do("GET", "/v1/tasks/"+id, "").want(404)
-	if strings.Contains(string(readFile(t, filepath.Join(dir, journalName))), id) {
-		t.Error("the journal still has the task")
+	if strings.Contains(string(readFile(t, filepath.Join(dir, storeName))), id) {
+		t.Error("the store still has the task")
 	}
 	readFile(t, other)
 	again := s.create(`{"namespace":"demo","name":"approval"}`)
-	if !strings.Contains(string(readFile(t, filepath.Join(dir, journalName))), again) {
-		t.Error("the journal lacks the new task")
+	if !strings.Contains(string(readFile(t, filepath.Join(dir, storeName))), again) {
+		t.Error("the store lacks the new task")
 	}
 }
 
 // GET and PUT /_stepwell/state.
 
-// state returns the whole state.
+// state returns the whole state, without the id of its store.
 func (s *fixtureServer) state() string {
 	s.t.Helper()
-	return string(s.do("GET", "/_stepwell/state", "").want(200).body)
+	return sameHistory(string(s.do("GET", "/_stepwell/state", "").want(200).body))
 }
 
 // putState replaces the whole state.
@@ -210,7 +210,7 @@ func TestPutState(t *testing.T) {
 // wantStoreFiles fails the test if the directory holds more than the store's own files.
 func wantStoreFiles(t *testing.T, dir string) {
 	t.Helper()
-	own := []string{lockName, journalName, journalOldName, snapshotName}
+	own := []string{lockName, storeName}
 	for _, f := range must(os.ReadDir(dir))(t) {
 		if !slices.Contains(own, f.Name()) {
 			t.Errorf("%s is left", filepath.Join(dir, f.Name()))
@@ -233,7 +233,7 @@ func TestPutClock(t *testing.T) {
 	} {
 		s := newFixtureServer(t, serviceTest{})
 		before := realNow()
-		s.putState(fmt.Sprintf(`{"format":1,"clock":%s}`, tt.clock)).want(204)
+		s.putState(fmt.Sprintf("{\"format\":3,\"clock\":%s}\n{\"end\":{}}", tt.clock)).want(204)
 		got := s.do("GET", "/_stepwell/clock", "").want(200)
 		now := mustInstant(got.text("now"))
 		if got.text("mode") != tt.mode || !strings.HasPrefix(got.text("now"), tt.now) ||
@@ -243,8 +243,7 @@ func TestPutClock(t *testing.T) {
 	}
 }
 
-// TestUnfitStateChangesNothing checks that a refused document changes nothing, and that
-// the answer names the place.
+// TestUnfitStateChangesNothing checks that a refused state changes nothing, and that the answer names the line.
 func TestUnfitStateChangesNothing(t *testing.T) {
 	sequential(t)
 	t.Parallel()
@@ -254,26 +253,29 @@ func TestUnfitStateChangesNothing(t *testing.T) {
 		s.create(`{"namespace":"t","name":"quick"}`)
 		s.create(`{"namespace":"t","name":"retried"}`)
 		want := s.state()
-		for _, tt := range []struct{ old, new, field string }{
-			{`"state":"complete"`, `"state":"cancelled"`, "tasks[0]"},
-			{`"kind":"ran"`, `"kind":"nonsense"`, "tasks[0].log[1]"},
-			{`"at":1767225600000000,"kind":"ran"`, `"kind":"ran"`, "tasks[0].log[1]"},
-			{`"context":{}`, `"context":[]`, "tasks[0].log[0]"},
-			{`"definition":{`, `"definition":{"x":1,`, "templates[0]"},
-			{`"format":1`, `"format":7`, "format"},
-			{`"mode":"frozen"`, `"mode":"fast"`, "clock"},
-			{`{"now":"2026-01-01T00:00:00.000000Z","mode":"frozen"}`, `{"mode":"frozen"}`, "clock"},
-			{`"mode":"frozen"}`, `"mode":"frozen","zone":1}`, "clock"},
-			{"]}\n", "", "tasks"},
-			{want, "", "document"},
-			{want, "nonsense", "document"},
+		for _, tt := range []struct{ old, new, why string }{
+			{`"state":"complete"`, `"state":"cancelled"`, "but its log gives"},
+			{`"kind":"ran"`, `"kind":"nonsense"`, "nonsense"},
+			{`"at":1767225600000000,"kind":"ran"`, `"kind":"ran"`, "log[1]: it has no time"},
+			{`"context":{}`, `"context":[]`, "context"},
+			{`"definition":{`, `"definition":{"x":1,`, "line 3: "},
+			{`"format":3`, `"format":7`, "line 1: it has format 7, and this version of stepwell reads formats up to 3"},
+			{`"format":3`, `"format":1`, "line 1: it has format 1, which was in no release"},
+			{`"mode":"frozen"`, `"mode":"fast"`, "line 1: its clock must have"},
+			{`{"now":"2026-01-01T00:00:00.000000Z","mode":"frozen"}`, `{"mode":"frozen"}`, "line 1: its clock must have"},
+			{`"mode":"frozen"}`, `"mode":"frozen","zone":1}`, `line 1: member "zone": unknown member`},
+			{want[strings.Index(want, `{"end":`):], "", `the line {"end":…} is missing: the file was cut off`},
+			{want, "", "it has no lines"},
+			{want, "nonsense", "line 1: it is not a JSON object"},
 		} {
 			if !strings.Contains(want, tt.old) {
 				t.Fatalf("%s does not stand in\n%s", tt.old, want)
 			}
 			bad := strings.Replace(want, tt.old, tt.new, 1)
-			if got := s.putState(bad + " ").want(422).text("error.details.0.field"); got != tt.field {
-				t.Errorf("%s for %s: got %s; want %s", tt.new, tt.old, got, tt.field)
+			a := s.putState(unsealed(bad)).want(422)
+			a.wantText("error.details.0.field", "state")
+			if got := a.text("error.message"); !strings.Contains(got, tt.why) {
+				t.Errorf("%s for %s: got %s; want %s", tt.new, tt.old, got, tt.why)
 			}
 			if got := s.state(); got != want {
 				t.Fatalf("%s for %s: the state became\n%s", tt.new, tt.old, got)
@@ -295,7 +297,7 @@ func TestStateMayBeLarge(t *testing.T) {
 	if got := s.state(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	c := s.sandbox(`{"seed":%s}`, want)
+	c := s.sandbox(`{"seed":%s}`, seedOf(want))
 	if got := c.state(); got != want {
 		t.Errorf("the sandbox has\n%s\nwant\n%s", got, want)
 	}
@@ -351,7 +353,7 @@ func runTimeTemplate(name, callable string) string {
 	return testTemplate(name, stepSpec{name: "a", callable: "Actor"}, stepSpec{name: "b", callable: callable, after: []string{"a"}})
 }
 
-// TestStateBringsNoRefusedTemplates checks that a state document and the seed of a sandbox
+// TestStateBringsNoRefusedTemplates checks that a state and the seed of a sandbox
 // follow the rules for templates that are added at run time.
 func TestStateBringsNoRefusedTemplates(t *testing.T) {
 	slowAndSequential(t)
@@ -375,7 +377,7 @@ func TestStateBringsNoRefusedTemplates(t *testing.T) {
 			}})
 			before := s.state()
 			put := s.putState(document)
-			made := s.do("POST", "/_stepwell/sandboxes", `{"name":"x","seed":`+document+`}`)
+			made := s.do("POST", "/_stepwell/sandboxes", `{"name":"x","seed":`+seedOf(document)+`}`)
 			added := s.do("POST", "/_stepwell/templates", runTimeTemplate("added", callable))
 			if want == "" {
 				put.want(204)
@@ -388,8 +390,8 @@ func TestStateBringsNoRefusedTemplates(t *testing.T) {
 					t.Errorf("%s: got %s; want %s", callable, a.body, want)
 				}
 			}
-			put.wantText("error.details.0.field", "templates[0]")
-			made.wantText("error.details.0.field", "seed.templates[0]")
+			put.wantText("error.details.0.field", "state")
+			made.wantText("error.details.0.field", "seed")
 			s.do("GET", "/_stepwell/sandboxes/x", "").want(404)
 			if after := s.state(); cutTimes(after) != cutTimes(before) {
 				t.Errorf("%s: the state became\n%s", callable, after)
@@ -398,9 +400,9 @@ func TestStateBringsNoRefusedTemplates(t *testing.T) {
 	}
 }
 
-// cutTimes removes the parts of a state document that change while nothing happens.
+// cutTimes removes the parts of a state that change while nothing happens.
 func cutTimes(state string) string {
-	return regexp.MustCompile(`"(exported_at|now)":"[^"]*"`).ReplaceAllString(state, "")
+	return regexp.MustCompile(`"now":"[^"]*"`).ReplaceAllString(state, "")
 }
 
 // TestStateReturns checks that templates and callables from the start of the service, or from
@@ -417,12 +419,12 @@ func TestStateReturns(t *testing.T) {
 	s.do("POST", "/_stepwell/reset", "").want(204)
 	s.putState(document).want(204)
 
-	file := filepath.Join(t.TempDir(), "seed.json")
+	file := filepath.Join(t.TempDir(), "seed.jsonl")
 	writeFile(t, file, []byte(document))
 	seeded := newFixtureServer(t, serviceTest{seed: file})
-	c := seeded.sandbox(`{"seed":%s}`, document)
+	c := seeded.sandbox(`{"seed":%s}`, seedOf(document))
 	seeded.putState(document).want(204)
-	seeded.putState(`{"format":1}`).want(204)
+	seeded.putState(emptyState).want(204)
 	seeded.putState(document).want(204) // as a reset does
 	c.do("POST", "/_stepwell/reset", "").want(204)
 	c.putState(document).want(204)

@@ -1,15 +1,15 @@
 package main
 
 // A world: one service behind its surfaces. A reset replaces the service by a fresh one,
-// and a state document by one with that state; nothing that the previous one left
+// and a state by one with that state; nothing that the previous one left
 // running can reach it.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -27,7 +27,6 @@ type world struct {
 	sandbox string     // the name of this sandbox; "" for none
 
 	given map[string]*template // templates in the state of the first service, by hash; set by begin
-	names oldNames             // likewise
 
 	ending sync.WaitGroup // of services that were replaced
 
@@ -49,18 +48,18 @@ func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 func (w *world) begin() error {
 	svc, err := w.open(w.atStart)
 	if err == nil {
-		w.given, w.names = svc.store.reader().copy(), svc.store.oldNames()
+		w.given = svc.store.reader().copy()
 		w.enter(svc)
 	}
 	return err
 }
 
-// accept returns a client's state document as a source that checks its templates.
+// accept returns a client's state as a source that checks its templates.
 func (w *world) accept(document io.Reader) *stateSource {
-	return &stateSource{document, w.admit, w.names}
+	return &stateSource{document: document, admit: w.admit}
 }
 
-// admit returns an error if a state document may not bring a template: one that may not be
+// admit returns an error if a state may not bring a template: one that may not be
 // added at run time, and that the service did not have at its start.
 func (w *world) admit(t *template) error {
 	known, ok := w.parts.files.Load().get(t.namespace, t.name, t.version)
@@ -127,16 +126,25 @@ func (w *world) reset() error { return w.replace(w.atStart) }
 // present service stays.
 func (w *world) restore(document io.Reader) error {
 	state := w.accept(document)
-	if !w.parts.cfg.Store.Memory { // there the present service ends before the next one begins
-		f, err := spoolState(state, w.parts.cfg.Store.Path, w.parts.log)
-		if err != nil {
-			return err
-		}
-		defer os.Remove(f.Name())
-		defer f.Close()
-		state.document = f
+	if w.parts.cfg.Store.Memory {
+		return w.replace(withState(state))
 	}
-	return w.replace(withState(state))
+	// There the present service ends before the next one begins, so the state is written beside its store first.
+	o := journalOptions{dir: w.parts.cfg.Store.Path, fs: w.parts.disk, log: w.parts.log}
+	ids := w.parts.idSource()
+	if o.key, o.seed = ids.derivedKey("failure groups"), ids.derivedKey("lives"); ids.derives() {
+		o.id = storeID(ids.derivedKey("store"))
+	}
+	if _, err := spoolState(o, state, w.parts.log); err != nil {
+		return err
+	}
+	return w.replace(func(parts serviceOptions) (*service, error) {
+		disk := cmp.Or(o.fs, diskFS(osDisk{}))
+		if err := installImport(&o, func() error { return disk.syncDir(o.dir) }); err != nil {
+			return nil, err
+		}
+		return openService(parts)
+	})
 }
 
 // withState opens a service with the state of a document.
@@ -226,15 +234,12 @@ func alreadyEnded() context.Context {
 	return ctx
 }
 
-// emptyStore removes the files of a closed store.
+// emptyStore removes the file of a closed store.
 func emptyStore(dir string) error {
-	var errs []error
-	for _, name := range []string{journalName, journalOldName, journalTempName, snapshotName, snapshotTemp} {
-		if err := removeRegular(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+	if err := removeRegular(filepath.Join(dir, storeName)); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // busy returns how many handlers run, in sandboxes too.

@@ -208,12 +208,12 @@ func TestDeterministicClock(t *testing.T) {
 	box.do("PUT", "/_stepwell/state", frozenAt(later)).want(204)
 	wantClock(t, box, "frozen", later)
 	box.clock(`{"auto":true}`).want(200)
-	box.do("PUT", "/_stepwell/state", `{"format":1}`).want(204)
+	box.do("PUT", "/_stepwell/state", emptyState).want(204)
 	wantClock(t, box, "frozen", deterministicStart)
 	box.do("POST", "/_stepwell/reset", "").want(204)
 	wantClock(t, box, "frozen", deterministicStart)
 
-	seeded := s.sandbox(`{"deterministic_ids":"a","seed":%s}`, frozenAt(later))
+	seeded := s.sandbox(`{"deterministic_ids":"a","seed":%s}`, seedOf(frozenAt(later)))
 	wantClock(t, seeded, "frozen", later)
 	seeded.clock(`{"advance":"1h"}`).want(200)
 	seeded.do("POST", "/_stepwell/reset", "").want(204)
@@ -420,19 +420,18 @@ func TestResetUnderLoad(t *testing.T) {
 func TestResetEmptiesOnlyTheStore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "[a-z]*")
 	noError(t, os.Mkdir(dir, 0o700))
-	for _, name := range []string{journalName, journalOldName, journalTempName, snapshotName, snapshotTemp, lockName,
-		"mine.tmp"} {
+	for _, name := range []string{storeName, lockName, "mine.tmp"} {
 		writeFile(t, filepath.Join(dir, name), nil)
 	}
 	noError(t, emptyStore(dir))
 	assertFiles(t, dir, lockName, "mine.tmp")
-	if err := makePipe(filepath.Join(dir, journalName)); err != nil {
+	if err := makePipe(filepath.Join(dir, storeName)); err != nil {
 		wire.Skip(t, "%v", err)
 	}
 	if err := emptyStore(dir); err == nil {
-		t.Error("a pipe in the place of the journal: got no error")
+		t.Error("a pipe in the place of the file: got no error")
 	}
-	assertFiles(t, dir, journalName, lockName, "mine.tmp")
+	assertFiles(t, dir, lockName, "mine.tmp", storeName)
 }
 
 // awaitHeld waits until so many outcomes are held.

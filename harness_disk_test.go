@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 )
 
@@ -41,10 +40,9 @@ type memDisk struct {
 	ops      int   // operations that change something, so far
 	dieAt    int   // all operations from this one on fail; 0 for none
 	log      []string
-	written  chan struct{} // if set, receives a value for every write, but not of zeros ahead
+	written  chan struct{} // if set, receives a value for every write
 	synced   chan struct{} // if set, receives a value for every sync
 	locked   bool
-	readers  int // how often a nameless file is still open elsewhere when somebody asks
 }
 
 // memMove is a change of names: a file leaves one, and gets another. Either may be "".
@@ -71,18 +69,13 @@ func (d *memDisk) move(from, to string, n *memNode) {
 
 // memNode is a file.
 type memNode struct {
-	inode   uint64
 	data    []byte
 	kept    []byte // as of the last sync
 	changed int    // offset from which on data and kept may differ
 	blocks  int64
 }
 
-var memInodes atomic.Uint64
-
-func newMemNode(data, kept []byte) *memNode {
-	return &memNode{inode: memInodes.Add(1), data: data, kept: kept}
-}
+func newMemNode(data, kept []byte) *memNode { return &memNode{data: data, kept: kept} }
 
 // memFile is an open file.
 type memFile struct {
@@ -160,7 +153,6 @@ func memCrash(names map[string]*memNode, left func(*memNode) []byte) *memDisk {
 		if nodes[n] == nil {
 			data := left(n)
 			nodes[n] = newMemNode(slices.Clone(data), slices.Clone(data))
-			nodes[n].inode = n.inode
 		}
 		c.names[name] = nodes[n]
 	}
@@ -177,7 +169,7 @@ func (d *memDisk) restart() *memDisk {
 	copyNode := func(n *memNode) *memNode {
 		if n != nil && nodes[n] == nil {
 			nodes[n] = newMemNode(slices.Clone(n.data), slices.Clone(n.kept))
-			nodes[n].changed, nodes[n].inode = n.changed, n.inode
+			nodes[n].changed = n.changed
 		}
 		return nodes[n]
 	}
@@ -262,6 +254,19 @@ func (d *memDisk) begin(op, name string) *diskFault {
 	return nil
 }
 
+// on is do for an open file, by the name that it has by now.
+func (f *memFile) on(op string, work func(half bool) error) error {
+	f.disk.mu.Lock()
+	name := f.name
+	for now, n := range f.disk.names {
+		if n == f.node {
+			name = now
+		}
+	}
+	f.disk.mu.Unlock()
+	return f.disk.do(op, name, work)
+}
+
 // do runs an operation under the lock, with its fault.
 func (d *memDisk) do(op, name string, work func(half bool) error) error {
 	d.mu.Lock()
@@ -322,19 +327,6 @@ func (d *memDisk) rename(from, to string) error {
 	})
 }
 
-func (d *memDisk) link(from, to string) error {
-	return d.do("link", to, func(bool) error {
-		switch {
-		case d.names[from] == nil:
-			return &fs.PathError{Op: "link", Path: from, Err: fs.ErrNotExist}
-		case d.names[to] != nil:
-			return &fs.PathError{Op: "link", Path: to, Err: fs.ErrExist}
-		}
-		d.move("", to, d.names[from])
-		return nil
-	})
-}
-
 func (d *memDisk) remove(name string) error {
 	return d.do("remove", name, func(bool) error {
 		if d.names[name] == nil {
@@ -390,8 +382,6 @@ type memLock struct {
 	dir  string
 }
 
-func (l memLock) noteDir(fileID) {}
-
 func (l memLock) syncDir() error { return l.disk.syncDir(l.dir) }
 
 func (l memLock) Close() error {
@@ -402,7 +392,7 @@ func (l memLock) Close() error {
 }
 
 func (f *memFile) Read(p []byte) (n int, err error) {
-	err = f.disk.do("read", f.name, func(bool) error {
+	err = f.on("read", func(bool) error {
 		if f.at >= int64(len(f.node.data)) {
 			return io.EOF
 		}
@@ -419,19 +409,8 @@ func (f *memFile) ReadAt(p []byte, off int64) (n int, err error) {
 	return at.Read(p)
 }
 
-func (f *memFile) id() (fileID, error) { return fileID{inode: f.node.inode}, nil }
-
-func (d *memDisk) identify(name string) (fileID, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if n := d.names[name]; n != nil {
-		return fileID{inode: n.inode}, nil
-	}
-	return fileID{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
-}
-
 func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
-	err = f.disk.do("write", f.name, func(half bool) error {
+	err = f.on("write", func(half bool) error {
 		if half {
 			p = p[:len(p)/2]
 		}
@@ -446,14 +425,12 @@ func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
 		f.node.changed = min(f.node.changed, int(off))
 		return nil
 	})
-	if len(trimZeros(p)) > 0 {
-		tell(f.disk.written)
-	}
+	tell(f.disk.written)
 	return n, err
 }
 
 func (f *memFile) sync() error {
-	err := f.disk.do("sync", f.name, func(clean bool) error {
+	err := f.on("sync", func(clean bool) error {
 		if clean {
 			f.node.changed = len(f.node.data)
 			return nil
@@ -475,7 +452,7 @@ func tell(c chan struct{}) {
 }
 
 func (f *memFile) allocate(off, n int64) error {
-	return f.disk.do("allocate", f.name, func(bool) error {
+	return f.on("allocate", func(bool) error {
 		if f.disk.plain {
 			return syscall.EOPNOTSUPP
 		}
@@ -489,7 +466,7 @@ func (f *memFile) allocate(off, n int64) error {
 }
 
 func (f *memFile) truncate(size int64) error {
-	return f.disk.do("truncate", f.name, func(bool) error {
+	return f.on("truncate", func(bool) error {
 		f.node.changed = min(f.node.changed, int(size), len(f.node.data))
 		longer := make([]byte, max(int(size)-len(f.node.data), 0))
 		f.node.data = append(f.node.data, longer...)[:size]
@@ -502,21 +479,6 @@ func (f *memFile) size() (int64, error) {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	return int64(len(f.node.data)), nil
-}
-
-func (f *memFile) unused() error {
-	f.disk.mu.Lock()
-	defer f.disk.mu.Unlock()
-	for _, n := range f.disk.names {
-		if n == f.node {
-			return fs.ErrExist
-		}
-	}
-	if f.disk.readers > 0 {
-		f.disk.readers--
-		return syscall.EAGAIN
-	}
-	return nil
 }
 
 func (f *memFile) Close() error { return nil }

@@ -15,7 +15,7 @@
 //	cli_compose.go    composed answers: explanations, transitions, dependencies
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
-//	cli_store.go      store: check, compact, export, import, repair
+//	cli_store.go      store: check, compact, export, import
 //	cli_pull.go       pull: tasks of a distributed service
 //	cli_tasker.go     store export --to tasker
 //	cli_serve.go      serve

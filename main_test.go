@@ -265,6 +265,7 @@ func TestLicenses(t *testing.T) {
 func TestExitCodesOfCommands(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "state.json", []byte("{}"))
+	writeFile(t, "state.jsonl", []byte("{}"))
 	answered := map[int]int{401: exitRefused, 403: exitRefused, 404: exitNotFound, 408: exitTimedOut, 400: exitUsage, 422: exitUsage,
 		409: exitFailed, 500: exitFailed, 503: exitFailed}
 	services := map[string]int{"http://127.0.0.1:1": exitUnreachable}
@@ -323,7 +324,7 @@ func TestExitCodesOfCommands(t *testing.T) {
 		"config show --config missing.toml": exitNotFound, "auth generate-token --role task-submitter": exitNotFound,
 		"auth validate-token --token x --public-key missing": exitNotFound, "store check --data missing": exitNotFound,
 		"store compact --data missing": exitNotFound, "store export --data missing": exitNotFound, "store import missing": exitNotFound,
-		"store repair --data missing": exitNotFound, "store export --to tasker --from missing": exitNotFound,
+		"store export --to tasker --from missing":                      exitNotFound,
 		"task create a --context @state.json --url http://127.0.0.1:1": exitUnreachable, "task create a --context {": exitUsage,
 		"task create a --context -": exitUsage, "task list --since soon": exitUsage, "openapi --role x": exitUsage,
 		"healthcheck --timeout soon": exitUsage, "healthcheck --url ::": exitUsage, "template convert state.json --to x": exitUsage,

@@ -128,7 +128,9 @@ func (p *bulkParser) options() {
 		q.dryRun = p.flag("dry_run", raw)
 	}
 	if raw := p.member("as_of"); raw != nil {
-		q.asOf = uint64(p.count("as_of", raw, 0, 1<<53-1))
+		if q.asOf = string(raw); jsonKind(raw) == '"' {
+			q.asOf = p.text("as_of", raw, 1, maxNameLength)
+		}
 	}
 	if raw := p.member("per_second"); raw != nil {
 		q.pace = p.count("per_second", raw, 1, 1_000_000)

@@ -30,7 +30,7 @@ type eventStream struct {
 
 func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	after, given := q.lastEventID(r.Header.Get("Last-Event-ID"))
+	id, given := q.lastEventID(r.Header.Get("Last-Event-ID"))
 	filter := q.eventFilter()
 	err := q.done()
 	if err != nil {
@@ -43,8 +43,9 @@ func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any
 		return nil, failf(unavailable, "the service is shutting down")
 	}
 	var f *follower
+	var after uint64
 	if given {
-		f, err = a.surface.svc.store.eventLog().follow(filter, after)
+		f, after, err = a.surface.svc.store.eventLog().followAgain(filter, id)
 	} else {
 		f, after, err = a.surface.svc.store.eventLog().followNow(filter)
 	}
@@ -69,19 +70,18 @@ func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any
 
 // lastEventID reads the id of the newest event that the reader has: from the header of
 // that name, which readers send when they reconnect, or else from the query.
-func (q *query) lastEventID(header string) (after uint64, given bool) {
+func (q *query) lastEventID(header string) (id string, given bool) {
 	name, text := "after", q.text("after")
 	if header != "" {
 		name, text = "Last-Event-ID", header
 	}
 	if text == "" {
-		return 0, false
+		return "", false
 	}
-	id, ok := queryInt(text)
-	if !ok || id < 0 {
-		q.refuse("%s must be the id of an event, a number, not %.60q", name, text)
+	if _, err := (lives{}).number(text, 0); err != nil && err != errOtherLife {
+		q.refuse("%s must be the id of an event: %v", name, err)
 	}
-	return uint64(id), true
+	return text, true
 }
 
 func (q *query) eventFilter() (f eventFilter) {
@@ -110,7 +110,7 @@ func (s *eventStream) open(after uint64) {
 		s.buf = append(s.mark(s.buf), '\n')
 		return
 	}
-	s.buf = appendEventID(append(s.buf, '\n'), s.from.after)
+	s.buf = s.from.numbers().appendEventID(append(s.buf, '\n'), s.from.after)
 	s.buf = append(s.buf, "event: gap\ndata: {"...)
 	s.buf = strconv.AppendUint(append(s.buf, `"requested":`...), after, 10)
 	s.buf = strconv.AppendUint(append(s.buf, `,"oldest_available":`...), s.from.oldest, 10)
@@ -123,7 +123,7 @@ func (s *eventStream) open(after uint64) {
 func (s *eventStream) mark(b []byte) []byte {
 	if s.from.after > s.sent {
 		s.sent = s.from.after
-		b = appendEventID(b, s.sent)
+		b = s.from.numbers().appendEventID(b, s.sent)
 	}
 	return b
 }
@@ -264,7 +264,7 @@ func (a *orchestrationAPI) listDeliveries(w *responseWriter, r *http.Request) (a
 func (a *orchestrationAPI) resendDelivery(w *responseWriter, r *http.Request) (any, error) {
 	id, p := r.PathValue("id"), a.surface.svc.publisher
 	if p == nil {
-		return nil, failf(unavailable, "the service is read-only")
+		return nil, failf(unavailable, "the service has no subscribers")
 	}
 	// This answer comes after that of the subscriber.
 	release, err := a.surface.holdOpen(w, r, p.timeoutOf(id))

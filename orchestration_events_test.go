@@ -109,7 +109,7 @@ func TestEventStreamFromNowOn(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	s.create(`{"namespace":"t","name":"echo"}`)
 	r := s.openStream("")
-	if got, want := readBlock(t, r), fmt.Sprintf(": stepwell events\nretry: 1000\nid: %d\n", s.svc.store.seq); got != want {
+	if got, want := readBlock(t, r), fmt.Sprintf(": stepwell events\nretry: 1000\nid: %s\n", s.svc.store.lives.text(s.svc.store.seq)); got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
 	id := s.create(`{"namespace":"t","name":"echo"}`)
@@ -167,21 +167,26 @@ func TestEventStreamGap(t *testing.T) {
 	gap := func(requested uint64) string {
 		return fmt.Sprintf(`{"requested":%d,"oldest_available":%d}`, requested, log.oldest())
 	}
-	for id, want := range map[uint64]string{
-		0: "", log.lost: "", s.svc.store.seq: "", 1: gap(1), log.lost - 1: gap(log.lost - 1), s.svc.store.seq + 1: gap(s.svc.store.seq + 1),
+	newest := s.svc.store.seq
+	for id, want := range map[string]string{
+		"0": "", fmt.Sprint(log.lost): "", fmt.Sprint(newest): "", "1": gap(1), fmt.Sprint(log.lost - 1): gap(log.lost - 1),
+		fmt.Sprint(newest + 1): gap(newest + 1),
+		// The same with a life, and the numbers of another history:
+		s.svc.store.lives.text(log.lost): "", s.svc.store.lives.text(newest): "", s.svc.store.lives.text(1): gap(1),
+		s.svc.store.lives.text(newest + 1): gap(newest + 1), fmt.Sprint("00000000-", newest): gap(newest), "00000000-0": gap(0),
 	} {
-		r := s.openStream("?after=7", fmt.Sprint(id)) // the header has precedence over the query
+		r := s.openStream("?after=7", id) // the header has precedence over the query
 		readBlock(t, r)
 		if want != "" {
 			if e := readEvent(t, r); e.Type != "gap" || e.Data != want || e.ID != log.lost {
-				t.Errorf("after %d: got %+v; want a gap with %s and id %d", id, e, want, log.lost)
+				t.Errorf("after %s: got %+v; want a gap with %s and id %d", id, e, want, log.lost)
 			}
 		}
-		if id == s.svc.store.seq {
+		if want == "" && strings.HasSuffix(id, fmt.Sprint(newest)) {
 			continue
 		}
 		if e := readEvent(t, r); uint64(e.Place(t).Seq) != log.oldest() || e.Place(t).N != 1 {
-			t.Errorf("after %d: got %+v; want the oldest, %d", id, e, log.oldest())
+			t.Errorf("after %s: got %+v; want the oldest, %d", id, e, log.oldest())
 		}
 	}
 }
@@ -216,7 +221,7 @@ func TestEventStreamsEndAtReset(t *testing.T) {
 	e := readUntil(t, r, `"to_state":"steps_in_process"`)
 	s.do("POST", "/_stepwell/reset", "").want(204)
 	wantEnded(t, r)
-	r = s.openStream("", fmt.Sprint(e[len(e)-1].ID))
+	r = s.openStream("", e[len(e)-1].Mark)
 	readBlock(t, r)
 	if got := readEvent(t, r); got.Type != "gap" {
 		t.Errorf("got %+v; want a gap", got)
@@ -250,7 +255,7 @@ func TestEventHeartbeatMovesTheID(t *testing.T) {
 		r := w.get("/v1/events?namespace=nobody")
 		readBlock(t, r)
 		w.create("echo")
-		if got, want := readBlock(t, r), fmt.Sprintf(": heartbeat\nid: %d\n", w.svc.store.seq); got != want {
+		if got, want := readBlock(t, r), fmt.Sprintf(": heartbeat\nid: %s\n", w.svc.store.lives.text(w.svc.store.seq)); got != want {
 			t.Errorf("got %q; want %q", got, want)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"maps"
 	"net/http"
 	"net/url"
@@ -19,7 +20,13 @@ import (
 type taskListing struct {
 	taskQuery
 	page, perPage int
-	cursored      bool // whether it goes from page to page with cursors
+	cursor        listCursor
+}
+
+// listCursor is the cursor of a request.
+type listCursor struct {
+	used bool   // whether the list goes from page to page with cursors
+	life string // of the place after which the page begins
 }
 
 // page returns the page that a request asks for, and links to others. path is the path of
@@ -40,18 +47,18 @@ func (s *surface) page(
 		}
 		q.err = cmp.Or(q.err, s.svc.searchable(l.values))
 	}
-	if err := q.doneHolding(w, l.perPage, 512); err != nil {
+	if err := cmp.Or(l.goesOn(s.svc.store), q.doneHolding(w, l.perPage, 512)); err != nil {
 		return p, err
 	}
-	p = taskPage{store: s.svc.store, page: l.page, perPage: l.perPage, cursored: l.cursored, count: l.counted}
+	p = taskPage{store: s.svc.store, page: l.page, perPage: l.perPage, cursored: l.cursor.used, count: l.counted}
 	p.taskList = p.store.list(&l.taskQuery)
-	if l.cursored {
+	if l.cursor.used {
 		p.page = p.before/p.perPage + 1
 	} else {
 		p.before = l.skip
 	}
 	if p.cursored && p.hasNext() {
-		p.next = l.cursor(p.last)
+		p.next = l.cursorAfter(p.last, s.svc.store.numbers())
 	}
 	if links := p.links(path, q.values); links != "" {
 		w.Header()["Link"] = []string{links}
@@ -183,7 +190,7 @@ func (q *query) sort(l *taskListing) {
 // cursor reads the place after which a page begins; a blank one asks for the first page.
 func (q *query) cursor(l *taskListing) {
 	text := q.text("cursor")
-	if l.cursored = len(q.values["cursor"]) > 0; !l.cursored {
+	if l.cursor.used = len(q.values["cursor"]) > 0; !l.cursor.used {
 		return
 	}
 	if q.text("page") != "" {
@@ -202,18 +209,32 @@ func (q *query) cursor(l *taskListing) {
 		q.refuse("cursor: it is of a list with another sort")
 	}
 	l.after = &taskPlace{int64(binary.BigEndian.Uint64(b[1:])), binary.BigEndian.Uint64(b[9:])}
+	l.cursor.life = hex.EncodeToString(b[17:])
 }
 
 // sortWord returns the index of the word for the order of the list.
 func (l *taskListing) sortWord() int { return 2*int(l.order) + boolCount(l.ascending) }
 
-// cursorLength is the length of a cursor in bytes: the order, then a place in it.
-const cursorLength = 1 + 8 + 8
+// cursorLength is the length of a cursor in bytes: the order, then a place in it, and the life of its number.
+const cursorLength = 1 + 8 + 8 + lifeDigits/2
 
-// cursor returns the cursor for what comes after a place.
-func (l *taskListing) cursor(after taskPlace) string {
+// cursorAfter returns the cursor for what comes after a place.
+func (l *taskListing) cursorAfter(after taskPlace, lives lives) string {
 	b := binary.BigEndian.AppendUint64([]byte{byte(l.sortWord())}, uint64(after.rank))
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(b, after.seq))
+	b = binary.BigEndian.AppendUint64(b, after.seq)
+	b, _ = hex.AppendDecode(b, []byte(lives.of(after.seq)))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// goesOn returns an error if the cursor is of another history of the store.
+func (l *taskListing) goesOn(s *store) error {
+	if l.after == nil {
+		return nil
+	}
+	if _, err := s.readNumber(l.cursor.life + "-" + strconv.FormatUint(l.after.seq, 10)); err != nil {
+		return failf(badRequest, "cursor: %v", err)
+	}
+	return nil
 }
 
 // maxLinkedQuery is the length of the longest query for which there are links.

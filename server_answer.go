@@ -167,25 +167,30 @@ func setBodyHeaders(h http.Header, contentType string) {
 // stateTimeout bounds how long the transfer of a whole state takes, in real time.
 const stateTimeout = 10 * time.Minute
 
+// sendStateBytes is about how much memory an answer with a state takes besides what is cut.
+const sendStateBytes = 4 << 20
+
+// linesType is the type of lines of JSON objects.
+const linesType = "application/jsonl"
+
 // sendState answers with the whole state at the present moment, once that is durable. The store continues meanwhile:
-// the document is made while its reader receives it, from what was cut at the start. A store that failed returns
-// everything that it has; a header says if that includes a change whose outcome is unknown.
+// the lines are made while their reader receives them, from what was cut at the start.
 func (s *surface) sendState(w *responseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
 	store := s.svc.store
-	if err := w.hold(4 * lineBatchBytes); err != nil {
+	if err := w.hold(sendStateBytes); err != nil {
 		return nil, err
 	}
-	cut := store.cutState(s.svc.clock.now())
-	if err := s.svc.store.wait(r.Context(), cut.seq); err != nil {
+	cut := store.cut()
+	if err := store.wait(r.Context(), cut.seq()); err != nil {
 		return nil, err
 	}
-	setBodyHeaders(w.Header(), jsonType)
+	setBodyHeaders(w.Header(), linesType)
 	if w.head {
 		return written{}, nil
 	}
-	if err := store.exportState(&writerWithin{ctx, w}, cut); err != nil {
+	if err := store.export(cut, &writerWithin{ctx, w}); err != nil {
 		w.gone = w.gone || ctx.Err() != nil
 		w.cutOff(err)
 	}
@@ -341,7 +346,7 @@ func markGzip(h http.Header) {
 // compressible reports whether bodies of a type get shorter.
 func compressible(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
-	return media == jsonType || strings.HasPrefix(media, "text/") && media != "text/event-stream" ||
+	return media == jsonType || media == linesType || strings.HasPrefix(media, "text/") && media != "text/event-stream" ||
 		strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml") || media == openMetricsMedia
 }
 

@@ -224,9 +224,9 @@ func TestFailedAnswers(t *testing.T) {
 	}
 }
 
-// TestLeavingDuringAStateDocument expects no error in the log, which fails the test, when a
+// TestLeavingDuringAState expects no error in the log, which fails the test, when a
 // client goes away.
-func TestLeavingDuringAStateDocument(t *testing.T) {
+func TestLeavingDuringAState(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
 	for _, path := range []string{"/_stepwell/state", "/v1/backup"} {
 		ctx, cancel := context.WithCancel(t.Context())

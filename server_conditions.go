@@ -40,8 +40,8 @@ func (s *surface) taskTag(t *task, hidden string, now instant) string {
 
 // versionTag returns the tag of a version of a task.
 func (s *surface) versionTag(seq uint64, more string) string {
-	b := append(append(append(make([]byte, 0, 40), '"'), s.svc.store.mark()...), '-')
-	return string(append(append(strconv.AppendUint(b, seq, 10), more...), '"'))
+	b := s.svc.store.numbers().append(append(make([]byte, 0, 40), '"'), seq)
+	return string(append(append(b, more...), '"'))
 }
 
 // hiddenFrom names what the views of tasks do not show to a caller.
@@ -144,11 +144,12 @@ func (s *surface) seenVersions(r *http.Request) (taskVersions, error) {
 			return nil, nil
 		}
 		if !entityTagForm().MatchString(tag) {
-			return nil, failf(badRequest, `the header If-Match must be * or a list of entity tags like "%s-7", not %.60q`, s.svc.store.mark(), tag)
+			return nil, failf(badRequest, `the header If-Match must be * or a list of entity tags like "9f8e7d6c-7", not %.60q`, tag)
 		}
 		// What follows the number depends on what the caller may see, not on the task.
-		if version, ok := strings.CutPrefix(tag, `"`+s.svc.store.mark()+"-"); ok {
-			seq, _ := strconv.ParseUint(version[:len(version)-len(strings.TrimLeft(version, "0123456789"))], 10, 64)
+		life, version, _ := strings.Cut(strings.Trim(tag, `"`), "-")
+		version = version[:len(version)-len(strings.TrimLeft(version, "0123456789"))]
+		if seq, err := s.svc.store.readNumber(life + "-" + version); err == nil {
 			seen = append(seen, seq)
 		}
 	}

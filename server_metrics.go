@@ -409,8 +409,8 @@ func (f *workFigures) writeLetters(m *metricsText) {
 }
 
 func writeJournalMetrics(m *metricsText, st journalStatus) {
-	m.single("stepwell_journal_bytes", "gauge", "Size of the journal on disk.", float64(st.journalBytes))
-	m.single("stepwell_snapshot_bytes", "gauge", "Size of the snapshot on disk.", float64(st.snapshotBytes))
+	m.single("stepwell_journal_bytes", "gauge", "Size of the records after the compacted part of the file.", float64(st.journalBytes))
+	m.single("stepwell_snapshot_bytes", "gauge", "Size of the compacted part of the store's file.", float64(st.snapshotBytes))
 	m.single("stepwell_journal_records_total", "counter", "Records appended to the journal.", float64(st.records))
 	m.single("stepwell_journal_fsyncs_total", "counter", "Times the journal was made durable.", float64(st.syncs))
 	m.single("stepwell_journal_writable", "gauge", "1 while changes can be recorded.", pick(st.writable, 1.0, 0))

@@ -346,7 +346,7 @@ func TestBlockedTasksAfterRestart(t *testing.T) {
 			wantSeries(t, "before a restart", server, want)
 		case "snapshot":
 			wantSeries(t, when, server, want)
-			noError(t, s.store.snapshot())
+			noError(t, s.store.compact())
 		case "gone":
 			wantSeries(t, when, server, map[string]float64{"fail blocked": 2})
 		}

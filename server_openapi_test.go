@@ -291,7 +291,7 @@ var freeValues = strings.Fields("context options metadata custom inputs config c
 	"task_handler schema result_schema input_schema config_schema" +
 	" order" + // conditions whose members depend on those of match
 	" http_headers" + // a text, or texts by origin or callable
-	" tasks templates analytics subscribers requests") // records of a state document
+	" seed") // the lines of a state
 
 // TestOpenAPIValuesHaveTypes checks that generated clients get a type for every value but the free ones.
 func TestOpenAPIValuesHaveTypes(t *testing.T) {

@@ -235,19 +235,38 @@ func TestQueryParameters(t *testing.T) {
 	})
 }
 
-// TestTagsDifferByStore checks that the tags of a task do not fit a task that got the same id
-// after a reset.
-func TestTagsDifferByStore(t *testing.T) {
-	marks := map[string]bool{}
-	for range 3 {
-		marks[newTestService(t, serviceTest{}).store.mark()] = true
+// TestTagsDifferByLife checks that a tag of a task does not fit one of another history that has the same number, that a
+// restart changes no tag, and that the records after it get tags of another life.
+func TestTagsDifferByLife(t *testing.T) {
+	o := serviceTest{templates: apiTemplates}
+	lives := map[string]bool{}
+	tag := func(s *testServer, id string) string {
+		tag := s.do("GET", "/v1/tasks/"+id, "").want(200).header.Get("Etag")
+		lives[strings.Split(tag, "-")[0]] = true
+		return tag
 	}
-	dir := t.TempDir()
-	s := newTestService(t, serviceTest{dir: dir})
-	before := s.store.mark()
-	closeTestService(t, s)
-	if after := newTestService(t, serviceTest{dir: dir}).store.mark(); len(marks) != 3 || before != after {
-		t.Errorf("got marks %v, and %s and %s of one store; want different ones, and the same", marks, before, after)
+	for range 3 {
+		s := newTestServer(t, o)
+		tag(s, s.create(`{"namespace":"t","name":"echo"}`))
+	}
+	o.dir = t.TempDir()
+	svc := openTestService(t, o)
+	s := (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+	id := s.create(`{"namespace":"t","name":"echo"}`)
+	before := tag(s, id)
+	for _, compact := range []bool{false, true} {
+		if compact {
+			noError(t, svc.store.compact())
+		}
+		svc = reopenTestService(t, svc, o)
+		s = (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+		if after := tag(s, id); after != before {
+			t.Errorf("got the tag %s, and %s after a restart; want the same", before, after)
+		}
+	}
+	tag(s, s.create(`{"namespace":"t","name":"echo"}`))
+	if closeTestService(t, svc); len(lives) != 5 {
+		t.Errorf("got the lives %v; want 5", lives)
 	}
 }
 

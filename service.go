@@ -63,7 +63,7 @@ type service struct {
 	load      *loadGauge      // whether requests are answered in time
 	publisher *publisher      // domain events to subscribers; nil with only the worker role
 
-	stopKeeping context.CancelFunc // ends the writing of snapshots
+	stopKeeping context.CancelFunc // ends the compactions
 	keeping     sync.WaitGroup
 }
 
@@ -90,8 +90,6 @@ type serviceOptions struct {
 	quotas    *quotas         // of the process; nil for its own
 	until     context.Context // opening fails when it ends; nil for never
 	shows     *readProgress   // of opening; nil for nobody
-
-	readOnly bool // show what is sound of the store; take no change and run no step
 
 	deterministic string // ids and random numbers are derived from it; "" for real ones
 }
@@ -136,10 +134,6 @@ func openService(o serviceOptions) (*service, error) {
 	if err := s.openStore(&o); err != nil {
 		return nil, err
 	}
-	if o.readOnly {
-		s.assemble(o.files)
-		return s, nil
-	}
 	if o.until != nil && o.until.Err() != nil {
 		return nil, errors.Join(o.until.Err(), s.close())
 	}
@@ -164,7 +158,7 @@ func openService(o serviceOptions) (*service, error) {
 	return s, nil
 }
 
-// resumeClock sets the clock to the time in the state document, and counts the
+// resumeClock sets the clock to the time in the state, and counts the
 // uptime from there.
 func (s *service) resumeClock() {
 	s.store.resumeClock()
@@ -199,13 +193,14 @@ func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
-		key:    s.ids.derivedKey("failure groups"),
+		key: s.ids.derivedKey("failure groups"), seed: s.ids.derivedKey("lives"),
 		failed: o.failed, fs: o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
 	}
+	if s.ids.derives() {
+		jo.id = storeID(s.ids.derivedKey("store"))
+	}
 	var err error
-	if o.readOnly {
-		s.store, err = openReadOnly(jo, s.clock, s.log)
-	} else if o.state == nil {
+	if o.state == nil {
 		s.store, err = openStore(jo, s.cfg.Events.Keep, s.clock, s.log)
 	} else {
 		s.store, err = openStoreWith(jo, o.state, s.cfg.Events.Keep, s.clock, s.log)
@@ -213,10 +208,14 @@ func (s *service) openStore(o *serviceOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.state != nil {
+		for _, loss := range o.state.losses {
+			s.log.Warn("the state is not complete", "problem", loss)
+		}
+	}
 	if tasks, records := s.store.size(); tasks > 0 {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	s.store.oldNames().warn(s.log)
 	// Limits apply only from here on: while the files were read, tasks were dropped by their
 	// records alone.
 	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota, &s.quotas.found)
@@ -226,8 +225,8 @@ func (s *service) openStore(o *serviceOptions) error {
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
-	if !jo.memory && !o.readOnly {
-		s.keeping.Go(func() { s.store.keepSnapshots(ctx) })
+	if !jo.memory {
+		s.keeping.Go(func() { s.store.keepCompact(ctx) })
 	}
 	return nil
 }
@@ -296,7 +295,7 @@ func (s *service) close() error {
 		return nil
 	}
 	s.stopKeeping()
-	s.keeping.Wait() // the store must not be closed while a snapshot is written
+	s.keeping.Wait() // the store must not be closed while it is compacted
 	return s.store.close()
 }
 

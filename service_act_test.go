@@ -113,7 +113,7 @@ func TestRepeatedActions(t *testing.T) {
 					t.Errorf("%s: the action changed %s with the audit %s into %s with %s", when, steps, audit, now, s.auditOf(c))
 				}
 				if when == "after a restart" {
-					noError(t, s.svc.store.snapshot())
+					noError(t, s.svc.store.compact())
 				}
 				closeTestService(t, s.svc)
 				s = open()
@@ -179,7 +179,7 @@ func TestAdjustedInputs(t *testing.T) {
 	mustAdjust(t, s, v, 1, adjustment{maxAttempts: 5})
 	for _, snapshot := range []bool{false, true} {
 		if snapshot {
-			noError(t, s.store.snapshot())
+			noError(t, s.store.compact())
 		}
 		s = reopenTestService(t, s, o)
 		got := settled(t, s, v.id)
@@ -245,7 +245,7 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 	gone := must(s.createTask(t.Context(), q, true))(t)
 	must(s.operator.cancelTask(t.Context(), gone.id, taskActor{subject: "carl"}))(t)
 	closeTestService(t, s)
-	journal := string(readFile(t, filepath.Join(o.dir, journalName)))
+	journal := string(readFile(t, filepath.Join(o.dir, storeName)))
 	if !strings.Contains(journal, `"kind":"cancelled","subject":"carl"`) {
 		t.Errorf("got no subject of the cancellation in %s", journal)
 	}

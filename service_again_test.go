@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -73,7 +74,7 @@ func (a *actor) completeAll(names ...string) {
 	}
 }
 
-// TestAgain repeats tasks from each kind of step, after a restart and from a state document, too.
+// TestAgain repeats tasks from each kind of step, after a restart and from an export, too.
 func TestAgain(t *testing.T) {
 	t.Parallel()
 	twoBatches := []stepSpec{stepOf(stepBatchable, "s1"), stepOf(stepBatchable, "s2"), stepOf(stepBatchWorker, "w", "s1", "s2"), stepOf("", "end", "w")}
@@ -166,10 +167,13 @@ func TestAgain(t *testing.T) {
 			a.checkCopies(b)
 			noError(t, a.s.store.waitAll(t.Context()))
 			var document bytes.Buffer
-			noError(t, a.s.store.exportState(&document, a.s.store.cutState(testStart)))
+			noError(t, a.s.store.export(a.s.store.cut(), &document))
 			for what, open := range map[string]func() (*store, error){
-				"a restart": func() (*store, error) { return readStore(o.dir, slog.New(slog.DiscardHandler)) },
-				"a state document": func() (*store, error) {
+				"a restart": func() (*store, error) {
+					s, _, err := readStore(&journalOptions{log: slog.New(slog.DiscardHandler)}, filepath.Join(o.dir, storeName))
+					return s, err
+				},
+				"an export": func() (*store, error) {
 					return storeOf(&stateSource{document: &document}, slog.New(slog.DiscardHandler))
 				},
 			} {

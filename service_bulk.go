@@ -7,6 +7,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -67,7 +68,7 @@ type bulkRequest struct {
 	one    stepRequest  // on each step; its actor, subject and reason count for every action
 	close  investigation
 	dryRun bool
-	asOf   uint64 // what changed after this record is left alone; 0 for the newest one now
+	asOf   string // what changed after the record with this number is left alone; "" for the newest one now
 	pace   int    // at most so many a second; 0 for no limit
 }
 
@@ -127,6 +128,7 @@ type bulkRun struct {
 	misfits map[*stepTemplate]error  // why the result of a completion does not fit a step, or nil
 	code    func(failureKind) string // the name of a kind of failure
 	tell    func(line any) error     // sends a line to the caller
+	asOf    uint64                   // see bulkRequest
 	left    error                    // why no more lines can be sent to the caller, or nil
 	valid   func() time.Duration     // how long the caller's credential is still valid
 
@@ -140,13 +142,22 @@ type bulkRun struct {
 func (s *service) beginBulk(q *bulkRequest) (*bulkRun, error) {
 	var newest uint64
 	s.store.locked(func() { newest = s.store.seqLocked() })
-	if q.asOf > newest {
-		f := fieldReader{}
-		f.complain("as_of", "must be at most %d, the newest record", newest)
-		return nil, f.failure("the bulk action is refused")
+	if q.asOf != "" {
+		asOf, err := s.store.readNumber(q.asOf)
+		if err == errOtherLife {
+			return nil, failf(badRequest, "as_of: %v", err)
+		}
+		if err == nil && asOf > newest {
+			err = fmt.Errorf("must be at most %s, the newest record", s.store.numbers().text(newest))
+		}
+		if err != nil {
+			f := fieldReader{}
+			f.complain("as_of", "%v", err)
+			return nil, f.failure("the bulk action is refused")
+		}
+		newest = cmp.Or(asOf, newest)
 	}
-	q.asOf = cmp.Or(q.asOf, newest)
-	return &bulkRun{bulkRequest: q, s: s, misfits: map[*stepTemplate]error{},
+	return &bulkRun{bulkRequest: q, s: s, asOf: newest, misfits: map[*stepTemplate]error{},
 		now: time.Now, pause: func(ctx context.Context, d time.Duration) error { return closedWithin(ctx, nil, d) },
 		result: bulkResult{DryRun: q.dryRun, Samples: []bulkItem{}, Refusals: []bulkRefusal{}}}, nil
 }
@@ -155,7 +166,7 @@ func (s *service) beginBulk(q *bulkRequest) (*bulkRun, error) {
 // who has left.
 func (b *bulkRun) run(ctx context.Context) error {
 	b.began = b.now()
-	b.say(map[string]uint64{"as_of": b.asOf})
+	b.say(map[string]string{"as_of": b.s.store.numbers().text(b.asOf)})
 	err := b.left
 	switch {
 	case err != nil:

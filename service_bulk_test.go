@@ -96,7 +96,7 @@ func TestBulkGoesOn(t *testing.T) {
 	if err := run.run(context.Background()); err == nil || run.result.Done != bulkBatch {
 		t.Fatalf("got %v after %d; want it cut off after %d", err, run.result.Done, bulkBatch)
 	}
-	lines := s.bulk(fmt.Sprintf(`{"action":"resolve","reason":"r","filter":{"name":"fails"},"as_of":%d}`, q.asOf))
+	lines := s.bulk(fmt.Sprintf(`{"action":"resolve","reason":"r","filter":{"name":"fails"},"as_of":%q}`, s.svc.store.lives.text(run.asOf)))
 	last := lines[len(lines)-1]
 	if last.number("done") != 2*bulkBatch || last.number("left_alone") != bulkBatch {
 		t.Errorf("sent again: got %s; want %d done and %d left alone", last.raw, 2*bulkBatch, bulkBatch)

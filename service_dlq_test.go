@@ -811,7 +811,7 @@ func TestLettersThatAreOver(t *testing.T) {
 		if v := must(s.dlq.ofTask(stale.id, true, nil))(t); v.Error != nil || v.Over {
 			t.Errorf("got the error %+v, over %t; want none of a task in which no step fails", v.Error, v.Over)
 		}
-		noError(t, s.store.snapshot())
+		noError(t, s.store.compact())
 		s = reopenTestService(t, s, o)
 	}
 	closeTestService(t, s)

@@ -223,7 +223,7 @@ func (s *subscriber) count(e *domainEvent, r sendResult) {
 func (p *publisher) pause(a *sendAttempt, r sendResult) bool {
 	// 20 doublings are far beyond resendMax, and many more would overflow.
 	wait := min(resendBase<<min(a.number-1, 20), resendMax)
-	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(a.event.id(), a.number))), r.wait)
+	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(a.event.id(p.store.numbers()), a.number))), r.wait)
 	return p.rest(a, wait, func() {
 		a.count(a.event, r)
 		a.attempts, a.problem = a.number, r.problem
@@ -264,8 +264,8 @@ type sendResult struct {
 func (p *publisher) send(ctx context.Context, a *sendAttempt) sendResult {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout())
 	defer cancel()
-	body := a.event.appendJSON(nil)
-	status, wait, err := p.web.post(ctx, a.to, a.headers(a.event.id().String(), realNow(), body), body)
+	body := a.event.appendJSON(nil, p.store.numbers())
+	status, wait, err := p.web.post(ctx, a.to, a.headers(a.event.id(p.store.numbers()).String(), realNow(), body), body)
 	switch {
 	case err != nil && ctx.Err() == context.DeadlineExceeded:
 		return a.noReply()
@@ -374,7 +374,7 @@ func (p *publisher) viewLocked(r *deliveryRow) eventDeliveryView {
 	x := &r.notice
 	v := eventDeliveryView{
 		ID: deliveryID(r.subscriber, x.seq, x.n), Subscriber: r.subscriber, Status: r.status,
-		EventID: domainEventID(x.task, x.seq, x.n), Type: x.event, Timestamp: zonedTime(x.at), TaskUUID: x.task,
+		EventID: p.store.numbers().eventID(x.task, x.seq, x.n), Type: x.event, Timestamp: zonedTime(x.at), TaskUUID: x.task,
 		Attempts: x.attempts,
 	}
 	problem := x.problem

@@ -222,7 +222,7 @@ func TestSendingAgain(t *testing.T) {
 	if v := must(s.publisher.resend(t.Context(), dead.ID))(t); v.Status != deliveryDelivered || v.Problem != nil {
 		t.Errorf("got %+v", v)
 	}
-	mustSnapshot(t, s.store)
+	mustCompact(t, s.store)
 	s = reopenTestService(t, s, o)
 	awaitDeliveries(t, s, deliveryDelivered)
 	mustCreate(t, s, "pay")
@@ -234,9 +234,9 @@ func TestSendingAgain(t *testing.T) {
 }
 
 // TestSendingAfterARestart checks that what was not sent before the end is sent afterwards, once,
-// with and without a snapshot, and that the task is kept that long.
+// with and without a compaction, and that the task is kept that long.
 func TestSendingAfterARestart(t *testing.T) {
-	for _, snapshot := range []bool{false, true} {
+	for _, compact := range []bool{false, true} {
 		r := newReceiver(t)
 		r.answer(503)
 		o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
@@ -247,8 +247,8 @@ func TestSendingAfterARestart(t *testing.T) {
 		}
 		r.await(1)
 		want := domainOf(t, s, eventFilter{}, 0)
-		if snapshot {
-			mustSnapshot(t, s.store)
+		if compact {
+			mustCompact(t, s.store)
 		}
 		s = reopenTestService(t, s, o)
 		r.answer(200)

@@ -268,15 +268,12 @@ func (c *catalog) add(b *budget, definition []byte) (t *template, replaced bool,
 	return t, replaced, nil
 }
 
-// checkAddedTemplate is the rule for a template that a state document adds.
+// checkAddedTemplate is the rule for a template that a state adds.
 func checkAddedTemplate(cfg *Config, h *handlerSet, t *template) error {
 	for i := range t.steps {
 		if err := checkAddedCallable(cfg, h, t.steps[i].callable); err != nil {
 			return fmt.Errorf("template %s, %s.handler.callable: %w", t.fullName(), templateItemPath("steps", i), err)
 		}
-	}
-	if names := t.misnamed(); names != nil {
-		return fmt.Errorf("template %q: the name %q %s", t.fullName(), names[0], nameFault(names[0]))
 	}
 	b := newLocalBudget()
 	faults := t.schemaFaults(b)

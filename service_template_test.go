@@ -178,7 +178,7 @@ func TestTemplateBudget(t *testing.T) {
 	state := s.do("GET", "/_stepwell/state", "").want(200).body
 	tpl := mustParseTemplate(t, schemaOf(event))
 	if err := s.world.admit(tpl); err == nil || !strings.Contains(err.Error(), "instructions needs more memory") {
-		t.Errorf("got %v; want the patterns of a state document refused", err)
+		t.Errorf("got %v; want the patterns of a state refused", err)
 	}
 	s.do("PUT", "/_stepwell/state", string(state)).want(204)
 	a := w.do("POST", "/v1/templates/t/x/1.0.0/validate", schemaOf(`"x":0,"xy":0`)).want(200)

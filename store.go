@@ -21,22 +21,24 @@ package main
 //	store_events.go     the newest events, their followers
 //	store_relay.go      the relay that wakes event streams
 //	store_publish.go    domain events, subscriptions, deliveries
-//	store_journal.go    the journal: its newest file, its status
+//	store_journal.go    the journal: the file of the store, its status
 //	store_commit.go     group commit: the flusher writes the records of many with one sync
 //	store_space.go      space for the journal
-//	store_lock.go       the lock of the directory, and its place
-//	store_disk.go       the names in the directory (storeDir), the operations on files: open, rename, sync
+//	store_lock.go       the lock of the directory
+//	store_disk.go       the operations on files: open, rename, sync
 //	store_format.go     the format of the lines
-//	store_snapshot.go   writing a snapshot beside the running service
-//	store_recover.go    reading the files at a start: recovery, torn ends
-//	store_restore.go    restoring tasks from their lines
-//	store_state.go      the state document: export and import
+//	store_lives.go      lives of the store, and what they make of numbers
+//	store_read.go       reading the lines: storeReader, badRecord, outside lines
+//	store_restore.go    the restorer makes tasks of their lines and records
+//	store_cut.go        the cut: the state as of one moment, and its export
+//	store_compact.go    compaction beside the running service
+//	store_import.go     import of a state, salvage
 //	store_check.go      store check
-//	store_repair.go     store repair: salvage
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -49,14 +51,14 @@ const outcomeRetryEvery = time.Second
 
 // store holds all tasks, everything derived from them, and the journal of their changes.
 type store struct {
-	clock    clock
-	ids      *idSource // of new steps
-	log      *slog.Logger
-	journal  *journal
-	watch    observer      // notified of transitions under mu; set before the first update
-	full     chan struct{} // holds a token when the journal has grown enough for a snapshot
-	carried  clockState    // the clock of the state document that the store began with
-	misnamed oldNames      // names in the files or document that the store began with
+	clock   clock
+	ids     *idSource // of new steps
+	log     *slog.Logger
+	journal *journal
+	watch   observer      // notified of transitions under mu; set before the first update
+	lives   lives         // of the processes that wrote the records; not changed once the store is open
+	full    chan struct{} // holds a token when a compaction is due
+	carried clockState    // the clock of the state that the store began with
 
 	mu        sync.Mutex    // guards what follows, also inside of the parts; each change is made whole under it
 	seq       uint64        // of the newest record
@@ -80,7 +82,6 @@ func newStore(c clock, log *slog.Logger) *store {
 		analytics: newAnalytics(),
 		templates: taskTemplates{byHash: map[string]*template{}},
 		full:      make(chan struct{}, 1),
-		misnamed:  oldNames{},
 		watch:     unobserved{},
 		events: eventLog{
 			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},
@@ -110,15 +111,21 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	s.tasks.index.found.memory.most = cmp.Or(o.finds, findMemory)
 	o.key = cmp.Or(o.key, newFailureKey())
 	s.tasks.index.failures.key = o.key
-	r := &restorer{s: s}
-	j, err := openJournal(o, r)
+	l := &restorer{s: s}
+	j, err := openJournal(o, l)
 	if err != nil {
 		return nil, err
 	}
 	s.journal = j
-	s.seq = max(s.seq, j.groups.durable()) // the snapshot may cover a last record that is about no task
-	r.events.appendTo(&s.events, s.seq)
-	s.dead.index = s.dead.index.inOrder()
+	if j.reader != nil {
+		if err := l.finish(j.reader); err != nil {
+			return nil, errors.Join(err, j.close())
+		}
+		j.reader = nil
+	}
+	if s.beginLife(o.seed); !o.memory {
+		j.groups.beginLife(s.lives[len(s.lives)-1])
+	}
 	return s, nil
 }
 
@@ -179,7 +186,7 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	if err == nil {
 		c.dropFinished(dropsPerUpdate)
 	}
-	if s.journal.snapshotDue() {
+	if s.journal.compactionDue() {
 		offerToken(s.full)
 	}
 	return err
@@ -294,7 +301,7 @@ func (s *store) apply(t *task, r *record) error {
 	if !r.ids.isZero() || t.plan != nil && r.kind == recCreated {
 		s.tasks.noteID(t.plan.lastID())
 	}
-	if s.retain.held == 0 { // no snapshot or export reads the log as it was at an earlier record
+	if s.retain.held == 0 { // no cut reads the log as it was at an earlier record
 		t.compactLog()
 	}
 	return nil
@@ -394,8 +401,15 @@ func (s *store) attach(ids *idSource, watch observer) {
 	s.analytics.live = minuteOf(s.clock.now())
 }
 
-// mark returns a short text that differs from store to store.
-func (s *store) mark() string { return s.journal.files.of.id[:min(len(s.journal.files.of.id), 8)] }
+// numbers returns the lives of the store, with which the numbers of records leave the service.
+func (s *store) numbers() lives { return s.lives }
+
+// readNumber reads such a number; see lives.number.
+func (s *store) readNumber(text string) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lives.number(text, s.seq)
+}
 
 // status returns the state of the files.
 func (s *store) status() journalStatus { return s.journal.status() }

@@ -1,162 +1,64 @@
 package main
 
-// `stepwell store check`: it reads every line of every file of a store, changes
-// nothing, and reports what a start would do.
+// `stepwell store check`: it reads a store as a start would, changes nothing, and reports what it found.
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
+	"math"
 	"path/filepath"
+	"strings"
 )
 
-// fileSurvey summarizes the contents of one file.
-type fileSurvey struct {
-	lines  int     // without the header
-	bad    int     // lines with a fault
-	damage *damage // the first fault
-	first  uint64  // first and last sequence of the good records
-	last   uint64
-	bytes  int64
-}
-
-// checkStoreFiles reports on the store in dir and passes every line to l, as a
-// start would. The error is why a start would refuse the store. It takes no
-// lock, so it works beside the process that has it.
-func checkStoreFiles(dir string, l loader, w io.Writer) error {
-	if _, err := os.Stat(dir); err != nil {
-		return fmt.Errorf("check store: %w", err)
-	}
-	return checkStore(osDisk{}, dir, l, w)
-}
-
-func checkStore(disk diskFS, dir string, l loader, w io.Writer) error {
-	pinned, err := pinStore(disk, dir)
+// checkStoreFile reports on the file of a store. The error is why a start would refuse it. It takes no lock, so it works
+// beside the process that has it: what that appends meanwhile is not read.
+func checkStoreFile(o *journalOptions, path string, w io.Writer) error {
+	s, r, err := readStore(o, path)
 	if err != nil {
-		return fmt.Errorf("check store: %w", err)
+		return fmt.Errorf("a start would refuse the store: %w", err)
 	}
-	defer pinned.close()
-	if pid, _ := lockNamed(disk, dir); pid != 0 {
-		fmt.Fprintf(w, "the lock names process %d: while it writes, the end of the journal may look torn\n", pid)
+	fmt.Fprintf(w, "%s: %d bytes, of which %d are records; record %d is the last\n", path, r.bytes, r.bytes-r.compacted, r.last)
+	if r.torn > 0 {
+		fmt.Fprintf(w, "line %d: an unfinished write: a start cuts the last %d bytes off\n", r.tornLine, r.torn)
 	}
-	r := &recovery{disk: pinned, dir: dir, loader: l}
-	verdict := r.read()
-	found := 0
-	for _, name := range []string{snapshotName, journalOldName, journalName} {
-		there, err := r.report(w, name)
-		if err != nil {
-			return fmt.Errorf("check store: %w", err)
-		}
-		if there {
-			found++
+	if n := len(r.lives); n > 0 {
+		fmt.Fprintf(w, "%s wrote it, the last one with store.sync = %q\n", counted(n, "process", "processes"),
+			cmp.Or(r.lives[n-1].sync, syncAlways.String()))
+	}
+	states := []string{}
+	for i, n := range s.counts().tasks {
+		if n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, taskState(i)))
 		}
 	}
-	if found == 0 {
-		return fmt.Errorf("check store: there is no store in %s", dir)
-	}
-	if verdict != nil {
-		return fmt.Errorf("a start would refuse the store: %w", verdict)
-	}
-	fmt.Fprintf(w, "a start would continue after sequence %d\n", r.last)
+	tasks, _ := s.size()
+	fmt.Fprintf(w, "every record applies: %s (%s)\n", counted(tasks, "task", "tasks"), cmp.Or(strings.Join(states, ", "), "none"))
 	return nil
 }
 
-// lockNamed returns the pid in the lock file, and the directory that it notes; 0 and "" for none.
-func lockNamed(disk diskFS, dir string) (pid int, noted string) {
-	f, err := disk.open(filepath.Join(dir, lockName))
+// readStore reads the file of a store into a store that must not be changed. It takes no lock and changes nothing.
+func readStore(o *journalOptions, path string) (*store, *storeReader, error) {
+	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
+	f, err := o.fs.open(path)
 	if err != nil {
-		return 0, ""
+		return nil, nil, err
 	}
 	defer f.Close()
-	return readLock(f)
-}
-
-// report writes what a file holds, if it exists.
-func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
-	s, f, err := r.scan(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	size, err := f.size()
 	if err != nil {
-		return true, err
+		return nil, nil, err
 	}
-	defer f.Close()
-	h, err := readHeader(name, s)
-	if err != nil {
-		fmt.Fprintln(w, err) // the error names the file; the others are still worth a report
-		return true, nil
+	s := newStore(nil, o.log)
+	s.journal, s.events.domain.keep = closedJournal(), math.MaxInt // whatever the service keeps
+	l := &restorer{s: s}
+	r := &storeReader{
+		src: startReader{io.NewSectionReader(f, 0, size), o.until, o.shows}, size: size,
+		file: filepath.Base(path), path: path, loader: l,
 	}
-	survey, err := surveyLines(name, s)
-	if err != nil {
-		return true, err
+	if err = r.read(); err == nil {
+		err = l.finish(r)
 	}
-	fmt.Fprintf(w, "%s: %d bytes, %s, %s\n", name, survey.bytes, counted(survey.lines, "line", "lines"), survey.sequences(h))
-	switch {
-	case survey.damage == nil:
-	case r.torn > 0 && r.isNewest(name) && survey.damage.line == r.tornLine:
-		fmt.Fprintf(w, "%s: torn from line %d on: a start cuts the last %d bytes off\n", name, r.tornLine, r.torn)
-	default:
-		fmt.Fprintf(w, "%v (bad lines in total: %d)\n", survey.damage, survey.bad)
-	}
-	if name == journalOldName && r.dropOld {
-		fmt.Fprintf(w, "%s: not needed, the snapshot covers it\n", name)
-	}
-	return true, nil
-}
-
-func (r *recovery) isNewest(name string) bool {
-	return len(r.files) > 0 && name == r.files[len(r.files)-1]
-}
-
-// surveyLines reads the lines after the header.
-func surveyLines(name string, s *journalScanner) (fileSurvey, error) {
-	var v fileSurvey
-	for {
-		line, whole, err := s.next()
-		if err == io.EOF {
-			v.bytes = s.end
-			return v, nil
-		}
-		if err != nil {
-			return v, fmt.Errorf("read %s: %w", name, err)
-		}
-		if name != snapshotName || !bytes.HasPrefix(line, []byte(endHead)) {
-			v.lines++
-		}
-		v.note(name, s.number, line, whole)
-	}
-}
-
-func (v *fileSurvey) note(name string, number int, line []byte, whole bool) {
-	seq, fault := uint64(0), lineFault(line)
-	if fault == "" && name != snapshotName {
-		seq, fault = recordSeq(line)
-	}
-	if !whole {
-		fault = "the line is incomplete"
-	}
-	if fault == "" && seq != 0 && v.last != 0 && seq <= v.last {
-		fault = fmt.Sprintf("sequence %d comes after %d", seq, v.last)
-	}
-	if fault != "" {
-		v.bad++
-		v.damage = cmp.Or(v.damage, &damage{name, number, fault})
-		return
-	}
-	v.first, v.last = cmp.Or(v.first, seq), seq
-}
-
-// sequences describes the sequences in the file.
-func (v *fileSurvey) sequences(h storeHeader) string {
-	switch {
-	case h.Snapshot != "":
-		return fmt.Sprintf("covers sequence 1 to %d, %d lines expected", h.Seq, h.Count)
-	case v.first == 0:
-		return fmt.Sprintf("no records, the first would be %d", h.From)
-	}
-	return fmt.Sprintf("sequence %d to %d", v.first, v.last)
+	s.journal.of.id = cmp.Or(r.header.store, s.journal.of.id)
+	return s, r, err
 }

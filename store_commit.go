@@ -45,6 +45,13 @@ type commitGroup struct {
 	waiters int
 }
 
+// nextRecords is where in the file the next records will be.
+type nextRecords struct {
+	offset int64 // of the first
+	life   *life // of this process; nil for none
+	begun  bool  // its line was appended
+}
+
 // commitGroups holds the records that are not on disk yet, and who waits for them.
 type commitGroups struct {
 	memory bool // records are counted and forgotten
@@ -57,6 +64,7 @@ type commitGroups struct {
 
 	mu         sync.Mutex   // guards what follows; taken after space.turn; a record enters buf, counts and room in one step
 	buf        []byte       // records that were not taken to be written
+	next       nextRecords  // where they will be
 	appended   uint64       // last sequence in buf, or before it; records after a halt are dropped
 	taken      uint64       // last sequence that was taken
 	collecting *commitGroup // of the records in buf; nil if nobody waits for them
@@ -105,6 +113,10 @@ func (c *commitGroups) append(seq uint64, body []byte) {
 	c.appended = seq
 	c.records.Add(1)
 	before := len(c.buf)
+	if !c.next.begun && c.next.life != nil {
+		c.next.begun = true
+		c.buf = appendSum(c.next.life.appendLine(c.buf), before)
+	}
 	c.buf = appendRecord(c.buf, seq, seq-1-c.syncedBefore(), body)
 	c.space.room.Add(int64(before - len(c.buf)))
 	c.backlog.Add(int64(len(c.buf) - before))
@@ -123,13 +135,41 @@ func (c *commitGroups) syncedBefore() uint64 {
 	return c.durableSeq.Load()
 }
 
-// skipTo makes seq the last sequence of a journal in memory.
-func (c *commitGroups) skipTo(seq uint64) {
+// begin makes seq the last sequence, before the first record is appended.
+func (c *commitGroups) begin(seq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.appended = seq
+	c.appended, c.taken = seq, seq
 	c.durableSeq.Store(seq)
 	c.publish(seq)
+}
+
+// beginLife sets the life whose line is written before the next record.
+func (c *commitGroups) beginLife(l life) {
+	if c.sync == syncNever {
+		l.sync = c.sync.String()
+	}
+	c.next.life = &l
+}
+
+// offset returns where in the file the next record will be.
+func (c *commitGroups) offset() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.next.offset + int64(len(c.buf))
+}
+
+// lifeAfter returns the line with which the life of this process continues after a record in another file; nil if its own
+// will come there, or is not needed.
+func (c *commitGroups) lifeAfter(seq uint64) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.next.begun || c.next.life.sync == "" {
+		return nil
+	}
+	again := *c.next.life
+	again.from = seq + 1
+	return appendSum(again.appendLine(nil), 0)
 }
 
 // wait returns once the records up to seq are as durable as the mode promises:
@@ -168,7 +208,7 @@ func (j *journal) flushHere() {
 	select {
 	case j.turn <- struct{}{}:
 		if !j.groups.halted.Load() {
-			j.slow.during(func() error { return j.flush(true) })
+			j.watched(func() error { return j.flush(true) })
 		}
 		<-j.turn
 	default:
@@ -230,12 +270,6 @@ func (c *commitGroups) close() {
 	c.halted.Store(true)
 }
 
-// flusherAsk is work for the flusher between two groups.
-type flusherAsk struct {
-	do    func() error
-	reply chan error // holds one
-}
-
 // stoppedTimer returns a timer that runs only after a Reset.
 func stoppedTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
@@ -243,8 +277,8 @@ func stoppedTimer() *time.Timer {
 	return t
 }
 
-// run is the flusher: the goroutine that writes groups of records, and does every other operation on the journal's file,
-// so that these never overlap. Errors of a flush reach the callers that wait through fail.
+// run is the flusher: the goroutine that writes groups of records. Whoever uses the journal's file takes the turn, so
+// that operations never overlap. Errors of a flush reach the callers that wait through fail.
 //
 // Several timers decide when it writes, because not every record has a caller that waits for it. A waiting caller wakes it
 // at once. A record for which nobody waits starts lazy: it is written a little later, with whatever has come by then. If
@@ -273,23 +307,10 @@ func (j *journal) run() {
 			retry.Reset(spaceRetry)
 		case <-retry.C:
 			j.during(func() error { return j.space.extend(spaceAhead) })
-		case a := <-j.asks:
-			a.reply <- j.during(a.do)
 		case <-j.quit:
 			j.during(j.finish)
 			return
 		}
-	}
-}
-
-// ask has the flusher call do, and returns its error.
-func (j *journal) ask(do func() error) error {
-	a := flusherAsk{do, make(chan error, 1)}
-	select {
-	case j.asks <- a:
-		return <-a.reply
-	case <-j.done:
-		return errors.New("the store is closed")
 	}
 }
 
@@ -324,11 +345,11 @@ func (c *commitGroups) look() bool {
 
 func (j *journal) flushWatched(sync bool) { j.during(func() error { return j.flush(sync) }) }
 
-// during does an operation of the flusher once no other goroutine writes.
+// during does an operation once no other goroutine uses the file.
 func (j *journal) during(op func() error) error {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
-	return j.slow.during(op)
+	return j.watched(op)
 }
 
 // flush writes everything appended so far, optionally syncs it, and answers the
@@ -371,6 +392,7 @@ func (c *commitGroups) take() (buf []byte, last uint64, err error) {
 	if c.spare == nil {
 		c.spare = make([]byte, 0, firstBuffer)
 	}
+	c.next.offset += int64(len(buf))
 	c.buf, c.spare = c.spare, nil
 	c.taken = c.appended
 	if c.flying == nil {
@@ -396,7 +418,7 @@ func (c *commitGroups) settle(last uint64) {
 // fail ends all writing, and tells the owner of the store, who ends the process. After a failed write or sync the contents
 // of the disk are unknown until a start has read the file again.
 func (j *journal) fail(err error) error {
-	j.o.log.Error("the store failed: a start reads what was stored", "file", j.files.path(journalName), "error", err)
+	j.o.log.Error("the store failed: a start reads what was stored", "file", storePath(j.o.dir, storeName), "error", err)
 	j.groups.fail(err)
 	if j.o.failed != nil {
 		j.o.failed(errors.New(brokenWord(err)))

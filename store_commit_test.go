@@ -170,13 +170,13 @@ func TestJournalConcurrent(t *testing.T) {
 					t.Errorf("wait for %d: %v, durable %d", n, err, j.groups.durable())
 				}
 				j.status()
-				j.snapshotDue()
+				j.compactionDue()
 			}
 		})
 	}
 	wg.Go(func() {
 		for range 10 {
-			if err := writeSnapshot(j); err != nil {
+			if err := compactTest(j); err != nil {
 				t.Error(err)
 			}
 		}
@@ -203,7 +203,7 @@ func TestJournalAppendAllocatesNothing(t *testing.T) {
 				seq++
 				j.groups.append(seq, body)
 			}
-			j.ask(func() error { return j.flush(false) })
+			j.during(func() error { return j.flush(false) })
 		}
 	}
 	grow()

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,17 +25,15 @@ func TestStoreDirectoryIsAFile(t *testing.T) {
 // makes every operation on them fail.
 func TestErrorsNameTheFileInUse(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{journalName, snapshotName} {
-		name = filepath.Join(t.TempDir(), name)
-		f := must(osDisk{}.create(name + ".tmp"))(t)
-		noError(t, osDisk{}.rename(name+".tmp", name))
-		noError(t, f.Close())
-		_, writing := f.WriteAt([]byte("x"), 0)
-		_, sizing := f.size()
-		for i, err := range []error{writing, sizing, f.sync(), f.truncate(0), f.allocate(0, 1), f.Close()} {
-			if err == nil || strings.Contains(err.Error(), ".tmp") || !strings.Contains(err.Error(), name+":") {
-				t.Errorf("error %d: got %v; want it to name %s", i, err, name)
-			}
+	name := filepath.Join(t.TempDir(), storeName)
+	f := must(osDisk{}.create(name + ".new"))(t)
+	noError(t, osDisk{}.rename(name+".new", name))
+	noError(t, f.Close())
+	_, writing := f.WriteAt([]byte("x"), 0)
+	_, sizing := f.size()
+	for i, err := range []error{writing, sizing, f.sync(), f.truncate(0), f.allocate(0, 1), f.Close()} {
+		if err == nil || strings.Contains(err.Error(), ".new") || !strings.Contains(err.Error(), name+":") {
+			t.Errorf("error %d: got %v; want it to name %s", i, err, name)
 		}
 	}
 }
@@ -65,86 +59,6 @@ func TestDirectoryOfOthers(t *testing.T) {
 	}
 }
 
-// TestFileInUse checks that a file without a name counts as unused only when nobody else has it
-// open.
-func TestFileInUse(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "file")
-	f := must(osDisk{}.create(name))(t)
-	defer f.Close()
-	if err := f.unused(); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a file with its name: got %v; want %v", err, fs.ErrExist)
-	}
-	reader := must(os.Open(name))(t)
-	noError(t, os.Remove(name))
-	if err := f.unused(); !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("a file that is read: got %v; want %v", err, syscall.EAGAIN)
-	}
-	noError(t, reader.Close())
-	if err := f.unused(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("a file that nobody else has: got %v", err)
-	}
-}
-
-// TestPinnedStore checks that a reader sees the files of one moment: those that are replaced
-// while it opens them are opened again, and what is appended later is not read.
-func TestPinnedStore(t *testing.T) {
-	disk := newMemDisk()
-	j, _ := mustOpen(t, diskOptions(disk))
-	mustStore(t, j, 3)
-	noError(t, writeSnapshot(j))
-	opened := 0
-	replaced := &openingDisk{disk, func(name string) {
-		if opened++; opened <= 2 && filepath.Base(name) == snapshotName {
-			mustStore(t, j, 2)
-			noError(t, writeSnapshot(j))
-		}
-	}}
-	p := must(pinStore(replaced, testDir))(t)
-	defer p.close()
-	last := lastAppended(j)
-	mustStore(t, j, 4)
-	noError(t, writeSnapshot(j))
-	g := &gathered{}
-	noError(t, (&recovery{disk: p, dir: testDir, loader: g}).read())
-	checkContents(t, g, last)
-	if opened < 2*len(storeFiles) {
-		t.Errorf("files opened: got %d; want all twice", opened)
-	}
-	mustClose(t, j)
-}
-
-// TestPinnedJournalEndsBeforeItsZeros checks that a reader does not see the records that replace the zeros
-// behind those of its moment.
-func TestPinnedJournalEndsBeforeItsZeros(t *testing.T) {
-	disk := newMemDisk()
-	o := diskOptions(disk)
-	o.sync = syncAlways
-	j, _ := mustOpen(t, o)
-	mustStore(t, j, 3)
-	p := must(pinStore(disk, testDir))(t)
-	defer p.close()
-	last := lastAppended(j)
-	mustStore(t, j, 4)
-	r := &recovery{disk: p, dir: testDir, loader: &gathered{}}
-	noError(t, r.read())
-	if r.last != last {
-		t.Errorf("got the records up to %d; want %d", r.last, last)
-	}
-	mustClose(t, j)
-}
-
-// openingDisk calls a function after it has opened a file.
-type openingDisk struct {
-	diskFS
-	opened func(name string)
-}
-
-func (d *openingDisk) open(name string) (diskFile, error) {
-	f, err := d.diskFS.open(name)
-	d.opened(name)
-	return f, err
-}
-
 // BenchmarkBareCommit measures write and sync in a loop, of as many records at
 // once.
 func BenchmarkBareCommit(b *testing.B) {
@@ -164,18 +78,19 @@ func BenchmarkBareCommit(b *testing.B) {
 	}
 }
 
-// TestDiskWatch tells of operations that are late, once, and of their ends.
-func TestDiskWatch(t *testing.T) {
+// TestSlowDiskIsLogged tells of operations that are late, once, and of their ends.
+func TestSlowDiskIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []bool
-		w := diskWatch{limit: time.Second, tell: func(late bool) { told = append(told, late) }}
-		for _, took := range []time.Duration{0, 900 * time.Millisecond, 5 * time.Second, 900 * time.Millisecond, 900 * time.Millisecond} {
-			if err := w.during(func() error { time.Sleep(took); return io.EOF }); err != io.EOF {
+		o, log := diskOptions(newMemDisk()), &logText{}
+		o.log = slog.New(slog.NewTextHandler(log, nil))
+		j := newJournal(o)
+		for _, took := range []time.Duration{0, slowDisk - 1, 3 * slowDisk, slowDisk - 1} {
+			if err := j.watched(func() error { time.Sleep(took); return io.EOF }); err != io.EOF {
 				t.Errorf("got %v", err)
 			}
 		}
-		if !slices.Equal(told, []bool{true, false}) {
-			t.Errorf("got %v; want one late operation, and its end", told)
+		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "takes long to write") || !strings.Contains(log.String(), "has written again") {
+			t.Errorf("got %s; want one late operation, and its end", log)
 		}
 	})
 }
@@ -193,14 +108,14 @@ func TestStoreFilesAreRegular(t *testing.T) {
 		}
 		return err
 	}
-	for _, name := range []string{lockName, journalName, journalOldName, snapshotName, journalTempName, snapshotTemp} {
+	for _, name := range []string{lockName, storeName, compactName, importName} {
 		eachIrregularFile(t, name, open)
 	}
-	for _, name := range []string{journalName, journalTempName} {
+	for _, name := range []string{storeName, importName} {
 		eachIrregularFile(t, name, func(t *testing.T, path string) error {
 			o := diskOptions(nil)
 			o.dir, o.fs = filepath.Dir(path), osDisk{}
-			_, err := importStore(o, &stateSource{document: strings.NewReader(`{"format":1,"product":"stepwell","seq":0}`)}, o.log)
+			_, err := importStore(o, &stateSource{document: strings.NewReader("{\"format\":3}\n{\"end\":{}}\n")}, o.log)
 			return err
 		})
 	}

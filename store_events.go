@@ -6,10 +6,8 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"sort"
-	"strconv"
 	"sync"
 	"sync/atomic"
 )
@@ -150,12 +148,12 @@ type eventText struct {
 func (l *eventLog) appendText(b []byte, e *event) []byte {
 	// A single stream needs each text once.
 	if l.relay.streams.Load() < 2 {
-		return e.append(b)
+		return e.append(b, l.store.lives)
 	}
 	place := &l.texts[e.number%keptTexts]
 	known := place.Load()
 	if known == nil || known.number != e.number {
-		known = &eventText{e.number, e.append(nil)}
+		known = &eventText{e.number, e.append(nil, l.store.lives)}
 		place.Store(known)
 	}
 	return append(b, known.text...)
@@ -214,13 +212,6 @@ func (l *eventLog) after(seq uint64) uint64 {
 	return l.first + uint64(sort.Search(l.held, func(n int) bool { return l.ring[l.index(n)].seq > seq }))
 }
 
-// forget drops everything up to a sequence, which is everything held.
-func (l *eventLog) forget(seq uint64) {
-	l.first += uint64(l.held)
-	l.head, l.held, l.lost = 0, 0, seq
-	l.domain.forget(seq)
-}
-
 // oldest returns the first sequence of which nothing is missing.
 func (l *eventLog) oldest() uint64 {
 	if l.held > 0 {
@@ -230,7 +221,7 @@ func (l *eventLog) oldest() uint64 {
 }
 
 // taskDropped notes that the task with this newest record was dropped: its
-// moves stay, but the next snapshot has no line to rebuild them from.
+// moves stay, but the next compacted part has no line to rebuild them from.
 func (l *eventLog) taskDropped(tpl *template, lastSeq uint64) {
 	l.dropped = max(l.dropped, lastSeq)
 	if tpl == nil || tpl.publishes {
@@ -239,70 +230,47 @@ func (l *eventLog) taskDropped(tpl *template, lastSeq uint64) {
 }
 
 // missing returns the last sequence whose moves may be missing when a store is
-// read from a snapshot written now.
+// read from a compacted part written now.
 func (l *eventLog) missing() uint64 { return max(l.lost, l.dropped) }
 
-// Rebuilding the event log while a store is read: from the journal's records as
-// they are applied, and before them from the logs in the snapshot's lines. The
-// snapshot says how far back moves were held.
+// Rebuilding the event log while a store is read: from the records as they are applied, and before them from the logs in
+// the lines of tasks. The header says how far back moves were held.
 
-// eventsHead is the start of the snapshot's line about the event log.
-const eventsHead = `{"events_after":`
+// eventExtent says that the moves of all records later than after were held, and the same of domain events.
+type eventExtent struct{ after, domainAfter, domainGone uint64 }
 
-// appendEventsLine appends that line, without its closing brace. It says that
-// the moves of all records later than lost were held, and the same of domain events.
-func appendEventsLine(b []byte, lost, domainLost, domainGone uint64) []byte {
-	c := memberCoder{b: fmt.Appendf(b, `%s%d`, eventsHead, lost)}
-	nonzero(&c, "domain_after", &domainLost)
-	nonzero(&c, "domain_gone", &domainGone)
-	return c.b
+func (x *eventExtent) members(c *memberCoder) {
+	nonzero(c, "events_after", &x.after)
+	nonzero(c, "domain_after", &x.domainAfter)
+	nonzero(c, "domain_gone", &x.domainGone)
 }
 
-// linesLocked returns that line for the log as it is, and the lines of the subscribers.
-func (l *eventLog) linesLocked() [][]byte {
-	line := appendEventsLine(nil, l.missing(), l.domain.lost, l.domain.missing())
-	return append([][]byte{line}, l.domain.linesLocked()...)
+// extentLocked returns the extent of the log as it is.
+func (l *eventLog) extentLocked() eventExtent {
+	return eventExtent{l.missing(), l.domain.lost, l.domain.missing()}
 }
 
-// moveCollector collects the moves of the snapshot's tasks and passes them to
-// the log in the order of their records.
+// moveCollector collects the moves of the tasks in the compacted part, and passes them to the log in the order of their
+// records.
 type moveCollector struct {
-	known bool   // whether the snapshot says how far back
-	after uint64 // moves of later records are kept
-	moves []move // not yet in the log
-	begun bool   // the last line of the snapshot was read
-
-	domain                  []domainEvent // not yet in the log
-	domainAfter, domainGone uint64        // lost and gone of the log
-}
-
-// line reads the line that appendEventsLine writes.
-func (c *moveCollector) line(text []byte) error {
-	if c.known {
-		return fmt.Errorf("duplicate line about the event log")
-	}
-	c.known = true
-	var m memberCoder
-	for m.again(text) {
-		number(&m, "events_after", &c.after)
-		nonzero(&m, "domain_after", &c.domainAfter)
-		nonzero(&m, "domain_gone", &c.domainGone)
-	}
-	return m.err
+	extent eventExtent
+	moves  []move        // not yet in the log
+	domain []domainEvent // likewise
+	begun  bool          // all tasks were read
 }
 
 // wants reports whether a task with this newest record has moves to collect.
-func (c *moveCollector) wants(lastSeq uint64) bool { return c.known && lastSeq > c.after }
+func (c *moveCollector) wants(lastSeq uint64) bool { return lastSeq > c.extent.after }
 
 // wantsDomain is wants for domain events.
 func (c *moveCollector) wantsDomain(tpl *template, lastSeq uint64) bool {
-	return c.known && tpl.publishes && lastSeq > c.domainAfter
+	return tpl.publishes && lastSeq > c.extent.domainAfter
 }
 
 // appendTo moves the collected moves of the records up to seq to the log.
 func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 	if !c.begun {
-		c.sortMoves(log, seq)
+		c.sortMoves(log)
 	}
 	n := 0
 	for n < len(c.moves) && c.moves[n].seq <= seq {
@@ -316,23 +284,10 @@ func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 	c.domain = c.domain[n:]
 }
 
-// passWaiting makes the log that of a new store, to which earlier transitions are not events: it holds only the
-// domain events that subscribers may wait for.
-func (c *moveCollector) passWaiting(log *eventLog, seq uint64) {
-	log.forget(seq)
-	if c.known {
-		c.after, c.moves, c.begun = seq, nil, false
-		c.appendTo(log, seq)
-	}
-}
-
-// sortMoves sorts what was collected, before the first record after seq.
-func (c *moveCollector) sortMoves(log *eventLog, seq uint64) {
+// sortMoves sorts what was collected, before the first record.
+func (c *moveCollector) sortMoves(log *eventLog) {
 	c.begun = true
-	if !c.known {
-		c.after, c.domainAfter, c.domainGone = seq, seq, seq
-	}
-	log.lost, log.domain.lost, log.domain.gone = c.after, c.domainAfter, c.domainGone
+	log.lost, log.domain.lost, log.domain.gone = c.extent.after, c.extent.domainAfter, c.extent.domainGone
 	slices.SortFunc(c.domain, func(a, b domainEvent) int {
 		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
 	})
@@ -344,15 +299,7 @@ func (c *moveCollector) sortMoves(log *eventLog, seq uint64) {
 	})
 }
 
-// skip notes a record of the journal that is not applied because its task's
-// line contains it: its moves were collected, or are lost.
-func (c *moveCollector) skip(log *eventLog, seq uint64) {
-	if !c.known {
-		log.forget(seq)
-	}
-}
-
-// lineReplay observes the replay of a snapshot's line for the figures and the
+// lineReplay observes the replay of a task's line for the figures and the
 // event log.
 type lineReplay struct {
 	figures replayer
@@ -450,8 +397,8 @@ type follower struct {
 }
 
 // follow returns a follower from a sequence on; from 0 it begins with the
-// oldest move held. If the log does not reach back to the sequence, or the
-// sequence is of another store, it begins with the oldest and has missed moves.
+// oldest move held. If the log does not reach back to the sequence, it begins
+// with the oldest and has missed moves.
 func (l *eventLog) follow(filter eventFilter, after uint64) (*follower, error) {
 	s := l.store
 	s.mu.Lock()
@@ -469,6 +416,22 @@ func (l *eventLog) follow(filter eventFilter, after uint64) (*follower, error) {
 	f.next = l.after(f.after)
 	return f, nil
 }
+
+// followAgain returns a follower for a reader that has the event with an id. What came after an id of another history of
+// the store is not known, so the follower begins with the oldest and has missed moves.
+func (l *eventLog) followAgain(filter eventFilter, id string) (f *follower, after uint64, err error) {
+	switch after, err = l.store.readNumber(id); err {
+	case nil:
+		f, err = l.follow(filter, after)
+	case errOtherLife:
+		if f, err = l.follow(filter, 0); err == nil {
+			f.missed = true
+		}
+	}
+	return f, after, err
+}
+
+func (f *follower) numbers() lives { return f.log.store.lives }
 
 // followNow returns a follower from the newest durable record on, and the
 // sequence of that.
@@ -579,9 +542,9 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 }
 
 // append appends an event in the form of the stream.
-func (e *event) append(b []byte) []byte {
+func (e *event) append(b []byte, lives lives) []byte {
 	if e.last {
-		b = appendEventID(b, e.seq)
+		b = lives.appendEventID(b, e.seq)
 	}
 	if e.step.isZero() {
 		b = append(b, "event: task\ndata: "...)
@@ -591,8 +554,9 @@ func (e *event) append(b []byte) []byte {
 	return append(e.appendJSON(b), "\n\n"...)
 }
 
-func appendEventID(b []byte, seq uint64) []byte {
-	return append(strconv.AppendUint(append(b, "id: "...), seq, 10), '\n')
+// appendEventID appends the line of the id at which a record's events end.
+func (l lives) appendEventID(b []byte, seq uint64) []byte {
+	return append(l.append(append(b, "id: "...), seq), '\n')
 }
 
 // appendJSON appends the data of an event.

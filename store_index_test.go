@@ -117,7 +117,7 @@ func storedLine(b *testing.B, line []byte, i, tasks int, id uuid) []byte {
 	log := bytes.Replace(h.log, []byte(storedCorrelation), []byte(id.String()), 1)
 	log = bytes.Replace(log, []byte(storedTrace), fmt.Appendf(nil, "%x", id[:]), 1)
 	log = bytes.ReplaceAll(log, []byte(storedCustomer), fmt.Appendf(nil, "c-%d", i))
-	return append(append(append(c.b, `,"log":`...), log...), `,"sum":"00000000"}`...) // which snapshotLine cuts off
+	return append(append(append(c.b, `,"log":`...), log...), `,"sum":"00000000"}`...) // which cutSum cuts off
 }
 
 // fillStored returns a service with that many tasks, loaded into the store as at a start.
@@ -127,10 +127,10 @@ func fillStored(b *testing.B, tasks int) *service {
 	for _, tpl := range from.store.templates.all() {
 		svc.store.templates.keep(tpl)
 	}
-	l := &restorer{s: svc.store}
+	l := &restorer{s: svc.store, seq: maxStateCount}
 	first := svc.ids.reserve(8 * tasks)
 	for i := range tasks - storedLive {
-		noError(b, l.line(cutSum(storedLine(b, lines[i%len(lines)], i, tasks, first.plus(8*i)))))
+		noError(b, l.taskLine(cutSum(storedLine(b, lines[i%len(lines)], i, tasks, first.plus(8*i)))))
 	}
 	svc.clock.(*virtualClock).advance(storedHours * time.Hour)
 	for i := range storedLive {
@@ -223,7 +223,7 @@ func storedOrder(b *testing.B, svc *service, text string) (requests []storedRequ
 	if l.skip < 25 {
 		return requests
 	}
-	after := "&cursor=" + l.cursor(svc.store.list(&l.taskQuery).last)
+	after := "&cursor=" + l.cursorAfter(svc.store.list(&l.taskQuery).last, svc.store.lives)
 	return append(requests, storedRequest{path + "?" + text[1:] + after, path + ", cursor, " + text})
 }
 

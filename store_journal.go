@@ -1,8 +1,8 @@
 package main
 
-// The journal: opening it, its newest file and the change to the next one, its state. It knows
-// sequences and lines, not what they mean. store_commit.go has how records get to disk, store_format.go
-// the form of a line, store_recover.go the reading at a start.
+// The journal: the file of the store, to which records are appended. It knows numbers and lines, not what they mean.
+// store_commit.go has how records get to disk, store_format.go the form of a line, store_read.go the reading at a start,
+// store_compact.go the change to a new file.
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -23,7 +24,7 @@ type syncMode uint8
 
 const (
 	syncAlways syncMode = iota // a waiting caller is answered after the sync
-	syncNever                  // written at once, synced at the end and around snapshots
+	syncNever                  // written at once, synced at the end and by a compaction
 )
 
 func (m syncMode) String() string {
@@ -31,15 +32,14 @@ func (m syncMode) String() string {
 }
 
 const (
+	storeName   = "store.jsonl"
+	compactName = "store.jsonl.new"  // while it is compacted, or made
+	importName  = "import.jsonl.new" // while a state is imported
+
 	lazyFlush   = 2 * time.Millisecond // how long a record stays in memory if nobody waits for it
 	keepBuffer  = 4 << 20              // bytes; a larger buffer is not reused
 	firstBuffer = 64 << 10             // bytes
-	zerosAhead  = 64 << 10             // bytes of zeros behind the end of a journal that is synced for every group
-
-	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot, unless the options say otherwise
-	snapshotPause = time.Minute // after a failed snapshot
-
-	slowDisk = 5 * time.Second // an operation of the disk that takes longer is logged
+	slowDisk    = 5 * time.Second      // an operation of the disk that takes longer is logged
 
 	retryAfterFull   = 5 * time.Second
 	retryAfterBroken = 30 * time.Second
@@ -53,75 +53,83 @@ type journalOptions struct {
 	memory bool       // without files: records are counted and forgotten
 	sync   syncMode
 	failed func(error) // learns that a write or sync failed; nil for nobody
-	floor  int64       // bytes of a journal that needs no snapshot; 0 for snapshotFloor
+	seed   [32]byte    // of the ids of lives; zero for random ones
+	floor  int64       // bytes of records that need no compaction; 0 for compactFloor
 	fs     diskFS      // nil for the real one
 	log    *slog.Logger
-	now    func() instant  // for times in the status and in headers
+	now    func() instant  // for times in the status
 	until  context.Context // reading the files fails when it ends; nil for never
 	shows  *readProgress   // shows how much of the files was read; nil for none
 	finds  int64           // bytes that the index of values and errors may take; 0 for findMemory
 }
 
-// journalFile is the newest file of a journal.
+// oldNames12 are the files of formats 1 and 2.
+var oldNames12 = []string{"journal.jsonl", "snapshot.jsonl", "journal.old.jsonl"}
+
+// journalFile is the file of a journal.
 type journalFile struct {
-	ahead bool           // zeros are kept behind the records
-	now   func() instant // for lastSync
+	now func() instant // for lastSync
 
 	// Owned by the holder of the write turn, and before the flusher runs by its opener:
 	file     diskFile
 	end      int64  // of the records
-	zeros    int64  // end of the zeros behind the records
 	last     uint64 // last sequence in the file
 	unsynced bool   // the file has bytes that are not synced
 
 	// Read by anybody:
-	bytes    atomic.Int64  // end
-	written  atomic.Uint64 // bytes, to all files since the start
-	syncs    atomic.Uint64 // since the start
-	lastSync atomic.Int64
+	bytes     atomic.Int64  // end
+	compacted atomic.Int64  // bytes of the compacted part
+	written   atomic.Uint64 // bytes of records since the start
+	syncs     atomic.Uint64 // since the start
+	lastSync  atomic.Int64
 }
 
-// journal is the append-only file of a store. Any goroutine may call reserve,
-// append, wait, durable, snapshotDue and status at any time.
+// journal is the append-only file of a store. Any goroutine may call reserve, append, wait, durable, compactionDue and
+// status at any time.
 type journal struct {
-	o         journalOptions
-	files     storeDir     // by name
-	newest    journalFile  // which the records go to
-	groups    commitGroups // of records on their way there
-	space     journalSpace // reserved in it
-	slow      diskWatch    // of the operations of the holder of the write turn
-	place     storePlace   // of the directory, and its lock
-	snapshots snapshotTurn // to write a snapshot
+	o      journalOptions
+	of     storeOrigin
+	newest journalFile  // which the records go to
+	groups commitGroups // of records on their way there
+	space  journalSpace // reserved in it
+	lock   dirLock      // of the directory; nil in memory
+	reader *storeReader // of what was there at the start; nil for nothing
 
-	turn     chan struct{}   // to write: holds a token during a flush or another operation of the flusher
-	asks     chan flusherAsk // work to be done between two groups
+	compacting compactions
+
+	turn     chan struct{} // to write: holds a token during a flush or another operation on the file
 	quit     chan struct{}
 	done     chan struct{} // closed when the flusher ends
 	once     sync.Once     // of close
 	closeErr error         // result of close; the holder of the write turn sets it, others read it after done is closed
 }
 
+// storeOrigin identifies a store.
+type storeOrigin struct {
+	id  string
+	key failureKey
+}
+
 // journalStatus is the state of a journal.
 type journalStatus struct {
 	writable      bool
-	reason        string // why it is not writable
-	durability    string // "memory", "always" or "never"
-	journalBytes  int64
-	snapshotBytes int64
+	reason        string  // why it is not writable
+	durability    string  // "memory", "always" or "never"
+	journalBytes  int64   // of the records after the compacted part
+	snapshotBytes int64   // of the compacted part
 	lastSync      instant // 0 before the first
-	syncs         uint64  // of the journal, since the start
-	bytesWritten  uint64  // to the journal, since the start
+	syncs         uint64  // since the start
+	bytesWritten  uint64  // of records, since the start
 	records       uint64  // appended since the start
 	backlog       int64   // bytes of records that are not on disk
 }
 
-// openJournal locks the directory, passes its contents to l and makes the
-// journal ready; durable then returns the last sequence. A torn end is cut off
-// with a warning. The error names the directory and, if a file is damaged, the
-// file, line and reason; nothing was changed then.
+// openJournal locks the directory, passes its file to l and makes the journal ready; durable then returns the last
+// sequence. A torn end is cut off with a warning. The error names the directory and, if the file is damaged, the line
+// and reason; nothing was changed then.
 func openJournal(o journalOptions, l loader) (*journal, error) {
 	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
-	o.floor = cmp.Or(o.floor, snapshotFloor)
+	o.floor = cmp.Or(o.floor, compactFloor)
 	j := newJournal(o)
 	if o.memory {
 		j.groups.halted.Store(true)
@@ -129,39 +137,34 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 		close(j.done)
 		return j, nil
 	}
-	if err := j.place.take(); err != nil {
+	lock, err := takeDir(&o)
+	if err != nil {
 		return nil, err
 	}
-	if err := j.recover(l); err != nil {
-		j.place.lock.Close()
-		return nil, err
+	j.lock = lock
+	if err := j.open(l); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("open store %s: %w", o.dir, err)
 	}
-	j.place.note()
 	go j.run()
 	return j, nil
 }
 
 func newJournal(o journalOptions) *journal {
 	j := &journal{
-		o:         o,
-		newest:    journalFile{ahead: o.sync == syncAlways, now: o.now},
-		space:     journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1), turn: make(chan struct{}, 1)},
-		place:     storePlace{disk: o.fs, dir: o.dir, log: o.log},
-		snapshots: snapshotTurn{dir: o.dir, log: o.log},
-		turn:      make(chan struct{}, 1),
-		asks:      make(chan flusherAsk),
-		quit:      make(chan struct{}),
-		done:      make(chan struct{}),
-	}
-	j.files = storeDir{
-		disk: o.fs, dir: o.dir, of: storeOrigin{cmp.Or(o.id, rand.Text()), cmp.Or(o.key, newFailureKey())}, log: o.log,
-		place: &j.place, fail: j.fail, quit: j.quit,
+		o:      o,
+		of:     storeOrigin{cmp.Or(o.id, rand.Text()), cmp.Or(o.key, newFailureKey())},
+		newest: journalFile{now: o.now},
+		space:  journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1), turn: make(chan struct{}, 1)},
+		turn:   make(chan struct{}, 1),
+		quit:   make(chan struct{}),
+		done:   make(chan struct{}),
 	}
 	j.groups = commitGroups{
 		memory: o.memory, sync: o.sync, most: backlogLimit, space: &j.space,
 		wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
 	}
-	j.slow, j.space.watch = diskWatch{limit: slowDisk, tell: j.noteSlow}, diskWatch{limit: slowDisk, tell: j.noteSlow}
+	j.space.watched = j.watched
 	return j
 }
 
@@ -172,87 +175,132 @@ func closedJournal() *journal {
 	return j
 }
 
-// recover reads the files, tidies them up and opens the newest journal.
-func (j *journal) recover(l loader) error {
-	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l, until: j.o.until, shows: j.o.shows}
-	if err := r.read(); err != nil {
-		return fmt.Errorf("open store %s: %w; nothing was changed, see \"stepwell store check\"", j.o.dir, err)
+// open reads the file and opens it, or creates that of a new store.
+func (j *journal) open(l loader) error {
+	f, err := j.o.fs.edit(storePath(j.o.dir, storeName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return j.create()
 	}
+	if err != nil {
+		return err
+	}
+	r, err := readStoreFile(&j.o, f, l)
+	if err == nil {
+		err = j.settle(f, r)
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	j.reader = r
+	j.of = storeOrigin{cmp.Or(r.header.store, j.of.id), cmp.Or(r.header.key, j.of.key)}
+	j.setFile(f, r.bytes, r.compacted)
+	j.newest.last = r.last
+	j.groups.begin(r.last)
+	return nil
+}
+
+// readStoreFile passes a store's file to a loader.
+func readStoreFile(o *journalOptions, f diskFile, l loader) (*storeReader, error) {
+	size, err := f.size()
+	if err != nil {
+		return nil, err
+	}
+	if o.shows != nil {
+		o.shows.all.Store(size)
+	}
+	r := &storeReader{src: startReader{f, o.until, o.shows}, size: size, file: storeName, path: storePath(o.dir, storeName), loader: l}
+	return r, r.read()
+}
+
+// settle cuts off a torn end and the blocks that were reserved behind it, and makes everything that was read durable.
+// What follows the last sync may be in the page cache alone if a sync failed before the last process ended: no later sync
+// would write it, so it is written again.
+func (j *journal) settle(f diskFile, r *storeReader) error {
 	if r.torn > 0 {
-		j.o.log.Warn("the journal ends in an unfinished write, which is cut off", "dir", j.o.dir,
-			"file", journalName, "line", r.tornLine, "bytes", r.torn, "last_sequence", r.last)
+		j.o.log.Warn("the store ends in an unfinished write, which is cut off", "dir", j.o.dir,
+			"line", r.tornLine, "bytes", r.torn, "last_sequence", r.last)
 	}
-	if err := r.tidy(); err != nil {
-		return fmt.Errorf("open store %s: %w", j.o.dir, err)
+	for _, name := range []string{compactName, importName} {
+		if err := j.o.fs.remove(storePath(j.o.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	j.files.of = storeOrigin{cmp.Or(r.of.id, j.files.of.id), cmp.Or(r.of.key, j.files.of.key)}
-	if err := j.openFile(r); err != nil {
-		return fmt.Errorf("open store %s: %w", j.o.dir, err)
+	if err := f.truncate(r.bytes); err != nil {
+		return err
 	}
-	j.groups.appended, j.groups.taken, j.newest.last = r.last, r.last, r.last
-	j.groups.durableSeq.Store(r.last)
-	j.groups.published.Store(r.last)
-	j.files.oldBytes.Store(r.oldBytes)
-	j.snapshots.bytes.Store(r.snapshotBytes)
-	return nil
+	if len(r.write) > 0 {
+		if _, err := f.WriteAt(r.write, r.bytes-int64(len(r.write))); isDiskFull(err) {
+			j.o.log.Warn("the disk is full: what was written last cannot be written again", "dir", j.o.dir, "error", err)
+		} else if err != nil {
+			return err
+		}
+		r.write = nil
+	}
+	if err := f.sync(); err != nil {
+		return err
+	}
+	return j.lock.syncDir()
 }
 
-// openFile opens or creates the newest journal, without its torn end and the
-// blocks that the last process reserved behind it. What it holds is durable then.
-func (j *journal) openFile(r *recovery) error {
-	if len(r.files) == 0 {
-		return j.firstFile()
+// create creates the file of a new store.
+func (j *journal) create() error {
+	if err := j.refuseOthers(); err != nil {
+		return err
 	}
-	f, err := j.o.fs.edit(j.files.path(journalName))
+	f, err := j.o.fs.create(storePath(j.o.dir, compactName))
 	if err != nil {
 		return err
 	}
-	err = f.truncate(r.bytes)
-	if err == nil {
-		// What was read may be in the page cache alone, if a sync failed before the last process
-		// ended.
-		err = r.renew(f)
-	}
-	if err == nil {
-		err = f.sync()
-	}
+	w := &lineWriter{out: io.NewOffsetWriter(f, 0)}
+	header := &storeHeader{format: storeFormat, store: j.of.id, key: j.of.key}
+	err = untilError(
+		func() error { return w.line(appendHeader(nil, header)) },
+		w.end,
+		f.sync,
+		func() error { return j.o.fs.rename(storePath(j.o.dir, compactName), storePath(j.o.dir, storeName)) },
+		j.lock.syncDir,
+	)
 	if err != nil {
 		f.Close()
 		return err
 	}
-	j.setFirst(f, r.bytes)
+	j.setFile(f, w.bytes, w.bytes)
 	return nil
 }
 
-// firstFile creates the first journal of a new store.
-func (j *journal) firstFile() error {
-	f, size, err := j.files.create(1)
-	if err != nil {
-		return err
-	}
-	err = j.o.fs.rename(j.files.path(journalTempName), j.files.path(journalName))
-	if err == nil {
-		err = j.place.lock.syncDir()
-	}
-	if err != nil {
+// refuseOthers refuses a directory that has another store than one of this format.
+func (j *journal) refuseOthers() error {
+	for _, name := range append([]string{importName}, oldNames12...) {
+		f, err := j.o.fs.open(storePath(j.o.dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
 		f.Close()
-		return err
+		if name == importName {
+			return fmt.Errorf("an import was interrupted: run the import again, or remove %s", storePath(j.o.dir, name))
+		}
+		return oldFormat(name + " is of format 1 or 2")
 	}
-	j.setFirst(f, size)
 	return nil
 }
 
-// setFirst sets the file that the journal begins with. A failed reservation is
-// no error: on a full disk the store can still be read.
-func (j *journal) setFirst(f diskFile, size int64) {
-	j.newest.set(f, size)
+// setFile sets the file that the journal begins with. A failed reservation is no error: on a full disk the store can
+// still be read.
+func (j *journal) setFile(f diskFile, size, compacted int64) {
+	j.newest.set(f, size, compacted)
+	j.groups.next.offset = size
 	j.space.file, j.space.end = f, size
 	j.space.extend(spaceAhead)
 }
 
-func (f *journalFile) set(file diskFile, size int64) {
-	f.file, f.end, f.zeros = file, size, size
+func (f *journalFile) set(file diskFile, size, compacted int64) {
+	f.file, f.end = file, size
 	f.bytes.Store(size)
+	f.compacted.Store(compacted)
 }
 
 // reserve returns nil if maxRecord more bytes fit, whatever happens to the
@@ -283,9 +331,9 @@ func (j *journal) reserveMore(need int64) error {
 		return nil
 	}
 	if j.space.extending.Load() != nil {
-		return tryLater("reserving disk space for the journal takes too long: nothing was changed")
+		return tryLater("reserving disk space takes too long: nothing was changed")
 	}
-	f := failf(unavailable, "no space left for the journal: nothing was changed")
+	f := failf(unavailable, "%s: nothing was changed", j.space.why())
 	f.retryAfter = retryAfterFull
 	return f
 }
@@ -296,7 +344,7 @@ func (j *journal) refusal() *failure {
 	var f *failure
 	switch {
 	case broken != nil:
-		f = failf(unavailable, "the store is read-only: %s", brokenWord(broken))
+		f = failf(unavailable, "the store has failed: %s", brokenWord(broken))
 		f.cause = broken
 	case closed:
 		f = failf(unavailable, "the store is closed")
@@ -309,13 +357,10 @@ func (j *journal) refusal() *failure {
 
 // brokenWord describes what failed, without paths of this machine.
 func brokenWord(err error) string {
-	if err == errReadOnly {
-		return err.Error()
-	}
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		return fmt.Sprintf("%s of the journal failed (%v)", p.Op, p.Err)
+		return fmt.Sprintf("%s of %s failed (%v)", p.Op, storeName, p.Err)
 	}
-	return "writing the journal failed"
+	return "writing " + storeName + " failed"
 }
 
 // status returns the present state of the journal.
@@ -323,8 +368,8 @@ func (j *journal) status() journalStatus {
 	s := journalStatus{
 		writable:      true,
 		durability:    j.o.sync.String(),
-		journalBytes:  j.newest.bytes.Load() + j.files.oldBytes.Load(),
-		snapshotBytes: j.snapshots.bytes.Load(),
+		journalBytes:  j.recordBytes(),
+		snapshotBytes: j.newest.compacted.Load(),
 		lastSync:      instant(j.newest.lastSync.Load()),
 		syncs:         j.newest.syncs.Load(),
 		bytesWritten:  j.newest.written.Load(),
@@ -337,13 +382,16 @@ func (j *journal) status() journalStatus {
 	if f := j.refusal(); f != nil {
 		s.writable, s.reason = false, f.message
 	} else if j.space.full.Load() && j.space.room.Load() < maxRecord {
-		s.writable, s.reason = false, "no space left for the journal"
+		s.writable, s.reason = false, j.space.why()
 	}
 	return s
 }
 
+// recordBytes returns the size of the records after the compacted part.
+func (j *journal) recordBytes() int64 { return j.newest.bytes.Load() - j.newest.compacted.Load() }
+
 // close writes and syncs what remains, releases the waiting callers, and
-// unlocks the directory. Snapshots must have ended. The error is that of the
+// unlocks the directory. Compactions must have ended. The error is that of the
 // last write; further calls return the same.
 func (j *journal) close() error {
 	j.once.Do(func() {
@@ -354,8 +402,7 @@ func (j *journal) close() error {
 		}
 		close(j.quit)
 		<-j.done
-		j.files.freeing.Wait()
-		j.closeErr = errors.Join(j.closeErr, j.place.lock.Close())
+		j.closeErr = errors.Join(j.closeErr, j.lock.Close())
 	})
 	return j.closeErr
 }
@@ -369,25 +416,9 @@ func (f *journalFile) write(buf []byte) error {
 	}
 	f.unsynced = true
 	f.end += int64(len(buf))
-	f.writeAhead()
 	f.bytes.Store(f.end)
 	f.written.Add(uint64(len(buf)))
 	return nil
-}
-
-var zeroText [zerosAhead]byte
-
-// writeAhead writes zeros behind the records if there are none left. Syncing records that replace them
-// writes data alone, not the file's size or which of its blocks are in use. It may fail.
-func (f *journalFile) writeAhead() {
-	if !f.ahead || f.end <= f.zeros {
-		return
-	}
-	if _, err := f.file.WriteAt(zeroText[:], f.end); err == nil {
-		f.zeros = f.end + zerosAhead
-	} else {
-		f.file.truncate(f.end)
-	}
 }
 
 func (f *journalFile) sync() error {
@@ -401,57 +432,6 @@ func (f *journalFile) sync() error {
 	f.syncs.Add(1)
 	f.lastSync.Store(int64(f.now()))
 	return nil
-}
-
-// rotate makes next the journal's file. After an error either nothing has changed or the
-// journal has failed.
-func (j *journal) rotate(next diskFile, linked bool) error {
-	// The old file must be complete on disk before the new one continues it: a start trusts every
-	// file but the newest.
-	if err := j.flush(true); err != nil {
-		return err
-	}
-	// No extension may reserve blocks in the old file meanwhile.
-	j.space.turn <- struct{}{}
-	defer func() { <-j.space.turn }()
-	// Only now it is known with which record the file begins.
-	size, err := j.files.writeHeader(next, j.newest.last+1)
-	if err != nil {
-		return err
-	}
-	end, err := j.allocateNext(next, size)
-	if err == nil {
-		err = j.files.swap(linked)
-	}
-	if err != nil {
-		return err
-	}
-	old, oldSize := j.newest.file, j.newest.end
-	j.files.oldBytes.Store(oldSize)
-	j.newest.set(next, size)
-	j.moveSpace(next, end)
-	old.truncate(oldSize) // frees the blocks behind its end; on failure they go with the file
-	old.Close()
-	return nil
-}
-
-// allocateNext reserves, behind the header of the next file, everything that
-// may be appended before the switch, and one step more.
-func (j *journal) allocateNext(next diskFile, size int64) (end int64, err error) {
-	j.groups.mu.Lock()
-	n := max(j.space.room.Load(), 0) + int64(len(j.groups.buf)) + spaceStep
-	j.groups.mu.Unlock()
-	return size + n, j.space.allocate(next, size, n, n)
-}
-
-// moveSpace makes the room that of the new file. The caller holds j.space.turn.
-func (j *journal) moveSpace(next diskFile, end int64) {
-	j.groups.mu.Lock()
-	defer j.groups.mu.Unlock()
-	j.space.file, j.space.end = next, end
-	if !j.groups.closed {
-		j.space.room.Store(end - j.newest.end - int64(len(j.groups.buf)))
-	}
 }
 
 // finish writes the last group and frees the blocks behind the end.

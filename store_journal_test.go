@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,15 +36,15 @@ func (l *logText) String() string {
 
 // gathered is a loader that keeps everything.
 type gathered struct {
-	snapshot []string
-	seqs     []uint64
-	records  []string
+	lines   []string // of the compacted part
+	seqs    []uint64
+	records []string
 }
 
-func (g *gathered) begin(*storeHeader, int) {}
+func (g *gathered) begin(*storeHeader, int) error { return nil }
 
-func (g *gathered) snapshotLine(line *checkedLine) error {
-	g.snapshot = append(g.snapshot, string(line.text))
+func (g *gathered) compacted(line *checkedLine) error {
+	g.lines = append(g.lines, string(line.text))
 	return nil
 }
 
@@ -97,9 +98,9 @@ func mustStore(t *testing.T, j *journal, n int) uint64 {
 func checkContents(t *testing.T, g *gathered, atLeast uint64) {
 	t.Helper()
 	var next uint64 = 1
-	for _, line := range g.snapshot {
+	for _, line := range g.lines {
 		if want := fmt.Sprintf(`{"n":%d,"sum":`, next); !strings.HasPrefix(line, want) {
-			t.Fatalf("snapshot line: got %s; want %s…", line, want)
+			t.Fatalf("line: got %s; want %s…", line, want)
 		}
 		next++
 	}
@@ -146,11 +147,8 @@ func TestJournalInMemory(t *testing.T) {
 	if s.records != 3 || s.durability != "memory" || !s.writable || j.groups.durable() != 3 {
 		t.Errorf("status: got %+v, durable %d", s, j.groups.durable())
 	}
-	if j.reserve() != nil || j.snapshotDue() {
-		t.Errorf("reserve: got %v; want nil; snapshot due: got %v; want false", j.reserve(), j.snapshotDue())
-	}
-	if _, err := j.startSnapshot(); err == nil {
-		t.Error("start snapshot: got no error")
+	if j.reserve() != nil || j.compactionDue() {
+		t.Errorf("reserve: got %v; want nil; compaction due: got %v; want false", j.reserve(), j.compactionDue())
 	}
 	mustClose(t, j)
 	if kindOf(j.reserve()) != unavailable {
@@ -225,8 +223,8 @@ func TestJournalCloseKeepsPending(t *testing.T) {
 		if err := j.reserve(); kindOf(err) != unavailable {
 			t.Errorf("%v: reserve after close: got %v; want unavailable", mode, err)
 		}
-		if err := writeSnapshot(j); err == nil {
-			t.Errorf("%v: snapshot after close: got no error", mode)
+		if err := compactTest(j); err == nil {
+			t.Errorf("%v: compaction after close: got no error", mode)
 		}
 		_, g := mustOpen(t, diskOptions(disk.crash(true, false, nil)))
 		checkContents(t, g, seq)
@@ -264,15 +262,15 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 	o.sync, o.log = mode, slog.New(slog.NewTextHandler(logged, nil))
 	j, _ := mustOpen(t, o)
 	mustStore(t, j, 3)
-	if err := j.ask(func() error { return j.flush(true) }); err != nil {
+	if err := j.during(func() error { return j.flush(true) }); err != nil {
 		t.Fatalf("flush: %v", err)
 	}
-	fault.file = journalTempName // the name that the first journal was opened by
+	fault.file = storeName
 	disk.fail(fault)
 	seq := appendTest(j, 1)
 	err := j.wait(t.Context(), seq)
 	if mode != syncAlways {
-		err = j.ask(func() error { return j.flush(true) })
+		err = j.during(func() error { return j.flush(true) })
 		if err == nil {
 			t.Fatal("flush: got no error")
 		}
@@ -285,7 +283,7 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 		t.Errorf("wait for a record that was stored: %v", err)
 	}
 	writes := disk.count("write", fault.file)
-	named := fault.op + " of the journal failed"
+	named := fault.op + " of store.jsonl failed"
 	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), named) {
 		t.Errorf("reserve: got %v; want unavailable, %s", err, named)
 	}
@@ -293,11 +291,11 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 	if err := j.wait(t.Context(), seq+1); kindOf(err) != unavailable {
 		t.Errorf("wait for the next: got %v; want unavailable", err)
 	}
-	if err := writeSnapshot(j); err == nil {
-		t.Error("snapshot: got no error")
+	if err := compactTest(j); err == nil {
+		t.Error("compaction: got no error")
 	}
-	if s := j.status(); s.writable || !strings.Contains(s.reason, "the store is read-only: ") {
-		t.Errorf("status: got %+v; want read-only", s)
+	if s := j.status(); s.writable || !strings.Contains(s.reason, "the store has failed: ") {
+		t.Errorf("status: got %+v; want it to have failed", s)
 	}
 	if err := j.close(); err == nil {
 		t.Error("close: got no error")
@@ -334,52 +332,29 @@ func checkKeptByStarts(t *testing.T, disk *memDisk, starts int) {
 	mustClose(t, j)
 }
 
-// TestJournalThatCannotBeRenewed expects a start to fail if it can make nothing durable.
-func TestJournalThatCannotBeRenewed(t *testing.T) {
+// TestStartThatCannotWrite expects a start to fail if it can make nothing durable, and to serve reads on a full disk.
+func TestStartThatCannotWrite(t *testing.T) {
 	t.Parallel()
-	files := map[string]string{journalName: journalText(1, 3)}
-	for _, fault := range []diskFault{
-		{op: "write", file: journalName, err: syscall.ENOSPC}, {op: "sync", file: journalName, err: syscall.EIO},
+	for _, tt := range []struct {
+		fault diskFault
+		opens bool
+	}{
+		{diskFault{op: "write", file: storeName, err: syscall.EIO}, false},
+		{diskFault{op: "write", file: storeName, err: syscall.ENOSPC}, true},
+		{diskFault{op: "write", file: storeName, err: syscall.EDQUOT}, true},
+		{diskFault{op: "sync", file: storeName, err: syscall.EIO}, false},
+		{diskFault{op: "truncate", file: storeName, err: syscall.EIO}, false},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO}, false},
 	} {
-		disk := memDiskWith(testDir, files)
-		disk.fail(fault)
-		_, err := openJournal(diskOptions(disk), &gathered{})
-		if !errors.Is(err, fault.err) || !strings.Contains(err.Error(), journalName) || disk.locked {
-			t.Errorf("%s: got error %v, locked %v; want it with the file's name", fault.op, err, disk.locked)
+		disk := memDiskWith(testDir, map[string]string{storeName: storeText(0, 3)})
+		disk.fail(tt.fault)
+		j, err := openJournal(diskOptions(disk), &gathered{})
+		if (err == nil) != tt.opens || err != nil && !errors.Is(err, tt.fault.err) || disk.locked != tt.opens {
+			t.Errorf("%s: got error %v, locked %v; want the start to succeed: %v", tt.fault.op, err, disk.locked, tt.opens)
 		}
-	}
-}
-
-// TestSyncsKeepTheSize checks that only a journal that is synced for every group ends with zeros, that
-// its size stays while there are some, and that it ends with its last record after the end.
-func TestSyncsKeepTheSize(t *testing.T) {
-	for _, mode := range []syncMode{syncAlways, syncNever} {
-		disk := newMemDisk()
-		o := diskOptions(disk)
-		o.sync = mode
-		j, _ := mustOpen(t, o)
-		var sizes []int
-		for range 3 {
-			mustStore(t, j, 2)
-			noError(t, j.ask(func() error { return j.flush(true) }))
-			text := disk.files()[journalName]
-			sizes = append(sizes, len(text))
-			if ahead := strings.HasSuffix(text, "\x00"); ahead != (mode == syncAlways) {
-				t.Errorf("%v: zeros at the end: got %v", mode, ahead)
-			}
+		if err == nil {
+			j.close()
 		}
-		if same := sizes[0] == sizes[2]; same != (mode == syncAlways) {
-			t.Errorf("%v: got the sizes %v", mode, sizes)
-		}
-		mustStore(t, j, zerosAhead/600)
-		mustClose(t, j)
-		text := disk.files()[journalName]
-		if !strings.HasSuffix(text, "}\n") || strings.Contains(text, "\x00") {
-			t.Errorf("%v: got %d bytes that end with %q", mode, len(text), text[len(text)-20:])
-		}
-		j, g := mustOpen(t, o)
-		checkContents(t, g, 6+zerosAhead/600)
-		mustClose(t, j)
 	}
 }
 
@@ -387,16 +362,16 @@ func TestJournalStatusCountsBytes(t *testing.T) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 7)
-	if got, want := j.status().journalBytes, len(strings.TrimRight(disk.files()[journalName], "\x00")); got != int64(want) {
-		t.Errorf("journal bytes: got %d; want %d", got, want)
-	}
-	noError(t, writeSnapshot(j))
-	mustStore(t, j, 2)
-	s, files := j.status(), disk.files()
-	records := strings.TrimRight(files[journalName], "\x00")
-	if s.journalBytes != int64(len(records)) || s.snapshotBytes != int64(len(files[snapshotName])) {
-		t.Errorf("bytes: got journal %d, snapshot %d; want %d, %d", s.journalBytes, s.snapshotBytes,
-			len(records), len(files[snapshotName]))
+	for range 2 {
+		s := j.status()
+		lines := strings.SplitAfter(disk.files()[storeName], "\n")
+		end := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, endHead) }) + 1
+		compacted, records := strings.Join(lines[:end], ""), strings.Join(lines[end:], "")
+		if s.journalBytes != int64(len(records)) || s.snapshotBytes != int64(len(compacted)) {
+			t.Errorf("bytes: got %d of records, %d compacted; want %d, %d", s.journalBytes, s.snapshotBytes, len(records), len(compacted))
+		}
+		noError(t, compactTest(j))
+		mustStore(t, j, 2)
 	}
 	mustClose(t, j)
 }

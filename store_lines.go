@@ -232,6 +232,14 @@ func (l shortLine) textIn(room []byte) []byte {
 	return l.appendText(slices.Grow(room[:0], 6*len(l)), "")
 }
 
+// appendTo appends the line.
+func (l shortLine) appendTo(b []byte) []byte {
+	if l.isWhole() {
+		return append(b, l...)
+	}
+	return l.appendText(b, "")
+}
+
 // appendText appends a line that is not whole, up to a word unless that is "".
 func (l shortLine) appendText(to []byte, end string) []byte {
 	c := lineCoder{b: to}

@@ -3,21 +3,19 @@ package main
 import (
 	"bytes"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// storedTaskLines returns the lines of the tasks in the stores of earlier versions, without their sums.
+// storedTaskLines returns the lines of tasks in many states, without their sums.
 func storedTaskLines(t *testing.T) (lines [][]byte) {
 	t.Helper()
-	for _, name := range must(filepath.Glob("testdata/stores/*/data/snapshot.jsonl"))(t) {
-		for line := range bytes.Lines(must(os.ReadFile(name))(t)) {
-			if bytes.HasPrefix(line, []byte(taskHead)) {
-				lines = append(lines, cutSum(line))
-			}
+	s := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
+	defer closeTestService(t, s)
+	for line := range bytes.Lines([]byte(exported(t, s))) {
+		if bytes.HasPrefix(line, []byte(taskHead)) {
+			lines = append(lines, cutSum(line))
 		}
 	}
 	if len(lines) < 10 {

@@ -1,16 +1,13 @@
 package main
 
-// The lock of a data directory: flock on a file. The file holds the pid of the process that
-// has the lock, and the device and inode of the directory, by which a start recognizes a
-// copy of the directory. The lock ends with its process; the file stays.
+// The lock of a data directory: flock on a file. The file holds the pid of the process that has the lock. The lock ends
+// with its process; the file stays.
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,10 +18,7 @@ import (
 const lockName = "lock"
 
 // storeLock is a lock that is held.
-type storeLock struct {
-	file, dir *os.File
-	left      string // what the file holds afterwards: the directory that it noted, until noteDir
-}
+type storeLock struct{ file, dir *os.File }
 
 func (d osDisk) lock(name string) (dirLock, error) {
 	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|noFollow)
@@ -61,27 +55,17 @@ func (d osDisk) lock(name string) (dirLock, error) {
 		return nil, err
 	}
 	l := &storeLock{file: f, dir: dir}
-	if _, noted := readLock(io.NewSectionReader(f, 0, lockSize)); noted != "" {
-		l.left = "\n" + noted + "\n"
-	}
-	l.write(fmt.Sprint(os.Getpid(), cmp.Or(l.left, "\n")))
+	l.write(fmt.Sprintln(os.Getpid()))
 	return l, nil
 }
 
 // lockStore locks a data directory for a program that does not open its store.
 func lockStore(dir string) (io.Closer, error) { return osDisk{}.lock(filepath.Join(dir, lockName)) }
 
-// noteDir records the directory of a store that was opened.
-func (l *storeLock) noteDir(dir fileID) {
-	l.left = ""
-	l.write(fmt.Sprintf("%d\n%v\n", os.Getpid(), dir))
-}
-
 func (l *storeLock) syncDir() error { return syncNames(l.dir) }
 
-// lockSyntax is the text of a lock: a pid or nothing, and the directory unless an earlier version wrote it; or zeros
-// where a crash of the machine lost that.
-var lockSyntax = compiled(`^(\d{0,10}(\n|\n\d{1,20}:\d{1,20}\n)?|\x00{1,53})$`)
+// lockSyntax is the text of a lock: a pid or nothing; or zeros where a crash of the machine lost that.
+var lockSyntax = compiled(`^(\d{0,10}\n?|\x00{1,11})$`)
 
 const lockSize = 64 // bytes, more than a lock has
 
@@ -99,60 +83,45 @@ func checkLockText(f *os.File) error {
 // lock to a child that has been forked and not yet closed its copy.
 func (l *storeLock) Close() error {
 	l.dir.Close()
-	if pid, _ := readLock(io.NewSectionReader(l.file, 0, lockSize)); pid == os.Getpid() {
-		l.write(l.left)
+	if readLock(io.NewSectionReader(l.file, 0, lockSize)) == os.Getpid() {
+		l.write("")
 	}
 	unlockFile(l.file)
 	return l.file.Close()
 }
 
-// write writes the pid for the error message of the next process that tries, and the directory.
-// It ignores errors: a full disk must not keep a store from being opened.
+// write writes the pid for the error message of the next process that tries. It ignores errors: a full disk must not keep
+// a store from being opened.
 func (l *storeLock) write(text string) {
 	l.file.Truncate(0)
 	l.file.WriteAt([]byte(text), 0)
 }
 
-// storePlace is where a store was opened: its directory and its lock.
-type storePlace struct {
-	disk diskFS
-	dir  string
-	log  *slog.Logger
-	lock dirLock // from take until the journal is closed; needs no other lock
-}
-
-// note notes the place of a store that was just opened.
-func (p *storePlace) note() {
-	dir, _ := p.disk.identify(p.dir) // a disk in memory has no such number
-	p.lock.noteDir(dir)
-}
-
 func lockHeld(dir string, lock io.Reader) error {
-	pid, _ := readLock(lock)
-	if pid == 0 {
-		return fmt.Errorf("data directory %s is in use by another process", dir)
+	if pid := readLock(lock); pid != 0 {
+		return fmt.Errorf("data directory %s is in use by process %d", dir, pid)
 	}
-	return fmt.Errorf("data directory %s is in use by process %d", dir, pid)
+	return fmt.Errorf("data directory %s is in use by another process", dir)
 }
 
-// readLock returns the pid in a lock file, and the directory that it notes; 0 and "" for none.
-func readLock(f io.Reader) (pid int, dir string) {
+// readLock returns the pid in a lock file; 0 for none.
+func readLock(f io.Reader) int {
 	text, _ := io.ReadAll(io.LimitReader(f, lockSize))
-	first, rest, _ := strings.Cut(string(text), "\n")
-	pid, _ = strconv.Atoi(strings.TrimSpace(first)) // 0 on error
-	return pid, strings.TrimSuffix(rest, "\n")
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 on error
+	return pid
 }
 
-// take makes the data directory if it is missing, and locks it.
-func (p *storePlace) take() (err error) {
-	if err := p.disk.makeDir(p.dir); err != nil {
-		return fmt.Errorf("make data directory %s: %w", p.dir, err)
+// takeDir makes a data directory if it is missing, and locks it.
+func takeDir(o *journalOptions) (dirLock, error) {
+	if err := o.fs.makeDir(o.dir); err != nil {
+		return nil, fmt.Errorf("make data directory %s: %w", o.dir, err)
 	}
-	if p.lock, err = p.disk.lock(filepath.Join(p.dir, lockName)); err != nil {
-		return fmt.Errorf("lock data directory %s: %w", p.dir, err)
+	lock, err := o.fs.lock(storePath(o.dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory %s: %w", o.dir, err)
 	}
-	if p.disk.writableByOthers(p.dir) {
-		p.log.Warn("other users can write to the data directory, and so change or remove what is stored", "dir", p.dir)
+	if o.fs.writableByOthers(o.dir) {
+		o.log.Warn("other users can write to the data directory, and so change or remove what is stored", "dir", o.dir)
 	}
-	return nil
+	return lock, nil
 }

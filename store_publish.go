@@ -70,25 +70,25 @@ func (t *task) eachPublished(i int, from, to stepState, at instant, seq uint64, 
 	}
 }
 
-// id returns the id of the event, the same after every restart.
-func (e *domainEvent) id() uuid { return domainEventID(e.task, e.seq, e.n) }
+// id returns the id of the event, the same after every restart, and of no event of another history of the store.
+func (e *domainEvent) id(lives lives) uuid { return lives.eventID(e.task, e.seq, e.n) }
 
-func domainEventID(task uuid, seq uint64, n int) uuid {
-	return stableID("domain event", string(task[:]), strconv.FormatUint(seq, 10), strconv.Itoa(n))
+func (l lives) eventID(task uuid, seq uint64, n int) uuid {
+	return stableID("domain event", string(task[:]), l.text(seq), strconv.Itoa(n))
 }
 
 // append appends the event in the form of the stream; the last of a record has its id.
-func (e *domainEvent) append(b []byte, last bool) []byte {
+func (e *domainEvent) append(b []byte, last bool, lives lives) []byte {
 	if last {
-		b = appendEventID(b, e.seq)
+		b = lives.appendEventID(b, e.seq)
 	}
-	return append(e.appendJSON(append(b, "event: domain\ndata: "...)), "\n\n"...)
+	return append(e.appendJSON(append(b, "event: domain\ndata: "...), lives), "\n\n"...)
 }
 
 // appendJSON appends what streams and subscribers get.
-func (e *domainEvent) appendJSON(b []byte) []byte {
+func (e *domainEvent) appendJSON(b []byte, lives lives) []byte {
 	o := jsonWriter{b: append(b, '{')}
-	o.id("id", e.id())
+	o.id("id", e.id(lives))
 	o.text("type", e.name)
 	o.zoned("timestamp", e.at)
 	o.number("seq", int(e.seq))
@@ -162,15 +162,6 @@ func (l *domainLog) after(seq uint64) uint64 {
 	return l.first + uint64(sort.Search(len(l.held), func(n int) bool { return l.held[n].seq > seq }))
 }
 
-// forget drops everything up to a sequence, which is everything held.
-func (l *domainLog) forget(seq uint64) {
-	l.first += uint64(len(l.held))
-	l.held, l.bytes, l.lost, l.gone = nil, 0, seq, seq
-	for _, s := range l.subscriptions {
-		s.listed, s.listDead = nil, 0
-	}
-}
-
 // oldest returns the first sequence of which nothing is missing.
 func (l *domainLog) oldest() uint64 {
 	if len(l.held) > 0 {
@@ -180,7 +171,7 @@ func (l *domainLog) oldest() uint64 {
 }
 
 // missing returns the last sequence whose events are missing when a store is read from a
-// snapshot written now.
+// compacted part written now.
 func (l *domainLog) missing() uint64 { return max(l.gone, l.dropped) }
 
 // publish appends what a move of a step by a record publishes. A start finds no fast events again.
@@ -225,7 +216,7 @@ func (f *follower) takeDomain(text []byte) eventChunk {
 	c := eventChunk{text: text, moves: len(batch), more: more, behind: behind}
 	for i := range batch {
 		last := i+1 == len(batch) || batch[i+1].seq != batch[i].seq
-		if c.text = batch[i].append(c.text, last); last {
+		if c.text = batch[i].append(c.text, last, f.log.store.lives); last {
 			c.id = batch[i].seq
 		}
 	}
@@ -615,7 +606,7 @@ func (l *domainLog) publishedLocked() (published [deliveryModes]uint64, withheld
 	return l.published, l.withheld
 }
 
-// subscriberHead is the start of the snapshot's line about a subscriber:
+// subscriberHead is the start of the line about a subscriber:
 //
 //	{"subscriber":"billing","from":12,"done":40,"dead":[{"about":"…","seq":31,"n":1,…}]}
 const subscriberHead = `{"subscriber":`

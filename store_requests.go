@@ -2,7 +2,7 @@ package main
 
 // Requests that may be repeated: which task each Idempotency-Key created. A key is kept for its
 // time, also when retention has dropped its task. The keys of tasks in the store follow from
-// the tasks; each key of a dropped task is a line of the snapshot:
+// the tasks; each key of a dropped task is a line of the compacted part:
 //
 //	{"request":"…","task":"…","at":…}
 //
@@ -246,7 +246,7 @@ func otherBody() *failure {
 		details: inputProblems{{Field: "Idempotency-Key", Message: "was used for a request with another body"}}}
 }
 
-// The lines of dropped requests in snapshots and state documents.
+// The lines of dropped requests in the compacted part.
 
 const requestHead = `{"request":`
 
@@ -260,7 +260,7 @@ func (d *droppedRequest) members(c *memberCoder) {
 // their closing braces.
 func (x *requestIndex) writeLines(dropped []*droppedRequest, add func(line []byte) error) error {
 	var buf []byte
-	for batch := range slices.Chunk(dropped, snapshotBatch) {
+	for batch := range slices.Chunk(dropped, cutBatch) {
 		x.mu.Lock()
 		batch = slices.DeleteFunc(slices.Clone(batch), func(d *droppedRequest) bool { return !x.holds(d) })
 		x.mu.Unlock()

@@ -27,7 +27,7 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 		clock.advance(time.Hour)
 	}
 	must(s.operator.cancelTask(t.Context(), ids["old"], taskActor{}))(t)
-	noError(t, s.store.snapshot())
+	noError(t, s.store.compact())
 	ids["new"] = mustReplay(t, s, "new", uuid{}, false)
 	for range 3 {
 		s = reopenTestService(t, s, o)
@@ -37,7 +37,7 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 		if _, err := submitKeyed(t.Context(), s, "", "new", `{"namespace":"t","name":"diamond"}`); kindOf(err) != invalidFields {
 			t.Errorf("another body after a restart: got %v; want it refused", err)
 		}
-		noError(t, s.store.snapshot())
+		noError(t, s.store.compact())
 	}
 	closeTestService(t, s)
 }
@@ -182,15 +182,15 @@ func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
 		do   func()
 	}{
 		{"after a restart", func() { closeTestService(t, s.svc) }},
-		{"from a snapshot", func() { noError(t, s.svc.store.snapshot()); closeTestService(t, s.svc) }},
-		{"from a snapshot of a snapshot", func() { noError(t, s.svc.store.snapshot()); closeTestService(t, s.svc) }},
+		{"from a compacted part", func() { noError(t, s.svc.store.compact()); closeTestService(t, s.svc) }},
+		{"compacted again", func() { noError(t, s.svc.store.compact()); closeTestService(t, s.svc) }},
 		{"after a crash", func() {
 			crashed := filepath.Join(t.TempDir(), "data")
 			noError(t, os.CopyFS(crashed, os.DirFS(o.dir)))
 			closeTestService(t, s.svc)
 			o.dir = crashed
 		}},
-		{"from a state document", func() {
+		{"from a state", func() {
 			text := exported(t, s.svc)
 			closeTestService(t, s.svc)
 			o.dir, o.state = t.TempDir(), &stateSource{document: strings.NewReader(text)}

@@ -1,19 +1,13 @@
 package main
 
-// Loading a store at a start: the lines of the snapshot and the records of the journal become
-// tasks, indexes, figures and events.
+// Loading a store: the lines of the compacted part and the records become tasks, indexes, figures and events.
 
 import (
 	"bytes"
 	"cmp"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
-	"math"
 	"slices"
-	"strconv"
 )
 
 // storedTask holds the members that a start reads from the line of a task.
@@ -135,65 +129,70 @@ func (s *lineSlab) completed(t *storedTask) bool {
 	return true
 }
 
-// Rebuilding the store from its snapshot and journal, by the same apply that
-// changed it the first time.
+// Rebuilding the store from lines and records, by the same apply that changed it the first time.
 
 // restorer loads a store that nobody uses yet.
 type restorer struct {
 	s      *store
-	ahead  map[uuid]uint64 // newest records of tasks whose line has more than the snapshot's sequence
-	last   uint64          // the newest of these
+	seq    uint64 // that the compacted part is as of
 	events moveCollector
-	admit  func(t *template) error // refuses templates; nil refuses none, and no names
-	names  oldNames                // that are not refused
-	slab   lineSlab                // of the lines that were not decoded ahead
+	slab   lineSlab        // of the lines that were not decoded ahead
+	check  *outsideChecker // of lines from outside; nil for a file
 }
 
-// begin takes over what the header of a file says, and makes room for this number of tasks.
-func (l *restorer) begin(h *storeHeader, tasks int) {
-	l.s.tasks.index.failures.key = cmp.Or(h.Key, l.s.tasks.index.failures.key)
+// begin takes over what the header says, and makes room for this number of tasks.
+func (l *restorer) begin(h *storeHeader, tasks int) error {
+	l.seq, l.s.seq = h.seq, h.seq
+	l.s.tasks.index.failures.key = cmp.Or(h.key, l.s.tasks.index.failures.key)
+	l.s.retain.dropped, l.s.carried = h.dropped, h.clock
+	l.s.tasks.noteID(h.lastID)
+	l.events.extent = h.extent
 	if tasks > 0 {
 		l.s.tasks.slots = slices.Grow(l.s.tasks.slots, tasks)
 		l.s.tasks.byID = make(map[uuid]uint32, tasks)
 	}
+	return nil
 }
 
-// snapshotLine loads one line of the snapshot: a template, figures, events,
-// dropped tasks, or a task.
-func (l *restorer) snapshotLine(line *checkedLine) error {
-	if line.task != nil {
-		return l.task(line.task)
-	}
-	return l.line(cutSum(bytes.Clone(line.text)))
-}
-
-// lineKinds are the kinds of lines, in an order in which they can be loaded.
+// lineKinds are the kinds of lines in the compacted part, besides lives, in their order.
 var lineKinds = [...]struct {
 	head    string
-	subject string // what a line is about
+	subject string // what a line is about; its first member names which
 	load    func(l *restorer, line []byte) error
 }{
-	{eventsHead, "the extent of the event log", (*restorer).eventsLine},
-	{subscriberHead, "the position of a subscriber", (*restorer).subscriberLine},
-	{templateHead, "a template", (*restorer).templateLine},
-	{figuresHead, "a part of the figures", (*restorer).figuresLine},
-	{droppedHead, "the number of dropped tasks", (*restorer).droppedLine},
-	{requestHead, "a line", (*restorer).requestLine},
-	{"", "a line", (*restorer).taskLine}, // of a task, or not sound
+	{subscriberHead, "the subscriber", (*restorer).subscriberLine},
+	{templateHead, "the template", (*restorer).templateLine},
+	{figuresHead, "figures of a", (*restorer).figuresLine},
+	{requestHead, "the request", (*restorer).requestLine},
+	{`{"task":`, "the task", (*restorer).taskLine},
 }
 
-// kindOfLine returns the place of a line's kind in lineKinds.
-func kindOfLine(line []byte) (kind int) {
-	for !bytes.HasPrefix(line, []byte(lineKinds[kind].head)) {
-		kind++
+// compacted loads a line of the compacted part.
+func (l *restorer) compacted(line *checkedLine) error {
+	if line.task != nil && l.check == nil {
+		return l.task(line.task)
 	}
-	return kind
+	text := bytes.Clone(line.text)
+	if line.sealed && line.task == nil { // or it was cut already
+		text = cutSum(text)
+	}
+	for _, k := range lineKinds {
+		if bytes.HasPrefix(text, []byte(k.head)) {
+			return k.load(l, text)
+		}
+	}
+	return fmt.Errorf("%.40s is not known, so it is from a newer version", text)
 }
 
-// line loads such a line, which it may keep.
-func (l *restorer) line(line []byte) error { return lineKinds[kindOfLine(line)].load(l, line) }
-
+// taskLine loads the line of a task that was not decoded ahead, or is from outside.
 func (l *restorer) taskLine(line []byte) error {
+	if l.check != nil {
+		sound, err := l.check.task(line)
+		if err != nil {
+			return err
+		}
+		line = sound
+	}
 	t := readStoredTask(line, &l.slab)
 	return l.task(&t)
 }
@@ -206,18 +205,14 @@ func (l *restorer) task(t *storedTask) error {
 	h := &t.taskHeader
 	tpl := l.s.templates.find(h.template)
 	if tpl == nil {
-		return fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)
+		return templateMissing(h)
 	}
 	if _, twice := l.s.tasks.find(h.id); twice {
 		return fmt.Errorf("duplicate task %s", h.id)
 	}
-	if l.s.analytics.covered == 0 && h.dead == nil {
-		if err := t.addLetters(tpl, &l.slab); err != nil {
-			return err
-		}
+	if h.lastSeq > l.seq {
+		return fmt.Errorf("task %s: its last record is %d, but the header says %d", h.id, h.lastSeq, l.seq)
 	}
-	l.s.seq = max(l.s.seq, h.lastSeq)
-	l.noteAhead(h)
 	by := t.by
 	if t.search != nil { // the creation is that of the task before, apart from these values
 		own := *t.by
@@ -249,55 +244,16 @@ func (l *restorer) task(t *storedTask) error {
 		l.s.tasks.slots[pos].live, l.s.tasks.slots[pos].line = live, nil
 	}
 	l.s.retain.resize(l.s.tasks.slots[pos].bytes())
-	// The names of instances are only in the log. A replay is worth its time only if one may be
-	// refused now.
-	if live == nil && tpl.dynamic && bytes.Contains(h.log, []byte(`"named":1`)) && mayMislead(h.log) {
-		if live, err = h.replay(tpl, unobserved{}); err != nil {
-			return err
-		}
-	}
-	return l.checkNames(t.by.tags, live)
+	return nil
 }
 
-// addLetters adds the dead letters of a task. The first version, which kept no figures
-// either, had none.
-func (t *storedTask) addLetters(tpl *template, slab *lineSlab) error {
-	again, err := t.replay(tpl, unobserved{})
-	if err != nil || len(again.dead) == 0 {
-		return err
-	}
-	*t = readStoredTask(again.appendTaskLine(nil), slab)
-	return t.err
+func templateMissing(h *taskHeader) error {
+	return missing{fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)}
 }
 
-// noteAhead notes a line that has records which the journal repeats.
-func (l *restorer) noteAhead(h *taskHeader) {
-	if h.lastSeq <= l.s.analytics.covered {
-		return
-	}
-	if l.ahead == nil {
-		l.ahead = map[uuid]uint64{}
-	}
-	l.ahead[h.id] = h.lastSeq
-	l.last = max(l.last, h.lastSeq)
-}
-
-// repeats reports whether the snapshot's line of the record's task has the record. It looks
-// at the sequence and the task's id alone, so a record that cannot be decoded is not a fault if it is repeated.
-func (l *restorer) repeats(seq uint64, line []byte) bool {
-	const task = `"task":"`
-	i := bytes.IndexByte(line, ',') + 1
-	if seq > l.last || len(line) < i+taskMember || string(line[i:i+len(task)]) != task {
-		return false
-	}
-	id, ok := parseUUID(line[i+len(task) : i+taskMember-1])
-	return ok && seq <= l.ahead[id]
-}
-
-// replayed returns the task of a line, or nil if nobody needs it: the task is
-// over without a failing step or a dead letter, the figures count all of it, and the event log holds nothing of it. It
-// also counts the records that the figures do not count yet, those later than
-// the snapshot's sequence; those are skipped in the journal.
+// replayed returns the task of a line, or nil if nobody needs it: the task is over without a failing step or a dead
+// letter, the figures count all of it, and the event log holds nothing of it. It also counts the task in the figures if
+// there were none, as in a state that was written by hand.
 func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	var obs replayer = unobserved{}
 	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq) || l.events.wantsDomain(tpl, h.lastSeq)
@@ -314,16 +270,7 @@ func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	return h.replay(tpl, obs)
 }
 
-// eventsLine loads the line about the event log, which comes before the tasks.
-func (l *restorer) eventsLine(line []byte) error {
-	if len(l.s.tasks.slots) > 0 {
-		return fmt.Errorf("the line about the event log comes after a task")
-	}
-	return l.events.line(line)
-}
-
-// figuresLine loads figures. They come before the tasks, and are as of the
-// sequence that the snapshot covers.
+// figuresLine loads figures, which come before the tasks.
 func (l *restorer) figuresLine(line []byte) error {
 	if len(l.s.tasks.slots) > 0 {
 		return fmt.Errorf("figures come after a task")
@@ -336,6 +283,9 @@ const templateHead = `{"hash":`
 
 // templateLine loads such a line.
 func (l *restorer) templateLine(line []byte) error {
+	if l.check != nil {
+		line = l.check.template(line)
+	}
 	var r record
 	var c memberCoder
 	for c.again(line) {
@@ -356,76 +306,23 @@ func (l *restorer) template(r *record) error {
 	if tpl.hash != r.hash {
 		return fmt.Errorf("template %s has the hash %s", r.hash, tpl.hash)
 	}
-	if l.admit != nil {
-		if err := l.admit(tpl); err != nil {
+	if l.check != nil {
+		if err := l.check.admits(tpl); err != nil {
 			return err
 		}
-	}
-	for _, name := range tpl.misnamed() {
-		l.s.misnamed[name] = true
 	}
 	l.s.templates.keep(tpl)
 	return nil
 }
 
-// Names that a new one must not be like. In files of the operator they are noted; a document of
-// somebody else is refused for them.
-
-// checkNames looks at the names that a task brings: its tags and the names of its named instances.
-func (l *restorer) checkNames(tags []string, t *task) (err error) {
-	for _, tag := range tags {
-		err = cmp.Or(err, l.checkName(tag))
-	}
-	if t != nil && t.plan != nil {
-		for i := range t.plan.steps {
-			if p := &t.plan.steps[i]; p.named {
-				err = cmp.Or(err, l.checkName(p.def.name))
-			}
-		}
-	}
-	return err
-}
-
-func (l *restorer) checkName(name string) error {
-	fault := nameFault(name)
-	if fault == "" {
-		return nil
-	}
-	if l.admit != nil && !l.names[name] {
-		return fmt.Errorf("the name %q %s", name, fault)
-	}
-	l.s.misnamed[name] = true
-	return nil
-}
-
-// oldNames are names that a store was opened with and that are refused now.
-type oldNames map[string]bool
-
-// oldNames returns them. They do not change any more.
-func (s *store) oldNames() oldNames { return s.misnamed }
-
-// warn says that there are such names.
-func (n oldNames) warn(log *slog.Logger) {
-	if len(n) == 0 {
-		return
-	}
-	example := strconv.Quote(slices.Min(slices.Collect(maps.Keys(n))))
-	log.Warn("the store has names with control characters, bidi controls or line separators, which are refused now; "+
-		"they are shown escaped", "names", len(n), "example", example[1:len(example)-1])
-}
-
-// record loads one line of the journal.
+// record loads one record.
 func (l *restorer) record(line *checkedLine) error {
 	s, r := l.s, line.record
-	s.seq = max(s.seq, line.seq)
-	l.events.appendTo(&s.events, line.seq-1) // what the lines of the snapshot have comes first
-	if l.repeats(line.seq, line.text) {
-		l.events.skip(&s.events, line.seq)
-		return nil
-	}
 	if line.err != nil {
 		return line.err
 	}
+	s.seq = line.seq
+	l.events.appendTo(&s.events, line.seq-1) // what the tasks of the compacted part have comes first
 	switch r.kind {
 	case recTemplate:
 		return l.template(r)
@@ -439,7 +336,7 @@ func (l *restorer) record(line *checkedLine) error {
 	}
 	pos, ok := s.tasks.find(r.task)
 	if !ok {
-		return fmt.Errorf("it is about task %s, which was never created", r.task)
+		return missing{fmt.Errorf("it is about task %s, which was never created", r.task)}
 	}
 	t, err := s.tasks.taskAt(pos)
 	if err != nil {
@@ -455,12 +352,12 @@ func (l *restorer) created(line *checkedLine) error {
 	}
 	tpl := s.templates.find(r.created.template)
 	if tpl == nil {
-		return fmt.Errorf("its template %s was never recorded", r.created.template)
+		return missing{fmt.Errorf("its template %s was never recorded", r.created.template)}
 	}
 	t := newTask(r, tpl)
 	t.pos = s.tasks.insert(t.id, slot{live: t}, tpl, r.created, r.at)
 	s.requests.insert(r.created.request, t.id, r.at)
-	return cmp.Or(l.checkNames(r.created.tags, nil), l.apply(t, line))
+	return l.apply(t, line)
 }
 
 // dropped drops a task as it was dropped before.
@@ -477,8 +374,8 @@ func (l *restorer) apply(t *task, line *checkedLine) error {
 	if err := l.s.apply(t, line.record); err != nil {
 		return err
 	}
-	if end := line.record.end; end != nil && end.named {
-		if err := l.checkNames(nil, t); err != nil {
+	if end := line.record.end; l.check != nil && (line.record.kind == recCreated || end != nil && end.named) {
+		if err := checkNames(t); err != nil {
 			return err
 		}
 	}
@@ -486,56 +383,19 @@ func (l *restorer) apply(t *task, line *checkedLine) error {
 	return nil
 }
 
-// readStore reads the files of a directory into a store that must not be
-// changed. It takes no lock and changes no file.
-func readStore(dir string, log *slog.Logger) (*store, error) {
-	disk, err := pinStore(osDisk{}, dir)
-	if err != nil {
-		return nil, err
+// finish completes the store when everything was read.
+func (l *restorer) finish(r *storeReader) error {
+	s := l.s
+	s.seq, s.lives = r.last, r.lives
+	if r.last > r.header.seq {
+		s.carried = clockState{} // it was as of the compacted part
 	}
-	defer disk.close()
-	s := newStore(nil, log)
-	s.events.domain.keep = math.MaxInt // whatever the service keeps
-	r := &recovery{disk: disk, dir: dir, loader: &restorer{s: s}}
-	if err := r.read(); err != nil {
-		return nil, err
+	l.events.appendTo(&s.events, s.seq)
+	s.dead.index = s.dead.index.inOrder()
+	for _, sub := range s.events.domain.subscriptions {
+		if got := max(sub.from, sub.done); got > s.seq {
+			return fmt.Errorf("subscriber %s got events up to record %d, but the last is %d", sub.name, got, s.seq)
+		}
 	}
-	if len(r.files) == 0 {
-		return nil, errors.New("there is no store in this directory")
-	}
-	s.seq, s.journal = max(s.seq, r.last), closedJournal()
-	return s, nil
-}
-
-// droppedHead is the start of the line about dropped tasks:
-//
-//	{"dropped":12,"last_id":"…"}
-//
-// The id is the greatest that a task ever took, even of a dropped one.
-const droppedHead = `{"dropped":`
-
-// linesLocked returns that line without its closing brace; none if nothing was
-// dropped.
-func (r *retention) linesLocked() [][]byte {
-	if r.dropped == 0 {
-		return nil
-	}
-	c := memberCoder{b: []byte{'{'}}
-	r.members(&c, &r.store.tasks.lastID)
-	return [][]byte{c.b}
-}
-
-func (r *retention) members(c *memberCoder, lastID *uuid) {
-	nonzero(c, "dropped", &r.dropped)
-	c.id("last_id", lastID)
-}
-
-func (l *restorer) droppedLine(line []byte) error {
-	var lastID uuid
-	var c memberCoder
-	for c.again(line) {
-		l.s.retain.members(&c, &lastID)
-	}
-	l.s.tasks.noteID(lastID)
-	return c.err
+	return nil
 }

@@ -2,11 +2,8 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"maps"
-	"net/url"
-	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
@@ -72,13 +69,12 @@ func TestStoredValues(t *testing.T) {
 	}
 }
 
-// TestLoadedLinesShareMemory loads lines one by one, as an import and a repair do: each takes little more
-// than itself.
+// TestLoadedLinesShareMemory loads lines one by one, as an import does: each takes little more than itself.
 func TestLoadedLinesShareMemory(t *testing.T) {
 	slowAndSequential(t)
 	const count = 200
 	svc := newTestService(t, serviceTest{extra: storyTemplates})
-	l := &restorer{s: newStore(svc.clock, slog.New(slog.DiscardHandler))}
+	l := &restorer{s: newStore(svc.clock, slog.New(slog.DiscardHandler)), seq: maxStateCount}
 	for range count {
 		mustCreate(t, svc, "noop")
 	}
@@ -91,7 +87,7 @@ func TestLoadedLinesShareMemory(t *testing.T) {
 	}
 	before := liveHeap()
 	for _, line := range lines {
-		noError(t, l.line(line))
+		noError(t, l.taskLine(line))
 	}
 	if took := (liveHeap() - before) * 1e6 / count; took > 8<<10 {
 		t.Errorf("each of %d lines takes %.0f bytes; want at most %d", count, took, 8<<10)
@@ -99,32 +95,15 @@ func TestLoadedLinesShareMemory(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// TestRepeatedRecordCostsNothing expects a record that the snapshot's line of its task has to
-// be skipped at once.
-func TestRepeatedRecordCostsNothing(t *testing.T) {
-	id := newIDSource(newVirtualClock(testStart), nil).random()
-	l := &restorer{s: newStore(nil, slog.New(slog.DiscardHandler)), ahead: map[uuid]uint64{id: 9}, last: 9}
-	line := fmt.Appendf(nil, `{"seq":9,"task":"%s","kind":"nonsense"}`, id)
-	repeated, next := &checkedLine{text: line, seq: 9}, &checkedLine{text: line, seq: 10}
-	next.record, next.err = decodeRecord(line)
-	cost := testing.AllocsPerRun(100, func() { noError(t, l.record(repeated)) })
-	if cost != 0 || l.s.seq != 9 {
-		t.Errorf("got %v allocations, sequence %d; want 0, 9", cost, l.s.seq)
-	}
-	if l.record(next) == nil || l.repeats(9, line[:30]) || l.repeats(9, []byte(`{"seq":9}`)) {
-		t.Error("a record that the line does not have was skipped")
-	}
-}
-
 // TestReadStoreTakesNoChanges reads the files of a store and ends a walk over its tasks, as an
 // export does: a change is refused at once and asks the disk for nothing.
 func TestReadStoreTakesNoChanges(t *testing.T) {
 	dir := t.TempDir()
 	closeTestService(t, openTestService(t, serviceTest{dir: dir}))
-	s := must(readStore(dir, slog.New(slog.DiscardHandler)))(t)
+	s := readTestStore(t, dir)
 	_, err := s.update(func(*change) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "closed") || s.journal.space.watch.timer != nil {
-		t.Errorf("got error %v; want a store that is closed, and no look at the disk", err)
+	if err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("got error %v; want a store that is closed", err)
 	}
 }
 
@@ -135,8 +114,8 @@ const oldTemplate = `{"namespace":"t","name":"OldTemplate","version":"1.0.0","id
 	 "publishes_events":[{"name":"OldEvent","description":"","schema":{}}]},
 	{"name":"w","type":"batch_worker","dependencies":["OldStep"],"handler":{"callable":"builtin:noop"}}]}`
 
-// misname puts characters that mislead in the place of Old and Esc in a journal or a state document, as
-// a version wrote it that accepted them.
+// misname puts characters that mislead in the place of Old and Esc in the lines of a store, as a version wrote them that
+// accepted these.
 func misname(t *testing.T, text string) string {
 	t.Helper()
 	text = strings.NewReplacer("Old", "a\u202eb", "Esc", `a\u001bb`).Replace(text)
@@ -150,74 +129,15 @@ func misname(t *testing.T, text string) string {
 	return text
 }
 
-// TestOldNames opens stores with names that are refused now: from a journal, from a snapshot, only to be
-// read, and from a state document. Each says so once, and everything can be found by these names.
-func TestOldNames(t *testing.T) {
-	t.Parallel()
-	o := serviceTest{dir: t.TempDir(), extra: []string{oldTemplate}}
-	s := openTestService(t, o)
-	finished := &actor{t, s, mustCreate(t, s, "OldTemplate", `"tags":["EscTag","plain"]`).id}
-	finished.completeWith("OldStep", cursorsOf("w", `{"batch_id":"OldBatch"}`, `{"batch_id":"eu"}`))
-	mustCreate(t, s, "OldTemplate")
-	settle(s)
-	noError(t, s.store.waitAll(t.Context()))
-	closeTestService(t, s)
-	path := filepath.Join(o.dir, journalName)
-	lines := strings.SplitAfter(misname(t, strings.TrimRight(string(readFile(t, path)), "\x00")), "\n")
-	for i, line := range lines[:len(lines)-1] {
-		lines[i] = string(sumLine([]byte(line[:len(line)-len(sumTail)-1])))
-	}
-	writeFile(t, path, []byte(strings.Join(lines, "")))
-	o.extra = nil
-
-	open := func(name string, o serviceTest, change func(p *serviceOptions)) *service {
-		told := &logLines{}
-		o.log = told
-		parts := testParts(t, o)
-		change(&parts)
-		s := must(openService(parts))(t)
-		const want = `names=6 example=a\x1bbLabel`
-		if got := told.String(); strings.Count(got, "which are refused now") != 1 || !strings.Contains(got, want) {
-			t.Errorf("%s: the log is\n%s\nwant one warning, with %s", name, got, want)
-		}
-		h := (&testServer{t: t, svc: s}).with(newOrchestrationAPI(s, nil))
-		for query, want := range map[string]string{"tag": "a\x1bbTag", "name": "a\u202ebTemplate", "q": "\u202e"} {
-			a := h.do("GET", "/v1/tasks?"+url.Values{query: {want}}.Encode(), "").want(200)
-			if n := a.text("pagination.total_count"); n != map[string]string{"tag": "1", "name": "2", "q": "2"}[query] {
-				t.Errorf("%s: %s=%q finds %s tasks: %s", name, query, want, n, a.body)
-			}
-		}
-		if got, want := instancesOf(must(s.store.view(finished.id))(t)), "w_a\u202ebBatch w_eu"; got != want {
-			t.Errorf("%s: the instances are %q; want %q", name, got, want)
-		}
-		return s
-	}
-	closeTestService(t, open("a journal to be read", o, func(p *serviceOptions) { p.readOnly = true }))
-	s = open("a journal", o, func(*serviceOptions) {})
-	noError(t, s.store.snapshot())
-	document := exported(t, s)
-	closeTestService(t, s)
-	closeTestService(t, open("a snapshot", o, func(*serviceOptions) {}))
-	closeTestService(t, open("read-only", o, func(p *serviceOptions) { p.readOnly = true }))
-	o.dir = ""
-	state := func(p *serviceOptions) { p.state = &stateSource{document: strings.NewReader(document)} }
-	closeTestService(t, open("a document", o, state))
-	o.dir = t.TempDir()
-	closeTestService(t, open("an import", o, state))
-}
-
-// TestMisnamedStates checks that a state document which comes by the API is refused for a name, with its place,
-// unless the service began with that name.
+// TestMisnamedStates checks that a state from outside is refused for a name, with its line.
 func TestMisnamedStates(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{extra: []string{oldTemplate}}
 	a := &actor{t, openTestService(t, o), uuid{}}
 	a.id = mustCreate(t, a.s, "OldTemplate", `"tags":["OldTag"]`).id
 	a.completeWith("OldStep", cursorsOf("w", `{"batch_id":"OldBatch"}`))
-	plain := exported(t, a.s)
+	plain := unsealed(exported(t, a.s))
 	old := misname(t, plain)
-	seed := filepath.Join(t.TempDir(), "seed.json")
-	writeFile(t, seed, []byte(old))
 	closeTestService(t, a.s)
 	for name, tt := range map[string]struct {
 		o        serviceTest
@@ -225,11 +145,9 @@ func TestMisnamedStates(t *testing.T) {
 		place    string // of the problem; "" for none
 		name     string
 	}{
-		"a template":         {o, old, "templates[0]", `a\u202ebTemplate`},
-		"a tag":              {o, strings.Replace(plain, "OldTag", "a\u202eb", 1), "tasks[0]", `a\u202eb`},
-		"a batch":            {o, strings.ReplaceAll(plain, "OldBatch", "a\u202eb"), "tasks[0]", `w_a\u202eb`},
-		"its own":            {serviceTest{seed: seed}, old, "", ""},
-		"another name":       {serviceTest{seed: seed}, strings.Replace(old, "a\u202ebTag", "a\u202ebTug", 1), "tasks[0]", `a\u202ebTug`},
+		"a template":         {o, old, "line 3: ", `a\u202ebTemplate`},
+		"a tag":              {o, strings.Replace(plain, "OldTag", "a\u202eb", 1), "line ", `a\u202eb`},
+		"a batch":            {o, strings.ReplaceAll(plain, "OldBatch", "a\u202eb"), "line ", `w_a\u202eb`},
 		"nothing misleading": {o, plain, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +156,7 @@ func TestMisnamedStates(t *testing.T) {
 			for method, path := range map[string]string{"PUT": "/_stepwell/state", "POST": "/_stepwell/sandboxes"} {
 				body := tt.document
 				if method == "POST" {
-					body = `{"seed":` + body + `}`
+					body = `{"seed":` + string(appendJSONString(nil, body)) + `}`
 				}
 				a := s.do(method, path, body)
 				if tt.place == "" {
@@ -248,10 +166,11 @@ func TestMisnamedStates(t *testing.T) {
 					continue
 				}
 				field, message := a.want(422).text("error.details.0.field"), a.text("error.details.0.message")
-				if !strings.HasSuffix(field, tt.place) || !strings.Contains(message, `the name "`+tt.name+`" has the character U+202E; `) {
+				if !strings.HasPrefix(message, tt.place) || !strings.Contains(message, `the name "`+tt.name+`" has the character U+202E; `) {
 					t.Errorf("%s %s: got %q: %s; want %s refused", method, path, field, message, tt.place)
 				}
-				if now := string(s.do("GET", "/_stepwell/state", "").body); now[strings.Index(now, `"seq"`):] != before[strings.Index(before, `"seq"`):] {
+				_, was, _ := strings.Cut(before, "\n") // the header has the time
+				if _, now, _ := strings.Cut(string(s.do("GET", "/_stepwell/state", "").body), "\n"); now != was {
 					t.Errorf("the state became %s", now)
 				}
 			}

@@ -32,8 +32,7 @@ type retention struct {
 	limits
 	finished int            // finished tasks in the store
 	dropped  uint64         // tasks dropped since the store was first made
-	held     int            // running snapshots and exports
-	passed   int            // one of them alone has written the tasks below this position; others stay meanwhile
+	held     int            // cuts that are being taken
 	queue    []finishedTask // in the order of finishing
 	bytes    int64          // memory that the tasks take
 	memory   *quota         // for the tasks of all stores; nil while the store is read
@@ -199,7 +198,7 @@ func (r *retention) nextDrop(now instant) (pos uint32, early, ok bool) {
 		pos, ok := tasks.find(f.id)
 		ok = ok && tasks.slots[pos].finished == f.at
 		// A task that a subscriber waits for stays beyond the limits, but not when memory is short.
-		if ok && (r.keeps(pos) || !early && r.awaited(pos)) {
+		if ok && (r.held > 0 || !early && r.awaited(pos)) {
 			break
 		}
 		r.queue = r.queue[1:]
@@ -214,11 +213,6 @@ func (r *retention) nextDrop(now instant) (pos uint32, early, ok bool) {
 func (r *retention) awaited(pos uint32) bool {
 	sl := &r.store.tasks.slots[pos]
 	return r.store.events.domain.awaited(sl.in.key.tpl, sl.line)
-}
-
-// keeps reports whether a snapshot or an export still needs the task at a position.
-func (r *retention) keeps(pos uint32) bool {
-	return r.held > 1 || r.held == 1 && int(pos) >= r.passed
 }
 
 // dropFinished drops up to most tasks, and reports whether there may be more to
@@ -345,11 +339,9 @@ func (r *retention) nextDue(now instant) instant {
 // dropRetry is how long to wait when the store accepts no change.
 const dropRetry = time.Minute
 
-// holdLocked keeps every task, at its position, until eachLine has passed it or until
-// release.
+// holdLocked keeps every task, at its position, until release.
 func (r *retention) holdLocked() {
 	r.held++
-	r.passed = 0
 	r.store.tasks.packing.walks++
 }
 
@@ -357,7 +349,6 @@ func (r *retention) holdLocked() {
 func (r *retention) release() {
 	r.store.mu.Lock()
 	r.held--
-	r.passed = 0
 	r.store.tasks.packing.walks--
 	r.store.mu.Unlock()
 	for more, err := true, error(nil); more && err == nil; {

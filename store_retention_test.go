@@ -202,9 +202,8 @@ func TestRetentionAtRestart(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestRetentionWaitsForSnapshot checks that nothing is dropped between the cut of a snapshot
-// and its last line, and that it is dropped then.
-func TestRetentionWaitsForSnapshot(t *testing.T) {
+// TestRetentionWaitsForCut checks that nothing is dropped while a cut is taken, and that it is dropped then.
+func TestRetentionWaitsForCut(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)})
 	s.store.mu.Lock()
 	s.store.retain.holdLocked()
@@ -216,48 +215,6 @@ func TestRetentionWaitsForSnapshot(t *testing.T) {
 	wantKept(t, s, ids...)
 	s.store.retain.release()
 	wantKept(t, s, ids[7:]...)
-}
-
-// TestRetentionBesideSnapshot checks that what a snapshot has passed may be dropped before it
-// ends, and that the store opens with what is left.
-func TestRetentionBesideSnapshot(t *testing.T) {
-	slow(t)
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(300)}
-	s := openTestService(t, o)
-	var ids []uuid
-	for range 300 {
-		ids = append(ids, mustCreate(t, s, "noop").id)
-	}
-	w := must(s.store.journal.startSnapshot())(t)
-	s.store.mu.Lock()
-	covered, count, figures := w.cut(), len(s.store.tasks.slots), s.store.analytics.freeze()
-	s.store.retain.holdLocked()
-	s.store.mu.Unlock()
-	noError(t, eachOf(s.store.events.linesLocked(), w.line))
-	noError(t, s.store.templates.writeLines(w.line))
-	noError(t, figures.writeLines(covered, w.line))
-	written := 0
-	noError(t, s.store.eachLine(count, func(line []byte) error {
-		if written++; written == 290 {
-			for range 20 {
-				ids = append(ids, mustCreate(t, s, "noop").id)
-			}
-			wantSize(t, s, 300) // all of the first batch could go
-		}
-		return w.line(line[:len(line)-1])
-	}))
-	for range 290 {
-		ids = append(ids, mustCreate(t, s, "noop").id)
-	}
-	wantSize(t, s, 310) // those after the cut could not
-	noError(t, w.commit())
-	s.store.retain.release()
-	s = reopenTestService(t, s, o)
-	wantKept(t, s, ids[310:]...)
-	if got := s.store.retain.dropped; got != 310 {
-		t.Errorf("got %d tasks dropped; want 310", got)
-	}
-	closeTestService(t, s)
 }
 
 // wantSize checks how many tasks the store keeps.
@@ -360,7 +317,7 @@ func (w *retentionWorld) act() {
 			w.s.dlq.update(w.t.Context(), rows[w.r.IntN(len(rows))].id, q, nil)
 		}
 	case n < 19:
-		if err := w.s.store.snapshot(); err != nil {
+		if err := w.s.store.compact(); err != nil {
 			w.t.Error(err)
 		}
 	default:

@@ -1,10 +1,12 @@
 package main
 
-// Disk space reserved for the journal ahead of its end, so that a full disk is
+// Disk space reserved ahead of the end of the store's file, so that a full disk is
 // noticed before a change is applied, not while it is written.
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -23,12 +25,13 @@ const (
 // journalSpace keeps blocks reserved behind the end of one file.
 type journalSpace struct {
 	room  atomic.Int64  // bytes reserved and neither written nor buffered
-	full  atomic.Bool   // the last extension found no space
+	full  atomic.Bool   // the last extension failed
+	cause atomic.Value  // its error
 	lack  atomic.Int64  // room that the last extension could not make; 0 if it could
 	short chan struct{} // holds a token after full was set: the flusher tries again later
 
 	extending atomic.Pointer[spaceExtension] // one that is not the flusher's and under way
-	watch     diskWatch                      // of that
+	watched   func(op func() error) error    // see journal.watched
 
 	disk diskFS
 	dir  string
@@ -96,13 +99,26 @@ func (s *journalSpace) note(err error) {
 	was := s.full.Swap(err != nil)
 	switch {
 	case err != nil && !was:
-		s.log.Warn("no space for the journal, changes are refused until there is", "dir", s.dir, "error", err)
+		s.log.Warn("no space can be reserved for the store, changes are refused until it can", "dir", s.dir, "error", err)
 	case err == nil && was:
-		s.log.Info("there is space for the journal again", "dir", s.dir)
+		s.log.Info("there is space for the store again", "dir", s.dir)
 	}
 	if err != nil {
+		s.cause.Store(&err)
 		offerToken(s.short)
 	}
+}
+
+// why returns why no change is accepted, without paths of this machine.
+func (s *journalSpace) why() string {
+	err, _ := s.cause.Load().(*error)
+	if err == nil || isDiskFull(*err) {
+		return "no space left for the store"
+	}
+	if p, ok := errors.AsType[*fs.PathError](*err); ok {
+		return fmt.Sprintf("no space can be reserved for the store (%v)", p.Err)
+	}
+	return fmt.Sprintf("no space can be reserved for the store (%v)", *err)
 }
 
 // shut takes all room away for good.
@@ -118,7 +134,7 @@ func (s *journalSpace) extendSoon(need int64) *spaceExtension {
 		return s.extending.Load() // nil if it has just ended
 	}
 	go func() {
-		s.watch.during(func() error { return s.extend(need) })
+		s.watched(func() error { return s.extend(need) })
 		s.extending.Store(nil)
 		close(x.done)
 	}()

@@ -23,7 +23,7 @@ func TestSpaceHangs(t *testing.T) {
 	o.fs = disk
 	j, _ := mustOpen(t, o)
 	t.Cleanup(disk.release)
-	noError(t, j.ask(func() error {
+	noError(t, j.during(func() error {
 		disk.hold()
 		j.space.room.Store(0)
 		return nil
@@ -51,9 +51,9 @@ func TestJournalKeepsAhead(t *testing.T) {
 	mustClose(t, j)
 }
 
-// TestJournalRotatesWithRoom checks that records that come while the file
+// TestCompactionKeepsRoom checks that records that come while the file
 // changes have space in the next file.
-func TestJournalRotatesWithRoom(t *testing.T) {
+func TestCompactionKeepsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()
 		o := diskOptions(disk)
@@ -61,8 +61,10 @@ func TestJournalRotatesWithRoom(t *testing.T) {
 		j, _ := mustOpen(t, o)
 		disk.synced = make(chan struct{})
 		rotated := make(chan error)
-		go func() { rotated <- j.beginFile() }()
-		synctest.Wait() // at the sync of the next file's header
+		go func() { rotated <- compactTest(j) }()
+		<-disk.synced   // of the compacted part
+		<-disk.synced   // of what was copied
+		synctest.Wait() // at the last sync of the next file, whose blocks are reserved
 		pad := bytes.Repeat([]byte("y"), maxRecord-100)
 		seq := uint64(0)
 		for ; j.space.room.Load() >= maxRecord; seq++ {
@@ -152,17 +154,17 @@ func testFullDisk(t *testing.T, plain bool) {
 	if f, ok := errors.AsType[*failure](err); !ok || f.kind != unavailable || f.retryAfter == 0 {
 		t.Errorf("reserve: got %#v; want unavailable with a time to try again", err)
 	}
-	if s := j.status(); s.writable || s.reason != "no space left for the journal" {
+	if s := j.status(); s.writable || s.reason != "no space left for the store" {
 		t.Errorf("status: got %+v; want no space", s)
 	}
-	before, allocations := disk.count("free", "data"), disk.count("allocate", journalTempName)
+	before, allocations := disk.count("free", "data"), disk.count("allocate", storeName)
 	start := time.Now()
 	timer := time.NewTimer(10*time.Second + time.Millisecond)
 	<-timer.C
 	if tries := disk.count("free", "data") - before; tries < 9 || tries > 11 {
 		t.Errorf("tries in %v: got %d; want 10", time.Since(start), tries)
 	}
-	if got := disk.count("allocate", journalTempName) - allocations; got != 0 && !plain {
+	if got := disk.count("allocate", storeName) - allocations; got != 0 && !plain {
 		t.Errorf("allocations on a full disk: got %d; want 0, they may keep what they get", got)
 	}
 	disk.setCapacity(80 << 20)

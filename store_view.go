@@ -378,29 +378,6 @@ func (t *taskTemplates) all() []*template {
 	return slices.SortedFunc(maps.Values(t.byHash), func(a, b *template) int { return cmp.Compare(a.hash, b.hash) })
 }
 
-// lineAt returns the line of a task without the records after a sequence. The task was
-// created by then.
-func (t *taskTemplates) lineAt(k *keptTask, seq uint64) ([]byte, error) {
-	l := k.live
-	if l == nil {
-		line := k.line.text()
-		h, err := readTaskHead(line)
-		if err != nil || h.lastSeq <= seq {
-			return line, err
-		}
-		l = &taskLog{id: h.id, tpl: t.find(h.template), log: h.log[1 : len(h.log)-1]}
-	}
-	log, err := logUpTo(l.log, seq)
-	if err != nil {
-		return nil, err
-	}
-	was, err := replayRecords(l.id, l.tpl, log, unobserved{})
-	if err != nil {
-		return nil, err
-	}
-	return was.appendTaskLine(nil), nil
-}
-
 // copy returns the templates of the tasks, by hash.
 func (t *taskTemplates) copy() map[string]*template {
 	t.mu.RLock()

@@ -1,7 +1,7 @@
 package main
 
 // A whole task as one line of JSON: the form of an ended task in memory, and of
-// every task in the snapshot.
+// every task in the compacted part.
 //
 //	{"task":"…","state":"complete","created":…,"updated":…,"completed":…,"template":"…","seq":7,"last":12,
 //	 "steps":{"complete":4},"log":[{record},…]}
@@ -86,9 +86,15 @@ func (t *task) header() taskHeader {
 
 // appendTaskLine appends the line, without a checksum.
 func (t *task) appendTaskLine(b []byte) []byte {
-	h, c := t.header(), memberCoder{b: append(b, '{')}
+	h := t.header()
+	return h.appendLine(b, t.log)
+}
+
+// appendLine appends the line of a task with this header, and a log whose records are separated by commas.
+func (h *taskHeader) appendLine(b, log []byte) []byte {
+	c := memberCoder{b: append(b, '{')}
 	h.members(&c)
-	b = append(append(c.b, `,"log":[`...), t.log...)
+	b = append(append(c.b, `,"log":[`...), log...)
 	return append(b, ']', '}')
 }
 
@@ -163,12 +169,14 @@ const taskMember = 45
 
 // appendLog adds a record to the task's own log, which leaves out the task's id.
 // The members are those of appendRecordMembers.
-func (t *task) appendLog(seq uint64, members []byte) {
-	if len(t.log) > 0 {
-		t.log = append(t.log, ',')
+func (t *task) appendLog(seq uint64, members []byte) { t.log = appendLogEntry(t.log, seq, members) }
+
+func appendLogEntry(log []byte, seq uint64, members []byte) []byte {
+	if len(log) > 0 {
+		log = append(log, ',')
 	}
-	t.log = strconv.AppendUint(append(t.log, `{"seq":`...), seq, 10)
-	t.log = append(append(t.log, members[taskMember:]...), '}')
+	log = strconv.AppendUint(append(log, `{"seq":`...), seq, 10)
+	return append(append(log, members[taskMember:]...), '}')
 }
 
 // compactLog removes superseded checkpoints from the task's log, once they are half of the log or
@@ -267,7 +275,7 @@ func eachLogEntry(log []byte, f func(entry []byte)) {
 	}
 }
 
-// cutSum removes the checksum from a checked line of the snapshot, in place.
+// cutSum removes the checksum from a checked line, in place.
 func cutSum(line []byte) []byte {
 	line = bytes.TrimRight(line, "\n")
 	line[len(line)-sumLength] = '}'

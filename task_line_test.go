@@ -214,11 +214,11 @@ func TestGrowthCut(t *testing.T) {
 		t.Fatalf("got %s; want it complete", grown(v))
 	}
 	closeTestService(t, s)
-	journal := slices.Collect(strings.Lines(string(readFile(t, filepath.Join(o.dir, journalName)))))
-	for n := len(journal); n > 2; n-- {
+	journal := slices.Collect(strings.Lines(string(readFile(t, filepath.Join(o.dir, storeName)))))
+	for n := len(journal); n > 4; n-- {
 		cut := o
 		cut.dir = t.TempDir()
-		noError(t, os.WriteFile(filepath.Join(cut.dir, journalName), []byte(strings.Join(journal[:n], "")), 0o600))
+		noError(t, os.WriteFile(filepath.Join(cut.dir, storeName), []byte(strings.Join(journal[:n], "")), 0o600))
 		a.s = openTestService(t, cut)
 		v := a.view()
 		if got, want := string(v.appendTaskLine(nil)), lines[v.lastSeq]; got != want {

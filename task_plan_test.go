@@ -92,7 +92,7 @@ func TestGrownIDs(t *testing.T) {
 		if id := a.s.ids.reserve(1); seen[id] != "" {
 			t.Errorf("the id of %s is given out again", seen[id])
 		}
-		noError(t, a.s.store.snapshot())
+		noError(t, a.s.store.compact())
 		if _, err := a.s.operator.cancelTask(t.Context(), a.id, taskActor{}); err != nil && kindOf(err) != invalidTransition {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestNamedStepIDs(t *testing.T) {
 	}
 	name("w_001", 30) // w_002 and w_003 have the ids of the record
 	create := `"kind":"created",`
-	document := strings.Replace(exported(t, a.s), create, create+`"steps":[`+strings.Join(named, ",")+`],`, 1)
+	document := strings.Replace(unsealed(exported(t, a.s)), create, create+`"steps":[`+strings.Join(named, ",")+`],`, 1)
 	o.extra = []string{testTemplate("noop", stepSpec{name: "x", callable: "builtin:noop"})}
 	o.state = &stateSource{document: strings.NewReader(document)}
 	a.s = openTestService(t, o)
@@ -156,7 +156,7 @@ func TestNamedStepIDs(t *testing.T) {
 	}
 	look()
 	a.complete("a2", "w_001")
-	noError(t, a.s.store.snapshot())
+	noError(t, a.s.store.compact())
 	closeTestService(t, a.s)
 	a.s = openTestService(t, o)
 	look()
@@ -175,19 +175,19 @@ func TestNamedStepIDs(t *testing.T) {
 	closeTestService(t, a.s)
 }
 
-// TestBadStepIDs checks that a state document cannot name ids that lead to two steps.
+// TestBadStepIDs checks that a state cannot name ids that lead to two steps.
 func TestBadStepIDs(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{testTemplate("two", stepSpec{name: "a", callable: "A"}, stepSpec{name: "b", callable: "B"})}})
 	first := mustCreate(t, s, "two").id
 	mustCreate(t, s, "two")
-	parts := strings.SplitAfter(exported(t, s), `"kind":"created",`)
+	parts := strings.SplitAfter(unsealed(exported(t, s)), `"kind":"created",`)
 	for _, tt := range []struct{ first, second, want string }{
-		{`"01a2159e-71bc-790a-a7a4-81f99d487b40","01a2159e-71bc-790a-a7a4-81f99d487b40"`, ``, "tasks[0]: it names a step 01a2159e-71bc-790a-a7a4-81f99d487b40, "},
-		{`null,"` + first.plus(1).String() + `"`, ``, "tasks[0]: it names a step " + first.plus(1).String()},
-		{`"` + first.String() + `"`, ``, "tasks[0]: it names a step " + first.String()},
-		{`"01a2159e-71bc-790a-a7a4-81f99d487b40"`, `"01a2159e-71bc-790a-a7a4-81f99d487b40"`, "tasks[1]: it names a step "},
-		{`null,null,null`, ``, "tasks[0]: it names no id for instance 1"},
-		{`"x"`, ``, `tasks[0].log[0]: member "steps": "x" is not a UUID`},
+		{`"01a2159e-71bc-790a-a7a4-81f99d487b40","01a2159e-71bc-790a-a7a4-81f99d487b40"`, ``, "it names a step 01a2159e-71bc-790a-a7a4-81f99d487b40, "},
+		{`null,"` + first.plus(1).String() + `"`, ``, "it names a step " + first.plus(1).String()},
+		{`"` + first.String() + `"`, ``, "it names a step " + first.String()},
+		{`"01a2159e-71bc-790a-a7a4-81f99d487b40"`, `"01a2159e-71bc-790a-a7a4-81f99d487b40"`, "it names a step "},
+		{`null,null,null`, ``, "it names no id for instance 1"},
+		{`"x"`, ``, `member "steps": "x" is not a UUID`},
 		{``, ``, ""},
 	} {
 		text := parts[0] + `"steps":[` + tt.first + `],` + parts[1] + `"steps":[` + tt.second + `],` + parts[2]
@@ -351,7 +351,7 @@ func (w *growthWorld) operate() {
 		w.s = reopenTestService(w.t, w.s, w.o)
 	case n < 2:
 		w.note("snapshot")
-		if err := w.s.store.snapshot(); err != nil {
+		if err := w.s.store.compact(); err != nil {
 			w.t.Error(err)
 		}
 	default:

@@ -327,7 +327,7 @@ func (by *creation) members(c *memberCoder) {
 	c.text("key", &by.key)
 	c.text("traceparent", &by.traceparent)
 	c.text("tracestate", &by.tracestate)
-	if by.traceparent != "" && saneTraceparent(by.traceparent) == "" { // in a state document from outside
+	if by.traceparent != "" && saneTraceparent(by.traceparent) == "" { // in a state from outside
 		c.fail("traceparent", "%.80q is not a W3C traceparent", by.traceparent)
 	}
 	if !saneTracestate(by.tracestate) { // or it could put a header into requests to handlers
@@ -421,7 +421,7 @@ func (c *memberCoder) record(line []byte, r *record) error {
 // complete checks that a record that was read has what its kind needs, and fills
 // in a default.
 func (r *record) complete() error {
-	// Records also come from state documents, which anybody may have written.
+	// Records also come from states, which anybody may have written.
 	switch {
 	case r.kind == recTemplate:
 		if r.hash == "" || r.definition == nil {

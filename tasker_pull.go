@@ -1,6 +1,6 @@
 package main
 
-// A pull: tasks from the HTTP API of Tasker become a state document. The API gives the steps and the outcome of each
+// A pull: tasks from the HTTP API of Tasker become a state. The API gives the steps and the outcome of each
 // attempt. What happened in between follows from these: a pull finds an order in which the records of all steps can be
 // applied. What the API leaves out is noted.
 
@@ -72,7 +72,7 @@ type taskerLetter struct {
 	By         string `json:"resolved_by"`
 }
 
-// taskerPull builds a state document of tasks.
+// taskerPull builds a state of tasks.
 type taskerPull struct {
 	stepsDecide bool // a task whose state contradicts its steps gets the state that follows from them
 
@@ -118,9 +118,8 @@ func (p *taskerPull) add(given *taskerTask) error {
 
 // write writes the document as of the last change. Its clock is frozen at that time.
 func (p *taskerPull) write(w io.Writer) error {
-	_, err := fmt.Fprintf(w, `{"format":%d,"product":%q,"version":%q,"exported_at":%q,"clock":{"now":%q,"mode":%q},"seq":%d,`+
-		"\n\"templates\":[\n%s],\n\"analytics\":[],\n\"tasks\":[\n%s]}\n", stateFormat, stateProduct, version, p.clock.zoned(),
-		p.clock.zoned(), clockFrozen, p.seq, bytes.Join(p.templates, []byte(",\n")), bytes.Join(p.tasks, []byte(",\n")))
+	_, err := fmt.Fprintf(w, "{\"format\":%d,\"seq\":%d,\"clock\":{\"now\":%q,\"mode\":%q}}\n%s\n%s\n{\"end\":{}}\n", storeFormat, p.seq,
+		p.clock.zoned(), clockFrozen, bytes.Join(p.templates, []byte("\n")), bytes.Join(p.tasks, []byte("\n")))
 	return err
 }
 

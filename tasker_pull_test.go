@@ -34,7 +34,7 @@ func pulledAnswers(t *testing.T) map[string]*taskerTask {
 	return all
 }
 
-// TestPull makes state documents of tasks as Tasker told them, and reads these: each step has its id,
+// TestPull makes states of tasks as Tasker told them, and reads these: each step has its id,
 // state, attempts and results.
 func TestPull(t *testing.T) {
 	for name, given := range pulledAnswers(t) {

@@ -91,6 +91,9 @@ func (w *worldRun) startActors() {
 		start(fmt.Sprint("worker", n), (*worldActor).beWorker)
 	}
 	start("operator", (*worldActor).beOperator)
+	if w.part("many") {
+		start("keeper", (*worldActor).beKeeper)
+	}
 	if w.part("followers") {
 		start("follower", func(a *worldActor) { a.follow("") })
 		start("reader", func(a *worldActor) { a.follow("?kind=domain") })

@@ -324,10 +324,6 @@ func (d *worldDisk) rename(from, to string) error {
 	return d.do("rename", to, func() error { return d.memDisk.rename(from, to) })
 }
 
-func (d *worldDisk) link(from, to string) error {
-	return d.do("link", to, func() error { return d.memDisk.link(from, to) })
-}
-
 func (d *worldDisk) remove(name string) error {
 	return d.do("remove", name, func() error { return d.memDisk.remove(name) })
 }

@@ -80,7 +80,9 @@ type worldModel struct {
 	figures string                            // at that end, if it was clean
 	retried map[*worldLife]time.Time
 	quietAt uint64
-	waits   string // what is not quiet
+	many    map[string]int  // what lines told was done, by reason
+	onHold  map[string]bool // tasks that may have been on hold
+	waits   string          // what is not quiet
 }
 
 func (m *worldModel) init(w *worldRun) {
@@ -425,6 +427,7 @@ func (m *worldModel) began(l *worldLife) {
 			m.w.Errorf("life %d begins with an older task: %s; it was %s", l.n, now, line)
 		}
 	}
+	m.checkMany(images)
 	m.mu.Lock()
 	for id, t := range m.tasks {
 		if images[id] == "" && !m.w.part("retention") {
@@ -467,6 +470,9 @@ func (m *worldModel) end(l *worldLife) {
 		h := m.steps[id]
 		if v, ok := steps[id]; ok {
 			m.sawStep(id, h.task, &v, x)
+		}
+		if m.onHold[h.task] { // a hold ends attempts, which the specification does not know
+			continue
 		}
 		m.w.figures.steps.Add(int64(len(h.ops)))
 		if problem := h.check(m.cancels[h.task], m.lost); problem != "" {

@@ -7,6 +7,7 @@ package main
 //	world_test.go         the run of a world: its plan, its lives, the command that repeats one
 //	world_bus_test.go     the boundary: the order of operations, connections, the disk
 //	world_actors_test.go  who takes part: clients, outside actors, operators, readers, handlers
+//	world_many_test.go    who acts on many tasks at once
 //	world_model_test.go   what is checked after each life and at the end
 //	world_steps_test.go   what clients saw of single steps, as a linearizable history
 //
@@ -49,7 +50,8 @@ var (
 // worldParts are what a world may have. Each can be left out to make a failing world smaller.
 var worldParts = []string{
 	"crash", "kill", "stop", "syncs", "writes", "hangs", "full", "torn", "operators", "followers", "subscribers",
-	"handlers", "actors", "late", "batches", "keys", "cancels", "retention", "snapshots", "growth", "checkpoints", "waits",
+	"handlers", "actors", "late", "batches", "keys", "cancels", "retention", "compactions", "growth", "checkpoints", "waits",
+	"many", "imports",
 }
 
 // worldPlan is what the seed chooses before a world begins.
@@ -63,7 +65,7 @@ type worldPlan struct {
 	shapes  []string
 	keep    int   // finished tasks; 0 for all
 	keepAge int   // in hours
-	floor   int64 // of the journal, before a snapshot is due
+	floor   int64 // bytes of records, before a compaction is due
 	sector  int   // what the disk writes in one go, in bytes
 	pace    time.Duration
 }
@@ -401,7 +403,7 @@ func (l *worldLife) open() {
 		return
 	}
 	svc.store.locked(func() {
-		if l.w.part("snapshots") {
+		if l.w.part("compactions") {
 			svc.store.journal.o.floor = l.w.plan.floor
 		}
 	})
@@ -467,7 +469,10 @@ func (l *worldLife) end() (next *memDisk) {
 	switch {
 	case open && (l.last || how == 0 && w.part("stop")):
 		w.stopClean(l)
-		return l.mem.restart()
+		if next = l.mem.restart(); !l.last && w.part("imports") && w.chance.IntN(2) == 0 {
+			next = w.imported(next)
+		}
+		return next
 	case how < 3 && w.part("kill"):
 		next = l.mem.restart()
 	case w.part("crash"):

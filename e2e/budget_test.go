@@ -225,9 +225,9 @@ func budgetOperations(t *testing.T, p *program) (all []budgetOperation) {
 		doc := wire.Must(wire.Decode((&api{t, url}).do("GET", "/api-docs/openapi.json", "").want(200).body))(t).(map[string]any)
 		for path, methods := range doc["paths"].(map[string]any) {
 			for method, o := range methods.(map[string]any) {
-				if schema, ok := wire.LookUp(o, "requestBody.content"); ok {
+				if content, ok := wire.LookUp(o, "requestBody.content"); ok {
 					id := o.(map[string]any)["operationId"].(string)
-					schema = schema.(map[string]any)["application/json"].(map[string]any)["schema"]
+					schema, _ := wire.LookUp(content, "application/json.schema")
 					all = append(all, budgetOperation{surface, strings.ToUpper(method), path, id, schema, doc})
 				}
 			}

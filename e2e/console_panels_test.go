@@ -444,12 +444,12 @@ func TestConsoleOldNames(t *testing.T) {
 	id := first.api().create(`{"namespace":"t","name":"OldName","tags":["OldTag"]}`)
 	first.api().do("POST", "/_stepwell/wait-idle", "").want(200)
 	document := strings.ReplaceAll(string(first.api().do("GET", "/_stepwell/state", "").want(200).body), "Old", "a\u202e\\u001b\\nb")
-	for _, found := range regexp.MustCompile(`(?m)"hash":"(\w+)","definition":(.*?)}\]?,?$`).FindAllStringSubmatch(document, -1) {
+	for _, found := range regexp.MustCompile(`(?m)"hash":"(\w+)","definition":(.*?),"sum":"\w+"}$`).FindAllStringSubmatch(document, -1) {
 		sum := sha256.Sum256([]byte(found[2]))
 		document = strings.ReplaceAll(document, found[1], hex.EncodeToString(sum[:16]))
 	}
-	seed := filepath.Join(t.TempDir(), "state.json")
-	writeFile(t, seed, []byte(document))
+	seed := filepath.Join(t.TempDir(), "state.jsonl")
+	writeFile(t, seed, regexp.MustCompile(`(?m),"sum":"\w+"}$`).ReplaceAll([]byte(document), []byte("}")))
 	s := serve(t, "--fixture", "--seed", seed, "--templates", templateDir(t, orderTemplate))
 	const escaped = `a\\u202e\\u001b\\u000ab`
 	for path, name := range map[string]string{
@@ -474,16 +474,15 @@ func TestConsoleOldNames(t *testing.T) {
 	}
 }
 
-// TestConsoleReadOnly opens the console of a service that accepts no changes: it says why, and shows the tasks.
-func TestConsoleReadOnly(t *testing.T) {
+// TestConsoleFullDisk opens the console of a service whose disk is full: it says so, and shows the tasks.
+func TestConsoleFullDisk(t *testing.T) {
 	p := newPage(t)
-	data := filepath.Join(t.TempDir(), "data")
-	s := serve(t, "--data", data)
-	s.api().do("POST", "/v1/tasks", `{"namespace":"demo","name":"diamond"}`)
-	s.stop()
-	s = serve(t, "--data", data, "--read-only")
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
-	p.wait(`document.querySelector("[role=alert]")?.textContent.includes("--read-only")`)
-	p.wait(`document.querySelector("#page").textContent.includes("diamond")`)
-	p.inspect("read-only")
+	f := newFullDiskTest(t)
+	p.open(f.program.ready.OrchestrationURL + "/console/tasks")
+	p.wait(`document.querySelector("[role=alert]")?.textContent.includes("no space left")`)
+	p.wait(`document.querySelector("#page").textContent.includes("noop")`)
+	p.inspect("a full disk")
+	close(f.held.Release)
+	f.ballast.drop()
+	f.checkWorking(t)
 }

@@ -23,8 +23,8 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// snapshotFloor is the size of a journal, in bytes, below which no snapshot is due.
-const snapshotFloor = 16 << 20
+// compactFloor is the size of all records, in bytes, below which no compaction is due.
+const compactFloor = 16 << 20
 
 var crashDuration = flag.Duration("crash.duration", time.Duration(size(1, 5))*time.Second, "how long TestCrash goes on killing")
 
@@ -636,30 +636,39 @@ func TestCrash(t *testing.T) {
 	t.Logf("%d kills", kills)
 }
 
-// TestCrashInSnapshot kills the program while it writes snapshots, between any two of the steps
-// that recovery must handle.
-func TestCrashInSnapshot(t *testing.T) {
+// TestCrashInCompaction kills the program while it compacts its file, between any two of the steps of a compaction.
+func TestCrashInCompaction(t *testing.T) {
 	t.Parallel()
 	wire.Long(t)
-	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // snapshots are due often
+	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // compactions are due often
 	c.start()
 	c.begin(4, "diamond", "wait")
-	for _, moment := range []struct {
-		name string
-		now  func() bool
-	}{
-		{"the new journal is made", func() bool { return c.fileSize("journal.jsonl.tmp") >= 0 }},
-		{"the journals have their names", func() bool { return c.fileSize("journal.old.jsonl") >= 0 }},
-		{"half of the snapshot is written", func() bool { return c.fileSize("snapshot.jsonl.tmp") >= snapshotFloor/2 }},
-		{"the snapshot has its name", func() bool { return c.fileSize("snapshot.jsonl") >= 0 }},
-		{"half of the next one is written", func() bool { return c.fileSize("snapshot.jsonl.tmp") >= snapshotFloor/2 }},
-	} {
-		c.await(moment.name, moment.now)
-		c.kill()
-		t.Logf("killed when %s, leaving %v", moment.name, c.files())
-		c.start()
+	for range 2 {
+		for _, moment := range []struct {
+			name string
+			now  func() bool
+		}{
+			{"the new file is made", func() bool { return c.fileSize("store.jsonl.new") >= 0 }},
+			{"half of it is written", func() bool { return c.fileSize("store.jsonl.new") >= compactFloor/2 }},
+			{"it has the name of the old one", c.renamed()},
+		} {
+			c.await(moment.name, moment.now)
+			c.kill()
+			t.Logf("killed when %s, leaving %v", moment.name, c.files())
+			c.start()
+		}
 	}
 	c.finish()
+}
+
+// renamed returns a function that reports whether a new file was there and has gone since.
+func (c *crashTest) renamed() func() bool {
+	seen := false
+	return func() bool {
+		there := c.fileSize("store.jsonl.new") >= 0
+		seen = seen || there
+		return seen && !there
+	}
 }
 
 // await waits for a moment that may be short.
@@ -678,7 +687,7 @@ func (c *crashTest) await(moment string, now func() bool) {
 	}
 }
 
-// fileSize returns the size of a file next to the journal, -1 if it does not exist.
+// fileSize returns the size of a file of the data directory, -1 if it does not exist.
 func (c *crashTest) fileSize(name string) int64 {
 	info, err := os.Lstat(filepath.Join(c.data, name))
 	if err != nil {

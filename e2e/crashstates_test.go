@@ -64,7 +64,7 @@ func newTracedLoad(t *testing.T) *tracedLoad {
 	t.Cleanup(handler.Close)
 	l := &tracedLoad{t: t, strace: findStrace(t), dir: t.TempDir(), facts: map[string]told{}, calls: map[string]told{}}
 	l.data = filepath.Join(l.dir, "data")
-	l.env = []string{"STEPWELL_STORE__RETAIN_FINISHED_COUNT=25", "STEPWELL_STORE__SNAPSHOT_JOURNAL_MB=1"}
+	l.env = []string{"STEPWELL_STORE__RETAIN_FINISHED_COUNT=25"}
 	l.templates = templateDir(t, diamondTemplate,
 		testTemplate("web", stepSpec{name: "a", callable: handler.URL},
 			stepSpec{name: "b", callable: handler.URL, after: []string{"a"}}),
@@ -73,13 +73,30 @@ func newTracedLoad(t *testing.T) *tracedLoad {
 	return l
 }
 
+// launch starts the program under strace. It returns the file of the trace, too.
+func (l *tracedLoad) launch(args ...string) (p *program, trace string) {
+	l.t.Helper()
+	l.life++
+	trace = filepath.Join(l.dir, fmt.Sprintf("trace-%d", l.life))
+	args = append(straceArguments(trace), append([]string{programFile(l.t)}, args...)...)
+	return launchFile(l.t, l.strace, nil, l.env, args...), trace
+}
+
+// compact has the program compact the store that it left.
+func (l *tracedLoad) compact() {
+	l.t.Helper()
+	p, trace := l.launch("store", "compact", "--data", l.data)
+	if code := p.wait(); code != 0 {
+		l.t.Fatalf("store compact: got exit code %d\n%s", code, p.stderr)
+	}
+	l.addSteps(trace)
+}
+
 // run starts the program, sends requests, and ends the program while more are on their way.
 func (l *tracedLoad) run(requests int, end func(p *program)) {
 	l.t.Helper()
-	l.life++
-	trace := filepath.Join(l.dir, fmt.Sprintf("trace-%d", l.life))
-	args := append(straceArguments(trace), append([]string{programFile(l.t)}, l.args...)...)
-	p := launchFile(l.t, l.strace, nil, l.env, args...).awaitReady()
+	p, trace := l.launch(l.args...)
+	p.awaitReady()
 	enough := l.answered.Load() + int64(requests)
 	var clients sync.WaitGroup
 	for i := range 8 {
@@ -89,6 +106,12 @@ func (l *tracedLoad) run(requests int, end func(p *program)) {
 	eventually(l.t, "enough requests are answered", func() bool { return l.answered.Load() >= enough || !p.running() })
 	end(p)
 	clients.Wait()
+	l.addSteps(trace)
+}
+
+// addSteps adds the steps of a program that has ended.
+func (l *tracedLoad) addSteps(trace string) {
+	l.t.Helper()
 	left := readFiles(l.t, l.data)
 	for _, s := range readTrace(l.t, trace) {
 		if s.call.ret != "" || s.call.name != "pwrite64" || s.call.wrote(l.t, left) {
@@ -128,7 +151,7 @@ func (c *tracedClient) run() {
 func (c *tracedClient) request(client *http.Client) (ok bool) {
 	if len(c.tasks) == 0 || c.rnd.IntN(2) == 0 {
 		name := []string{"diamond", "web", "act"}[c.rnd.IntN(3)]
-		padding := strings.Repeat("x", c.rnd.IntN(24_000))
+		padding := strings.Repeat("x", c.rnd.IntN(size(24_000, 80_000)))
 		body := fmt.Sprintf(`{"namespace":"t","name":%q,"context":{"padding":%q}}`, name, padding)
 		var v taskView
 		if !c.send(client, &v, told{kind: "created"}, "POST", "/v1/tasks", body) {
@@ -217,7 +240,7 @@ var (
 func (h *crashHistory) add(t testing.TB, data string) {
 	for line := range strings.Lines(data) {
 		m := recordLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		if m == nil || !json.Valid([]byte(line)) { // a write of a snapshot may begin within the log of a task
+		if m == nil || !json.Valid([]byte(line)) { // a write of a compaction may begin within the log of a task
 			continue
 		}
 		seq := wire.Must(strconv.Atoi(m[1]))(t)
@@ -236,7 +259,7 @@ func (h *crashHistory) add(t testing.TB, data string) {
 	}
 }
 
-// TestCrashHistory adds a record, and a piece of a snapshot that begins with the same record in the log of its task.
+// TestCrashHistory adds a record, and a piece of a compacted part that begins with the same record in the log of its task.
 func TestCrashHistory(t *testing.T) {
 	h := &crashHistory{tasks: map[string][]uint64{}}
 	h.add(t, `{"seq":1,"task":"a","kind":"ran","step":1,"sum":"01234567"}`+"\n")
@@ -263,29 +286,29 @@ func (h *crashHistory) sequence(t testing.TB, f told) (seq uint64) {
 	return seq
 }
 
-// fault returns what is wrong with a state document, which must have exactly the records up to
-// its sequence, or "".
-func (h *crashHistory) fault(document string) (until int, fault string) {
-	head, tasks, _ := strings.Cut(document, "\"tasks\":[\n")
-	m := regexp.MustCompile(`"seq":(\d+)`).FindStringSubmatch(head)
-	if m == nil {
-		return 0, fmt.Sprintf("the export begins with %.200s", document)
+var (
+	headerSeq = regexp.MustCompile(`^{"format":.*?,"seq":(\d+)`)
+	taskLine  = regexp.MustCompile(`^{"task":"([^"]*)",.*?,"log":\[(.*)\],"sum":"[0-9a-f]{8}"}$`)
+)
+
+// fault returns what is wrong with an exported state, which must have exactly the records up to its sequence, or "".
+func (h *crashHistory) fault(state string) (until int, fault string) {
+	header, rest, _ := strings.Cut(state, "\n")
+	if m := headerSeq.FindStringSubmatch(header); m != nil {
+		until, _ = strconv.Atoi(m[1])
 	}
-	until, _ = strconv.Atoi(m[1])
 	if until > len(h.records) {
 		return until, fmt.Sprintf("sequence %d was never written", until)
 	}
 	found := 0
-	for line := range strings.Lines(tasks) {
-		line = strings.TrimRight(line, ",]}\n")
-		id, _, ok := strings.Cut(strings.TrimPrefix(line, `{"task":"`), `"`)
-		if !ok {
+	for line := range strings.Lines(rest) {
+		m := taskLine.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		if m == nil {
 			continue
 		}
 		found++
-		want := h.log(id, uint64(until))
-		if want == "" || !strings.HasSuffix(line, `,"log":[`+strings.TrimRight(want, ",]}")) {
-			return until, fmt.Sprintf("at sequence %d, task %s is\n%s\nand its records are\n%s", until, id, line, want)
+		if want := h.log(m[1], uint64(until)); want == "" || m[2] != want {
+			return until, fmt.Sprintf("at sequence %d, task %s is\n%s\nand its records are\n%s", until, m[1], line, want)
 		}
 	}
 	if want := h.alive(until); found != want {
@@ -436,21 +459,21 @@ func (c *crashCheckers) work() {
 
 // check exports a state and compares it with the history.
 func (c *crashCheckers) check(check *crashCheck) {
-	document, refusal := c.export(check.dir)
-	if strings.Contains(refusal, "there is no store in this directory") {
+	state, refusal := c.export(check.dir)
+	if strings.Contains(refusal, "store.jsonl: no such file or directory") {
 		return // it was not made yet, and check.required is 0
 	}
 	if check.refusal = refusal; refusal != "" {
 		return
 	}
-	until, fault := c.history.fault(document)
+	until, fault := c.history.fault(state)
 	if check.until = uint64(until); fault != "" {
 		c.t.Errorf("state %d (%s): %s", check.number, check.kind, fault)
 	}
 }
 
-// export returns the state document of a store, or why there is none.
-func (c *crashCheckers) export(dir string) (document, refusal string) {
+// export returns the state of a store, or why there is none.
+func (c *crashCheckers) export(dir string) (state, refusal string) {
 	cmd := exec.Command(programFile(c.t), "store", "export", "--data", dir)
 	cmd.Env = append(programEnv(), "GOGC=off", "GOMAXPROCS=1")
 	var stdout, stderr bytes.Buffer
@@ -465,9 +488,9 @@ func (c *crashCheckers) export(dir string) (document, refusal string) {
 func (c *crashCheckers) serveState(check *crashCheck) {
 	args := serveArguments("--data", check.dir, "--sync", "always", "--templates", c.load.templates)
 	launch(c.t, nil, args...).awaitReady().stop()
-	document, refusal := c.export(check.dir)
+	state, refusal := c.export(check.dir)
 	for task := range c.history.tasks {
-		if want := c.history.log(task, check.until); want != "" && !strings.Contains(document, want) {
+		if want := c.history.log(task, check.until); want != "" && !strings.Contains(state, want) {
 			c.t.Errorf("state %d (%s): after a start there is no longer %s (%s)", check.number, check.kind, want, refusal)
 		}
 	}
@@ -505,14 +528,15 @@ func (c *crashCheckers) reached(names string) bool {
 	return false
 }
 
-// TestCrashStates checks the states that a crash may leave of a store under load, through
-// rotations, snapshots, retention, two kills, a shutdown, and the starts after them.
+// TestCrashStates checks the states that a crash may leave of a store under load, through compactions, retention, two
+// kills, a shutdown, and the starts after them.
 func TestCrashStates(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	l := newTracedLoad(t)
 	l.run(size(300, 1000), (*program).kill)
 	l.run(size(100, 500), (*program).stop)
+	l.compact()
 	l.run(size(50, 200), (*program).kill)
 	want := *crashStates
 	c := l.crashStates(t, want, false)
@@ -527,8 +551,8 @@ func TestCrashStates(t *testing.T) {
 			t.Errorf("state %d (%s): refused: %s", check.number, check.kind, check.refusal)
 		}
 	}
-	if len(c.checks) < want || want >= 500 && !c.reached("snapshot.jsonl snapshot.jsonl.tmp") { // few may miss it
-		t.Errorf("there are %d states; want %d, also of the time of a second snapshot", len(c.checks), want)
+	if len(c.checks) < want || want >= 500 && !c.reached("store.jsonl store.jsonl.new") { // few may miss it
+		t.Errorf("there are %d states; want %d, also of the time of a compaction", len(c.checks), want)
 	}
 	// Would the test notice if nothing was ever synced?
 	if blind := l.crashStates(t, 40, true); len(blind.lost()) == 0 {

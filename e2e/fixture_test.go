@@ -23,12 +23,13 @@ func TestSandboxesOfAProgram(t *testing.T) {
 	}
 }
 
-// TestSeedKeepsItsClock starts with a document whose clock must be adopted.
+// TestSeedKeepsItsClock starts with a state, written by hand, whose clock must be adopted.
 func TestSeedKeepsItsClock(t *testing.T) {
 	t.Parallel()
 	const start = "2026-01-01T00:00:00.000000Z"
-	file := filepath.Join(t.TempDir(), "state.json")
-	writeFile(t, file, []byte(`{"format":1,"clock":{"now":"`+start+`","mode":"frozen"}}`))
+	file := filepath.Join(t.TempDir(), "state.jsonl")
+	writeFile(t, file, []byte(`{"format": 3, "clock": {"now": "`+start+`", "mode": "frozen"}}
+		{"end": {}}`))
 	p := serve(t, "--fixture", "--seed", file)
 	for range 2 {
 		if got := p.api().do("GET", "/_stepwell/clock", "").text("now"); got != start {

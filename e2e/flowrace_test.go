@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -746,7 +747,7 @@ func (r *flowRace) read(ctx context.Context, m *wire.Marks, query string) error 
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Last-Event-ID", fmt.Sprint(m.LastID))
+	req.Header.Set("Last-Event-ID", cmp.Or(m.LastMark, "0"))
 	resp, err := r.client.Do(req)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -542,34 +543,98 @@ func TestHealthcheckCommand(t *testing.T) {
 func TestStoreCheckCommand(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	journal := filepath.Join(data, "journal.jsonl")
+	file := filepath.Join(data, "store.jsonl")
 	check := func(want int, parts ...string) {
 		t.Helper()
 		wantParts(t, "store check", wantExit(t, want, nil, "store", "check", "--data", data), parts...)
 	}
-	check(3, data) // there is no store yet
+	check(3, "there is no store in "+data)
 	p := serve(t, "--data", data)
 	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
-	check(0, fmt.Sprintf("process %d", p.cmd.Process.Pid))
+	p.api().await(id, "complete")
+	check(0, "record 6 is the last", "1 task (1 complete)") // beside the service
 	p.stop()
-	check(0, "a start would continue after sequence")
+	check(0, "record 6 is the last")
 
-	good := readFile(t, journal)
-	damaged := strings.Replace(string(good), `"kind":"created"`, `"kind":"creeted"`, 1)
-	writeFile(t, journal, []byte(damaged))
-	check(1, "journal.jsonl, line 3", "checksum")
-	wantRefused(t, []string{"--data", data}, data, "journal.jsonl, line 3", "checksum", "store check")
-	if string(readFile(t, journal)) != damaged {
-		t.Error("the refused start changed the file")
-	}
-
-	writeFile(t, journal, append(good, `{"seq":99,"ta`...))
-	check(0, "torn")
+	good := string(readFile(t, file))
+	last := strings.LastIndex(good, `"kind":"ran"`)
+	writeFile(t, file, []byte(good[:last]+`"kind":"run"`+good[last+len(`"kind":"ran"`):]))
+	check(0, "record 5 is the last", "line 9: an unfinished write") // no valid line follows
+	writeFile(t, file, []byte(good+`{"seq":99,"ta`))
+	check(0, "line 10: an unfinished write")
 	p = serve(t, "--data", data)
 	p.api().await(id, "complete")
 	wantParts(t, "log", p.stderr.String(), "cut off")
 	p.stop()
-	check(0, "a start would continue after sequence")
+	check(0, "record 6 is the last")
+}
+
+// TestDamagedStore changes a record that was acknowledged, and then a template: a start names the place, and the command
+// that keeps what is whole.
+func TestDamagedStore(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	wire.Need(t, "sed")
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	file := filepath.Join(data, "store.jsonl")
+	p := serve(t, "--data", data, "--quiet")
+	kept, lost := p.api().create(`{"namespace":"demo","name":"diamond"}`), ""
+	p.api().await(kept, "complete")
+	p.stop()
+	p = serve(t, "--data", data, "--quiet")
+	lost = p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.api().await(lost, "complete")
+	p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.stop()
+
+	sound := string(readFile(t, file))
+	damaged := strings.Replace(sound, fmt.Sprintf(`"task":%q`, lost), fmt.Sprintf(`"tAsk":%q`, lost), 1)
+	writeFile(t, file, []byte(damaged))
+	line := 1 + strings.Count(damaged[:strings.Index(damaged, "tAsk")], "\n")
+	place := fmt.Sprintf("store.jsonl, line %d (byte ", line)
+	for _, said := range []string{
+		wantExit(t, 1, nil, "store", "check", "--data", data),
+		wantExit(t, 1, nil, serveArguments("--data", data)...),
+	} {
+		wantParts(t, "the refusal", said, place, "the checksum does not match", "the records before it are whole, up to record 6 of task "+kept,
+			fmt.Sprintf("head -n %d %s > NEW/store.jsonl", line-1, file))
+	}
+	if string(readFile(t, file)) != damaged {
+		t.Error("the refused start changed the file")
+	}
+	shell(t, dir, fmt.Sprintf("mkdir new; head -n %d %s > new/store.jsonl", line-1, file))
+	p = serve(t, "--data", filepath.Join(dir, "new"), "--quiet")
+	p.api().await(kept, "complete")
+	p.api().do("GET", "/v1/tasks/"+lost, "").want(404)
+	p.stop()
+
+	writeFile(t, file, []byte(sound))
+	wantExit(t, 0, nil, "store", "compact", "--data", data)
+	damaged = strings.Replace(string(readFile(t, file)), fmt.Sprintf(`{"task":%q`, lost), fmt.Sprintf(`{"task":%q `, lost), 1)
+	writeFile(t, file, []byte(damaged))
+	line = 1 + strings.Count(damaged[:strings.Index(damaged, `" ,`)], "\n")
+	pipe := fmt.Sprintf("sed '%dd' %s | ", line, file)
+	wantParts(t, "the refusal", wantExit(t, 1, nil, serveArguments("--data", data)...),
+		fmt.Sprintf("store.jsonl, line %d (byte ", line), fmt.Sprintf("it is about the task %q", lost), pipe+"stepwell store import --data NEW -")
+	said := shell(t, dir, pipe+programFile(t)+" store import --data rest -")
+	wantParts(t, "the import", said, "it counts", "2 tasks")
+	p = serve(t, "--data", filepath.Join(dir, "rest"), "--quiet")
+	p.api().await(kept, "complete")
+	p.api().do("GET", "/v1/tasks/"+lost, "").want(404)
+	p.stop()
+}
+
+// shell runs a script in a directory, and returns what it says.
+func shell(t testing.TB, dir, script string) string {
+	t.Helper()
+	cmd := exec.Command("sh", "-e", "-c", script)
+	cmd.Dir, cmd.Env = dir, programEnv()
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, said)
+	}
+	return string(said)
 }
 
 // TestStoreCommands exports the state of a running store, imports it elsewhere, compacts it,
@@ -578,21 +643,22 @@ func TestStoreCommands(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	dir := t.TempDir()
-	data, other, file := filepath.Join(dir, "data"), filepath.Join(dir, "other"), filepath.Join(dir, "state.json")
+	data, other, file := filepath.Join(dir, "data"), filepath.Join(dir, "other"), filepath.Join(dir, "state.jsonl")
 	run := func(want int, part string, args ...string) {
 		t.Helper()
 		wantParts(t, "store "+args[0], wantExit(t, want, nil, append([]string{"store"}, args...)...), part)
 	}
 	p := serve(t, "--data", data)
 	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.api().await(id, "complete")
 	run(0, "", "export", "--data", data, file)
 	run(1, fmt.Sprintf("in use by process %d", p.cmd.Process.Pid), "compact", "--data", data)
 	p.stop()
-	run(0, "1 task; journal", "compact", "--data", data)
-	if lines := strings.Count(string(readFile(t, filepath.Join(data, "journal.jsonl"))), "\n"); lines != 1 {
-		t.Errorf("the journal has %d lines after a compaction; want its header", lines)
+	run(0, "1 task; ", "compact", "--data", data)
+	if compacted := string(readFile(t, filepath.Join(data, "store.jsonl"))); compacted != string(readFile(t, file)) {
+		t.Errorf("the compacted file is\n%s\nwant the export:\n%s", compacted, readFile(t, file))
 	}
-	run(0, "1 task, sequence 1 to 6", "import", file, "--data", other)
+	run(0, "1 task, records 1 to 6", "import", file, "--data", other)
 	run(1, "already holds a store", "import", "--data", other, file)
 	run(3, "no such file", "export", "--data", filepath.Join(dir, "none"))
 	run(2, "usage", "import", "--data", other)

@@ -108,14 +108,13 @@ func (p *prometheus) firing(name string, labels map[string]string) bool {
 	return false
 }
 
-// brokenRole returns the address of a worker role whose /metrics tell of an internal error once broken is set: no
-// request can cause one.
-func brokenRole(t *testing.T, worker string, broken *atomic.Bool) string {
+// changedMetrics returns the address of a service whose /metrics have a series with another value once changed is set: for
+// what no request can cause.
+func changedMetrics(t *testing.T, service, series, from, to string, changed *atomic.Bool) string {
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		text := string((&api{t, worker}).do("GET", "/metrics", "").body)
-		if broken.Load() {
-			const series = `stepwell_internal_errors_total{role="worker"} `
-			text = strings.Replace(text, series+"0\n", series+"1\n", 1)
+		text := string((&api{t, service}).do("GET", "/metrics", "").body)
+		if changed.Load() {
+			text = strings.Replace(text, series+" "+from+"\n", series+" "+to+"\n", 1)
 		}
 		io.WriteString(w, text)
 	}))
@@ -150,14 +149,15 @@ func TestPrometheus(t *testing.T) {
 	fixture := serve(t, "--fixture", "--templates", templateDir(t, fails("fails"), testTemplate("parked", stepSpec{name: "a", callable: "people.sign"})))
 	busy := serve(t, "--memory", "--templates", templateDir(t, testTemplate("many", steps...)),
 		"--config", configFile(t, "[worker]\nconcurrency = 1\nhttp_concurrency = 1\n[events]\nmax_streams = 1\n"))
-	data := filepath.Join(t.TempDir(), "data")
-	durable := serve(t, "--data", data)
-	var broken atomic.Bool
+	durable := serve(t, "--data", filepath.Join(t.TempDir(), "data"))
+	var broken, full atomic.Bool
 	instances := []string{host(fixture.ready.OrchestrationURL), host(busy.ready.OrchestrationURL),
-		host(durable.ready.OrchestrationURL), brokenRole(t, fixture.ready.WorkerURL, &broken)}
+		changedMetrics(t, durable.ready.OrchestrationURL, "stepwell_journal_writable", "1", "0", &full),
+		changedMetrics(t, fixture.ready.WorkerURL, `stepwell_internal_errors_total{role="worker"}`, "0", "1", &broken),
+		host(durable.ready.OrchestrationURL)}
 	p := startPrometheus(t, path, instances...)
 
-	p.awaitData("count(up == 1) == 4")
+	p.awaitData("count(up == 1) == 5")
 	for _, series := range regexp.MustCompile(`\b(up|stepwell_\w+)(\{[^}]*\})?`).FindAllString(p.rules, -1) {
 		p.awaitData(series)
 	}
@@ -189,11 +189,8 @@ func TestPrometheus(t *testing.T) {
 			busy.api().do("GET", "/v1/events", "").want(503)
 		}},
 		{"StepwellServerErrors", map[string]string{"instance": instances[3], "role": "worker"}, func() { broken.Store(true) }},
-		{"StepwellReadOnly", at(2), func() {
-			durable.stop()
-			durable = serve(t, "--data", data, "--read-only", "--listen", instances[2])
-		}},
-		{"StepwellDown", at(2), func() { durable.kill() }},
+		{"StepwellDiskFull", at(2), func() { full.Store(true) }},
+		{"StepwellDown", at(4), func() { durable.kill() }},
 	} {
 		fired[event.alert] = true
 		if event.cause != nil {

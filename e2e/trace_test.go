@@ -76,7 +76,7 @@ func TestFailedSyncEndsTheService(t *testing.T) {
 	if code := p.cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("got exit code %d; want 1", code)
 	}
-	if said := p.stderr.String(); strings.Count(said, "sync of the journal failed (input/output error)") != 1 {
+	if said := p.stderr.String(); strings.Count(said, "sync of store.jsonl failed (input/output error)") != 1 {
 		t.Errorf("got %s; want one line that says what failed", said)
 	}
 	p = serve(t, args...)
@@ -225,7 +225,11 @@ type tracedDisk struct {
 	files    map[int]*inode    // by descriptor; the directory is nil
 	order    int               // of the newest operation
 	inodes   int
+	block    int // bytes that the disk writes as a whole or not at all
 }
+
+// blockSizes are those of disks.
+var blockSizes = []int{512, 4096}
 
 // inode is a file.
 type inode struct {
@@ -246,10 +250,8 @@ type diskOp struct {
 	gone  string // and one that leads nowhere afterwards
 }
 
-const sector = 512 // bytes that a disk writes as a whole or not at all
-
 func newTracedDisk(t testing.TB, dir string) *tracedDisk {
-	return &tracedDisk{t: t, dir: dir, names: map[string]*inode{}, kept: map[string]*inode{}, files: map[int]*inode{}}
+	return &tracedDisk{t: t, dir: dir, names: map[string]*inode{}, kept: map[string]*inode{}, files: map[int]*inode{}, block: blockSizes[0]}
 }
 
 // inside returns the name of a path in the directory, which has no others below it.
@@ -566,21 +568,21 @@ func (s *crashState) key() uint64 {
 
 // fileChoice is what a crash keeps of a file's unsynced changes: all if its functions are nil.
 type fileChoice struct {
-	op     func(op *diskOp) bool          // whether a change of the size is kept
-	sector func(op *diskOp, off int) bool // whether a sector of a change of the data is kept
+	op    func(op *diskOp) bool          // whether a change of the size is kept
+	block func(op *diskOp, off int) bool // whether a block of a change of the data is kept
 }
 
 // crashWith returns the state with names and what choose says of their files.
 func (d *tracedDisk) crashWith(names map[string]*inode, choose func(f *inode) fileChoice) *crashState {
 	s := &crashState{files: map[string]crashFile{}}
 	for name, f := range names {
-		s.files[name] = f.cut(choose(f))
+		s.files[name] = f.cut(choose(f), d.block)
 	}
 	return s
 }
 
-// cut returns a file with the chosen ones of its unsynced changes.
-func (f *inode) cut(c fileChoice) crashFile {
+// cut returns a file with the chosen ones of its unsynced changes, on a disk with blocks of this size.
+func (f *inode) cut(c fileChoice, block int) crashFile {
 	file := crashFile{inode: f, size: len(f.kept)}
 	for _, op := range f.pending {
 		kept := c.op == nil || c.op(op)
@@ -595,8 +597,8 @@ func (f *inode) cut(c fileChoice) crashFile {
 			file.size = max(file.size, op.off+len(op.data))
 		}
 		for from := 0; from < len(op.data); {
-			to := min((op.off+from)/sector*sector+sector-op.off, len(op.data))
-			if c.sector == nil || c.sector(op, from) {
+			to := min((op.off+from)/block*block+block-op.off, len(op.data))
+			if c.block == nil || c.block(op, from) {
 				file.add(piece{op.off + from, op.data[from:to]})
 			}
 			from = to
@@ -657,8 +659,8 @@ func (d *tracedDisk) reachable() (files []*inode) {
 }
 
 // crashKinds are the ways to choose what a crash keeps of what was not synced.
-var crashKinds = []string{"nothing", "everything", "a prefix", "any sectors",
-	"all but one sector", "any names", "any names, no data"}
+var crashKinds = []string{"nothing", "everything", "a prefix", "any blocks",
+	"all but one block", "any names", "any names, no data"}
 
 // crash returns a state that a crash may leave now.
 func (d *tracedDisk) crash(rnd *rand.Rand) *crashState {
@@ -667,6 +669,7 @@ func (d *tracedDisk) crash(rnd *rand.Rand) *crashState {
 	if len(pending) > 0 {
 		kind = crashKinds[rnd.IntN(len(crashKinds))]
 	}
+	d.block = blockSizes[rnd.IntN(len(blockSizes))]
 	s := d.crashOf(kind, rnd, pending)
 	s.kind = kind
 	return s
@@ -684,13 +687,13 @@ func (d *tracedDisk) crashOf(kind string, rnd *rand.Rand, pending []int) *crashS
 		return d.crashWith(d.namesIf(all), func(*inode) fileChoice { return fileChoice{} })
 	case "a prefix":
 		return d.crashPrefix(rnd, pending)
-	case "any sectors":
+	case "any blocks":
 		sizes, share := until(), rnd.IntN(8)
 		return d.crashWith(d.namesIf(until()), func(*inode) fileChoice {
 			return fileChoice{sizes, func(*diskOp, int) bool { return rnd.IntN(8) <= share }}
 		})
-	case "all but one sector":
-		return d.crashWith(d.namesIf(all), func(f *inode) fileChoice { return f.loseSector(rnd) })
+	case "all but one block":
+		return d.crashWith(d.namesIf(all), func(f *inode) fileChoice { return f.loseBlock(rnd, d.block) })
 	case "any names":
 		return d.crashWith(d.namesIf(some), func(*inode) fileChoice { return fileChoice{} })
 	case "any names, no data":
@@ -730,8 +733,8 @@ func (d *tracedDisk) crashPrefix(rnd *rand.Rand, pending []int) *crashState {
 	})
 }
 
-// loseSector keeps everything but a sector of an unsynced change.
-func (f *inode) loseSector(rnd *rand.Rand) fileChoice {
+// loseBlock keeps everything but a block of an unsynced change.
+func (f *inode) loseBlock(rnd *rand.Rand, block int) fileChoice {
 	var writes []*diskOp
 	for _, op := range f.pending {
 		if op.data != nil {
@@ -742,6 +745,6 @@ func (f *inode) loseSector(rnd *rand.Rand) fileChoice {
 		return fileChoice{}
 	}
 	in := writes[rnd.IntN(len(writes))]
-	lost := (in.off + rnd.IntN(len(in.data))) / sector
-	return fileChoice{sector: func(op *diskOp, off int) bool { return op != in || (op.off+off)/sector != lost }}
+	lost := (in.off + rnd.IntN(len(in.data))) / block
+	return fileChoice{block: func(op *diskOp, off int) bool { return op != in || (op.off+off)/block != lost }}
 }

@@ -11,7 +11,8 @@ import (
 
 // Event is an event of a stream.
 type Event struct {
-	ID   uint64 // 0 for none
+	ID   uint64 // its number; 0 for none
+	Mark string // the whole id: a life and the number; "" for none
 	Type string
 	Data string
 }
@@ -33,7 +34,8 @@ func ParseEvents(text string) (events []Event, lastID uint64) {
 			name, value, _ := strings.Cut(line, ": ")
 			switch name {
 			case "id":
-				e.ID, _ = strconv.ParseUint(value, 10, 64)
+				e.Mark = value
+				e.ID, _ = strconv.ParseUint(value[strings.IndexByte(value, '-')+1:], 10, 64) // after the life
 				lastID = e.ID
 			case "event":
 				e.Type = value
@@ -46,4 +48,14 @@ func ParseEvents(text string) (events []Event, lastID uint64) {
 		}
 	}
 	return events, lastID
+}
+
+// LastMark returns the last id in the text of a stream, "" for none.
+func LastMark(text string) string {
+	i := strings.LastIndex(text, "\nid: ")
+	if i < 0 && !strings.HasPrefix(text, "id: ") {
+		return ""
+	}
+	mark, _, _ := strings.Cut(strings.TrimPrefix(text[i+1:], "id: "), "\n")
+	return mark
 }

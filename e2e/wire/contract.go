@@ -222,7 +222,7 @@ func (c *Contract) responseProblems(declared map[string]any, a *Answer) (problem
 			a.Header.Get("Content-Type"), slices.Sorted(maps.Keys(content))))
 	}
 	v, err := any(string(a.Body)), error(nil)
-	if strings.Contains(a.Header.Get("Content-Type"), "json") {
+	if kind := a.Header.Get("Content-Type"); strings.Contains(kind, "json") && kind != "application/jsonl" {
 		v, err = Decode(a.Body)
 	}
 	if err != nil {

@@ -54,6 +54,7 @@ func (v *Move) Mark() Mark {
 type Marks struct {
 	All      []Mark
 	LastID   uint64
+	LastMark string // the id with this number
 	Repeated int
 	Over     bool // the end of a task named sentinel was seen
 }
@@ -71,7 +72,9 @@ func (m *Marks) Take(text string) error {
 		}
 		m.Over = m.Over || v.Name == "sentinel" && v.Step == "" && v.To == "complete"
 	}
-	m.LastID = max(m.LastID, lastID)
+	if lastID > m.LastID {
+		m.LastID, m.LastMark = lastID, LastMark(text)
+	}
 	return nil
 }
 

@@ -312,7 +312,7 @@ function showClock({ detail }) {
 }
 
 function showStore({ detail }) {
-  fill(refusing, h("span", h("b", "Read-only. "), visible(detail)));
+  fill(refusing, h("span", h("b", "Changes are refused. "), visible(detail)));
   if (!detail) refusing.remove();
   else if (!refusing.isConnected) byId("page").before(refusing);
 }

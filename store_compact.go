@@ -1,0 +1,296 @@
+package main
+
+// Compaction: writing the state of the store as a new file beside the running service, which then takes the place of the
+// old one.
+//
+//	store.jsonl   header │ compacted part │ records …………………………│ more records …
+//	                                        1 the cut            3 what came since is copied
+//	                                      ↓ 2 written as lines   ↓
+//	store.jsonl.new        header │ compacted part              │ more records
+//	                       4 synced, renamed to store.jsonl, the directory synced
+//
+// A start reads whichever has the name, and removes the other.
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	compactFloor  = 16 << 20    // bytes; fewer records need no compaction, unless the options say otherwise
+	compactPause  = time.Minute // after a failed compaction
+	compactBuffer = 256 << 10
+	// compactStep is after how many bytes a new file is synced: a disk that has much to write at once delays the syncs of
+	// the journal.
+	compactStep = 4 << 20
+	// catchUpBytes is how many bytes of records are copied while the journal waits, at most, unless they come too fast.
+	catchUpBytes  = 256 << 10
+	catchUpRounds = 16
+)
+
+// compactions lets one compaction run at a time.
+type compactions struct {
+	running sync.Mutex
+
+	mu     sync.Mutex // guards what follows
+	after  time.Time  // none is due before this, because the last one failed
+	warned bool       // that failure, or an earlier one in a row, was logged
+}
+
+// compactionDue reports whether the records have outgrown the compacted part. The threshold grows with that part, so that
+// the cost of compactions for each change stays about the same.
+func (j *journal) compactionDue() bool {
+	if j.recordBytes() <= max(j.o.floor, j.newest.compacted.Load()/4) || j.groups.halted.Load() {
+		return false
+	}
+	c := &j.compacting
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !time.Now().Before(c.after)
+}
+
+// keepCompact compacts the file whenever that is due, until ctx ends. A failed compaction is tried again later.
+func (s *store) keepCompact(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.full:
+		}
+		if s.journal.compactionDue() {
+			s.compact() // it has logged an error
+		}
+	}
+}
+
+// noteCompaction keeps the outcome of a compaction. Only the first failure in a row is logged.
+func (j *journal) noteCompaction(err error) {
+	c := &j.compacting
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.after, c.warned = time.Time{}, false
+		return
+	}
+	c.after = time.Now().Add(compactPause)
+	if !c.warned && !j.groups.halted.Load() { // or the failure of the journal was reported
+		c.warned = true
+		j.o.log.Warn("the store could not be compacted; its file keeps every change", "dir", j.o.dir, "error", err)
+	}
+}
+
+// compact replaces the file by one without records that are in the compacted part. After an error, the file is as it was
+// or the journal has failed.
+func (s *store) compact() error {
+	j := s.journal
+	if j.o.memory {
+		return errors.New("compact store: it is in memory only")
+	}
+	j.compacting.running.Lock()
+	defer j.compacting.running.Unlock()
+	cut := s.cut()
+	return j.replace(cut.offset, cut.life, func(w *lineWriter) error { return s.write(cut, w) })
+}
+
+// replace replaces the file by one with another compacted part, for everything before an offset, and a line after it.
+func (j *journal) replace(offset int64, life []byte, write func(w *lineWriter) error) error {
+	err := j.replaceBy(offset, life, write)
+	j.noteCompaction(err)
+	if err != nil {
+		return fmt.Errorf("compact store: %w", err)
+	}
+	return nil
+}
+
+func (j *journal) replaceBy(offset int64, life []byte, write func(w *lineWriter) error) error {
+	f, size, err := writeStoreFile(&j.o, compactName, write, j.pace)
+	if err != nil {
+		return err
+	}
+	c := &compaction{j: j, file: f, from: offset, end: size, compacted: size}
+	err = c.write(life)
+	for n := 0; err == nil && n < catchUpRounds && j.newest.bytes.Load()-c.from > catchUpBytes; n++ {
+		err = c.catchUp(j.newest.bytes.Load())
+	}
+	if err == nil {
+		err = f.sync()
+	}
+	if err == nil {
+		err = j.during(c.install)
+	}
+	if err != nil && !c.installed {
+		f.Close()
+		if rest := j.o.fs.remove(storePath(j.o.dir, compactName)); rest != nil && !errors.Is(rest, fs.ErrNotExist) {
+			j.o.log.Warn("a file stays until the next start", "file", storePath(j.o.dir, compactName), "error", rest)
+		}
+	}
+	return err
+}
+
+// pace syncs a part of a new file that was written, and gives up while there is still space for records, or once the
+// journal has failed.
+func (j *journal) pace(f diskFile) error {
+	if broken, _ := j.groups.ended(); broken != nil {
+		return broken
+	}
+	free, err := j.o.fs.free(j.o.dir)
+	if err != nil {
+		return err
+	}
+	if free < spaceStep {
+		return syscall.ENOSPC
+	}
+	return f.sync()
+}
+
+// writeStoreFile writes the compacted part of a new file, and syncs it. It calls step in between.
+func writeStoreFile(o *journalOptions, name string, write func(w *lineWriter) error, step func(f diskFile) error) (diskFile, int64, error) {
+	f, err := o.fs.create(storePath(o.dir, name))
+	if err != nil {
+		return nil, 0, err
+	}
+	out := bufio.NewWriterSize(&stepWriter{f: f, step: step}, compactBuffer)
+	w := &lineWriter{out: out}
+	if err = write(w); err == nil {
+		err = out.Flush()
+	}
+	if err == nil {
+		err = f.sync()
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, errors.Join(err, o.fs.remove(storePath(o.dir, name)))
+	}
+	return f, w.bytes, nil
+}
+
+// stepWriter writes a file from its begin on, and calls step after every compactStep bytes.
+type stepWriter struct {
+	f    diskFile
+	at   int64
+	last int64 // offset at the last step
+	step func(f diskFile) error
+}
+
+func (w *stepWriter) Write(b []byte) (n int, err error) {
+	n, err = w.f.WriteAt(b, w.at)
+	w.at += int64(n)
+	if err == nil && w.at-w.last >= compactStep {
+		w.last = w.at
+		err = w.step(w.f)
+	}
+	return n, err
+}
+
+// compaction is a new file whose compacted part was written.
+type compaction struct {
+	j         *journal
+	file      diskFile
+	from      int64 // offset in the old file of what is not copied
+	end       int64
+	compacted int64
+	installed bool
+}
+
+func (c *compaction) write(b []byte) error {
+	n, err := c.file.WriteAt(b, c.end)
+	c.end += int64(n)
+	return err
+}
+
+// catchUp copies the old file up to an offset.
+func (c *compaction) catchUp(to int64) error {
+	n, err := io.Copy(io.NewOffsetWriter(c.file, c.end), io.NewSectionReader(c.j.newest.file, c.from, to-c.from))
+	c.from, c.end = c.from+n, c.end+n
+	if err == nil && c.from < to {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// install makes the new file that of the journal. Its caller has the turn to write, so that no caller learns that its
+// change is durable between the rename and the sync of the directory.
+func (c *compaction) install() error {
+	j := c.j
+	if _, closed := j.groups.ended(); closed {
+		return errors.New("the store is closed")
+	}
+	if err := j.flush(true); err != nil {
+		return err
+	}
+	j.space.turn <- struct{}{} // no extension may reserve blocks in the old file meanwhile
+	defer func() { <-j.space.turn }()
+	if err := c.catchUp(j.newest.end); err != nil {
+		return err
+	}
+	reserved, err := j.allocateNext(c.file, c.end)
+	if err == nil {
+		err = c.file.sync()
+	}
+	if err == nil {
+		err = c.rename()
+	}
+	if err != nil {
+		return err
+	}
+	c.installed = true
+	if err := j.lock.syncDir(); err != nil {
+		return j.fail(err)
+	}
+	j.newest.file.Close()
+	j.newest.set(c.file, c.end, c.compacted)
+	j.moveSpace(c.file, reserved)
+	return nil
+}
+
+// rename gives the new file the name of the old one.
+func (c *compaction) rename() error {
+	j := c.j
+	if !replacesOpen {
+		j.newest.file.Close()
+	}
+	err := j.o.fs.rename(storePath(j.o.dir, compactName), storePath(j.o.dir, storeName))
+	if err == nil {
+		return nil
+	}
+	// A rename that failed may have happened. Then nothing has the other name any more.
+	if again := j.o.fs.remove(storePath(j.o.dir, compactName)); again != nil {
+		c.installed = true
+		return j.fail(err)
+	}
+	if !replacesOpen {
+		old, failed := j.o.fs.edit(storePath(j.o.dir, storeName))
+		if failed != nil {
+			return j.fail(failed)
+		}
+		j.newest.file, j.space.file = old, old
+	}
+	return err
+}
+
+// allocateNext reserves, behind the end of the next file, everything that may be appended before the switch, and one step
+// more.
+func (j *journal) allocateNext(next diskFile, size int64) (end int64, err error) {
+	j.groups.mu.Lock()
+	n := max(j.space.room.Load(), 0) + int64(len(j.groups.buf)) + spaceStep
+	j.groups.mu.Unlock()
+	return size + n, j.space.allocate(next, size, n, n)
+}
+
+// moveSpace makes the room that of the new file. The caller holds j.space.turn.
+func (j *journal) moveSpace(next diskFile, end int64) {
+	j.groups.mu.Lock()
+	defer j.groups.mu.Unlock()
+	j.space.file, j.space.end = next, end
+	j.groups.next.offset = j.newest.end
+	if !j.groups.closed {
+		j.space.room.Store(end - j.newest.end - int64(len(j.groups.buf)))
+	}
+}

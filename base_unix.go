@@ -57,12 +57,8 @@ func othersMayWrite(info fs.FileInfo) bool {
 const replacesOpen = true
 
 // identifyName returns which file or directory has a name.
-func identifyName(name string) (fileID, error) { return identified(os.Stat(name)) }
-
-// identifyFile is identifyName for an open file.
-func identifyFile(f *os.File) (fileID, error) { return identified(f.Stat()) }
-
-func identified(info fs.FileInfo, err error) (fileID, error) {
+func identifyName(name string) (fileID, error) {
+	info, err := os.Stat(name)
 	if err != nil {
 		return fileID{}, err
 	}

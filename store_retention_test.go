@@ -217,14 +217,6 @@ func TestRetentionWaitsForCut(t *testing.T) {
 	wantKept(t, s, ids[7:]...)
 }
 
-// wantSize checks how many tasks the store keeps.
-func wantSize(t *testing.T, s *service, want int) {
-	t.Helper()
-	if got, _ := s.store.size(); got != want {
-		t.Errorf("the store keeps %d tasks; want %d", got, want)
-	}
-}
-
 // TestDroppedMeanwhile ends attempts and retries of tasks that were dropped
 // meanwhile.
 func TestDroppedMeanwhile(t *testing.T) {

@@ -211,7 +211,7 @@ func (m *worldModel) told(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if id != "" {
-		m.task(id).told = true
+		m.task(id) // which must be there from now on
 	}
 }
 

@@ -120,11 +120,11 @@ func (p *process) warn(warnings []string) {
 }
 
 func convertFile(o *options) runner {
-	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, toml or yaml")
+	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, toml, yaml, or line, the line of a store")
 	portable := o.Bool("portable", false, "write a form that Tasker accepts, or say what Tasker refuses")
 	return func(_ context.Context, files []string) error {
-		if !slices.Contains([]string{"json", "toml", "yaml"}, *to) {
-			return o.misuse("--to must be json, toml or yaml, not %q", *to)
+		if !slices.Contains([]string{"json", "toml", "yaml", "line"}, *to) {
+			return o.misuse("--to must be json, toml, yaml or line, not %q", *to)
 		}
 		if templateFormat(files[0]) == "" {
 			return o.misuse("%s: only %s are read", files[0], templateFiles)

@@ -124,6 +124,18 @@ func (a *orchestrationAPI) getContext(w *responseWriter, r *http.Request) (any, 
 	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return contextView{t.id, t.by.context} })
 }
 
+// definitionView is the template that a task was created with, unredacted.
+type definitionView struct {
+	TaskUUID   uuid            `json:"task_uuid"`
+	Hash       string          `json:"hash"`
+	Definition json.RawMessage `json:"definition"`
+}
+
+func (a *orchestrationAPI) getDefinition(w *responseWriter, r *http.Request) (any, error) {
+	t, err := a.surface.taskIn(w, r, "task_uuid")
+	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return definitionView{t.id, t.tpl.hash, t.tpl.json} })
+}
+
 func (a *orchestrationAPI) getTransitions(w *responseWriter, r *http.Request) (any, error) {
 	v, err := heldByID(w, r, "task_uuid", a.surface.svc.history.transitions)
 	if err != nil {

@@ -31,6 +31,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/tasks/{task_uuid}", needs(permTasksRead), a.getTask},
 		{"DELETE /v1/tasks/{task_uuid}", needs(permTasksCancel), a.cancelTask},
 		{"GET /v1/tasks/{task_uuid}/context", needs(permTasksContextRead), a.getContext},
+		{"GET /v1/tasks/{task_uuid}/template", everything, a.getDefinition},
 		{"GET /v1/tasks/{task_uuid}/transitions", needs(permTasksRead), a.getTransitions},
 		{"GET /v1/tasks/{task_uuid}/explain", needs(permTasksRead), a.explainTask},
 		{"GET /v1/tasks/{task_uuid}/workflow_steps", needs(permStepsRead), a.listSteps},

@@ -113,9 +113,9 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	leaks := func(what, text string) {
 		t.Helper()
-		isBackup := strings.Contains(what, "/v1/backup") // for those with all permissions
+		whole := strings.Contains(what, "/v1/backup") || strings.Contains(what, "/template?") // for those with all permissions
 		text = strings.ReplaceAll(text, base64.StdEncoding.EncodeToString([]byte("s3cr3t-of")), "s3cr3t-of")
-		if at := strings.Index(text, "s3cr3t-of"); at >= 0 && !isBackup {
+		if at := strings.Index(text, "s3cr3t-of"); at >= 0 && !whole {
 			t.Errorf("%s has a secret in it: …%s…", what, text[max(at-100, 0):min(at+60, len(text))])
 		}
 	}

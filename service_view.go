@@ -75,6 +75,16 @@ func (v taskView) writeTask(o *jsonWriter, ready int) {
 		o.text("from", x.from)
 		o.b = append(o.b, '}')
 	}
+	if t.by.requested != 0 {
+		o.zoned("requested_at", t.by.requested)
+	}
+	if t.hold != nil {
+		o.name("hold")
+		o.b = append(o.b, '{')
+		o.zoned("since", t.hold.at)
+		o.text("place", t.hold.place)
+		o.b = append(o.b, '}')
+	}
 	o.number("total_steps", stepTotal(&t.counts))
 	o.number("pending_steps", t.counts[stepPending])
 	o.number("in_progress_steps", t.counts[stepInProgress])

@@ -15,7 +15,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// convertTemplate returns the definition of a file in another format, on request a portable one, with warnings.
+// convertTemplate returns the definition of a file in another format, or its line in a store; on request a portable one, with warnings.
 // Comments are lost. It fails if the definition has problems, if the result would not be the same template, or if
 // Tasker would refuse the result.
 func convertTemplate(file string, data []byte, to string, portable bool) ([]byte, []string, error) {
@@ -23,6 +23,9 @@ func convertTemplate(file string, data []byte, to string, portable bool) ([]byte
 	t, problems, _ := parseTemplate(file, data, from, "", nil)
 	if t == nil {
 		return nil, nil, problems
+	}
+	if to == "line" {
+		return fmt.Appendf(nil, `{"hash":%q,"definition":%s}`+"\n", t.hash, t.json), nil, nil
 	}
 	w, r := &definitionWriter{file: file}, &templateReader{file: file}
 	definition := r.definition(data, from)

@@ -1,4 +1,5 @@
-# The image holds one static binary, runs as a numeric user with a read-only root, and keeps state in a volume.
+# The image holds two static binaries, the service and tasker, which moves tasks to Tasker and back. It runs as a numeric
+# user with a read-only root, and keeps state in a volume.
 # Build and run:
 #   docker build -t stepwell .
 #   docker run --read-only -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 -v stepwell:/data stepwell
@@ -11,10 +12,12 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/stepwell . && mkdir /out/data
+RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/tasker ./tasker
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/stepwell /stepwell
+COPY --from=build /out/tasker /tasker
 COPY --from=build --chown=65532:65532 /out/data /data
 ENV STEPWELL_ORCHESTRATION__WEB__LISTEN=0.0.0.0:8080 \
     STEPWELL_WORKER__WEB__LISTEN=0.0.0.0:8081 \

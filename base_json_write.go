@@ -264,13 +264,6 @@ func (o *jsonWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// encodeJSON appends v and a newline. It does not escape <, > and &.
-func encodeJSON(b *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
 var (
 	jsonStreamType = reflect.TypeFor[jsonStream]()
 	jsonOwnTypes   = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()}

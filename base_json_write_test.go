@@ -136,3 +136,10 @@ func TestWriterPassesPieces(t *testing.T) {
 		t.Errorf("after a failure %d elements were made and %d bytes written, %v", made, len(o.b), o.err)
 	}
 }
+
+// encodeJSON appends v and a newline, as encoding/json writes it without escapes of <, > and &.
+func encodeJSON(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -230,7 +230,7 @@ func (c *client) doCounting(ctx context.Context, q call) (d document, total int,
 		return document{raw: body}, 0, nil
 	}
 	if d = readDocument(body); d.raw == nil && len(body) > 0 {
-		return d, 0, exitf(exitFailed, "%s answers %s with something other than JSON: is it Stepwell or Tasker?", c.url, q.path)
+		return d, 0, exitf(exitFailed, "%s answers %s with something other than JSON: is it Stepwell?", c.url, q.path)
 	}
 	total, _ = strconv.Atoi(resp.Header.Get("X-Total-Count"))
 	return d, total, nil
@@ -372,7 +372,7 @@ func (c *client) redirected(asked, to *url.URL) error {
 		there = to.Scheme + "://" + to.Host
 	}
 	if there == c.base || to.Scheme != "http" && to.Scheme != "https" {
-		return exitf(exitUnreachable, "%s redirects to %s, and no redirect is followed: is it Stepwell or Tasker?", c.url, told)
+		return exitf(exitUnreachable, "%s redirects to %s, and no redirect is followed: is it Stepwell?", c.url, told)
 	}
 	return exitf(exitUnreachable, "%s redirects to %s, and no redirect is followed: give %s %s", c.url, told,
 		cmp.Or(c.flag, "--url"), printable(there))
@@ -487,16 +487,8 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 			message += fmt.Sprintf(" (try again in %s s)", after)
 		}
 	}
-	switch plain := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"); {
-	case body.raw != nil:
-	// A router without the route answers without a body, while a task that does not exist has an error body.
-	case len(text) == 0 && (code == exitNotFound || resp.StatusCode == http.StatusMethodNotAllowed):
-		code = exitFailed
-		message = fmt.Sprintf("%s has no %s %s: only Stepwell has it", c.url, resp.Request.Method, resp.Request.URL.Path)
-	case len(text) > 0 && plain && resp.StatusCode/100 == 4:
-		message = clipText(printable(headline(string(text))), maxShownError)
-	default: // no service of this kind
-		message = fmt.Sprintf("%s answers %s: is it Stepwell or Tasker?", c.url, resp.Status)
+	if body.raw == nil { // no service of this kind
+		message = fmt.Sprintf("%s answers %s: is it Stepwell?", c.url, resp.Status)
 	}
 	return &exitError{code, message, resp.StatusCode}
 }
@@ -507,16 +499,6 @@ func hasStatus(err error, statuses ...int) bool {
 	return ok && slices.Contains(statuses, e.status)
 }
 
-// lacks reports whether the error for a route below a task means that the service does not have the route.
-func (c *client) lacks(ctx context.Context, err error, task string) bool {
-	if !hasStatus(err, 404, 405) {
-		return false
-	}
-	// A missing task gets the same statuses as a missing route. If the task exists, the route is missing.
-	_, err = c.get(ctx, task, nil)
-	return err == nil
-}
-
 // tasks returns the first items of a list of tasks, at most limit, and the length of the whole list, or 0 if that is
 // not known.
 func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks []document, total int, err error) {
@@ -524,45 +506,23 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 	if query, err = c.timed(ctx, query); err != nil {
 		return nil, 0, err
 	}
-	// Tasker pages by number, ignores filters that it does not know, and fails for some values. So the first page is
-	// asked for as Stepwell has it. If the response shows another service, plain pages are read and filtered here.
-	filter, plain, whole := maps.Clone(query), false, true
 	query.Set("per_page", strconv.Itoa(min(limit, perPage)))
-	query.Set("context", "false") // a service that does not know it sends more
-	query.Set("cursor", "")       // one that does not know it pages by number, and may not know the filter
-	for page := 2; len(tasks) < limit; page++ {
+	query.Set("context", "false")
+	query.Set("cursor", "")
+	for len(tasks) < limit {
 		d, err := c.get(ctx, "/v1/tasks", query)
-		paged := err == nil && d.at("pagination.next_cursor").raw == nil
-		if len(filter) > 0 && !plain && (paged || hasStatus(err, 500)) {
-			plain, page = true, 1
-			query = plainQuery(filter, perPage)
-			continue
-		}
 		if err != nil {
 			return nil, 0, err
 		}
-		listed := d.at("tasks").list()
+		tasks = append(tasks, d.at("tasks").list()...)
 		total = int(d.number("pagination.total_count"))
-		if plain {
-			some, err := c.matching(ctx, listed, filter)
-			if err != nil {
-				return nil, 0, err
-			}
-			whole, listed = whole && len(some) == len(listed), some
-		}
-		tasks = append(tasks, listed...)
-		if d.text("pagination.has_next") != "true" || plain && page > searchedPages {
+		next := d.exact("pagination.next_cursor")
+		if next == "" {
 			break
 		}
-		if next := d.exact("pagination.next_cursor"); next != "" {
-			query.Set("cursor", next)
-			continue
-		}
-		query.Del("cursor")
-		query.Set("page", strconv.Itoa(page))
+		query.Set("cursor", next)
 	}
-	// If tasks were left out here, the total of the service counts more than those that match.
-	return tasks[:min(len(tasks), limit)], pick(whole, total, 0), nil
+	return tasks[:min(len(tasks), limit)], total, nil
 }
 
 // timed returns a filter in which since is an instant, by the service's clock.
@@ -586,9 +546,6 @@ func (c *client) timed(ctx context.Context, filter url.Values) (url.Values, erro
 
 // Names. A task is called by its UUID, by an unambiguous beginning or end of it, or latest; a step by
 // its name or UUID; a template by its namespace, name and version.
-
-// searchedTasks is how many tasks are searched for part of a UUID if the service has no search.
-const searchedTasks = 10_000
 
 // taskID returns the UUID of the task that a user calls by this name.
 func (c *client) taskID(ctx context.Context, name string) (string, error) {
@@ -618,7 +575,7 @@ func notTask(name string) error {
 
 // searchTask finds the one task whose UUID begins or ends with a part.
 func (c *client) searchTask(ctx context.Context, part string) (string, error) {
-	found, unseen, err := c.tasksCalled(ctx, part)
+	found, err := c.tasksCalled(ctx, part)
 	switch {
 	case err != nil:
 		return "", err
@@ -627,7 +584,7 @@ func (c *client) searchTask(ctx context.Context, part string) (string, error) {
 	case len(found) > 1:
 		return "", usagef("%q is ambiguous: %d tasks, among them %s and %s", part, len(found), found[0], found[1])
 	}
-	return "", exitf(exitNotFound, "no task begins or ends with %q%s", part, unseen)
+	return "", exitf(exitNotFound, "no task begins or ends with %q", part)
 }
 
 // taskPath returns the path of the task that a user calls by this name, and its UUID.

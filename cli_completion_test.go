@@ -11,7 +11,7 @@ func TestCompletionWords(t *testing.T) {
 	t.Chdir(t.TempDir())
 	noError(t, os.WriteFile("some.json", nil, 0o600))
 	for line, want := range map[string]string{
-		"": "serve run task step dlq events find template failures analytics health bench fixture auth config store pull " +
+		"": "serve run task step dlq events find template failures analytics health fixture auth config store " +
 			"healthcheck openapi completion mcp version",
 		"ta":                               "task",
 		"help ta":                          "task",
@@ -28,7 +28,6 @@ func TestCompletionWords(t *testing.T) {
 		"template graph -o ":               "text mermaid dot",
 		"serve --sync ":                    "always never",
 		"auth generate-token --role read-": "read-only-operator",
-		"store export --to ":               "tasker",
 		"nope ":                            "",
 		"fixture sandbox ":                 "list add remove",
 		"task create x y ":                 "",

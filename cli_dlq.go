@@ -144,7 +144,7 @@ func showDLQ(o *options) runner {
 		rows := out.table
 		out.table = func(t *table) {
 			rows(t)
-			if why, err := c.explained(ctx, "/v1/tasks/"+entries[0].text("task_uuid")); err == nil && !t.headless {
+			if why, err := c.get(ctx, "/v1/tasks/"+entries[0].text("task_uuid")+"/explain", nil); err == nil && !t.headless {
 				t.line("")
 				t.explanation(why)
 			}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"strings"
 )
 
 func findCommand() command {
@@ -35,9 +34,6 @@ func findAnything(o *options) runner {
 	limit := o.Int("limit", standardFound, "`N`: list at most this many hits of each kind")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		d, err := c.get(ctx, "/v1/find", url.Values{"q": operands, "limit": {strconv.Itoa(*limit)}})
-		if hasStatus(err, 404, 405) {
-			return exitf(exitFailed, "%s has no search: use the filters of stepwell task list", c.url)
-		}
 		if err != nil {
 			return err
 		}
@@ -56,28 +52,13 @@ func findAnything(o *options) runner {
 	})
 }
 
-// tasksCalled returns the tasks whose UUIDs begin or end with a part, and which tasks it has not looked at, for a
-// message.
-func (c *client) tasksCalled(ctx context.Context, part string) (found []string, unseen string, err error) {
+// tasksCalled returns the tasks whose UUIDs begin or end with a part.
+func (c *client) tasksCalled(ctx context.Context, part string) (found []string, err error) {
 	d, err := c.get(ctx, "/v1/find", url.Values{"q": {part}, "limit": {strconv.Itoa(maxFound)}})
-	if err == nil {
-		for _, h := range d.at("hits").list() {
-			if h.text("kind") == "task" {
-				found = append(found, h.text("task_uuid"))
-			}
+	for _, h := range d.at("hits").list() {
+		if h.text("kind") == "task" {
+			found = append(found, h.text("task_uuid"))
 		}
 	}
-	if !hasStatus(err, 404, 405) {
-		return found, "", err
-	}
-	tasks, total, err := c.tasks(ctx, url.Values{}, searchedTasks)
-	for _, t := range tasks {
-		if id := t.text("task_uuid"); strings.HasPrefix(id, part) || strings.HasSuffix(id, part) {
-			found = append(found, id)
-		}
-	}
-	if total > len(tasks) {
-		unseen = fmt.Sprintf(" among the newest %d of %d", len(tasks), total)
-	}
-	return found, unseen, err
+	return found, err
 }

@@ -84,7 +84,6 @@ func (v *serving) timeouts(ctx context.Context, reason error) (handlers, request
 var (
 	errInterrupted = &exitError{code: exitInterrupted}
 	errWatchEnded  = errors.New("the time to wait is over")
-	errNoEvents    = errors.New("the service has no event stream")
 )
 
 // interruptible returns a context that the first SIGINT or SIGTERM ends, with errInterrupted, or the end of

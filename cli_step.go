@@ -276,6 +276,6 @@ var auditColumns = []column{
 
 func auditStep(o *options) runner {
 	return o.shows("/audit", nil, func(d document) output {
-		return listOutput(plainAudit(d).list(), "audit_uuid", "nothing has happened to the step yet", auditColumns)
+		return listOutput(d.list(), "audit_uuid", "nothing has happened to the step yet", auditColumns)
 	})
 }

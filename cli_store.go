@@ -32,14 +32,9 @@ func storeCommands() command {
 		},
 		{
 			name: "export", operands: "[FILE]", help: "write the whole state as lines of JSON, to FILE or to standard output",
-			more: "Without --to, it changes nothing, and a service may be using the directory.\n" +
-				"With --to tasker, it writes the tasks for Tasker, as one transaction for psql. To export unfinished tasks, give\n" +
-				"--hold, which keeps them from running here, or stop the service that uses the directory. If some tasks cannot\n" +
-				"move, they are listed, and the exit code is 1; nothing is written unless --skip omits these tasks.",
-			examples: []string{
-				"store export state.jsonl", "store export --to tasker > tasks.sql",
-			},
-			define: exportStoreTo,
+			more:     "It changes nothing, and a service may be using the directory.",
+			examples: []string{"store export state.jsonl", "store export --data /var/lib/stepwell - | gzip > state.jsonl.gz"},
+			define:   exportStore,
 		},
 		{
 			name: "import", operands: "FILE", help: "fill an empty directory from an export or the file of a store; - is standard input",
@@ -57,6 +52,12 @@ func onStore(work func(p *process, dir string, operands []string) error) func(*o
 		dir := o.String("data", "./stepwell-data", "`DIR`: use this data directory")
 		return func(_ context.Context, operands []string) error { return work(o.p, *dir, operands) }
 	}
+}
+
+func exportStore(o *options) runner {
+	dir := o.String("data", "./stepwell-data", "`DIR`: use this data directory")
+	force := o.forceFlag()
+	return func(_ context.Context, files []string) error { return o.p.exportStore(*dir, files, *force) }
 }
 
 // toolJournal returns the options to open a directory, which must exist.
@@ -127,7 +128,7 @@ func (p *process) writeExport(files []string, force bool, write func(w io.Writer
 }
 
 // documentBegins are how the documents begin that commands write to files which a user names.
-var documentBegins = []string{`{"format":`, taskerTitle}
+var documentBegins = []string{`{"format":`}
 
 // writeDocument writes a document to a file, completely or not at all. Unless force is set, it replaces only a document
 // or an empty file: any other is somebody's, and the name perhaps a mistake.

@@ -31,7 +31,6 @@ func TestDocumentsReplaceOnlyDocuments(t *testing.T) {
 		t.Fatal(r.stderr)
 	}
 	noError(t, os.Chmod("state.json", 0o644))
-	writeFile(t, "tasks.sql", []byte(taskerBegin))
 	writeFile(t, "empty", nil)
 	writeFile(t, "notes.txt", []byte("milk, eggs"))
 	writeFile(t, "other.json", []byte(`{"kind":1}`))

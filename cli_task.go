@@ -121,12 +121,9 @@ func createTask(o *options) runner {
 				return err
 			}
 		}
-		t, filled, err := c.create(ctx, body, *key, cmp.Or(o.p.getenv("USER"), "stepwell-cli"))
+		t, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body, key: *key})
 		if err != nil {
 			return err
-		}
-		for _, member := range filled {
-			fmt.Fprintf(o.p.stderr, "the service requires %s: sent %s\n", member, printable(asDocument(body[member]).exact("")))
 		}
 		return created(ctx, c, t)
 	})
@@ -306,7 +303,6 @@ func listTasks(o *options) runner {
 		}
 		show := func() (output, error) {
 			tasks, total, err := c.tasks(ctx, query, *limit)
-			tasks = c.withStates(ctx, tasks)
 			return listOutput(tasks, "task_uuid", "no task", taskColumns).outOf(len(tasks), total), err
 		}
 		if *watch {
@@ -394,7 +390,7 @@ func explainTask(o *options) runner {
 		if err != nil {
 			return err
 		}
-		e, err := c.explained(ctx, path)
+		e, err := c.get(ctx, path+"/explain", nil)
 		if err != nil {
 			return err
 		}
@@ -426,7 +422,7 @@ func printContext(o *options) runner {
 		if err != nil {
 			return err
 		}
-		d, _, err := c.composed(ctx, path, "/context", func(p *taskParts, _ context.Context) any { return p.task })
+		d, err := c.get(ctx, path+"/context", nil)
 		if err != nil {
 			return err
 		}

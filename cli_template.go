@@ -33,13 +33,13 @@ func templateCommands() command {
 		{
 			name: "check", operands: "FILE…", help: "check template files or directories, without a service",
 			more:     "Problems are listed one per line, with file, line, column and path in the template.",
-			examples: []string{"template check order.json", "template check --portable templates/"},
+			examples: []string{"template check order.json", "template check templates/"},
 			define:   checkTemplates,
 		},
 		{
 			name: "convert", operands: "FILE", help: "print a template file as JSON, TOML or YAML, without a service",
 			more:     "If the format cannot express the same template, an error says why. Comments are lost.",
-			examples: []string{"template convert order.json --portable > order.yaml", "template convert order.yaml --to toml"},
+			examples: []string{"template convert order.json > order.yaml", "template convert order.yaml --to toml"},
 			define:   convertFile,
 		},
 		{
@@ -73,22 +73,12 @@ func (c *client) template(ctx context.Context, name string) (d document, err err
 	if err != nil {
 		return d, err
 	}
-	if d, err = c.get(ctx, ref.path(), nil); hasStatus(err, 404) && ref.version == "" { // it may not know which is the latest
-		if ref.version = c.newest(ctx, ref); ref.version != "" {
-			d, err = c.get(ctx, ref.path(), nil)
-		}
-	}
-	d = c.withDependencies(ctx, d)
-	if err == nil && d.at("steps.0").raw != nil && d.at("steps.0.dependencies").raw == nil {
-		fmt.Fprintln(c.p.stderr, "the service reports handlers and dependencies only once there is a task of the template")
-	}
-	return d, err
+	return c.get(ctx, ref.path(), nil)
 }
 
 func checkTemplates(o *options) runner {
 	flags := configArgs{here: true} // as serve would check them: nothing runs, and nothing is sent
 	keyFlag(o, configKeyAt("environment"), &flags)
-	keyFlag(o, configKeyAt("templates.portable"), &flags)
 	return func(_ context.Context, files []string) error {
 		cfg, _, err := o.p.loadConfig(flags, o.p.environ)
 		if err != nil {
@@ -121,7 +111,6 @@ func (p *process) warn(warnings []string) {
 
 func convertFile(o *options) runner {
 	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, toml, yaml, or line, the line of a store")
-	portable := o.Bool("portable", false, "write a form that Tasker accepts, or say what Tasker refuses")
 	return func(_ context.Context, files []string) error {
 		if !slices.Contains([]string{"json", "toml", "yaml", "line"}, *to) {
 			return o.misuse("--to must be json, toml, yaml or line, not %q", *to)
@@ -133,8 +122,7 @@ func convertFile(o *options) runner {
 		if err != nil {
 			return err
 		}
-		text, warnings, err := convertTemplate(files[0], data, *to, *portable)
-		o.p.warn(warnings)
+		text, err := convertTemplate(files[0], data, *to)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,7 @@
 package main
 
 // Following a task to its end: a picture of its steps that changes in place on a terminal, and a line
-// per transition elsewhere. Both are fed by the event stream, or by polling where the service has none.
+// per transition elsewhere. Both are fed by the event stream.
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	pollEvery   = 500 * time.Millisecond // to advance the times in a picture, and where there is no event stream
+	pollEvery   = 500 * time.Millisecond // to advance the times in a picture, and while the event stream is broken
 	redrawEvery = 50 * time.Millisecond  // at most, of a list
 	tickEvery   = time.Second            // to refresh a list without events, and to reconnect a stream that broke
 )
@@ -42,7 +42,7 @@ func (c *client) endError(ctx context.Context, t document) error {
 // why returns the explanation of a task, as the end of a message.
 func (c *client) why(ctx context.Context, id string) string {
 	// ctx may have ended: that the wait is over is often why this is asked.
-	e, err := c.explained(context.WithoutCancel(ctx), "/v1/tasks/"+id)
+	e, err := c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id+"/explain", nil)
 	if err != nil {
 		return "; stepwell task explain " + id + " says why"
 	}
@@ -56,7 +56,7 @@ func (c *client) awaitEnd(ctx context.Context, id string, each func(t document))
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	// Events only say when to look: the task itself is fetched each time. So it does not matter whether events are
-	// lost, or whether the service has a stream at all, and the error is ignored.
+	// lost, and the error is ignored.
 	go c.follow(following, url.Values{"task_uuid": {id}}, "", func(document) error { return signalTo(changed) })
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -102,8 +102,6 @@ func (c *client) follow(ctx context.Context, query url.Values, after string, eac
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case hasStatus(err, 404, 405, 501):
-			return errNoEvents
 		case err != nil:
 			return err
 		}
@@ -283,31 +281,11 @@ func (c *client) watchLines(
 		settled.Reset(settle)
 		return nil
 	})
-	if err == errNoEvents {
-		return c.awaitEnd(ctx, id, c.p.lineWriter(w, s))
-	}
 	if err == ended {
 		return t, c.endError(ctx, t)
 	}
 	t, _ = c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id, nil)
 	return t, c.watchError(ctx, id, err)
-}
-
-// lineWriter returns a function that writes what has changed in a task since its last call.
-func (p *process) lineWriter(w io.Writer, s style) func(t document) {
-	known := map[string]string{}
-	show := func(name, state string) {
-		if known[name] != state && !passedThrough[state] {
-			fmt.Fprintln(w, p.now().time().Format(lineTime)+"  "+cmp.Or(name, "task")+"  "+s.state(state))
-		}
-		known[name] = state
-	}
-	return func(t document) {
-		for _, step := range t.at("steps").list() {
-			show(step.text("name"), step.text("current_state"))
-		}
-		show("", t.text("status"))
-	}
 }
 
 // lineTime is the layout of times in lines, in UTC.
@@ -360,7 +338,7 @@ func printEvents(o *options) runner {
 		if o.forPeople() {
 			w = behindDoor(w)
 		}
-		err := c.follow(ctx, query, after, func(e document) error {
+		return c.follow(ctx, query, after, func(e document) error {
 			text := s.event(e, time.Time{})
 			if !o.forPeople() {
 				text = string(e.raw)
@@ -370,21 +348,14 @@ func printEvents(o *options) runner {
 			_, err := fmt.Fprintln(w, text)
 			return err
 		})
-		if err == errNoEvents {
-			return exitf(exitFailed, "%s has no event stream; stepwell task watch TASK polls", c.url)
-		}
-		return err
 	})
 }
 
 // printTransitions prints the transitions of a task so far.
 func (c *client) printTransitions(ctx context.Context, o *options, path string) error {
-	d, composed, err := c.composed(ctx, path, "/transitions", (*taskParts).transitions)
+	d, err := c.get(ctx, path+"/transitions", nil)
 	if err != nil {
 		return err
-	}
-	if composed {
-		fmt.Fprintln(o.p.stderr, "the service does not list transitions: these are derived from the steps and their audit")
 	}
 	return o.print(listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
 		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
@@ -449,13 +420,8 @@ func readShape(d document) *shape {
 // shape asks for the dependencies of a task's steps. Without them steps are shown in the order of their
 // creation.
 func (c *client) shape(ctx context.Context, t document) *shape {
-	r := templateRef{t.exact("namespace"), t.exact("name"), t.exact("version")}
-	d, err := c.get(ctx, r.path(), nil)
-	if err != nil || d.at("steps.0.dependencies").raw == nil {
-		d, _ = c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/summary", nil)
-		d = d.at("template")
-	}
-	return readShape(d)
+	d, _ := c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/summary", nil)
+	return readShape(d.at("template"))
 }
 
 // declared returns the step of the template that a step is an instance of.

@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,44 +49,31 @@ func TestWatchedTasks(t *testing.T) {
 }
 
 // TestWatchPrintsAsItGoes reads what watch prints of a task while its step waits for an outside actor, and
-// completes the step then, at services with and without an event stream.
+// completes the step then.
 func TestWatchPrintsAsItGoes(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "templates/demo"})
-	inner := newOrchestrationAPI(s.svc, nil)
-	without := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/v1/events") {
-			http.NotFound(w, r)
-			return
-		}
-		inner.ServeHTTP(w, r)
-	}))
-	defer without.Close()
 	t.Chdir(t.TempDir())
-	for _, tt := range []struct{ name, url string }{{"events", s.url}, {"polls", without.URL}} {
-		t.Run(tt.name, func(t *testing.T) {
-			id := s.create(`{"namespace":"demo","name":"approval"}`)
-			shown, out := io.Pipe()
-			in := configInput{env: map[string]string{"STEPWELL_URL": tt.url, "LANG": "C.UTF-8"}}
-			p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: strings.NewReader(""), stdout: out, stderr: io.Discard}
-			ended := make(chan error, 1)
-			go func() {
-				ended <- p.run(t.Context(), []string{"task", "watch", id})
-				out.Close()
-			}()
-			lines, asked, last := bufio.NewScanner(shown), false, ""
-			for lines.Scan() {
-				if last = lines.Text(); strings.HasSuffix(last, "  approve  · enqueued") {
-					asked = true
-					got := runCLI(map[string]string{"STEPWELL_URL": tt.url}, "", "step", "complete", id, "approve")
-					if got.code != 0 {
-						t.Fatal(got.stderr)
-					}
-				}
+	id := s.create(`{"namespace":"demo","name":"approval"}`)
+	shown, out := io.Pipe()
+	in := configInput{env: map[string]string{"STEPWELL_URL": s.url, "LANG": "C.UTF-8"}}
+	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: strings.NewReader(""), stdout: out, stderr: io.Discard}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.run(t.Context(), []string{"task", "watch", id})
+		out.Close()
+	}()
+	lines, asked, last := bufio.NewScanner(shown), false, ""
+	for lines.Scan() {
+		if last = lines.Text(); strings.HasSuffix(last, "  approve  · enqueued") {
+			asked = true
+			got := runCLI(map[string]string{"STEPWELL_URL": s.url}, "", "step", "complete", id, "approve")
+			if got.code != 0 {
+				t.Fatal(got.stderr)
 			}
-			if err := <-ended; err != nil || !asked || !strings.HasSuffix(last, "  task  ✔ complete") {
-				t.Errorf("got %v, the step was shown: %v, the last line %q", err, asked, last)
-			}
-		})
+		}
+	}
+	if err := <-ended; err != nil || !asked || !strings.HasSuffix(last, "  task  ✔ complete") {
+		t.Errorf("got %v, the step was shown: %v, the last line %q", err, asked, last)
 	}
 }
 

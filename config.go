@@ -84,7 +84,6 @@ type templatesConfig struct {
 	Dirs               []string
 	Watch              bool
 	EnforceInputSchema string // "off", "warn", "reject"
-	Portable           bool
 }
 
 // storeConfig says where state is kept and when writes are synced.

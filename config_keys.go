@@ -127,8 +127,6 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 	{path: "templates.enforce_input_schema", def: "off", words: []string{"off", "warn", "reject"},
 		help: "check contexts against a template's input_schema, and results against result_schema: warn logs and counts " +
 			"what does not fit; reject refuses the task, and fails the step"},
-	{path: "templates.portable", def: false, flag: "portable",
-		help: "refuse templates that Tasker refuses; warn of what Tasker ignores or changes in templates and new tasks"},
 	{path: "tasks.max_context_bytes", def: 1 << 20, min: 2, max: maxConfigBytes,
 		help: "largest task context, in bytes"},
 	{path: "engine.jitter", def: true,

@@ -48,7 +48,6 @@ var floors = []struct {
 	{"server", "server", "the HTTP machinery that all surfaces share"},
 	{"surfaces", "routes worker orchestration console mount", "the HTTP interfaces and their route tables"},
 	{"fixture", "fixture", "fixture mode, which attaches itself to the hooks of the families below"},
-	{"tasker", "tasker", "tasks that move to Tasker and back"},
 	{"process", "main cli", "the process and its command line"},
 }
 

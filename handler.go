@@ -274,7 +274,7 @@ func (h *handlerSet) resolve(callable string) target {
 // one that could not be.
 func (h *handlerSet) templateRules(c *templatesConfig, unenforced schemaRule) *templateRules {
 	schemas := pick(c.EnforceInputSchema == "off", unenforced, schemasRefused)
-	return &templateRules{callable: h.check, schemas: schemas, portable: c.Portable}
+	return &templateRules{callable: h.check, schemas: schemas}
 }
 
 // check returns an error for an unknown builtin and a malformed URL or program.

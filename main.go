@@ -12,12 +12,9 @@
 //	cli_terminal.go   the door to the terminal
 //	cli_completion.go completion
 //	cli_client.go     the client of a service: calls, names of tasks
-//	cli_compose.go    composed answers: explanations, transitions, dependencies
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
 //	cli_store.go      store: check, compact, export, import
-//	cli_pull.go       pull: tasks of a distributed service
-//	cli_tasker.go     store export --to tasker
 //	cli_serve.go      serve
 //	cli_log.go        the queue before standard error, for the log
 //	cli_signals.go    signals, lifetime
@@ -34,7 +31,6 @@
 //	cli_template.go   template
 //	cli_analytics.go  analytics: performance, bottlenecks; failures
 //	cli_health.go     health, healthcheck
-//	cli_bench.go      bench
 //	cli_mcp.go        mcp: the commands as tools for agents
 //	cli_fixture.go    fixture
 package main
@@ -206,12 +202,10 @@ func commands() command {
 		failuresCommand(),
 		analyticsCommands(),
 		healthCommand(),
-		benchCommand(),
 		fixtureCommands(),
 		authCommands(),
 		configCommands(),
 		storeCommands(),
-		pullCommand(),
 		healthcheckCommand(),
 		openAPICommand(),
 		completionCommand(),

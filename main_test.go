@@ -307,9 +307,6 @@ func TestExitCodesOfCommands(t *testing.T) {
 		}
 		example, _, _ = strings.Cut(example, " > ")
 		for url, code := range services {
-			if code == exitNotFound && c.name == "find" {
-				code = exitFailed // such a service finds nothing
-			}
 			want(code, "{}", append(shellWords(strings.ReplaceAll(example, "URL", url)), "--url", url)...)
 		}
 	})
@@ -317,14 +314,13 @@ func TestExitCodesOfCommands(t *testing.T) {
 		"run missing.json": exitNotFound, "run missing.json --from a": exitNotFound, "run demo/diamond --stub start=@missing": exitNotFound, "run demo/diamond --context @missing": exitNotFound,
 		"serve --config missing.toml": exitNotFound, "serve --templates missing --memory": exitNotFound,
 		"task create a --context @missing": exitNotFound, "step complete latest a --result @missing": exitNotFound,
-		"dlq update latest --metadata @missing": exitNotFound, "bench --context @missing": exitNotFound,
-		"fixture stub add @missing": exitNotFound, "fixture state put missing": exitNotFound,
+		"dlq update latest --metadata @missing": exitNotFound,
+		"fixture stub add @missing":             exitNotFound, "fixture state put missing": exitNotFound,
 		"template check missing.json": exitNotFound, "template check missing": exitNotFound, "template convert missing.yaml": exitNotFound,
 		"template graph missing.json": exitNotFound, "config validate": exitNotFound, "config validate missing.toml": exitNotFound,
 		"config show --config missing.toml": exitNotFound, "auth generate-token --role task-submitter": exitNotFound,
 		"auth validate-token --token x --public-key missing": exitNotFound, "store check --data missing": exitNotFound,
 		"store compact --data missing": exitNotFound, "store export --data missing": exitNotFound, "store import missing": exitNotFound,
-		"store export --to tasker --from missing":                      exitNotFound,
 		"task create a --context @state.json --url http://127.0.0.1:1": exitUnreachable, "task create a --context {": exitUsage,
 		"task create a --context -": exitUsage, "task list --since soon": exitUsage, "openapi --role x": exitUsage,
 		"healthcheck --timeout soon": exitUsage, "healthcheck --url ::": exitUsage, "template convert state.json --to x": exitUsage,
@@ -337,7 +333,5 @@ func TestExitCodesOfCommands(t *testing.T) {
 // urlExamples are command lines where the first example asks no service, or another.
 var urlExamples = map[string]string{
 	"fixture clock":  "fixture clock next",
-	"pull":           "pull URL 01a2159e-6fa7-726a-91bf-54524d6f5d96 --worker-url URL",
-	"store export":   "store export --to tasker",
 	"template graph": "template graph demo/diamond",
 }

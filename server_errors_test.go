@@ -113,7 +113,7 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	leaks := func(what, text string) {
 		t.Helper()
-		whole := strings.Contains(what, "/v1/backup") || strings.Contains(what, "/template?") // for those with all permissions
+		whole := strings.Contains(what, "/v1/backup") || strings.HasSuffix(strings.Split(what, "?")[0], "/template") // for those with all permissions
 		text = strings.ReplaceAll(text, base64.StdEncoding.EncodeToString([]byte("s3cr3t-of")), "s3cr3t-of")
 		if at := strings.Index(text, "s3cr3t-of"); at >= 0 && !whole {
 			t.Errorf("%s has a secret in it: …%s…", what, text[max(at-100, 0):min(at+60, len(text))])

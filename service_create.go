@@ -6,10 +6,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"math"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -115,44 +113,7 @@ func (s *creator) creation(ctx context.Context, q *taskRequest, tpl *template) (
 	if err := s.checkContext(ctx, q, tpl, by.context); err != nil {
 		return nil, err
 	}
-	if s.cfg.Templates.Portable {
-		s.checkPortable(q, tpl)
-	}
 	return by, nil
-}
-
-// checkPortable warns of what Tasker refuses or changes in a request.
-func (s *creator) checkPortable(q *taskRequest, tpl *template) {
-	found := q.unportable()
-	if len(found) == 0 {
-		return
-	}
-	lines := make([]string, len(found))
-	for i, p := range found {
-		lines[i] = p.String()
-	}
-	s.log.Warn("a task is not portable", "template", tpl.fullName(), "problems", strings.Join(lines, "; "))
-	q.misfits = append(q.misfits, found...)
-}
-
-// unportable returns what Tasker refuses or changes in a payload.
-func (q *taskRequest) unportable() (found inputProblems) {
-	complain := func(field, message string) {
-		found = append(found, inputProblem{Field: field, Message: "not portable: " + message})
-	}
-	for _, f := range []struct{ field, text string }{
-		{"/version", q.version}, {"/initiator", q.initiator}, {"/source_system", q.source}, {"/reason", q.reason},
-	} {
-		if f.text == "" {
-			complain(f.field, "is required there")
-		} else if utf8.RuneCountInString(f.text) > portableText {
-			complain(f.field, fmt.Sprintf("has more than the %d characters there", portableText))
-		}
-	}
-	if q.context == nil {
-		complain("/context", "is required there")
-	}
-	return append(found, portableContext("/context", q.context)...)
 }
 
 // checkContext checks a context against the template's input schema.
@@ -247,7 +208,7 @@ type submission struct {
 // submitted is the result of a submission.
 type submitted struct {
 	task     *task
-	misfits  inputProblems // what to warn of: places in the context, and what is not portable
+	misfits  inputProblems // what to warn of: places in the context
 	replayed bool          // an earlier request with the same Idempotency-Key created it
 	end      waitEnd       // how the wait ended
 }

@@ -184,25 +184,6 @@ func logUpTo(log []byte, seq uint64) ([]byte, error) {
 	}
 }
 
-// eachTask calls visit with the header and the template of each task of a store that does not change.
-func eachTask(s *store, visit func(h *taskHeader, tpl *template) error) error {
-	cut := s.cut()
-	for i := range cut.tasks {
-		line, err := s.templates.appendTaskAt(nil, &cut.tasks[i], cut.header.seq)
-		if err != nil {
-			return err
-		}
-		h, err := readTaskHead(line)
-		if err != nil {
-			return err
-		}
-		if err := visit(&h, s.templates.find(h.template)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // clockMode says what moves a virtual clock.
 type clockMode string
 

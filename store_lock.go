@@ -59,9 +59,6 @@ func (d osDisk) lock(name string) (dirLock, error) {
 	return l, nil
 }
 
-// lockStore locks a data directory for a program that does not open its store.
-func lockStore(dir string) (io.Closer, error) { return osDisk{}.lock(filepath.Join(dir, lockName)) }
-
 func (l *storeLock) syncDir() error { return syncNames(l.dir) }
 
 // lockSyntax is the text of a lock: a pid or nothing; or zeros where a crash of the machine lost that.

@@ -38,6 +38,14 @@ func TestHold(t *testing.T) {
 	if last := lines[len(lines)-1]; last.number("done") != float64(len(ids)-1) || last.text("refusals.0.message") != "task "+ids["echo"]+" is complete" {
 		t.Fatalf("hold: got %s", last.raw)
 	}
+	for _, path := range []string{"/v1/tasks/" + ids["waits"], "/v1/tasks?name=sleeper"} { // a task and a list say so
+		if a := s.do("GET", path, "").want(200); !strings.Contains(string(a.body), `"hold":{"since":"`+testStart.zoned()+`","place":"https://tasks.example.com"}`) {
+			t.Errorf("%s: got %s", path, a.body)
+		}
+	}
+	if a := s.do("GET", "/v1/tasks/"+ids["echo"], ""); strings.Contains(string(a.body), `"hold"`) {
+		t.Errorf("a task that is not held: %s", a.body)
+	}
 	states := func() (all string) {
 		for _, name := range []string{"backoff", "sleeper", "parts", "fails", "echo", "claimed", "waits"} {
 			all += fmt.Sprintf("%s: %s\n", name, s.state(ids[name]))

@@ -12,7 +12,6 @@ package main
 //	template_form.go            the normalized form
 //	template_format.go          the formats of a definition: JSON, TOML, YAML; places in a text
 //	template_convert.go         converting a definition to another format
-//	template_portable.go        the rules of portable templates and contexts
 //	template_yaml.go            the YAML reader
 //	template_graph.go           dependency graphs: cycles, levels, paths, flow
 //	template_schema.go          JSON Schema: compiling it, its keywords, checking values

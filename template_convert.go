@@ -15,37 +15,32 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// convertTemplate returns the definition of a file in another format, or its line in a store; on request a portable one, with warnings.
-// Comments are lost. It fails if the definition has problems, if the result would not be the same template, or if
-// Tasker would refuse the result.
-func convertTemplate(file string, data []byte, to string, portable bool) ([]byte, []string, error) {
+// convertTemplate returns the definition of a file in another format, or its line in a store. Comments are lost. It fails
+// if the definition has problems, or if the result would not be the same template.
+func convertTemplate(file string, data []byte, to string) ([]byte, error) {
 	from := templateFormat(file)
 	t, problems, _ := parseTemplate(file, data, from, "", nil)
 	if t == nil {
-		return nil, nil, problems
+		return nil, problems
 	}
 	if to == "line" {
-		return fmt.Appendf(nil, `{"hash":%q,"definition":%s}`+"\n", t.hash, t.json), nil, nil
+		return fmt.Appendf(nil, `{"hash":%q,"definition":%s}`+"\n", t.hash, t.json), nil
 	}
 	w, r := &definitionWriter{file: file}, &templateReader{file: file}
-	definition := r.definition(data, from)
-	if portable {
-		definition = portableForm("", definition)
-	}
-	w.write(definition, to)
+	w.write(r.definition(data, from), to)
 	if w.problems != nil {
-		return nil, nil, w.problems
+		return nil, w.problems
 	}
 	// The result is read back and compared, so that no loss goes unnoticed, whatever its reason.
-	again, problems, warnings := parseTemplate(to+" of "+file, w.out.Bytes(), to, "", &templateRules{portable: portable})
+	again, problems, _ := parseTemplate(to+" of "+file, w.out.Bytes(), to, "", nil)
 	if again != nil && sameJSON(again.json, t.json) {
-		return w.out.Bytes(), pick(portable, warnings, nil), nil
+		return w.out.Bytes(), nil
 	}
 	r.locate(problems)
 	for _, path := range w.nulls {
 		problems = append(problems, inputProblem{Source: file, Field: path, Message: "is null, which TOML cannot express"})
 	}
-	return nil, nil, problems
+	return nil, problems
 }
 
 // definitionWriter writes a definition, which is compact JSON.

@@ -18,7 +18,7 @@ func TestConvertTemplates(t *testing.T) {
 		want := mustResolveTemplate(t, string(text), format, "")
 		for _, to := range []string{"yaml", "toml", "json", "toml", "yaml", "json"} {
 			var err error
-			text, _, err = convertTemplate("x."+format, text, to, false)
+			text, err = convertTemplate("x."+format, text, to)
 			noError(t, err)
 			format = to
 		}
@@ -44,7 +44,7 @@ func TestConvertValues(t *testing.T) {
 		data := `{"name":"t","version":"1.0.0","default_context":{"v":` + value + `}}`
 		want := mustParseTemplate(t, data)
 		for _, to := range []string{"json", "toml", "yaml"} {
-			text, _, err := convertTemplate("t.json", []byte(data), to, false)
+			text, err := convertTemplate("t.json", []byte(data), to)
 			noError(t, err)
 			if got := mustResolveTemplate(t, string(text), to, ""); !sameJSON(got.json, want.json) {
 				t.Errorf("%s as %s: got %s from\n%s", value, to, got.json, text)
@@ -57,7 +57,7 @@ func TestConvertValues(t *testing.T) {
 		`[{"a":null}]`:           "v[0].a: is null",
 	} {
 		data := `{"name":"t","version":"1.0.0","default_context":{"v":` + value + `}}`
-		text, _, err := convertTemplate("t.json", []byte(data), "toml", false)
+		text, err := convertTemplate("t.json", []byte(data), "toml")
 		if err == nil || !strings.HasPrefix(err.Error(), "t.json: default_context.v") ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %s, %v; want an error with %q", value, text, err, want)

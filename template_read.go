@@ -43,7 +43,6 @@ func parseTemplate(
 type templateRules struct {
 	callable func(callable string) error // what is wrong with the callable of a step; nil accepts all
 	schemas  schemaRule
-	portable bool    // what Tasker refuses is a problem
 	budget   *budget // of the request that the definition is from; nil for a file
 	bounded  bool    // the file may be anybody's: its schemas have the budget of a request
 }
@@ -110,10 +109,6 @@ func (r *templateReader) template(data []byte, format, env string) *template {
 		return nil
 	}
 	normal := readTemplate(r, "", definition)
-	if r.rules.portable && r.take(memberBytes*bytes.Count(definition, []byte{','}), "") {
-		r.portableText(data, format)
-		r.portability("", "", definition)
-	}
 	if r.rules.budget.ended() {
 		return nil
 	}

@@ -28,6 +28,9 @@ var (
 
 const patience = wire.Patience
 
+// object is a JSON object.
+type object = map[string]any
+
 // api is a client of one server.
 type api struct {
 	t   testing.TB

@@ -64,6 +64,12 @@ func TestRelease(t *testing.T) {
 	if said := run(dir, program, "version"); !strings.Contains(said, commit[:12]) {
 		t.Errorf("got %s; want the commit %s", said, commit)
 	}
+	movers := wire.Must(filepath.Glob(filepath.Join(dir, "bin", "tasker-*")))(t)
+	if len(movers) != 4 || !strings.Contains(sums, filepath.Base(movers[0])+"\n") {
+		t.Errorf("got %q and checksums %s; want tasker for both systems, with its bills", movers, sums)
+	} else if help := run(dir, movers[0], "help"); !strings.Contains(help, "tasker pull URL") {
+		t.Errorf("got %s", help)
+	}
 	sum := ""
 	for _, file := range []string{program + ".spdx.json", program} {
 		sum = fmt.Sprintf("%x", sha256.Sum256(readFile(t, file)))

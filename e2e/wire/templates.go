@@ -1,14 +1,12 @@
 package wire
 
-// The templates that readers of the repository copy, and the tables of what Tasker takes.
+// The templates that readers of the repository copy.
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -62,42 +60,4 @@ func templatesOfPage(found map[string][]byte, page string, text []byte) {
 	for _, m := range inlineTemplate.FindAllSubmatch(text, -1) {
 		add("json", string(m[1]))
 	}
-}
-
-// PortableCase is a line of a table in testdata/portable.
-type PortableCase struct {
-	There string // what Tasker does with the text: its first word
-	Mends bool   // whether template convert --portable makes it taken: a + after the word
-	Path  string // of what is found; - for nothing
-	Text  string
-}
-
-// Template returns the case's template. T stands for a name, a namespace and a version, S for a step.
-func (c *PortableCase) Template(name string) string {
-	return strings.NewReplacer("{T", "{name: "+name+", namespace_name: probe, version: 1.0.0", "name: T", "name: "+name,
-		"{S, handler:", "{name: a, handler:", "{S", "{name: a, handler: {callable: p.a}").Replace(c.Text)
-}
-
-// PortableCases reads a table. In its texts, <N> stands for the letter x N times, and <[N]> for a list of N zeros.
-func PortableCases(t testing.TB, file string) (cases []PortableCase) {
-	t.Helper()
-	long := regexp.MustCompile(`<(\[?)(\d+)\]?>`)
-	for line := range bytes.Lines(ReadFile(t, file)) {
-		words := strings.SplitN(strings.Join(strings.Fields(string(line)), " "), " ", 3)
-		if len(words) < 3 || words[0] == "#" {
-			continue
-		}
-		c := PortableCase{Path: words[1]}
-		c.There, c.Mends = strings.CutSuffix(words[0], "+")
-		c.Text = long.ReplaceAllStringFunc(words[2], func(s string) string {
-			m := long.FindStringSubmatch(s)
-			n := Must(strconv.Atoi(m[2]))(t)
-			if m[1] != "" {
-				return "[" + strings.Repeat("0,", n-1) + "0]"
-			}
-			return strings.Repeat("x", n)
-		})
-		cases = append(cases, c)
-	}
-	return cases
 }

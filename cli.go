@@ -30,8 +30,8 @@ type command struct {
 	commands []command
 }
 
-// effect says whether a command reads from a service, adds to it or changes it. A command without one works on files,
-// on this machine or on a terminal.
+// effect says whether a command reads from a service or from what it is given, adds to a service or changes it. A command
+// without one works on files, on this machine or on a terminal, and is no tool for agents.
 type effect string
 
 const (

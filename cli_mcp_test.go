@@ -38,7 +38,10 @@ type mcpAnswer struct {
 type mcpTold struct {
 	Name, Description string
 	InputSchema       struct {
-		Properties map[string]struct{ Description string }
+		Properties map[string]struct {
+			Description string
+			Type        any
+		}
 		Required   []string
 	}
 	Annotations map[string]bool
@@ -110,16 +113,19 @@ func (c *mcpClient) call(tool, arguments string) mcpAnswer {
 
 // noTools are the commands without an effect on the service that they ask, or that are about files, an address or a terminal.
 var noTools = []string{
-	"serve", "run", "task watch", "template check", "template convert", "template graph", "bench", "fixture state get",
-	"fixture state put", "auth generate-keys", "auth generate-token", "auth validate-token", "auth show-permissions", "config show",
-	"config validate", "store check", "store compact", "store export", "store import", "pull",
+	"serve", "task watch", "template convert", "template graph", "fixture state get", "fixture state put", "auth generate-keys",
+	"auth generate-token", "auth validate-token", "auth show-permissions", "config show", "config validate", "store check",
+	"store compact", "store export", "store import",
 	"healthcheck", "openapi", "completion", "mcp", "version",
 }
 
-// TestMCPTools lists the tools: each command is one or none, and those that change something are listed only if that is
-// allowed. No tool takes an address, a credential, a form or a file, and none continues for ever.
+// TestMCPTools lists the tools: each command is one or none, those that change something are listed only if that is
+// allowed, and those of fixture mode only there. No tool takes an address, a credential, a form or a file, and none
+// continues for ever. The list is short.
 func TestMCPTools(t *testing.T) {
-	t.Parallel()
+	fixture := newFixtureServer(t, serviceTest{})
+	t.Chdir(t.TempDir())
+	const most = 20_000
 	want := map[bool][]string{}
 	commandTable().each(func(c *command) {
 		if (c.effect == "") != slices.Contains(noTools, c.name) {
@@ -134,8 +140,21 @@ func TestMCPTools(t *testing.T) {
 	})
 	unfit := regexp.MustCompile(`FILE|DIR\b|standard input|interrupted|--follow|--watch`)
 	for allowed, flags := range map[bool][]string{false: nil, true: {"--allow-changes"}} {
-		var got []string
 		for _, tool := range startMCP(t, "http://127.0.0.1:1", flags...).ask("tools/list", "{}").Result.Tools {
+			if strings.HasPrefix(tool.Name, "fixture_") {
+				t.Errorf("%s is listed without fixture mode", tool.Name)
+			}
+		}
+		var got []string
+		c := startMCP(t, fixture.url, flags...)
+		c.send(c.request("tools/list", "{}"))
+		line := must(c.answers.ReadBytes('\n'))(t)
+		if len(line) > most {
+			t.Errorf("the list has %d bytes; want at most %d", len(line), most)
+		}
+		var listed mcpAnswer
+		noError(t, json.Unmarshal(line, &listed))
+		for _, tool := range listed.Result.Tools {
 			got = append(got, tool.Name)
 			texts := tool.Description
 			for name, p := range tool.InputSchema.Properties {
@@ -146,6 +165,10 @@ func TestMCPTools(t *testing.T) {
 			}
 			if bad := unfit.FindString(texts); bad != "" {
 				t.Errorf("%s says %q: %s", tool.Name, bad, texts)
+			}
+			if _, has := tool.InputSchema.Properties["context"]; has && tool.Name != "task_list" &&
+				fmt.Sprint(tool.InputSchema.Properties["context"].Type) != "[object string]" {
+				t.Errorf("%s: context is %v", tool.Name, tool.InputSchema.Properties["context"].Type)
 			}
 			if tool.Annotations["readOnlyHint"] != slices.Contains(want[false], tool.Name) {
 				t.Errorf("%s: got %v", tool.Name, tool.Annotations)
@@ -163,6 +186,7 @@ func TestMCPCalls(t *testing.T) {
 	t.Chdir(t.TempDir())
 	noError(t, os.WriteFile("secret", []byte(`{"secret":true}`), 0o600))
 	reader, c := startMCP(t, s.url), startMCP(t, s.url, "--allow-changes")
+	const calling = `{"name":"calls","version":"1.0.0","steps":[{"name":"a","handler":{"callable":"http://127.0.0.1:1/"},"retry":{"max_attempts":1}}]}`
 	for _, tt := range []struct {
 		tool, arguments, want string
 		fails                 bool
@@ -183,9 +207,23 @@ func TestMCPCalls(t *testing.T) {
 		{"task_show", `{}`, `task_show: missing argument "task"`, true},
 		{"task_show", `{"task":"--help"}`, `"--help" is not a task`, true},
 		{"step_reset", `{"step":"charge"}`, `step_reset: argument "step" needs argument "task"`, true},
-		{"step_reset", `{"name":"failing"}`, "nothing was done yet: add --yes", true},
-		{"step_reset", `{"name":"failing","only_step":"charge","yes":true}`, `"done":1`, false},
-		{"task_create", `{"template":"demo/diamond","context":"@secret"}`, "context must be an object", true},
+		{"step_reset", `{"select":{"name":"failing"}}`, "nothing was done yet: add --yes", true},
+		{"step_reset", `{"select":{"name":"failing","step":"charge"},"yes":true}`, `"done":1`, false},
+		{"task_create", `{"template":"demo/diamond","context":"@secret"}`, `argument "context" must be an object, or its text as JSON`, true},
+		{"task_create", `{"template":"demo/diamond","context":[1]}`, `argument "context" must be of type object or string`, true},
+		{"task_create", `{"template":"demo/approval","context":"{\"amount\":8}"}`, `"amount":8`, false},
+		{"task_cancel", `{"task":"latest","reason":"r"}`, `"status":"cancelled"`, false},
+		{"task_cancel", `{"task":["latest"]}`, `argument "task" must be of type string`, true},
+		{"task_cancel", `{"select":{"stauts":"complete"}}`, `task_cancel select: there is no argument "stauts"; did you mean status?`, true},
+		{"task_cancel", `{"select":"all"}`, `argument "select" must be of type object, not "all"`, true},
+		{"template_check", `{"template":{"name":"x","version":"1.0.0","steps":[]}}`, "default.x@1.0.0: 0 steps", false},
+		{"template_check", `{"template":"name: x\nsteps: 3"}`, "template.yaml:1:1: version: is required", true},
+		{"template_check", `{"template":"secret"}`, "template.yaml:", true},
+		{"run", `{"template":` + calling + `,"stub":{"a":{"paid":true}},"context":{"n":1}}`, `"results":{"a":{"paid":true}}`, false},
+		{"run", `{"template":` + calling + `,"stub":{"a":"error:declined"}}`, "declined", true},
+		{"run", `{"template":` + calling + `,"stub":{"a":"@secret"}}`, `"results":{"a":"@secret"}`, false},
+		{"run", `{"template":` + calling + `}`, "no handler is configured for a (callable http://127.0.0.1:1/)", true},
+		{"run", `{"template":` + calling + `,"handler":"x"}`, `there is no argument "handler"`, true},
 		{"fixture_clock", `{}`, "is not in fixture mode", true},
 	} {
 		a := c.call(tt.tool, tt.arguments)
@@ -196,7 +234,7 @@ func TestMCPCalls(t *testing.T) {
 			t.Errorf("%s %s: got %v, %q; want %v, %q", tt.tool, tt.arguments, a.Result.IsError, a.text(), tt.fails, tt.want)
 		}
 		refused := reader.call(tt.tool, tt.arguments).Error.Message
-		if changing := tt.tool != "task_list" && tt.tool != "task_show" && tt.tool != "task_context"; changing !=
+		if changing := !slices.Contains([]string{"task_list", "task_show", "task_context", "template_check", "run"}, tt.tool); changing !=
 			(refused == tt.tool+` changes something: start "stepwell mcp" with --allow-changes`) {
 			t.Errorf("%s without --allow-changes: got %q", tt.tool, refused)
 		}

@@ -78,7 +78,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 func runCommand() command {
 	return command{
-		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
+		name: "run", effect: reads, operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
 		more: "FILE is a template file; TEMPLATE is NAMESPACE/NAME of a template of the demonstration, of --templates or of the configuration. A " +
 			"./stepwell.toml counts only if --config or $STEPWELL_CONFIG names it. With --from STEP, FILE is a state " +
 			"from \"stepwell store export\" or the file of a store, and TASK is the task in it to repeat; omit TASK if there is only one. The " +
@@ -95,6 +95,7 @@ func runCommand() command {
 type runArgs struct {
 	againArgs
 	scripted []scriptedStep
+	agent    bool  // nothing may run but stubs and builtins
 	unread   error // of a file that --stub names
 	fast     bool
 	timeout  time.Duration
@@ -108,7 +109,7 @@ type scriptedStep struct {
 }
 
 func runWorkflow(o *options) runner {
-	a := &runArgs{}
+	a := &runArgs{agent: o.p != nil && o.p.service != nil}
 	o.withOutput()
 	configFileFlag(o, &a.config)
 	keyFlag(o, configKeyAt("environment"), &a.config)
@@ -357,7 +358,8 @@ func (a *runArgs) check(h *handlerSet, t *template, settled func(d int) bool) er
 	for i := range t.steps {
 		s := &t.steps[i]
 		names = append(names, s.name)
-		if !given[s.name] && !settled(i) && h.resolve(s.callable).kind == outsideActor {
+		kind := h.resolve(s.callable).kind
+		if !given[s.name] && !settled(i) && (kind == outsideActor || a.agent && kind != builtinHandler) {
 			idle = append(idle, fmt.Sprintf("%s (callable %s)", s.name, s.shown))
 		}
 	}

@@ -286,7 +286,7 @@ func (a *mcpArgument) texts(value json.RawMessage) ([]string, error) {
 		case fits && kind == "array":
 			return list, nil
 		case fits && kind == "object" && a.flag == "stub":
-			return stubTexts(object), nil
+			return scriptedTexts(object), nil
 		case fits && kind == "string" && a.flag == "context" && json.Unmarshal([]byte(text), &object) != nil:
 			return nil, errors.New("must be an object, or its text as JSON") // not the name of a file
 		case fits && kind == "string":
@@ -301,8 +301,8 @@ func (a *mcpArgument) texts(value json.RawMessage) ([]string, error) {
 	return []string{string(value)}, nil
 }
 
-// stubTexts returns values of --stub.
-func stubTexts(results map[string]json.RawMessage) (texts []string) {
+// scriptedTexts returns values of --stub.
+func scriptedTexts(results map[string]json.RawMessage) (texts []string) {
 	for _, step := range slices.Sorted(maps.Keys(results)) {
 		outcome := string(results[step])
 		if text, _ := jsonString(results[step]); strings.HasPrefix(text, "error:") {

@@ -4,6 +4,7 @@ package main
 // of them the export needs.
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -23,7 +24,6 @@ type task struct {
 	Status      string          `json:"status"`
 	Created     string          `json:"created_at"`
 	Updated     string          `json:"updated_at"`
-	Completed   string          `json:"completed_at"`
 	Context     json.RawMessage `json:"context"`
 	Initiator   string          `json:"initiator"`
 	Source      string          `json:"source_system"`
@@ -33,19 +33,24 @@ type task struct {
 	Correlation string          `json:"correlation_id"`
 	ParentOf    string          `json:"parent_correlation_id"`
 
-	Requested string           `json:"requested_at"` // of Stepwell, as the next two
-	Hold      *json.RawMessage `json:"hold"`
-	Redacted  bool             `json:"context_redacted"`
+	Hold     *json.RawMessage `json:"hold"` // of Stepwell, as the next one
+	Redacted bool             `json:"context_redacted"`
 
-	steps   []*step // in the order of their creation
-	letters []letter
-	def     *definition
+	raw    json.RawMessage
+	steps  []*step // in the order of their creation
+	letter *letter // the newest dead letter; nil for none
+	def    *definition
+}
+
+// UnmarshalJSON also keeps the whole answer.
+func (t *task) UnmarshalJSON(text []byte) error {
+	type plain task
+	t.raw = bytes.Clone(text)
+	return json.Unmarshal(text, (*plain)(t))
 }
 
 // over reports whether a task is over. A blocked one, and one in error, can continue after an operator's action.
-func (t *task) over() bool {
-	return slices.Contains([]string{"complete", "cancelled", "resolved_manually"}, t.Status)
-}
+func (t *task) over() bool { return finished(t.Status) }
 
 // unfinished reports whether a task is to continue in the other service by itself.
 func (t *task) unfinished() bool {
@@ -68,18 +73,22 @@ type step struct {
 	MaxAttempts int             `json:"max_attempts"`
 	Results     json.RawMessage `json:"results"`
 	Checkpoint  json.RawMessage `json:"checkpoint"` // of Stepwell
-	Redacted    bool            `json:"results_redacted"`
 
+	raw   json.RawMessage
 	audit []audit // newest first
 }
 
-// finished reports whether nothing remains to be done for the step. A failed step is not finished.
-func (s *step) finished() bool {
-	return s.satisfies() || s.State == "cancelled"
+// UnmarshalJSON also keeps the whole answer.
+func (s *step) UnmarshalJSON(text []byte) error {
+	type plain step
+	s.raw = bytes.Clone(text)
+	return json.Unmarshal(text, (*plain)(s))
 }
 
-// satisfies reports whether the steps after this one may run.
-func (s *step) satisfies() bool { return s.State == "complete" || s.State == "resolved_manually" }
+// finished reports whether nothing remains to be done for a step or a task in a state. A failed one is not finished.
+func finished(state string) bool {
+	return state == "complete" || state == "resolved_manually" || state == "cancelled"
+}
 
 // The states of a step whose result waits to be processed.
 const (
@@ -108,26 +117,23 @@ type audit struct {
 
 // transition is a move of a task, or of its step.
 type transition struct {
-	At     string `json:"recorded_at"`
-	Step   string `json:"step_uuid"`
-	From   string `json:"from_state"`
+	At     string `json:"recorded_at,omitempty"`
+	Step   string `json:"step_uuid,omitempty"`
+	From   string `json:"from_state,omitempty"`
 	To     string `json:"to_state"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // letter is an entry of the dead letter queue.
 type letter struct {
-	ID         string          `json:"dlq_entry_uuid"`
-	State      string          `json:"original_state"`
-	Reason     string          `json:"dlq_reason"`
-	At         string          `json:"dlq_timestamp"`
-	Status     string          `json:"resolution_status"`
-	Resolution string          `json:"resolution_timestamp"`
-	Notes      *string         `json:"resolution_notes"`
-	By         *string         `json:"resolved_by"`
-	Snapshot   json.RawMessage `json:"task_snapshot"`
-	Metadata   json.RawMessage `json:"metadata"`
-	Updated    string          `json:"updated_at"`
+	Reason     string  `json:"dlq_reason"`
+	At         string  `json:"dlq_timestamp"`
+	Status     string  `json:"resolution_status"`
+	Resolution string  `json:"resolution_timestamp"`
+	Notes      *string `json:"resolution_notes"`
+	By         *string `json:"resolved_by"`
+
+	Entries json.RawMessage // of Stepwell: all entries of the task
 }
 
 // errChanged is about a task that changed between the requests for it.
@@ -136,44 +142,31 @@ var errChanged = errors.New("it changed while it was read")
 // readTask reads everything about a task, and more at other paths below it. If the task changes meanwhile, it is read again
 // a few times: the requests are no snapshot, and what changed could contradict itself.
 func (c *client) readTask(ctx context.Context, id string, more map[string]any) (t *task, err error) {
-	for range 5 {
-		var now task
-		path, dead := "/v1/tasks/"+id, deadLetters{}
-		t = &task{}
-		if err = c.get(ctx, path, t); err == nil {
-			err = c.get(ctx, path+"/workflow_steps", &t.steps)
+	get := func(path string, v any) {
+		if err == nil {
+			err = c.get(ctx, path, v)
 		}
+	}
+	for range 5 {
+		path, now := "/v1/tasks/"+id, task{}
+		t = &task{}
+		get(path, t)
+		get(path+"/workflow_steps", &t.steps)
 		for _, s := range t.steps {
-			if err == nil {
-				err = c.get(ctx, path+"/workflow_steps/"+url.PathEscape(s.ID)+"/audit", &s.audit)
-			}
+			get(path+"/workflow_steps/"+url.PathEscape(s.ID)+"/audit", &s.audit)
 		}
 		for below, v := range more {
-			if err == nil {
-				err = c.get(ctx, path+below, v)
-			}
+			get(path+below, v)
 		}
-		if err == nil {
-			if err = c.get(ctx, "/v1/dlq/task/"+id, &dead); hasStatus(err, 404) {
-				err = nil
-			} else if t.letters = dead.Entries; t.letters == nil { // in Tasker, which has the newest one alone
-				t.letters = []letter{dead.letter}
-			}
-		}
-		if err == nil {
-			err = c.get(ctx, path, &now)
+		get(path, &now)
+		if get("/v1/dlq/task/"+id, &t.letter); hasStatus(err, 404) && now.ID != "" {
+			err = nil
 		}
 		if err != nil || now.Updated == t.Updated && now.Status == t.Status {
 			return t, err
 		}
 	}
 	return nil, errChanged
-}
-
-// deadLetters is the newest entry of a task, and in Stepwell all entries.
-type deadLetters struct {
-	letter
-	Entries []letter `json:"entries"`
 }
 
 // parseTime reads a time of an answer, with or without a zone, which is UTC.
@@ -193,14 +186,11 @@ func after(text, than string) time.Duration {
 
 // definition is a template in Stepwell's normalized form, with what matters here.
 type definition struct {
-	hash string
-	json json.RawMessage
-	form struct {
-		Strategy string `json:"identity_strategy"`
-		Steps    []declared
-	}
-	steps []declared
+	Strategy string `json:"identity_strategy"`
+	Steps    []declared
 
+	hash              string
+	json              json.RawMessage
 	index             map[string]int
 	parents, children [][]int
 	start             map[int]bool // see fromTheStart
@@ -210,27 +200,13 @@ type declared struct {
 	Name         string
 	Type         string
 	Dependencies []string
-	Handler      struct {
-		Callable       string
-		Initialization json.RawMessage
+	Handler      struct{ Initialization json.RawMessage }
+	Retry        struct {
+		Retryable   bool
+		MaxAttempts int `json:"max_attempts"`
 	}
-	Retry struct {
-		Retryable   *bool
-		MaxAttempts *int `json:"max_attempts"`
-	}
-	Timeout *int            `json:"timeout_seconds"`
+	Timeout int             `json:"timeout_seconds"`
 	Batch   json.RawMessage `json:"batch_config"`
-}
-
-func (d *declared) retryable() bool  { return d.Retry.Retryable == nil || *d.Retry.Retryable }
-func (d *declared) maxAttempts() int { return orDefault(d.Retry.MaxAttempts, 3) }
-func (d *declared) timeout() int     { return orDefault(d.Timeout, 30) }
-
-func orDefault(n *int, usual int) int {
-	if n == nil {
-		return usual
-	}
-	return *n
 }
 
 // readDefinition reads {"hash", "definition"}, as stepwell prints it, and links the steps.
@@ -239,30 +215,30 @@ func readDefinition(text []byte) (*definition, error) {
 		Hash       string
 		Definition json.RawMessage
 	}
-	if err := decode(text, &line); err != nil {
+	d := &definition{index: map[string]int{}, start: map[int]bool{}}
+	err := decode(text, &line)
+	if err == nil {
+		err = decode(line.Definition, d)
+	}
+	if err != nil {
 		return nil, err
 	}
-	d := &definition{hash: line.Hash, json: line.Definition, index: map[string]int{}, start: map[int]bool{}}
-	if err := decode(d.json, &d.form); err != nil {
-		return nil, err
+	d.hash, d.json = line.Hash, line.Definition
+	for i := range d.Steps {
+		d.index[d.Steps[i].Name] = i
 	}
-	d.steps = d.form.Steps
-	for i := range d.steps {
-		d.index[d.steps[i].Name] = i
-	}
-	n := len(d.steps)
-	d.parents, d.children = make([][]int, n), make([][]int, n)
-	for i := range d.steps {
-		for _, name := range d.steps[i].Dependencies {
+	d.parents, d.children = make([][]int, len(d.Steps)), make([][]int, len(d.Steps))
+	for i := range d.Steps {
+		for _, name := range d.Steps[i].Dependencies {
 			if p, ok := d.index[name]; ok {
 				d.parents[i] = append(d.parents[i], p)
 			}
 		}
 	}
 	// A batch worker also depends on the batchable steps that name it, unless it says itself on which.
-	for b := range d.steps {
+	for b := range d.Steps {
 		w, ok := d.index[d.workerOf(b)]
-		if ok && d.steps[b].Type == "batchable" && d.steps[w].Type == "batch_worker" &&
+		if ok && d.Steps[b].Type == "batchable" && d.Steps[w].Type == "batch_worker" &&
 			!slices.ContainsFunc(d.parents[w], func(p int) bool { return d.makes(p, w) }) {
 			d.parents[w] = append(d.parents[w], b)
 		}
@@ -277,23 +253,23 @@ func readDefinition(text []byte) (*definition, error) {
 
 // workerOf returns the name of the batch worker for which a batchable step makes batches by default.
 func (d *definition) workerOf(b int) string {
-	return cmp.Or(text(d.steps[b].Batch, "worker_template"), text(d.steps[b].Handler.Initialization, "worker_template_name"))
+	return cmp.Or(text(d.Steps[b].Batch, "worker_template"), text(d.Steps[b].Handler.Initialization, "worker_template_name"))
 }
 
 // makes reports whether step p, on which step i depends, decides whether step i is created.
 func (d *definition) makes(p, i int) bool {
-	switch d.steps[i].Type {
+	switch d.Steps[i].Type {
 	case "batch_worker":
-		return d.steps[p].Type == "batchable"
+		return d.Steps[p].Type == "batchable"
 	case "deferred_convergence":
 		return false
 	}
-	return d.steps[p].Type == "decision"
+	return d.Steps[p].Type == "decision"
 }
 
 // made reports whether a step exists only if another one says so.
 func (d *definition) made(i int) bool {
-	return d.steps[i].Type == "batch_worker" || slices.ContainsFunc(d.parents[i], func(p int) bool { return d.makes(p, i) })
+	return d.Steps[i].Type == "batch_worker" || slices.ContainsFunc(d.parents[i], func(p int) bool { return d.makes(p, i) })
 }
 
 // fromTheStart reports whether a new task has a step.
@@ -307,7 +283,7 @@ func (d *definition) fromTheStart(i int) bool {
 			exists++
 		}
 	}
-	d.start[i] = !d.made(i) && (exists == len(d.parents[i]) || d.steps[i].Type == "deferred_convergence" && exists > 0)
+	d.start[i] = !d.made(i) && (exists == len(d.parents[i]) || d.Steps[i].Type == "deferred_convergence" && exists > 0)
 	return d.start[i]
 }
 
@@ -329,13 +305,13 @@ func (d *definition) above(i int) map[int]bool {
 
 // declaredAs returns the step of the template from which a step of a task was made; -1 for none.
 func (d *definition) declaredAs(name string) int {
-	if i, ok := d.index[name]; ok && d.steps[i].Type != "batch_worker" {
+	if i, ok := d.index[name]; ok && d.Steps[i].Type != "batch_worker" {
 		return i
 	}
 	best := -1
-	for i := range d.steps {
-		if s := &d.steps[i]; s.Type == "batch_worker" && strings.HasPrefix(name, s.Name+"_") &&
-			(best < 0 || len(s.Name) > len(d.steps[best].Name)) {
+	for i := range d.Steps {
+		if s := &d.Steps[i]; s.Type == "batch_worker" && strings.HasPrefix(name, s.Name+"_") &&
+			(best < 0 || len(s.Name) > len(d.Steps[best].Name)) {
 			best = i
 		}
 	}

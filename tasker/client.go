@@ -3,7 +3,6 @@ package main
 // Requests to Stepwell and to Tasker: where the service is, which credentials it gets, and how much is read.
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -171,15 +170,8 @@ func (c *client) send(ctx context.Context, method, path string, body any) ([]byt
 
 // refused returns the error for a reply with a status from 400.
 func (c *client) refused(resp *http.Response, path string, reply []byte) error {
-	var body struct{ Error json.RawMessage }
-	var detail struct{ Message string }
-	message := ""
-	if json.Unmarshal(reply, &body) == nil && json.Unmarshal(body.Error, &detail) != nil {
-		json.Unmarshal(body.Error, &detail.Message)
-	}
-	if message = cmp.Or(detail.Message, resp.Status); len(message) > 500 {
-		message = message[:500] + "…"
-	}
+	message := cmp.Or(text(reply, "error", "message"), text(reply, "error"), resp.Status)
+	message = message[:min(len(message), 500)]
 	code := exitFailed
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -198,14 +190,12 @@ func hasStatus(err error, status int) bool {
 	return ok && f.status == status
 }
 
-// maxNamed is how many tasks one action may name.
-const maxNamed = 1000
-
 // act does an action on tasks of Stepwell, and returns how many it did.
 func (c *client) act(ctx context.Context, action, reason string, ids []string) (done int, err error) {
-	for part := range slices.Chunk(ids, maxNamed) {
-		reply, err := c.send(ctx, "POST", "/v1/actions", map[string]any{
-			"action": action, "reason": reason, "filter": map[string]any{"task_uuid": part},
+	const most = 1000 // that a request may name
+	for part := range slices.Chunk(ids, most) {
+		reply, err := c.send(ctx, "POST", "/v1/actions", object{
+			"action": action, "reason": reason, "filter": object{"task_uuid": part},
 		})
 		if err != nil {
 			return done, err
@@ -215,12 +205,9 @@ func (c *client) act(ctx context.Context, action, reason string, ids []string) (
 			Finished bool
 			Error    struct{ Message string }
 		}
-		for lines := bufio.NewScanner(bytes.NewReader(reply)); lines.Scan(); {
-			if err := decode(lines.Bytes(), &last); err != nil {
-				return done, err
-			}
-		}
-		if done += last.Done; !last.Finished {
+		lines := bytes.Split(bytes.TrimSpace(reply), []byte("\n"))
+		err = decode(lines[len(lines)-1], &last)
+		if done += last.Done; err != nil || !last.Finished {
 			return done, failf(exitFailed, "%s stopped after %d tasks: %s", action, done, cmp.Or(last.Error.Message, "the reply was cut off"))
 		}
 	}

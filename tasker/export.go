@@ -5,8 +5,8 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"io"
@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 )
 
 // export is one run of the command.
@@ -221,31 +222,38 @@ func (e *export) holdFree(ctx context.Context) error {
 	return err
 }
 
+// scriptBegin checks the schema, and makes the staging tables and the function for identities; scriptEnd inserts the rows of
+// the tasks that are not there.
+//
+//go:embed begin.sql
+var scriptBegin string
+
+//go:embed end.sql
+var scriptEnd string
+
 // write writes the script.
 func (e *export) write() error {
 	if _, err := e.rows.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	s := newScript(e.p.stdout)
-	s.stage("moved")
-	lines := bufio.NewReader(e.rows)
-	for {
-		line, err := lines.ReadBytes('\n')
+	out := bufio.NewWriter(e.p.stdout) // whose first error stays
+	out.WriteString(scriptBegin + "\nCOPY moved FROM STDIN;\n")
+	for lines := bufio.NewReader(e.rows); ; {
+		line, err := lines.ReadString('\n')
 		if err == io.EOF {
 			break
 		} else if err != nil {
 			return err
 		}
-		s.row(bytes.TrimSuffix(line, []byte{'\n'}))
+		out.WriteString(copied(line))
 	}
-	s.end()
-	s.stage("moved_templates")
+	out.WriteString("\\.\n\nCOPY moved_templates FROM STDIN;\n")
 	for _, name := range slices.Sorted(maps.Keys(e.used)) {
-		d := e.contents[name]
-		s.row(encode(object{
-			"namespace": at(d.json, "namespace_name"), "name": at(d.json, "name"), "version": at(d.json, "version"), "configuration": d.json,
-		}))
+		out.WriteString(copied(string(encode(object{"configuration": e.contents[name].json})) + "\n"))
 	}
-	s.end()
-	return s.finish()
+	out.WriteString("\\.\n" + scriptEnd)
+	return out.Flush()
 }
+
+// copied returns a line of JSON as COPY reads it, which has escapes of its own.
+func copied(line string) string { return strings.ReplaceAll(line, `\`, `\\`) }

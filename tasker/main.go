@@ -1,15 +1,10 @@
 // Command tasker moves tasks and templates between Stepwell and Tasker, the distributed service with the same API.
 //
-//	main.go      the commands, their flags and exit codes
-//	client.go    requests to either service
-//	answers.go   what both services say about a task, and the graph of its template
-//	export.go    which tasks of Stepwell move, and the hold that stops them there
-//	obstacles.go what keeps a task from moving
-//	rows.go      the rows of a task in the database of Tasker
-//	sql.go       the script for psql, and the text of a context that is hashed there
-//	pull.go      tasks of Tasker, as the lines of a store
-//	replay.go    the order in which the records of a pulled task happened
-//	template.go  what Tasker refuses, ignores or changes of a template
+//	main.go, client.go, answers.go  the commands, requests, and what both services say about a task and its template
+//	export.go, obstacles.go         which tasks of Stepwell move, the hold that stops them there, what keeps a task back
+//	rows.go, hashed.go, *.sql       the rows of a task in the database of Tasker, its identity, the script for psql
+//	pull.go, replay.go              tasks of Tasker as the lines of a store, the order in which their records happened
+//	template.go                     what Tasker refuses, ignores or changes of a template
 //
 // It shares no code with the service: it knows both by their HTTP APIs, the lines that "stepwell store import" reads,
 // and the tables of Tasker's database.
@@ -62,12 +57,12 @@ type program struct {
 	most           int64  // bytes of a reply; 0 for the default
 }
 
-const usage = `tasker moves tasks and templates between Stepwell and Tasker.
+const usage = `tasker moves tasks and templates between Stepwell and Tasker:
 
-  tasker export --url URL [flags] > tasks.sql                   tasks of Stepwell, as a script for psql
-  tasker pull URL TASK... --worker-url URL [flags] > pulled.jsonl   tasks of Tasker, for stepwell store import
-  tasker check [--config FILE] TEMPLATE...                      what Tasker refuses, ignores or changes of templates
-  tasker convert TEMPLATE > template.yaml                       a template that Tasker reads
+  tasker export --url URL --hold PLACE > tasks.sql             tasks of Stepwell, as a script for psql
+  tasker pull URL TASK... --worker-url URL > pulled.jsonl      tasks of Tasker, for stepwell store import
+  tasker check [--config FILE] TEMPLATE...                     what Tasker refuses, ignores or changes of templates
+  tasker convert TEMPLATE > template.yaml                      a template that Tasker accepts
 
 tasker COMMAND --help lists the flags.
 `
@@ -100,10 +95,9 @@ func (p *program) run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&p.stepwell, "stepwell", p.stepwell, "the `FILE` of stepwell, by default beside this program or in PATH")
-	commands := map[string]func(*flag.FlagSet) func(context.Context, []string) error{
+	define := map[string]func(*flag.FlagSet) func(context.Context, []string) error{
 		"export": p.exportCommand, "pull": p.pullCommand, "check": p.checkCommand, "convert": p.convertCommand,
-	}
-	define := commands[name]
+	}[name]
 	switch {
 	case name == "help" || name == "--help" || name == "-h":
 		fmt.Fprint(p.stdout, usage)

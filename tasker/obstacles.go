@@ -41,7 +41,7 @@ func (e *export) obstacles(x *moved) (all []string) {
 		if len(at(s.Checkpoint, "cursor")) > mostCursor {
 			say("the cursor of the checkpoint of step %q has more than %d bytes", s.Name, mostCursor)
 		}
-		if x.unfinished() && !s.finished() {
+		if x.unfinished() && !finished(s.State) {
 			if why := e.obstacle(x, s); why != "" {
 				say("step %q %s", s.Name, why)
 			}
@@ -64,7 +64,7 @@ func (e *export) obstacles(x *moved) (all []string) {
 
 // obstacle returns why a step of an unfinished task cannot continue there, or "".
 func (e *export) obstacle(x *moved, s *step) string {
-	def := &x.def.steps[x.def.declaredAs(s.Name)]
+	def := &x.def.Steps[x.def.declaredAs(s.Name)]
 	attempts := x.attempts(s)
 	due, _ := parseTime(s.NextRetry)
 	switch {
@@ -77,7 +77,7 @@ func (e *export) obstacle(x *moved, s *step) string {
 		return fmt.Sprintf("has waited since %s to be claimed, longer than the %v that its task may wait there", s.Updated, farAway)
 	case slices.ContainsFunc(s.audit, func(a audit) bool { return !isNull(a.Inputs) }):
 		return "has inputs that an operator set, which cannot be stored there"
-	case attempts > 0 && !(def.retryable() && attempts < s.MaxAttempts):
+	case attempts > 0 && !(def.Retry.Retryable && attempts < s.MaxAttempts):
 		return fmt.Sprintf("has had %d attempts, and may not have more there", attempts)
 	case def.Type == "batch_worker" && !isNull(x.cursors[s.ID]) && members(x.cursors[s.ID]) == nil:
 		return "has a cursor that is not an object"

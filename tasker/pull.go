@@ -62,7 +62,7 @@ func (p *program) pullCommand(flags *flag.FlagSet) func(context.Context, []strin
 
 var isUUID = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`).MatchString
 
-// run reads the tasks and writes the lines. It names the tasks that cannot be pulled, and goes on with the others.
+// run reads the tasks and writes the lines. It names the tasks that cannot be pulled, and continues with the others.
 func (x *pull) run(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		if !isUUID(id) {
@@ -147,7 +147,7 @@ func (p *program) readTemplate(ctx context.Context, definition []byte) (d *defin
 
 // add adds a task. The error says what in the answers contradicts what.
 func (x *pull) add(t *task) error {
-	r := &replay{task: t, stepsDecide: x.stepsDecide, seq: x.seq, made: map[int]bool{}, count: map[string]int{}}
+	r := &replay{task: t, stepsDecide: x.stepsDecide, seq: x.seq, made: map[int]bool{}}
 	line, err := r.run()
 	if err != nil {
 		return err

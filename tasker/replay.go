@@ -44,11 +44,10 @@ type replay struct {
 	at     int64 // of the newest record
 	clock  int64 // the last change
 	log    []object
-	given  []*known       // the steps that are there
-	known  []*known       // steps that exist, by index
-	made   map[int]bool   // declared steps that exist
-	queue  []int          // declared steps that come to exist
-	count  map[string]int // instances of each batch worker
+	given  []*known     // the steps that are there
+	known  []*known     // steps that exist, by index
+	made   map[int]bool // declared steps that exist
+	queue  []int        // declared steps that come to exist
 	notes  []string
 	faults []error // times that cannot be read
 }
@@ -98,9 +97,9 @@ func (r *replay) run() (line taskLine, err error) {
 	setUnlessEmpty(created, "correlation", r.Correlation)
 	setUnlessEmpty(created, "parent_correlation", r.ParentOf)
 	r.append(r.when(r.Created), "created", created)
-	for d := range r.def.steps {
+	for d := range r.def.Steps {
 		if r.def.fromTheStart(d) {
-			r.create(d, r.def.steps[d].Name)
+			r.create(d, r.def.Steps[d].Name)
 		}
 	}
 	if err = r.play(); err == nil {
@@ -124,14 +123,14 @@ func (r *replay) append(at int64, kind string, rec object) {
 // ids returns the ids of the steps: first those of the template, then the instances, in the order of their creation. What
 // is not there yet gets an id that follows from its name.
 func (r *replay) ids() []any {
-	ids := make([]any, len(r.def.steps))
+	ids := make([]any, len(r.def.Steps))
 	for _, k := range r.known {
 		h := fmt.Sprintf("%x", sha256.Sum256([]byte(r.ID+k.name)))
 		id := h[:8] + "-" + h[8:12] + "-8" + h[13:16] + "-8" + h[17:20] + "-" + h[20:32]
 		if k.given != nil {
 			id = k.given.ID
 		}
-		if r.def.steps[k.declared].Type == "batch_worker" {
+		if r.def.Steps[k.declared].Type == "batch_worker" {
 			ids = append(ids, id)
 		} else {
 			ids[k.declared] = id
@@ -277,7 +276,7 @@ func (r *replay) create(d int, name string) {
 	r.made[d] = true
 	for _, c := range r.def.children[d] {
 		missing := slices.ContainsFunc(r.def.parents[c], func(p int) bool { return !r.made[p] })
-		if !r.def.made(c) && !r.made[c] && (!missing || r.def.steps[c].Type == "deferred_convergence") {
+		if !r.def.made(c) && !r.made[c] && (!missing || r.def.Steps[c].Type == "deferred_convergence") {
 			r.queue = append(r.queue, c)
 		}
 	}
@@ -287,12 +286,12 @@ func (r *replay) create(d int, name string) {
 func (r *replay) grow(k *known, rec object) {
 	r.queue = nil
 	result, _ := rec["result"].(json.RawMessage)
-	switch d := k.declared; r.def.steps[d].Type {
+	switch d := k.declared; r.def.Steps[d].Type {
 	case "decision":
 		var names []string
 		json.Unmarshal(at(result, "decision_point_outcome", "step_names"), &names)
 		for _, c := range r.def.children[d] {
-			if name := r.def.steps[c].Name; slices.Contains(names, name) && r.def.makes(d, c) && !r.made[c] {
+			if name := r.def.Steps[c].Name; slices.Contains(names, name) && r.def.makes(d, c) && !r.made[c] {
 				r.create(c, name)
 			}
 		}
@@ -301,41 +300,27 @@ func (r *replay) grow(k *known, rec object) {
 	}
 	for ; len(r.queue) > 0; r.queue = r.queue[1:] {
 		if c := r.queue[0]; !r.made[c] {
-			r.create(c, r.def.steps[c].Name)
+			r.create(c, r.def.Steps[c].Name)
 		}
 	}
 }
 
-// batches creates the instances of a batch worker, which are named by the batch_id of their cursors if these differ.
+// batches creates the instances of a batch worker, which are named by the batch_id of their cursors.
 func (r *replay) batches(k *known, rec object, outcome json.RawMessage) {
 	worker := cmp.Or(text(outcome, "worker_template_name"), r.def.workerOf(k.declared))
 	w, ok := r.def.index[worker]
 	cursors := elements(at(outcome, "cursor_configs"))
-	exists := func(name string) bool {
-		return slices.ContainsFunc(r.given, func(k *known) bool { return k.name == name })
-	}
+	none := func(k *known) bool { return k.name == worker+"_000" } // which says that there are no batches
 	switch {
 	case !ok || isNull(outcome):
-		return
-	case len(cursors) == 0:
-		if name := worker + "_000"; r.count[worker] == 0 && exists(name) { // which says that there are no batches
-			rec["no_op"] = 1
-			r.create(w, name)
+	case len(cursors) > 0:
+		rec["named"] = 1
+		for _, cursor := range cursors {
+			r.create(w, worker+"_"+text(cursor, "batch_id"))
 		}
-		return
-	}
-	var names, numbers []string
-	for n, cursor := range cursors {
-		numbers = append(numbers, fmt.Sprintf("%s_%03d", worker, r.count[worker]+n+1))
-		if id := text(cursor, "batch_id"); id != "" && !slices.Contains(names, worker+"_"+id) {
-			names = append(names, worker+"_"+id)
-		}
-	}
-	if r.count[worker] += len(cursors); len(names) == len(cursors) && !slices.Equal(names, numbers) {
-		rec["named"], numbers = 1, names
-	}
-	for _, name := range numbers {
-		r.create(w, name)
+	case !r.made[w] && slices.ContainsFunc(r.given, none):
+		rec["no_op"] = 1
+		r.create(w, worker+"_000")
 	}
 }
 
@@ -375,8 +360,7 @@ func (r *replay) blocked() bool {
 	return slices.ContainsFunc(r.known, func(k *known) bool { return k.state == "error" })
 }
 
-func (k *known) done() bool     { return k.state == "complete" || k.state == "resolved_manually" }
-func (k *known) finished() bool { return k.done() || k.state == "cancelled" }
+func (k *known) done() bool { return finished(k.state) && k.state != "cancelled" }
 
 // enqueue enqueues the steps that can run.
 func (r *replay) enqueue() {
@@ -402,7 +386,7 @@ func (k *known) possible(e *event) bool {
 	if e.rec["action"] == "reset_for_retry" {
 		return k.state == "error"
 	}
-	return k.state != "" && !k.finished()
+	return k.state != "" && !finished(k.state)
 }
 
 // apply appends an event, and moves its step.
@@ -411,7 +395,7 @@ func (r *replay) apply(k *known, e *event) {
 	switch e.kind {
 	case "claimed", "started":
 		if e.kind == "claimed" {
-			e.rec["until"] = max(e.at, r.at) + int64(r.def.steps[k.declared].timeout())*time.Second.Microseconds()
+			e.rec["until"] = max(e.at, r.at) + int64(r.def.Steps[k.declared].Timeout)*time.Second.Microseconds()
 		}
 		k.state, k.attempts = "in_progress", k.attempts+1
 	case "due":
@@ -450,7 +434,7 @@ func (r *replay) end() error {
 	here := "" // the state that follows from the steps; "" for unfinished
 	if r.blocked() {
 		here = "blocked_by_failures"
-	} else if !slices.ContainsFunc(r.known, func(k *known) bool { return !k.finished() }) {
+	} else if !slices.ContainsFunc(r.known, func(k *known) bool { return !finished(k.state) }) {
 		here = "complete"
 	}
 	switch {
@@ -467,9 +451,9 @@ func (r *replay) end() error {
 				r.append(e.at, e.kind, e.rec)
 			}
 		}
-	case r.Status == "error" && len(r.letters) > 0:
+	case r.Status == "error" && r.letter != nil:
 		r.note("how long it may stay in its state is unknown")
-		l := r.letters[0]
+		l := r.letter
 		r.append(r.when(l.At), "stale", object{"stale": object{"limit": 0, "reason": snake(l.Reason)}})
 		if entry := r.seq; snake(l.Status) != "pending" {
 			r.append(cmp.Or(r.when(l.Resolution), r.at), "investigated",
@@ -495,7 +479,7 @@ func (r *replay) end() error {
 }
 
 func (r *replay) compareStep(k *known) error {
-	s, most := k.given, r.def.steps[k.declared].maxAttempts()
+	s, most := k.given, r.def.Steps[k.declared].Retry.MaxAttempts
 	switch {
 	case s == nil && !slices.ContainsFunc(r.steps, (*step).waits):
 		return contradiction("step %s does not exist, but by the other steps it does", k.name)

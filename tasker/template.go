@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math/big"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,23 +28,27 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"", true, lacks("namespace_name", "namespace"), nil}, // portable adds it
-	{"", true, lacks("steps"), nil},
-	{"namespace", true, says("is not read there; write namespace_name"), nil}, // portable renames it
+	{"", true, when(lacks("namespace_name", "namespace"), "has no namespace_name"), nil}, // portable adds it
+	{"", true, when(lacks("steps"), "has no steps"), nil},
+	{"namespace", true, when(always, "is not read there; write namespace_name"), nil}, // portable renames it
 	{"name", true, longer(64), nil},
 	{"version", true, longer(16), nil},
 	{"description", true, longer(255), nil},
 	{"steps[].name", true, longer(128), nil},
-	{"steps", true, empty, nil},
-	{"steps[]", true, decidesFirst, nil},
-	{"steps[].dependencies steps[].depends_on", true, namesTwice, withoutRepeats},
+	{"steps", true, when(func(v json.RawMessage) bool { return string(v) == "[]" }, "is empty"), nil},
+	{"steps[]", true, when(func(v json.RawMessage) bool {
+		return isOfType(v, "decision") && len(elements(at(v, "dependencies")))+len(elements(at(v, "depends_on"))) == 0
+	}, "is a decision without a dependency"), nil},
+	{"steps[].dependencies steps[].depends_on", true, when(func(v json.RawMessage) bool {
+		return len(elements(v)) > len(elements(withoutRepeats(v)))
+	}, "names a step twice"), withoutRepeats},
 	{"steps steps[].type steps[].step_type steps[].dependencies steps[].depends_on steps[].retry steps[].publishes_events " +
 		"steps[].publishes_events[].condition steps[].publishes_events[].delivery_mode steps[].handler.initialization " +
 		"steps[].retry.retryable steps[].retry.max_attempts steps[].retry.backoff metadata.tags system_dependencies " +
 		"system_dependencies.secondary domain_events environments environments.* environments.*.steps " +
 		"environments.*.steps[].retry.retryable environments.*.steps[].retry.max_attempts environments.*.steps[].retry.backoff",
-		true, isNullThere, leaveOut},
-	{"namespace_name system_dependencies.primary lifecycle.staleness_action", false, isNullThere, leaveOut}, // the text "null"
+		true, when(isNull, "is null, which does not count as absent there; leave it out"), leaveOut},
+	{"namespace_name system_dependencies.primary lifecycle.staleness_action", false, when(isNull, "is read as a text there"), leaveOut},
 	{"steps[].timeout_seconds steps[].retry.max_attempts steps[].retry.backoff_base_ms steps[].retry.max_backoff_ms " +
 		"steps[].batch_config.batch_size steps[].batch_config.parallelism lifecycle.max_duration_minutes " +
 		"lifecycle.max_waiting_for_dependencies_minutes lifecycle.max_waiting_for_retry_minutes " +
@@ -53,33 +56,48 @@ var rules = []rule{
 		"environments.*.steps[].retry.max_attempts environments.*.steps[].retry.backoff_base_ms " +
 		"environments.*.steps[].retry.max_backoff_ms",
 		true, hasPoint, withoutPoint},
-	{"steps[].retry.backoff steps[].retry.backoff_base_ms steps[].retry.max_backoff_ms", false, isIgnored, nil},
-	{"identity_strategy", false, otherStrategy, nil},
-	{"default_context environments search task_handler steps[].composition", false, hasNoEffect, nil},
+	{"steps[].retry.backoff steps[].retry.backoff_base_ms steps[].retry.max_backoff_ms", false,
+		when(func(v json.RawMessage) bool { return !isNull(v) }, "is ignored there; retries come within a second"), nil},
+	{"identity_strategy", false, when(func(v json.RawMessage) bool { return isSet(v) && string(v) != `"strict"` },
+		"is ignored there; every template is strict"), nil},
+	{"default_context environments search task_handler steps[].composition", false, when(isSet, "has no effect there"), nil},
 	{"metadata", false, ownMetadata, nil},
-	{"steps[]", false, lacksBatches, nil},
+	{"steps[]", false, when(func(v json.RawMessage) bool {
+		return isOfType(v, "batch_worker") && members(at(v, "batch_config")) == nil
+	}, "is a batch_worker without a batch_config, of which no instance is made there"), nil},
 	{"steps[].handler.callable", false, runHere, nil},
 }
 
-func says(what string) func(json.RawMessage) string {
-	return func(json.RawMessage) string { return what }
+// when returns the finding of a rule for the values that it concerns.
+func when(concerns func(json.RawMessage) bool, what string) func(json.RawMessage) string {
+	return func(v json.RawMessage) string {
+		if concerns(v) {
+			return what
+		}
+		return ""
+	}
 }
 
-// lacks is the rule for an object that must have a member under one of its names.
-func lacks(names ...string) func(json.RawMessage) string {
-	return func(object json.RawMessage) string {
+func always(json.RawMessage) bool              { return true }
+func leaveOut(json.RawMessage) json.RawMessage { return nil }
+func isSet(v json.RawMessage) bool             { return !isNull(v) && len(v) > len("{}") }
+func isOfType(step json.RawMessage, t string) bool {
+	return text(step, "type")+text(step, "step_type") == t
+}
+
+// lacks reports whether an object has no member under one of some names.
+func lacks(names ...string) func(json.RawMessage) bool {
+	return func(object json.RawMessage) bool {
 		all := members(object)
-		if all == nil || slices.ContainsFunc(names, func(name string) bool { return all[name] != nil }) {
-			return ""
-		}
-		return "has no " + names[0]
+		return !slices.ContainsFunc(names, func(name string) bool { return all[name] != nil })
 	}
 }
 
 func longer(most int) func(json.RawMessage) string {
 	return func(v json.RawMessage) string {
-		if n := utf8.RuneCountInString(text(encode(object{"v": v}), "v")); n > most {
-			return fmt.Sprintf("has %d characters, more than the %d there", n, most)
+		var s string
+		if json.Unmarshal(v, &s); utf8.RuneCountInString(s) > most {
+			return fmt.Sprintf("has %d characters, more than the %d there", utf8.RuneCountInString(s), most)
 		}
 		return ""
 	}
@@ -91,36 +109,6 @@ func elements(list json.RawMessage) (all []json.RawMessage) {
 	return all
 }
 
-func empty(list json.RawMessage) string {
-	if string(list) == "[]" {
-		return "is empty"
-	}
-	return ""
-}
-
-func decidesFirst(step json.RawMessage) string {
-	if typeOf(step) == "decision" && len(elements(at(step, "dependencies")))+len(elements(at(step, "depends_on"))) == 0 {
-		return "is a decision without a dependency"
-	}
-	return ""
-}
-
-func typeOf(step json.RawMessage) string { return text(step, "type") + text(step, "step_type") }
-
-func lacksBatches(step json.RawMessage) string {
-	if typeOf(step) == "batch_worker" && members(at(step, "batch_config")) == nil {
-		return "is a batch_worker without a batch_config, of which no instance is made there"
-	}
-	return ""
-}
-
-func namesTwice(list json.RawMessage) string {
-	if len(elements(list)) > len(elements(withoutRepeats(list))) {
-		return "names a step twice"
-	}
-	return ""
-}
-
 func withoutRepeats(list json.RawMessage) json.RawMessage {
 	var kept []json.RawMessage
 	for _, v := range elements(list) {
@@ -130,15 +118,6 @@ func withoutRepeats(list json.RawMessage) json.RawMessage {
 	}
 	return encode(kept)
 }
-
-func isNullThere(v json.RawMessage) string {
-	if isNull(v) {
-		return "is null, which does not count as absent there; leave it out"
-	}
-	return ""
-}
-
-func leaveOut(json.RawMessage) json.RawMessage { return nil }
 
 func hasPoint(v json.RawMessage) string {
 	if n := withoutPoint(v); bytes.ContainsAny(v, ".eE") && n != nil {
@@ -155,30 +134,10 @@ func withoutPoint(v json.RawMessage) json.RawMessage {
 	return strconv.AppendInt(nil, int64(f), 10)
 }
 
-func isIgnored(v json.RawMessage) string {
-	if isNull(v) {
-		return ""
-	}
-	return "is ignored there; retries come within a second"
-}
-
-func otherStrategy(v json.RawMessage) string {
-	if !isNull(v) && string(v) != `"strict"` {
-		return "is ignored there; every template is strict"
-	}
-	return ""
-}
-
-func hasNoEffect(v json.RawMessage) string {
-	if isNull(v) || len(v) == len("{}") {
-		return ""
-	}
-	return "has no effect there"
-}
-
 func ownMetadata(v json.RawMessage) string {
-	known := strings.Fields("author tags documentation_url created_at updated_at")
-	own := slices.DeleteFunc(slices.Sorted(maps.Keys(members(v))), func(name string) bool { return slices.Contains(known, name) })
+	own := slices.DeleteFunc(slices.Sorted(maps.Keys(members(v))), func(name string) bool {
+		return slices.Contains(strings.Fields("author tags documentation_url created_at updated_at"), name)
+	})
 	if len(own) == 0 {
 		return ""
 	}
@@ -194,25 +153,22 @@ func runHere(v json.RawMessage) string {
 	return ""
 }
 
-// checker collects what is wrong with a template.
+// checker says what is wrong with a template.
 type checker struct {
-	file               string
-	problems, warnings []string
-	handlers           []string // callables that have a handler, or prefixes and *
-	outside            bool     // callables without a handler are reported
+	file     string
+	said     []string
+	refused  int      // how much Tasker refuses
+	handlers []string // callables that have a handler, or prefixes and *
+	outside  bool     // callables without a handler are reported
 }
 
 func (c *checker) found(path, fault string, refused bool) {
-	at := c.file + ": "
-	if path != "" {
-		at += path + ": "
-	}
-	switch {
+	switch text := strings.ReplaceAll(c.file+": "+path+": "+fault, ": : ", ": "); {
 	case fault == "":
 	case refused:
-		c.problems = append(c.problems, at+fault)
+		c.said, c.refused = append(c.said, text), c.refused+1
 	default:
-		c.warnings = append(c.warnings, at+fault)
+		c.said = append(c.said, "warning: "+text)
 	}
 }
 
@@ -262,19 +218,21 @@ func (c *checker) callable(path string, v json.RawMessage) {
 
 // rounded returns what is wrong with a number; "" for nothing.
 func rounded(number string) string {
-	exact, ok := new(big.Rat).SetString(number)
-	if _, err := strconv.ParseUint(strings.TrimPrefix(number, "-"), 10, 63); err == nil {
+	_, err := strconv.ParseInt(number, 10, 64)
+	if _, unsigned := strconv.ParseUint(number, 10, 64); err == nil || unsigned == nil {
 		return ""
 	}
-	if _, err := strconv.ParseUint(number, 10, 64); err == nil {
-		return ""
-	}
-	f, _ := strconv.ParseFloat(number, 64)
-	short, _ := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
-	if ok && strings.ContainsAny(number, ".eE") && short != nil && exact.Cmp(short) == 0 {
+	f, err := strconv.ParseFloat(number, 64)
+	if err == nil && strings.ContainsAny(number, ".eE") && significant(number) == significant(strconv.FormatFloat(f, 'e', -1, 64)) {
 		return ""
 	}
 	return number + " has more digits or a larger exponent than numbers have there"
+}
+
+// significant returns the digits of a number without zeros at either end.
+func significant(number string) string {
+	mantissa, _, _ := strings.Cut(strings.ToLower(number), "e")
+	return strings.Trim(strings.NewReplacer("-", "", ".", "").Replace(mantissa), "0")
 }
 
 var (
@@ -333,7 +291,7 @@ func portable(place string, v json.RawMessage) json.RawMessage {
 		}
 		fmt.Fprintf(&kept, `,%s:%s`, encode(name), value)
 	}
-	if place == "" && lacks("namespace_name", "namespace")(v) != "" {
+	if place == "" && lacks("namespace_name", "namespace")(v) {
 		kept.WriteString(`,"namespace_name":"default"`)
 	}
 	return json.RawMessage("{" + strings.TrimPrefix(kept.String(), ",") + "}")
@@ -363,26 +321,19 @@ func (p *program) checkCommand(flags *flag.FlagSet) func(context.Context, []stri
 		if err != nil {
 			return err
 		}
-		files, err = templateFiles(files)
-		if err != nil {
-			return err
-		}
 		refused := 0
-		for _, file := range files {
+		for _, file := range inDirectories(files) {
 			c := &checker{file: file, handlers: handlers, outside: true}
 			if _, err := p.check(ctx, c); err != nil {
 				return err
 			}
-			for _, w := range c.warnings {
-				p.say("warning: %s", w)
+			for _, text := range c.said {
+				p.say("%s", text)
 			}
-			for _, problem := range c.problems {
-				p.say("%s", problem)
-			}
-			refused += min(len(c.problems), 1)
+			refused += min(c.refused, 1)
 		}
 		if refused > 0 {
-			return failf(exitFailed, "Tasker refuses %s; tasker convert mends what it can", counted(refused, "template", "templates"))
+			return failf(exitFailed, "Tasker refuses %s; tasker convert fixes what it can", counted(refused, "template", "templates"))
 		}
 		return nil
 	}
@@ -413,21 +364,18 @@ func (p *program) handlers(ctx context.Context, config string) (all []string, er
 	return all, err
 }
 
-// templateFiles returns the files of templates among some files and directories.
-func templateFiles(names []string) (files []string, err error) {
+// inDirectories returns files, and the templates in directories instead of these.
+func inDirectories(names []string) (files []string) {
 	for _, name := range names {
-		entries, bad := os.ReadDir(name)
-		if bad != nil {
-			files = append(files, name)
-			continue
-		}
-		for _, e := range entries {
-			if slices.Contains([]string{".json", ".toml", ".yaml", ".yml"}, filepath.Ext(e.Name())) {
-				files = append(files, filepath.Join(name, e.Name()))
+		filepath.WalkDir(name, func(path string, d os.DirEntry, err error) error {
+			known := slices.Contains([]string{".json", ".toml", ".yaml", ".yml"}, filepath.Ext(path))
+			if path == name && (err != nil || !d.IsDir()) || err == nil && !d.IsDir() && known {
+				files = append(files, path)
 			}
-		}
+			return nil
+		})
 	}
-	return files, nil
+	return files
 }
 
 func (p *program) convertCommand(*flag.FlagSet) func(context.Context, []string) error {
@@ -442,11 +390,11 @@ func (p *program) convertCommand(*flag.FlagSet) func(context.Context, []string) 
 		definition = portable("", definition)
 		c := &checker{file: files[0]}
 		c.value("", "", definition)
-		for _, w := range c.warnings {
-			p.say("warning: %s", w)
+		for _, text := range c.said {
+			p.say("%s", text)
 		}
-		if len(c.problems) > 0 {
-			return failf(exitFailed, "%s", strings.Join(c.problems, "\n"))
+		if c.refused > 0 {
+			return failf(exitFailed, "Tasker would refuse the result")
 		}
 		return inFile("template.json", definition, func(file string) error {
 			text, err := p.callStepwell(ctx, "template", "convert", "--to", "yaml", file)

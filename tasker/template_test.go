@@ -20,17 +20,19 @@ func findings(t *testing.T, file string) (problems, warnings []string) {
 		path, _, _ := strings.Cut(regexp.MustCompile(`^\S+:\d+:\d+: `).ReplaceAllString(err.Error(), ""), ": ")
 		return []string{path}, nil
 	}
-	paths := func(all []string) (paths []string) {
-		for _, text := range all {
-			path, _, isPath := strings.Cut(strings.TrimPrefix(text, file+": "), ": ")
-			if !isPath {
-				path = "-root"
-			}
-			paths = append(paths, path)
+	for _, said := range c.said {
+		text, isWarning := strings.CutPrefix(said, "warning: ")
+		path, _, isPath := strings.Cut(strings.TrimPrefix(text, file+": "), ": ")
+		if !isPath {
+			path = "-root"
 		}
-		return paths
+		if isWarning {
+			warnings = append(warnings, path)
+		} else {
+			problems = append(problems, path)
+		}
 	}
-	return paths(c.problems), paths(c.warnings)
+	return problems, warnings
 }
 
 // TestPortableTemplates checks the findings in templates, which TestReferenceTemplateRules compares with Tasker, and what
@@ -87,7 +89,7 @@ func TestCheck(t *testing.T) {
 			odd + ": begins with a byte order mark", odd + ": namespace: is not read there; write namespace_name",
 			"warning: " + odd + ": steps[0].handler.callable: only Stepwell runs builtin: itself",
 			odd + ": steps[0].timeout_seconds: 2.0 is not taken for an integer there; write 2",
-			"tasker: Tasker refuses 1 template; tasker convert mends what it can",
+			"tasker: Tasker refuses 1 template; tasker convert fixes what it can",
 		}},
 		{[]string{people, "--config", config}, 0, []string{
 			"warning: " + people + ": only YAML is read there: tasker convert",

@@ -213,8 +213,6 @@ var hostileFlags = map[string][][]string{
 	"dlq close":   {{"--group", hostileWord, "--yes"}, {"--over", "--yes"}},
 	"health":      {{}},
 	"healthcheck": {{"--url", "URL"}},
-	"bench": {{"--template", "demo/failing", "--duration", "20ms", "--timeout", "300ms", "--clients", "1"},
-		{"--template", "demo/linear", "--duration", "20ms", "--timeout", "300ms", "--clients", "1"}},
 
 	"auth generate-keys":  {{"--output-dir", "keys" + hostileWord, "--force"}},
 	"auth generate-token": {{"--private-key", "private.pem", "--permissions", hostileWord, "--subject", hostileWord, "--allow-unknown"}},

@@ -42,7 +42,7 @@ type mcpTold struct {
 			Description string
 			Type        any
 		}
-		Required   []string
+		Required []string
 	}
 	Annotations map[string]bool
 }

@@ -1,7 +1,6 @@
 package main
 
-// What both services answer about a task, its steps and its template. Stepwell has more members, and a test says which
-// of them the export needs.
+// What both services answer about a task, its steps and its template.
 
 import (
 	"bytes"
@@ -63,7 +62,6 @@ type step struct {
 	ID          string          `json:"step_uuid"`
 	Name        string          `json:"name"`
 	State       string          `json:"current_state"`
-	Created     string          `json:"created_at"`
 	Updated     string          `json:"updated_at"`
 	Completed   string          `json:"completed_at"`
 	Failed      string          `json:"last_failure_at"`
@@ -101,18 +99,16 @@ func (s *step) waits() bool { return s.State == resultState || s.State == errorS
 
 // audit is the end of an attempt or, in Stepwell, also an operator's action.
 type audit struct {
-	ID          string          `json:"audit_uuid"`
-	Transition  string          `json:"transition_uuid"`
-	Recorded    string          `json:"recorded_at"`
-	Worker      string          `json:"worker_uuid"`
-	Correlation string          `json:"correlation_id"`
-	Success     bool            `json:"success"`
-	Took        int64           `json:"execution_time_ms"`
-	Result      json.RawMessage `json:"result"` // in Tasker the data of an object with a type
-	From        string          `json:"from_state"`
-	To          string          `json:"to_state"`
-	Action      string          `json:"action"`
-	Inputs      json.RawMessage `json:"inputs"`
+	ID         string          `json:"audit_uuid"`
+	Transition string          `json:"transition_uuid"`
+	Recorded   string          `json:"recorded_at"`
+	Worker     string          `json:"worker_uuid"`
+	Success    bool            `json:"success"`
+	Took       int64           `json:"execution_time_ms"`
+	Result     json.RawMessage `json:"result"` // in Tasker the data of an object with a type
+	From       string          `json:"from_state"`
+	To         string          `json:"to_state"`
+	Inputs     json.RawMessage `json:"inputs"`
 }
 
 // transition is a move of a task, or of its step.
@@ -216,11 +212,7 @@ func readDefinition(text []byte) (*definition, error) {
 		Definition json.RawMessage
 	}
 	d := &definition{index: map[string]int{}, start: map[int]bool{}}
-	err := decode(text, &line)
-	if err == nil {
-		err = decode(line.Definition, d)
-	}
-	if err != nil {
+	if err := errors.Join(decode(text, &line), decode(line.Definition, d)); err != nil {
 		return nil, err
 	}
 	d.hash, d.json = line.Hash, line.Definition

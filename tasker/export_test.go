@@ -78,7 +78,7 @@ func TestObstacles(t *testing.T) {
 		{func(e *export, x *moved) { x.steps[0].Updated = "2026-01-31T11:29:59.999999Z" }, `step "one" has waited since`},
 		{func(_ *export, x *moved) { x.Priority = "2147483648" }, "its priority 2147483648 is not"},
 		{func(_ *export, x *moved) {
-			x.steps[1].audit = []audit{{Action: "adjusted", Inputs: json.RawMessage(`{}`)}}
+			x.steps[1].audit = []audit{{Inputs: json.RawMessage(`{}`)}}
 		}, `step "two" has inputs that an operator set`},
 		{func(_ *export, x *moved) { x.steps[1].Attempts = 3 }, `step "two" has had 3 attempts`},
 		{func(_ *export, x *moved) { // is delivered again

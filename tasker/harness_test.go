@@ -58,19 +58,6 @@ func programEnv() (env []string) {
 	return env
 }
 
-// runProgram runs stepwell to its end.
-func runProgram(t testing.TB, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	c := exec.Command(programFile(t), args...)
-	c.Dir, c.Env = t.TempDir(), programEnv()
-	var out, said bytes.Buffer
-	c.Stdout, c.Stderr = &out, &said
-	if err := c.Run(); c.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return c.ProcessState.ExitCode(), out.String(), said.String()
-}
-
 // runTasker runs a command of this program, with variables of the environment such as A=b.
 func runTasker(t testing.TB, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()

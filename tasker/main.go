@@ -157,18 +157,21 @@ func (p *program) callStepwell(ctx context.Context, args ...string) ([]byte, err
 	return out.Bytes(), nil
 }
 
-// inFile calls f with the name of a temporary file that contains a text.
-func inFile(name string, text []byte, f func(file string) error) error {
+// convert has stepwell convert a definition to another form.
+func (p *program) convert(ctx context.Context, definition []byte, form string) (text []byte, err error) {
 	dir, err := os.MkdirTemp("", "tasker-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, name)
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return err
+	file := filepath.Join(dir, "template.json")
+	if err = os.WriteFile(file, definition, 0o600); err == nil {
+		text, err = p.callStepwell(ctx, "template", "convert", "--to", form, file)
 	}
-	return f(file)
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), file, filepath.Base(file)))
+	}
+	return text, nil
 }
 
 // printable returns a text with an escape for each character that can mislead a terminal or its reader, except for line

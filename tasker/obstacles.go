@@ -71,10 +71,9 @@ func (e *export) obstacle(x *moved, s *step) string {
 	case s.State == "error":
 		return "has failed for good, which blocks its task there"
 	case s.State == "waiting_for_retry" && due.Sub(e.p.now()) > farAway:
-		return fmt.Sprintf("is due to be retried at %s, more than %v from now, which is longer than its task may wait there",
-			s.NextRetry, farAway)
+		return "is due to be retried at " + s.NextRetry + ", more than 30m from now, which is longer than its task may wait there"
 	case s.State == "enqueued" && after(e.last, s.Updated) > farAway:
-		return fmt.Sprintf("has waited since %s to be claimed, longer than the %v that its task may wait there", s.Updated, farAway)
+		return "has waited since " + s.Updated + " to be claimed, longer than the 30m that its task may wait there"
 	case slices.ContainsFunc(s.audit, func(a audit) bool { return !isNull(a.Inputs) }):
 		return "has inputs that an operator set, which cannot be stored there"
 	case attempts > 0 && !(def.Retry.Retryable && attempts < s.MaxAttempts):

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -124,25 +123,12 @@ func (x *pull) definition(ctx context.Context, t *task) (*definition, error) {
 		return nil, failf(exitFailed, "%s does not tell the whole template %s: is it a worker?", x.worker.url, t.fullName())
 	}
 	delete(all, "environments") // which have no effect there
-	d, err := x.p.readTemplate(ctx, encode(all))
+	line, err := x.p.convert(ctx, encode(all), "line")
 	if err != nil {
-		return nil, fmt.Errorf("its template cannot be used here: %s", err.Error()) // not a failure: other tasks go on
+		return nil, fmt.Errorf("its template cannot be used here: %w", err)
 	}
-	x.definitions[path] = d
-	return d, nil
-}
-
-// readTemplate has stepwell read a definition.
-func (p *program) readTemplate(ctx context.Context, definition []byte) (d *definition, err error) {
-	err = inFile("template.json", definition, func(file string) error {
-		text, err := p.callStepwell(ctx, "template", "convert", "--to", "line", file)
-		if err != nil {
-			return errors.New(strings.ReplaceAll(err.Error(), file, filepath.Base(file)))
-		}
-		d, err = readDefinition(text)
-		return err
-	})
-	return d, err
+	x.definitions[path], err = readDefinition(line)
+	return x.definitions[path], err
 }
 
 // add adds a task. The error says what in the answers contradicts what.

@@ -187,7 +187,7 @@ func (c *checker) value(path, place string, v json.RawMessage) {
 	}
 	all := members(v)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		c.value(below(path, name), below(place, placeName(place, name)), all[name])
+		c.value(below(path, name), placeBelow(place, name), all[name])
 	}
 	for i, item := range elements(v) {
 		c.value(fmt.Sprintf("%s[%d]", path, i), place+"[]", item)
@@ -196,11 +196,8 @@ func (c *checker) value(path, place string, v json.RawMessage) {
 
 func below(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
-func placeName(place, name string) string {
-	if place == "environments" {
-		return "*"
-	}
-	return name
+func placeBelow(place, name string) string {
+	return strings.Replace(below(place, name), "environments."+name, "environments.*", 1)
 }
 
 // callable warns of a callable that no handler covers: here, the step waits for somebody.
@@ -283,7 +280,7 @@ func portable(place string, v json.RawMessage) json.RawMessage {
 		var value json.RawMessage
 		d.Decode(&value)
 		name := key.(string)
-		if value = portable(below(place, placeName(place, name)), value); value == nil {
+		if value = portable(placeBelow(place, name), value); value == nil {
 			continue
 		}
 		if place == "" && name == "namespace" {
@@ -396,12 +393,10 @@ func (p *program) convertCommand(*flag.FlagSet) func(context.Context, []string) 
 		if c.refused > 0 {
 			return failf(exitFailed, "Tasker would refuse the result")
 		}
-		return inFile("template.json", definition, func(file string) error {
-			text, err := p.callStepwell(ctx, "template", "convert", "--to", "yaml", file)
-			if err == nil {
-				_, err = p.stdout.Write(text)
-			}
-			return err
-		})
+		text, err := p.convert(ctx, definition, "yaml")
+		if err == nil {
+			_, err = p.stdout.Write(text)
+		}
+		return err
 	}
 }

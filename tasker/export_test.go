@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -251,22 +252,42 @@ func TestExportOfStoredTasks(t *testing.T) {
 	}
 }
 
-// TestExportNeedsPermissions exports with a credential that may not see all.
+// TestExportNeedsPermissions exports with credentials that may see all, among them a key that signs tokens, and without.
 func TestExportNeedsPermissions(t *testing.T) {
 	t.Parallel()
-	config := configFile(t, `[orchestration.web.auth]
+	keys := t.TempDir()
+	p := &program{stepwell: programFile(t)}
+	if _, err := p.callStepwell(t.Context(), "auth", "generate-keys", "--output-dir", keys); err != nil {
+		t.Fatal(err)
+	}
+	config := configFile(t, fmt.Sprintf(`[orchestration.web.auth]
 enabled = true
+jwt_public_key_path = %q
 api_keys_enabled = true
 api_keys = [
   {key = "the-key-of-the-operator", permissions = ["tasks:*", "steps:*", "dlq:*", "templates:*", "system:*"], description = "operator"},
   {key = "the-key-of-the-owner", permissions = ["tasks:*", "steps:*", "dlq:*", "templates:*", "system:*", "worker:*"], description = "owner"},
 ]
-`)
+`, filepath.Join(keys, "jwt-public-key.pem")))
 	s := serve(t, "--memory", "--quiet", "--templates", exportTemplates(t), "--config", config)
-	for key, want := range map[string]int{"none": exitRefused, "the-key-of-the-owner": 0} {
-		env := []string{"STEPWELL_API_KEY=" + key}
-		if code, _, said := runTasker(t, env, "export", "--url", s.ready.OrchestrationURL); code != want {
-			t.Errorf("%s: got exit code %d, %q; want %d", key, code, said, want)
+	url := s.ready.OrchestrationURL
+	code, _, said := runTasker(t, []string{"STEPWELL_API_KEY=the-key-of-the-owner"}, "export", "--url", url)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, said)
+	}
+	req := wire.Must(http.NewRequest("POST", url+"/v1/tasks", strings.NewReader(`{"namespace":"e","name":"two"}`)))(t)
+	req.Header.Set("X-API-Key", "the-key-of-the-owner")
+	req.Header.Set("Content-Type", "application/json")
+	resp := wire.Must(http.DefaultClient.Do(req))(t)
+	resp.Body.Close()
+	for env, want := range map[string]int{
+		"STEPWELL_API_KEY=none": exitRefused, "STEPWELL_API_KEY=the-key-of-the-operator": exitRefused,
+		"STEPWELL_API_KEY=the-key-of-the-owner":                                       0,
+		"STEPWELL_JWT_PRIVATE_KEY_PATH=" + filepath.Join(keys, "jwt-private-key.pem"): 0,
+		"STEPWELL_JWT_PRIVATE_KEY_PATH=nowhere":                                       exitNotFound,
+	} {
+		if code, _, said := runTasker(t, []string{env}, "export", "--url", url, "--hold", "there"); code != want {
+			t.Errorf("%s: got exit code %d, %q; want %d", env, code, said, want)
 		}
 	}
 }

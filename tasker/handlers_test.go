@@ -193,7 +193,7 @@ func endTask(t *testing.T, url, body string) (status string, steps map[string]mo
 		ID     string `json:"task_uuid"`
 		Status string
 	}
-	ask(&task, "POST", "/v1/tasks", body)
+	(&api{t, url}).post(body).into(&task)
 	awaitSlowly(t, "the end of task "+task.ID, func() bool {
 		ask(&task, "GET", "/v1/tasks/"+task.ID, "")
 		return slices.Contains([]string{"complete", "error", "blocked_by_failures"}, task.Status)

@@ -22,19 +22,19 @@ type difference struct {
 // differences are sorted by who is hurt first, as that table is.
 var differences = []difference{
 	{"a request lacks `version`, `context`, `initiator`, `source_system` or `reason`", "201", "422", func(s *api) string {
-		return fmt.Sprint(s.do("POST", "/v1/tasks", `{"namespace":"reference","name":"diamond"}`).status)
+		return fmt.Sprint(s.post(`{"namespace":"reference","name":"diamond"}`).status)
 	}},
 	{"the response to a creation", "201", "200", func(s *api) string {
-		return fmt.Sprint(s.do("POST", "/v1/tasks", creation("diamond", `{"n":0}`)).status)
+		return fmt.Sprint(s.post(creation("diamond", `{"n":0}`)).status)
 	}},
 	{"the same context twice, if `identity_strategy` is not `strict`", "true", "false", func(s *api) string {
-		s.do("POST", "/v1/tasks", creation("unique", `{"n":1}`))
-		a := s.do("POST", "/v1/tasks", creation("unique", `{"n":1}`))
+		s.post(creation("unique", `{"n":1}`))
+		a := s.post(creation("unique", `{"n":1}`))
 		return fmt.Sprint(a.status != 409)
 	}},
 	{"`Idempotency-Key` or `idempotency_key`", "1 task", "2 tasks", func(s *api) string {
-		one := s.do("POST", "/v1/tasks", creation("unique", `{"n":2}`, `"idempotency_key":"k"`))
-		two := s.do("POST", "/v1/tasks", creation("unique", `{"n":2.5}`, `"idempotency_key":"k"`))
+		one := s.post(creation("unique", `{"n":2}`, `"idempotency_key":"k"`))
+		two := s.post(creation("unique", `{"n":2.5}`, `"idempotency_key":"k"`))
 		return pick(two.status >= 400 || one.text("task_uuid") == two.text("task_uuid"), "1 task", "2 tasks")
 	}},
 	{"`?wait=` of a creation", "complete", "not yet", func(s *api) string {
@@ -42,23 +42,23 @@ var differences = []difference{
 		return pick(a.text("status") == "complete", "complete", "not yet")
 	}},
 	{"context members named `script`, `eval` or `function`, or beginning with `on`", `{"n":4,"once":1}`, `{"n":4}`, func(s *api) string {
-		return compactContext(s.do("POST", "/v1/tasks", creation("unique", `{"n":4,"once":1}`)))
+		return compactContext(s.post(creation("unique", `{"n":4,"once":1}`)))
 	}},
 	{"`<script>` in a string of the context", `{"n":"<script>"}`, `{"n":"&lt;script&gt;"}`, func(s *api) string {
-		return compactContext(s.do("POST", "/v1/tasks", creation("unique", `{"n":"<script>"}`)))
+		return compactContext(s.post(creation("unique", `{"n":"<script>"}`)))
 	}},
 	{"a string of more than 10,000 characters in the context", "201", "500", func(s *api) string {
-		return fmt.Sprint(s.do("POST", "/v1/tasks", creation("unique", `{"n":"`+strings.Repeat("a", 10_001)+`"}`)).status)
+		return fmt.Sprint(s.post(creation("unique", `{"n":"`+strings.Repeat("a", 10_001)+`"}`)).status)
 	}},
 	{"`initiator`, `source_system` or `reason` of more than 128 characters", "201", "500", func(s *api) string {
 		body := strings.Replace(creation("unique", `{"n":5}`), `"reason":"r"`, `"reason":"`+strings.Repeat("r", 129)+`"`, 1)
-		return fmt.Sprint(s.do("POST", "/v1/tasks", body).status)
+		return fmt.Sprint(s.post(body).status)
 	}},
 	{"a context that is not an object", "422", "500", func(s *api) string {
-		return fmt.Sprint(s.do("POST", "/v1/tasks", creation("unique", `[1]`)).status)
+		return fmt.Sprint(s.post(creation("unique", `[1]`)).status)
 	}},
 	{"`default_context` of a template", `{"a":1,"n":6}`, `{"n":6}`, func(s *api) string {
-		return compactContext(s.do("POST", "/v1/tasks", creation("defaults", `{"n":6}`)))
+		return compactContext(s.post(creation("defaults", `{"n":6}`)))
 	}},
 	{"an operator resolves the failed step of a blocked task", "the task goes on", "the task stays blocked", func(s *api) string {
 		id := s.ended(creation("fails", `{"n":8}`))
@@ -124,7 +124,7 @@ func compactContext(a *answer) string {
 // ended creates a task, and waits until it has ended or stopped.
 func (s *api) ended(body string) (id string) {
 	s.t.Helper()
-	id = s.do("POST", "/v1/tasks", body).text("task_uuid")
+	id = s.post(body).text("task_uuid")
 	eventually(s.t, "task "+id+" ends", func() bool {
 		status := s.do("GET", "/v1/tasks/"+id, "").want(200).text("status")
 		return status == "complete" || status == "blocked_by_failures"
@@ -202,13 +202,13 @@ func TestReferenceAlike(t *testing.T) {
 		{"no batches with a named worker", "split work_000 join", func(s *api) string { return s.stepsOf(s.ended(creation("no_batches", `{"n":1}`))) }},
 		{"no batches without one", "split", func(s *api) string { return s.stepsOf(s.ended(creation("no_batches_unnamed", `{"n":2}`))) }},
 		{"the greatest priority", "2147483647", func(s *api) string {
-			return s.do("POST", "/v1/tasks", creation("unique", `{"n":3}`, `"priority":2147483647`)).text("priority")
+			return s.post(creation("unique", `{"n":3}`, `"priority":2147483647`)).text("priority")
 		}},
 		{"a greater one", "422", func(s *api) string {
-			return fmt.Sprint(s.do("POST", "/v1/tasks", creation("unique", `{"n":4}`, `"priority":2147483648`)).status)
+			return fmt.Sprint(s.post(creation("unique", `{"n":4}`, `"priority":2147483648`)).status)
 		}},
 		{"a cancelled task", "cancelled waiting_for_dependencies wait_for_dependencies healthy", func(s *api) string {
-			id := s.do("POST", "/v1/tasks", creation("slow", `{"n":5}`)).text("task_uuid")
+			id := s.post(creation("slow", `{"n":5}`)).text("task_uuid")
 			s.do("DELETE", "/v1/tasks/"+id, "").want(200)
 			a := s.do("GET", "/v1/tasks/"+id, "").want(200)
 			return strings.Join([]string{a.text("status"), a.text("execution_status"), a.text("recommended_action"), a.text("health_status")}, " ")

@@ -116,8 +116,9 @@ func TestReferenceTemplateRules(t *testing.T) {
 // create creates a task of a template of the table.
 func (r *reference) create(t *testing.T, name, version, context string) (int, []byte) {
 	t.Helper()
-	return r.call(t, "POST", "/v1/tasks", fmt.Sprintf(`{"namespace":"probe","name":%q,"version":%q,
+	a := (&api{t, r.OrchestrationURL}).post(fmt.Sprintf(`{"namespace":"probe","name":%q,"version":%q,
 		"context":%s,"initiator":"i","source_system":"s","reason":"r"}`, name, version, context))
+	return a.status, a.body
 }
 
 // TestReferenceContextRules checks the table of contexts with Tasker.

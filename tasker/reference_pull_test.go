@@ -48,7 +48,7 @@ func TestReferencePull(t *testing.T) {
 	var ids, blocked []string
 	for i := range 100 {
 		name := kinds[i%len(kinds)]
-		id := far.createThere(creation(name, fmt.Sprintf(`{"n":%d}`, i)))
+		id := far.post(creation(name, fmt.Sprintf(`{"n":%d}`, i))).want(200).text("task_uuid")
 		if ids = append(ids, id); name == "slow" {
 			awaitSlowly(t, "the task is cancelled", func() bool { // which is refused there while its state changes
 				return far.do("DELETE", "/v1/tasks/"+id, "").status == 200

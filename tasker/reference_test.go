@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,13 +69,17 @@ func (r *reference) call(t testing.TB, method, path, body string) (status int, a
 	return a.status, a.body
 }
 
-// createThere creates a task there, and returns its id. On a loaded machine a creation can be answered with 500 although
-// the task is there; the same request again is then 409.
-func (s *api) createThere(body string) string {
+// post creates a task. On a loaded machine Tasker can answer a creation with 500 although the task is there and runs: the
+// same request again is then 409, and the list has the task.
+func (s *api) post(body string) *answer {
 	s.t.Helper()
 	a := s.do("POST", "/v1/tasks", body)
 	if a.status != http.StatusInternalServerError {
-		return a.want(200).text("task_uuid")
+		return a
+	}
+	again := s.do("POST", "/v1/tasks", body)
+	if again.status != http.StatusConflict {
+		return again
 	}
 	var asked struct{ Name, Context any }
 	(&answer{s.t, 0, []byte(body)}).into(&asked)
@@ -87,11 +93,32 @@ func (s *api) createThere(body string) string {
 		s.do("GET", fmt.Sprint("/v1/tasks?per_page=100&page=", page), "").want(200).into(&list)
 		for _, t := range list.Tasks {
 			if t.Name == asked.Name && reflect.DeepEqual(t.Context, asked.Context) {
-				return t.ID
+				return s.do("GET", "/v1/tasks/"+t.ID, "")
 			}
 		}
 	}
-	return s.do("POST", "/v1/tasks", body).want(200).text("task_uuid")
+	return a
+}
+
+// TestPostKnowsTasker creates a task of which Tasker says that it failed.
+func TestPostKnowsTasker(t *testing.T) {
+	t.Parallel()
+	posts := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == "POST":
+			posts++
+			w.WriteHeader([]int{0, 500, 409}[posts])
+		case r.URL.Path == "/v1/tasks":
+			io.WriteString(w, `{"tasks":[{"task_uuid":"other","name":"a","context":{"n":2}},{"task_uuid":"made","name":"a","context":{"n":1}}]}`)
+		default:
+			io.WriteString(w, `{"task_uuid":"`+strings.TrimPrefix(r.URL.Path, "/v1/tasks/")+`"}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	if got := (&api{t, s.URL}).post(`{"name":"a","context":{"n":1}}`).want(200).text("task_uuid"); got != "made" {
+		t.Errorf("got %s", got)
+	}
 }
 
 // newKitHandlers serves handlers that do what those of the kit do: a step's initialization says how it ends.

@@ -33,7 +33,6 @@ var sessions = []session{
 	{"docs/reference/subscribers.md", "", ""},
 	{"docs/templates.md", "", ""},
 	{"docs/fixture.md", "", "--fixture"},
-	{"docs/reference/migrating.md", "", ""},
 	{"docs/reference/fixture.md", "", "--fixture"},
 	{"docs/reference/stubs.md", "", "--fixture"},
 }

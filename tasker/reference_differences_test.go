@@ -125,7 +125,7 @@ func compactContext(a *answer) string {
 func (s *api) ended(body string) (id string) {
 	s.t.Helper()
 	id = s.post(body).text("task_uuid")
-	eventually(s.t, "task "+id+" ends", func() bool {
+	awaitSlowly(s.t.(*testing.T), "task "+id+" ends", func() bool {
 		status := s.do("GET", "/v1/tasks/"+id, "").want(200).text("status")
 		return status == "complete" || status == "blocked_by_failures"
 	})

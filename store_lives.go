@@ -75,6 +75,9 @@ type lives []life
 
 // add adds a life that begins after last, the newest record so far.
 func (l *lives) add(next life, last uint64) error {
+	if n := len(*l); n > 0 && (*l)[n-1].from > last { // of which a crash left no record
+		*l = (*l)[:n-1]
+	}
 	n := len(*l)
 	switch {
 	case n > 0 && (*l)[n-1].id == next.id && next.from == last+1: // the same process, after a compaction
@@ -125,8 +128,9 @@ func (l lives) upTo(seq uint64) lives {
 		if one.to = seq; i+1 < len(l) {
 			one.to = min(seq, l[i+1].from-1)
 		}
-		one.sync = ""
-		some = append(some, one)
+		if one.sync = ""; one.from <= one.to { // or a crash left no record of it
+			some = append(some, one)
+		}
 	}
 	return some
 }

@@ -36,6 +36,44 @@ func TestLives(t *testing.T) {
 	}
 }
 
+// TestLifeWithoutRecords starts after a crash that left the line of a life and none of its records.
+func TestLifeWithoutRecords(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
+	s := openTestService(t, o)
+	mustCreate(t, s, "noop")
+	settle(s)
+	closeTestService(t, s)
+	path := storePath(o.dir, storeName)
+	left := string(readFile(t, path)) + sumLine(fmt.Sprintf(`{"life":"0000000a","from":%d`, s.store.seq+1)) + `{"seq":`
+	writeFile(t, path, []byte(left))
+	for range 2 {
+		s = openTestService(t, o)
+		mustCreate(t, s, "noop")
+		settle(s)
+		for _, one := range s.store.lives.upTo(s.store.seq) {
+			if one.id == "0000000a" || one.to < one.from {
+				t.Errorf("got the life %+v, which wrote nothing", one)
+			}
+		}
+		noError(t, s.store.compact())
+		closeTestService(t, s)
+	}
+}
+
+// TestLastWriteIsKept reads a file whose last write a start writes again: with the life that begins it, or without.
+func TestLastWriteIsKept(t *testing.T) {
+	life := sumLine(`{"life":"0000000a","from":4`)
+	for text, want := range map[string]string{
+		"": "", recordsText(4, 6, false): recordsText(6, 6, false), life + recordsText(4, 6, true): life + recordsText(4, 6, true),
+		life + recordsText(4, 6, false): recordsText(6, 6, false),
+	} {
+		r := &storeReader{src: strings.NewReader(compactedText(3) + text), file: storeName, loader: blindLoader{}}
+		if err := r.read(); err != nil || string(r.write) != want {
+			t.Errorf("%s: got %s, %v; want %s", text, r.write, err, want)
+		}
+	}
+}
+
 // heldNumbers returns what a client may hold of a service: an event id, the tag of a task, a cursor, as_of.
 func heldNumbers(t *testing.T, h *testServer, task uuid) (id, tag, cursor, asOf string) {
 	t.Helper()

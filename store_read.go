@@ -53,6 +53,7 @@ type storeReader struct {
 	torn      int64   // bytes of that
 	tornLine  int
 	write     []byte // lines of the last write, which may not have been synced; of a file only
+	alone     bool   // write holds nothing but the line of a life
 }
 
 // readProgress is how much of a store was read.
@@ -302,10 +303,10 @@ func (r *storeReader) keepLine(line *checkedLine, begins bool) {
 	if r.outside {
 		return
 	}
-	life := bytes.HasPrefix(r.write, []byte(lifeHead)) && bytes.Count(r.write, []byte("\n")) == 1
-	if begins && !life {
+	if begins && !r.alone {
 		r.write = r.write[:0]
 	}
+	r.alone = line.seq == 0
 	if len(r.write) < backlogLimit { // more only without syncs, which promises nothing
 		r.write = append(append(r.write, line.text...), '\n')
 	}

@@ -9,6 +9,7 @@ package main
 // is such a line in the compacted part; before the first record of a process it has no "to".
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -106,7 +107,7 @@ func (l lives) newID(seed [32]byte) string {
 func (s *store) nameLives(seed [32]byte) {
 	last := uint64(0)
 	if n := len(s.lives); n > 0 {
-		last = s.lives[n-1].to
+		last = cmp.Or(s.lives[n-1].to, s.seq) // 0 is that of a life which goes to the end
 	}
 	if last < s.seq {
 		s.lives = append(s.lives, life{id: s.lives.newID(seed), from: last + 1, to: s.seq})

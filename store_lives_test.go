@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -57,6 +58,19 @@ func TestLifeWithoutRecords(t *testing.T) {
 		}
 		noError(t, s.store.compact())
 		closeTestService(t, s)
+	}
+}
+
+// TestLivesOfAnOpenEnd imports a file that ends with the line of a life: what came before it keeps its own.
+func TestLivesOfAnOpenEnd(t *testing.T) {
+	text := sumLine(`{"format":3,"seq":5`) + sumLine(`{"life":"0000000a","from":1,"to":5`) + sumLine(`{"end":{"lines":1}`)
+	for _, end := range []string{"", sumLine(`{"life":"0000000b","from":6`), sumLine(`{"life":"0000000a","from":6,"sync":"never"`)} {
+		s := must(storeOf(&stateSource{document: strings.NewReader(text + end)}, slog.New(slog.DiscardHandler)))(t)
+		s.nameLives([32]byte{})
+		s.beginLife([32]byte{})
+		if got := s.lives.text(3); got != "0000000a-3" {
+			t.Errorf("after %s: got %s; want the life 0000000a", end, got)
+		}
 	}
 }
 

@@ -253,7 +253,7 @@ func (r *storeReader) readRecords(lines *lineReader, line *checkedLine) (err err
 		}
 		r.bytes = lines.start
 		switch {
-		case line.fault != "" || !line.whole && !r.outside:
+		case line.fault != "":
 			return r.badRecord(lines, line)
 		case bytes.HasPrefix(line.text, []byte(lifeHead)):
 			err = r.beginLife(line)
@@ -329,11 +329,8 @@ func (r *storeReader) keepBefore(lines *lineReader) string {
 // interrupted the last write, which nobody was told had succeeded: the rest is cut off. Damaged means that an
 // acknowledged record may be lost.
 func (r *storeReader) badRecord(lines *lineReader, line *checkedLine) error {
-	bad, reason := lines.number, line.fault
-	if reason == "" {
-		reason = "the line is incomplete"
-	}
-	damaged := r.damaged(lines, reason, r.keepBefore(lines))
+	bad := lines.number
+	damaged := r.damaged(lines, line.fault, r.keepBefore(lines))
 	for {
 		line, err := lines.next()
 		if err == io.EOF {
@@ -488,6 +485,8 @@ func (b *lineBlock) line(l *checkedLine) {
 	l.sealed = l.fault == ""
 	if b.outside && !l.sealed {
 		l.respell()
+	} else if !b.outside && !l.whole && l.sealed {
+		l.fault = "the line is incomplete"
 	}
 	if l.fault != "" {
 		return

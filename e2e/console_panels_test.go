@@ -4,13 +4,9 @@ package e2e
 // mode, and the page of the API.
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -430,48 +426,6 @@ func (p *page) wantWholeTitle() {
 		p.t.Errorf("%v: the title %v is cut on a phone", p.eval("location.href"), p.eval(`document.querySelector("#title").textContent`))
 	}
 	p.size(1280, 900)
-}
-
-// TestConsoleOldNames shows a state with names that are refused by now: every page has them, escaped in
-// texts, labels and its title.
-func TestConsoleOldNames(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	first := serve(t, "--fixture", "--templates", templateDir(t, `{"namespace":"t","name":"OldName","version":"1.0.0",
-		"identity_strategy":"always_unique","metadata":{"tags":["OldLabel"]},"steps":[
-		{"name":"OldStep","handler":{"callable":"builtin:fail","initialization":{"retryable":false}},"publishes_events":[{"name":"OldEvent","description":"","schema":{}}]},
-		{"name":"next","handler":{"callable":"builtin:noop"},"dependencies":["OldStep"]}]}`))
-	id := first.api().create(`{"namespace":"t","name":"OldName","tags":["OldTag"]}`)
-	first.api().do("POST", "/_stepwell/wait-idle", "").want(200)
-	document := strings.ReplaceAll(string(first.api().do("GET", "/_stepwell/state", "").want(200).body), "Old", "a\u202e\\u001b\\nb")
-	for _, found := range regexp.MustCompile(`(?m)"hash":"(\w+)","definition":(.*?),"sum":"\w+"}$`).FindAllStringSubmatch(document, -1) {
-		sum := sha256.Sum256([]byte(found[2]))
-		document = strings.ReplaceAll(document, found[1], hex.EncodeToString(sum[:16]))
-	}
-	seed := filepath.Join(t.TempDir(), "state.jsonl")
-	writeFile(t, seed, regexp.MustCompile(`(?m),"sum":"\w+"}$`).ReplaceAll([]byte(document), []byte("}")))
-	s := serve(t, "--fixture", "--seed", seed, "--templates", templateDir(t, orderTemplate))
-	const escaped = `a\\u202e\\u001b\\u000ab`
-	for path, name := range map[string]string{
-		"/tasks": "Name", "/tasks?tag=" + url.QueryEscape("a\u202e\x1b\nbTag"): "Tag", "/tasks/" + id + "?tab=Steps": "Step", "/dlq": "Name", "/analytics": "Name",
-	} {
-		p.open(s.ready.OrchestrationURL + "/console" + path)
-		p.wait(`document.getElementById("page").innerText.includes("` + escaped + name + `")`)
-		bad := p.eval(`(() => {
-			const misleads = (text) => /(?!\n)[\p{Cc}\p{Bidi_C}\u2028\u2029]/u.test(text), all = [document.title];
-			for (const e of document.querySelectorAll("*")) {
-				all.push(e.title ?? "", e.ariaLabel ?? "");
-				if (!/^(pre|script|style)$/i.test(e.tagName)) for (const c of e.childNodes) if (c.nodeType === 3 && c.data.trim()) all.push(c.data.replaceAll("\n", "\0"));
-			}
-			return JSON.stringify(all.filter(misleads));
-		})()`)
-		if bad != "[]" {
-			t.Errorf("%s: got %s; want no text that misleads", path, bad)
-		}
-		if strings.HasPrefix(path, "/tasks/") {
-			p.wait(`document.title.startsWith("t/` + escaped + `Name")`)
-		}
-	}
 }
 
 // TestConsoleFullDisk opens the console of a service whose disk is full: it says so, and shows the tasks.

@@ -131,10 +131,7 @@ func (w *world) restore(document io.Reader) error {
 	}
 	// There the present service ends before the next one begins, so the state is written beside its store first.
 	o := journalOptions{dir: w.parts.cfg.Store.Path, fs: w.parts.disk, log: w.parts.log}
-	ids := w.parts.idSource()
-	if o.key, o.seed = ids.derivedKey("failure groups"), ids.derivedKey("lives"); ids.derives() {
-		o.id = storeID(ids.derivedKey("store"))
-	}
+	deriveStore(&o, w.parts.idSource())
 	if _, err := spoolState(o, state, w.parts.log); err != nil {
 		return err
 	}

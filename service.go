@@ -189,16 +189,21 @@ func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.s
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "never": syncNever}
 
+// deriveStore makes the id of a store, its lives and the key of its failure groups follow from a seed, if ids do.
+func deriveStore(o *journalOptions, ids *idSource) {
+	if ids.derives() {
+		o.id = storeID(ids.derivedKey("store"))
+		o.key, o.seed = ids.derivedKey("failure groups"), ids.derivedKey("lives")
+	}
+}
+
 func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
-		key: s.ids.derivedKey("failure groups"), seed: s.ids.derivedKey("lives"),
 		failed: o.failed, fs: o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
 	}
-	if s.ids.derives() {
-		jo.id = storeID(s.ids.derivedKey("store"))
-	}
+	deriveStore(&jo, s.ids)
 	var err error
 	if o.state == nil {
 		s.store, err = openStore(jo, s.cfg.Events.Keep, s.clock, s.log)

@@ -29,7 +29,7 @@ func TestJournalOnSmallDisk(t *testing.T) {
 	o.dir, o.fs = filepath.Join(dir, "store"), osDisk{}
 	j, _ := mustOpen(t, o)
 	var last uint64
-	for j.reserve() == nil {
+	for j.reserve(0) == nil {
 		last = storePadded(t, j, 1<<20)
 		if last > 48 {
 			t.Fatal("the disk does not get full")
@@ -42,7 +42,7 @@ func TestJournalOnSmallDisk(t *testing.T) {
 	if err := j.during(func() error { return j.space.extend(spaceAhead) }); err != nil { // what the flusher does every second
 		t.Errorf("extend with space again: %v", err)
 	}
-	if err := j.reserve(); err != nil {
+	if err := j.reserve(0); err != nil {
 		t.Errorf("reserve with space again: %v", err)
 	}
 	last = storePadded(t, j, 1<<20)

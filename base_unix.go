@@ -47,12 +47,6 @@ func syncNames(dir *os.File) error {
 // ownerOf returns the user that a file belongs to.
 func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// othersMayWrite reports whether other users may change a file, or the names in a directory.
-func othersMayWrite(info fs.FileInfo) bool {
-	owner := ownerOf(info)
-	return info.Mode().Perm()&0o022 != 0 || owner != 0 && owner != os.Geteuid()
-}
-
 // replacesOpen reports whether a name can always be given to another file while its file is open.
 const replacesOpen = true
 

@@ -119,9 +119,6 @@ const replacesOpen = false
 // ownerOf knows no users: access control lists say who may do what.
 func ownerOf(fs.FileInfo) int { return os.Geteuid() }
 
-// othersMayWrite cannot tell.
-func othersMayWrite(fs.FileInfo) bool { return false }
-
 // identifyName returns which file or directory has a name.
 func identifyName(name string) (fileID, error) {
 	f, err := openHandle(name, 0, syscall.FILE_SHARE_DELETE, syscall.OPEN_EXISTING, syscall.FILE_FLAG_BACKUP_SEMANTICS)

@@ -164,7 +164,7 @@ func (e *engine) goHandlers(r *handlerRun) { e.wg.Go(func() { e.runHandlers(r) }
 func (e *engine) runHandlers(r *handlerRun) {
 	growStack()
 	for r != nil {
-		if err := e.store.outwait(&r.ctx, r.seen); err != nil {
+		if err := e.store.wait(&r.ctx, r.seen); err != nil {
 			e.abandon(r.run)
 			return
 		}

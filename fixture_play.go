@@ -241,7 +241,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	e.joinLocked(k)
 	deliver := func(end func(*run, outcome), k *run) {
 		// No handler may get a task that a crash could still undo.
-		if e.store.outwait(ctx, seen) != nil {
+		if e.store.wait(ctx, seen) != nil {
 			e.abandon(k)
 			return
 		}

@@ -337,8 +337,6 @@ func (d *memDisk) remove(name string) error {
 	})
 }
 
-func (d *memDisk) writableByOthers(string) bool { return false }
-
 func (d *memDisk) syncDir(dir string) error {
 	return d.do("syncdir", dir, func(bool) error {
 		d.kept, d.moves = maps.Clone(d.names), nil

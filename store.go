@@ -170,7 +170,7 @@ func (s *store) unlocked(f func()) {
 // updateLocked is update for callers that hold the lock. Nothing may wait under it, so a caller that
 // takes it for a change calls the journal's makeRoom first.
 func (s *store) updateLocked(decide func(c *change) error) error {
-	if err := s.journal.reserve(); err != nil {
+	if err := s.journal.reserve(0); err != nil {
 		return err
 	}
 	c := change{s: s, now: s.clock.now()}
@@ -237,10 +237,8 @@ func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found"
 // that is new to the store.
 func (c *change) create(r *record, tpl *template) (*task, error) {
 	s := c.s
-	if more := s.templates.extraOf(r.created, tpl); more > 0 {
-		if err := s.journal.reserveFor(more); err != nil {
-			return nil, err
-		}
+	if err := s.journal.reserve(s.templates.extraOf(r.created, tpl)); err != nil {
+		return nil, err
 	}
 	// The record of the template comes first: a start reads records in order, and the creation refers to it.
 	if known := s.templates.find(tpl.hash); known != nil {
@@ -453,9 +451,6 @@ func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.index.find(id)
 
 // wait returns once everything up to a sequence is durable.
 func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
-
-// outwait is wait for callers that may write to the disk themselves.
-func (s *store) outwait(ctx context.Context, seq uint64) error { return s.journal.outwait(ctx, seq) }
 
 // waitAll returns once every change made so far is durable.
 func (s *store) waitAll(ctx context.Context) error {

@@ -6,8 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
-	"path/filepath"
 	"strings"
 )
 
@@ -45,20 +45,21 @@ func readStore(o *journalOptions, path string) (*store, *storeReader, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	size, err := f.size()
-	if err != nil {
-		return nil, nil, err
-	}
-	s := newStore(nil, o.log)
-	s.journal, s.events.domain.keep = closedJournal(), math.MaxInt // whatever the service keeps
+	s := unchangingStore(o.log)
 	l := &restorer{s: s}
-	r := &storeReader{
-		src: startReader{io.NewSectionReader(f, 0, size), o.until, o.shows}, size: size,
-		file: filepath.Base(path), path: path, loader: l,
-	}
-	if err = r.read(); err == nil {
+	r, err := readStoreFile(o, f, path, l)
+	if err == nil {
 		err = l.finish(r)
 	}
-	s.journal.of.id = cmp.Or(r.header.store, s.journal.of.id)
+	if err == nil {
+		s.journal.of.id = cmp.Or(r.header.store, s.journal.of.id)
+	}
 	return s, r, err
+}
+
+// unchangingStore returns an empty store to read a state into, whatever the service keeps.
+func unchangingStore(log *slog.Logger) *store {
+	s := newStore(nil, log)
+	s.journal, s.events.domain.keep = closedJournal(), math.MaxInt
+	return s
 }

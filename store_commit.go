@@ -1,7 +1,6 @@
 package main
 
-// Group commit: many records go to disk with one sync. One goroutine at a time writes the file,
-// the flusher or a caller that waits alone: while it syncs one group of records, the next group
+// Group commit: many records go to disk with one sync. While the flusher syncs one group of records, the next group
 // collects. A caller returns once its records are durable, or learns that their outcome is unknown.
 
 import (
@@ -59,7 +58,7 @@ type commitGroups struct {
 	most   int64         // backlog in bytes from which new work is refused
 	space  *journalSpace // whose room the records take
 	wake   chan struct{} // holds a token while somebody waits for the collecting group
-	dirty  chan struct{} // holds a token if a record came while the lazy timer was off
+	lazy   *time.Timer   // fires lazyFlush after the first record in buf
 	spare  []byte        // the buffer not in use as buf; owned by the holder of the write turn
 
 	mu         sync.Mutex   // guards what follows; taken after space.turn; a record enters buf, counts and room in one step
@@ -69,7 +68,6 @@ type commitGroups struct {
 	taken      uint64       // last sequence that was taken
 	collecting *commitGroup // of the records in buf; nil if nobody waits for them
 	flying     *commitGroup // of the records taken that are not durable
-	lazyOn     bool         // the flusher looks at buf within lazyFlush
 	broken     error        // the write or sync that failed; nothing is written after it
 	closed     bool         // records are not accepted any more
 
@@ -120,9 +118,8 @@ func (c *commitGroups) append(seq uint64, body []byte) {
 	c.buf = appendRecord(c.buf, seq, seq-1-c.syncedBefore(), body)
 	c.space.room.Add(int64(before - len(c.buf)))
 	c.backlog.Add(int64(len(c.buf) - before))
-	if !c.lazyOn {
-		c.lazyOn = true
-		offerToken(c.dirty)
+	if before == 0 {
+		c.lazy.Reset(lazyFlush)
 	}
 }
 
@@ -192,29 +189,6 @@ func (j *journal) wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// outwait is wait for a caller that may flush itself; ctx does not end that, but it is told if ctx has ended meanwhile.
-func (j *journal) outwait(ctx context.Context, seq uint64) error {
-	if j.o.sync == syncAlways && j.groups.durableSeq.Load() < seq && !j.groups.crowded.Load() {
-		if j.flushHere(); ctx.Err() != nil {
-			return fmt.Errorf("wait for the journal: %w", ctx.Err())
-		}
-	}
-	return j.wait(ctx, seq)
-}
-
-// flushHere flushes in the caller's goroutine if no other goroutine writes. This saves a caller that waits
-// alone two switches between goroutines.
-func (j *journal) flushHere() {
-	select {
-	case j.turn <- struct{}{}:
-		if !j.groups.halted.Load() {
-			j.watched(func() error { return j.flush(true) })
-		}
-		<-j.turn
-	default:
-	}
-}
-
 // join returns the group that seq goes to disk with, or nil if the answer, err,
 // is already known.
 func (c *commitGroups) join(seq uint64) (g *commitGroup, err error) {
@@ -277,15 +251,11 @@ func stoppedTimer() *time.Timer {
 	return t
 }
 
-// run is the flusher: the goroutine that writes groups of records. Whoever uses the journal's file takes the turn, so
-// that operations never overlap. Errors of a flush reach the callers that wait through fail.
-//
-// Several timers decide when it writes, because not every record has a caller that waits for it. A waiting caller wakes it
-// at once. A record for which nobody waits starts lazy: it is written a little later, with whatever has come by then. If
-// the disk was full, retry looks for space again.
+// run is the flusher: the goroutine that writes groups of records. A caller that waits wakes it at once. Records for which
+// nobody waits are written a little later, with whatever has come by then. If the disk was full, it looks for space again.
+// Errors of a flush reach the callers that wait through fail.
 func (j *journal) run() {
 	defer close(j.done)
-	lazy := stoppedTimer()  // the next flush of records that nobody waits for
 	retry := stoppedTimer() // the next try on a full disk
 	for {
 		select {
@@ -295,14 +265,13 @@ func (j *journal) run() {
 				// their records part of this group, and saves a sync.
 				runtime.Gosched()
 			}
-			j.flushWatched(true)
-			lazy.Reset(lazyFlush) // the wait starts over for what comes from now on
-		case <-j.groups.dirty:
-			lazy.Reset(lazyFlush)
-		case <-lazy.C:
-			if j.flushLazy() {
-				lazy.Reset(lazyFlush)
+			j.during(func() error { return j.flush(true) })
+		case <-j.groups.lazy.C:
+			if j.groups.gathering.Load() > 0 { // more belongs to these records
+				j.groups.lazy.Reset(lazyFlush)
+				continue
 			}
+			j.during(func() error { return j.flush(j.o.sync == syncAlways) })
 		case <-j.space.short:
 			retry.Reset(spaceRetry)
 		case <-retry.C:
@@ -321,29 +290,6 @@ func (s *store) gather() (end func()) {
 	gathering.Add(1)
 	return func() { gathering.Add(-1) }
 }
-
-// flushLazy flushes what came since the last look, unless more belongs to it, and reports
-// whether to look again. If not, the next record starts the timer.
-func (j *journal) flushLazy() bool {
-	if j.groups.gathering.Load() > 0 {
-		return true
-	}
-	on := j.groups.look()
-	if on {
-		j.flushWatched(j.o.sync == syncAlways)
-	}
-	return on
-}
-
-// look reports whether there are records. If not, the next record wakes the flusher.
-func (c *commitGroups) look() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lazyOn = len(c.buf) > 0
-	return c.lazyOn
-}
-
-func (j *journal) flushWatched(sync bool) { j.during(func() error { return j.flush(sync) }) }
 
 // during does an operation once no other goroutine uses the file.
 func (j *journal) during(op func() error) error {

@@ -100,51 +100,6 @@ func TestJournalWaitEndsWithContext(t *testing.T) {
 	})
 }
 
-// TestCallerFlushes checks that a caller of outwait who waits alone writes by itself, that what comes
-// meanwhile is written next, and that a caller is told if it was cut off.
-func TestCallerFlushes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		disk := newMemDisk()
-		o := diskOptions(disk)
-		j, _ := mustOpen(t, o)
-		disk.synced = make(chan struct{})
-		answers := make(chan error, 10)
-		wait := func() {
-			seq := appendTest(j, 1)
-			go func() { answers <- j.outwait(t.Context(), seq) }()
-			synctest.Wait()
-		}
-		wait()
-		if len(j.turn) == 0 || j.groups.flying != nil {
-			t.Fatal("the caller leaves it to the flusher")
-		}
-		wait()
-		for range 2 {
-			if got := j.groups.durable(); got == lastAppended(j) {
-				t.Errorf("durable before its sync: %d", got)
-			}
-			<-disk.synced
-			if err := <-answers; err != nil {
-				t.Errorf("got %v; want it on disk", err)
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		seq, cut := appendTest(j, 1), make(chan error, 1)
-		go func() { cut <- j.outwait(ctx, seq) }()
-		synctest.Wait()
-		cancel()
-		<-disk.synced
-		if err := <-cut; !errors.Is(err, context.Canceled) {
-			t.Errorf("cut off during its sync: got %v", err)
-		}
-		disk.synced = nil
-		mustClose(t, j)
-		if err := j.outwait(t.Context(), lastAppended(j)+1); kindOf(err) != unavailable {
-			t.Errorf("after the end: got %v", err)
-		}
-	})
-}
-
 func TestJournalConcurrent(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -154,19 +109,18 @@ func TestJournalConcurrent(t *testing.T) {
 	var mu sync.Mutex
 	var seq uint64
 	var wg sync.WaitGroup
-	for i := range 8 {
+	for range 8 {
 		wg.Go(func() {
 			for range 100 {
 				mu.Lock()
-				if err := j.reserve(); err != nil {
+				if err := j.reserve(0); err != nil {
 					t.Error(err)
 				}
 				seq++
 				n := seq
 				j.groups.append(n, testBody(n))
 				mu.Unlock()
-				wait := pick(i%2 == 0, j.outwait, j.wait)
-				if err := wait(t.Context(), n); err != nil || j.groups.durable() < n {
+				if err := j.wait(t.Context(), n); err != nil || j.groups.durable() < n {
 					t.Errorf("wait for %d: %v, durable %d", n, err, j.groups.durable())
 				}
 				j.status()

@@ -19,6 +19,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -38,10 +39,7 @@ const (
 // compactions lets one compaction run at a time.
 type compactions struct {
 	running sync.Mutex
-
-	mu     sync.Mutex // guards what follows
-	after  time.Time  // none is due before this, because the last one failed
-	warned bool       // that failure, or an earlier one in a row, was logged
+	after   atomic.Pointer[time.Time] // none is due before this, because the last one failed; nil if it did not
 }
 
 // compactionDue reports whether the records have outgrown the compacted part. The threshold grows with that part, so that
@@ -50,10 +48,8 @@ func (j *journal) compactionDue() bool {
 	if j.recordBytes() <= max(j.o.floor, j.newest.compacted.Load()/4) || j.groups.halted.Load() {
 		return false
 	}
-	c := &j.compacting
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !time.Now().Before(c.after)
+	after := j.compacting.after.Load()
+	return after == nil || !time.Now().Before(*after)
 }
 
 // keepCompact compacts the file whenever that is due, until ctx ends. A failed compaction is tried again later.
@@ -67,22 +63,6 @@ func (s *store) keepCompact(ctx context.Context) {
 		if s.journal.compactionDue() {
 			s.compact() // it has logged an error
 		}
-	}
-}
-
-// noteCompaction keeps the outcome of a compaction. Only the first failure in a row is logged.
-func (j *journal) noteCompaction(err error) {
-	c := &j.compacting
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		c.after, c.warned = time.Time{}, false
-		return
-	}
-	c.after = time.Now().Add(compactPause)
-	if !c.warned && !j.groups.halted.Load() { // or the failure of the journal was reported
-		c.warned = true
-		j.o.log.Warn("the store could not be compacted; its file keeps every change", "dir", j.o.dir, "error", err)
 	}
 }
 
@@ -100,13 +80,18 @@ func (s *store) compact() error {
 }
 
 // replace replaces the file by one with another compacted part, for everything before an offset, and a line after it.
+// Only the first failure in a row is logged. compacting.running is held.
 func (j *journal) replace(offset int64, life []byte, write func(w *lineWriter) error) error {
 	err := j.replaceBy(offset, life, write)
-	j.noteCompaction(err)
-	if err != nil {
-		return fmt.Errorf("compact store: %w", err)
+	if err == nil {
+		j.compacting.after.Store(nil)
+		return nil
 	}
-	return nil
+	after := time.Now().Add(compactPause)
+	if j.compacting.after.Swap(&after) == nil && !j.groups.halted.Load() { // or the failure of the journal was reported
+		j.o.log.Warn("the store could not be compacted; its file keeps every change", "dir", j.o.dir, "error", err)
+	}
+	return fmt.Errorf("compact store: %w", err)
 }
 
 func (j *journal) replaceBy(offset int64, life []byte, write func(w *lineWriter) error) error {
@@ -114,18 +99,15 @@ func (j *journal) replaceBy(offset int64, life []byte, write func(w *lineWriter)
 	if err != nil {
 		return err
 	}
-	c := &compaction{j: j, file: f, from: offset, end: size, compacted: size}
-	err = c.write(life)
+	c := &compaction{j: j, file: f, from: offset, end: size + int64(len(life)), compacted: size}
+	_, err = f.WriteAt(life, size)
 	for n := 0; err == nil && n < catchUpRounds && j.newest.bytes.Load()-c.from > catchUpBytes; n++ {
 		err = c.catchUp(j.newest.bytes.Load())
 	}
 	if err == nil {
-		err = f.sync()
+		err = untilError(f.sync, func() error { return j.during(c.install) })
 	}
-	if err == nil {
-		err = j.during(c.install)
-	}
-	if err != nil && !c.installed {
+	if err != nil && !c.named {
 		f.Close()
 		if rest := j.o.fs.remove(storePath(j.o.dir, compactName)); rest != nil && !errors.Is(rest, fs.ErrNotExist) {
 			j.o.log.Warn("a file stays until the next start", "file", storePath(j.o.dir, compactName), "error", rest)
@@ -158,13 +140,7 @@ func writeStoreFile(o *journalOptions, name string, write func(w *lineWriter) er
 	}
 	out := bufio.NewWriterSize(&stepWriter{f: f, step: step}, compactBuffer)
 	w := &lineWriter{out: out}
-	if err = write(w); err == nil {
-		err = out.Flush()
-	}
-	if err == nil {
-		err = f.sync()
-	}
-	if err != nil {
+	if err := untilError(func() error { return write(w) }, out.Flush, f.sync); err != nil {
 		f.Close()
 		return nil, 0, errors.Join(err, o.fs.remove(storePath(o.dir, name)))
 	}
@@ -196,22 +172,13 @@ type compaction struct {
 	from      int64 // offset in the old file of what is not copied
 	end       int64
 	compacted int64
-	installed bool
-}
-
-func (c *compaction) write(b []byte) error {
-	n, err := c.file.WriteAt(b, c.end)
-	c.end += int64(n)
-	return err
+	named     bool // it may have the name of the store
 }
 
 // catchUp copies the old file up to an offset.
 func (c *compaction) catchUp(to int64) error {
-	n, err := io.Copy(io.NewOffsetWriter(c.file, c.end), io.NewSectionReader(c.j.newest.file, c.from, to-c.from))
+	n, err := io.CopyN(io.NewOffsetWriter(c.file, c.end), io.NewSectionReader(c.j.newest.file, c.from, to-c.from), to-c.from)
 	c.from, c.end = c.from+n, c.end+n
-	if err == nil && c.from < to {
-		err = io.ErrUnexpectedEOF
-	}
 	return err
 }
 
@@ -227,20 +194,16 @@ func (c *compaction) install() error {
 	}
 	j.space.turn <- struct{}{} // no extension may reserve blocks in the old file meanwhile
 	defer func() { <-j.space.turn }()
-	if err := c.catchUp(j.newest.end); err != nil {
-		return err
-	}
-	reserved, err := j.allocateNext(c.file, c.end)
-	if err == nil {
-		err = c.file.sync()
-	}
-	if err == nil {
-		err = c.rename()
-	}
+	var reserved int64
+	err := untilError(
+		func() error { return c.catchUp(j.newest.end) },
+		func() (err error) { reserved, err = j.allocateNext(c.file, c.end); return err },
+		c.file.sync,
+		c.rename,
+	)
 	if err != nil {
 		return err
 	}
-	c.installed = true
 	if err := j.lock.syncDir(); err != nil {
 		return j.fail(err)
 	}
@@ -258,11 +221,12 @@ func (c *compaction) rename() error {
 	}
 	err := j.o.fs.rename(storePath(j.o.dir, compactName), storePath(j.o.dir, storeName))
 	if err == nil {
+		c.named = true
 		return nil
 	}
 	// A rename that failed may have happened. Then nothing has the other name any more.
 	if again := j.o.fs.remove(storePath(j.o.dir, compactName)); again != nil {
-		c.installed = true
+		c.named = true
 		return j.fail(err)
 	}
 	if !replacesOpen {

@@ -87,7 +87,7 @@ func TestCompactionLeavesSpace(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v; want no space", err)
 	}
-	if err := j.reserve(); err != nil {
+	if err := j.reserve(0); err != nil {
 		t.Errorf("reserve: %v", err)
 	}
 	last := mustStore(t, j, 3)
@@ -193,7 +193,7 @@ func testCompactionFault(t *testing.T, fault diskFault, fails bool) {
 	if err := compactTest(j); err == nil {
 		t.Error("compaction: got no error")
 	}
-	if err := j.reserve(); (err != nil) != fails {
+	if err := j.reserve(0); (err != nil) != fails {
 		t.Errorf("reserve: got %v; want an error: %v", err, fails)
 	}
 	if !fails {

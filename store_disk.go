@@ -18,7 +18,6 @@ import (
 // file gives an error, and is neither followed nor replaced.
 type diskFS interface {
 	makeDir(dir string) error             // with its parents, mode 0700, synced; no error if it exists
-	writableByOthers(dir string) bool     // whether other users may change its names
 	open(name string) (diskFile, error)   // for reading
 	edit(name string) (diskFile, error)   // for writing, as it is
 	create(name string) (diskFile, error) // for writing, emptied or new with mode 0600
@@ -73,11 +72,6 @@ func (d osDisk) makeDir(dir string) error {
 		return err
 	}
 	return d.syncDir(parent) // or a crash may lose the name of the new directory, and the store with it
-}
-
-func (osDisk) writableByOthers(dir string) bool {
-	info, err := os.Stat(dir)
-	return err == nil && othersMayWrite(info)
 }
 
 func (osDisk) open(name string) (diskFile, error) { return osOpen(name, os.O_RDONLY) }

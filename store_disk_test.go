@@ -38,27 +38,6 @@ func TestErrorsNameTheFileInUse(t *testing.T) {
 	}
 }
 
-// TestDirectoryOfOthers checks the warning about a data directory in which others may write.
-func TestDirectoryOfOthers(t *testing.T) {
-	for _, tt := range []struct {
-		mode  os.FileMode
-		owner int
-		warns bool
-	}{{0o700, -1, false}, {0o755, -1, false}, {0o775, -1, true}, {0o777 | os.ModeSticky, -1, true}, {0o700, 4711, true}} {
-		o, log := diskOptions(nil), new(strings.Builder)
-		o.dir, o.fs, o.log = t.TempDir(), osDisk{}, slog.New(slog.NewTextHandler(log, nil))
-		noError(t, os.Chmod(o.dir, tt.mode))
-		if err := os.Chown(o.dir, tt.owner, -1); err != nil {
-			continue // only root can give a directory away
-		}
-		j, _ := mustOpen(t, o)
-		mustClose(t, j)
-		if got := strings.Contains(log.String(), "other users can write"); got != tt.warns || got != strings.Contains(log.String(), o.dir) {
-			t.Errorf("%v of the user %d: got %q; want a warning: %v", tt.mode, tt.owner, log, tt.warns)
-		}
-	}
-}
-
 // BenchmarkBareCommit measures write and sync in a loop, of as many records at
 // once.
 func BenchmarkBareCommit(b *testing.B) {

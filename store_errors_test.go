@@ -55,9 +55,6 @@ var diskErrors = map[string]func(t *testing.T) string{
 			s.store.compact()
 		})
 	},
-	"other users can write to the data directory": func(t *testing.T) string {
-		return startOf(t, serviceTest{dir: t.TempDir()}, func(o serviceTest) { noError(t, os.Chmod(o.dir, 0o777)) })
-	},
 	"the store ends in an unfinished write, which is cut off": func(t *testing.T) string {
 		return startOf(t, serviceTest{dir: t.TempDir()}, func(o serviceTest) {
 			f := must(os.OpenFile(filepath.Join(o.dir, storeName), os.O_WRONLY|os.O_APPEND, 0))(t)

@@ -227,15 +227,3 @@ func (w *lineWriter) end() error {
 	e.members(&c)
 	return w.line(c.b)
 }
-
-// damage is a place in a file of the store that is not as it was written.
-type damage struct {
-	file   string
-	line   int   // from 1
-	at     int64 // offset of the line
-	reason string
-}
-
-func (d *damage) Error() string {
-	return fmt.Sprintf("%s, line %d (byte %d): %s", d.file, d.line, d.at, d.reason)
-}

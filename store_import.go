@@ -10,10 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,8 +58,7 @@ func (s *store) readState(from *stateSource) error {
 
 // storeOf returns a store in memory with a state.
 func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
-	s := newStore(nil, log)
-	s.journal, s.events.domain.keep = closedJournal(), math.MaxInt
+	s := unchangingStore(log)
 	return s, s.readState(state)
 }
 
@@ -93,8 +90,10 @@ func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store
 		return nil, err
 	}
 	defer lock.Close()
-	if err := holdsNothing(&o); err != nil {
+	if name, err := dirHolds(&o, append(oldNames12, storeName)); err != nil {
 		return nil, err
+	} else if name != "" {
+		return nil, fmt.Errorf("data directory %s already holds a store (%s): a state can only be imported into an empty one", o.dir, name)
 	}
 	s, err := spoolState(o, state, log)
 	if err == nil {
@@ -129,11 +128,7 @@ func spoolState(o journalOptions, state *stateSource, log *slog.Logger) (*store,
 // installImport gives a state that was spooled the name of the store.
 func installImport(o *journalOptions, syncDir func() error) error {
 	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
-	err := o.fs.rename(storePath(o.dir, importName), storePath(o.dir, storeName))
-	if err == nil {
-		err = syncDir()
-	}
-	if err != nil {
+	if err := nameStoreFile(o, importName, syncDir); err != nil {
 		return fmt.Errorf("import into %s: %w", o.dir, err)
 	}
 	return nil
@@ -141,23 +136,6 @@ func installImport(o *journalOptions, syncDir func() error) error {
 
 // storeID returns the id of a store that follows from a seed.
 func storeID(seed [32]byte) string { return hex.EncodeToString(seed[:13]) }
-
-// holdsNothing refuses a directory with the files of a store.
-func holdsNothing(o *journalOptions) error {
-	for _, name := range slices.Concat([]string{storeName}, oldNames12) {
-		f, err := o.fs.open(storePath(o.dir, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			f.Close()
-			err = fmt.Errorf("data directory %s already holds a store (%s): a state can only be imported into an empty one",
-				o.dir, name)
-		}
-		return err
-	}
-	return nil
-}
 
 // storePath returns the path of a file in a data directory.
 func storePath(dir, name string) string { return filepath.Join(dir, name) }

@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -162,9 +161,8 @@ func newJournal(o journalOptions) *journal {
 	}
 	j.groups = commitGroups{
 		memory: o.memory, sync: o.sync, most: backlogLimit, space: &j.space,
-		wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), lazy: stoppedTimer(),
 	}
-	j.space.watched = j.watched
 	return j
 }
 
@@ -184,7 +182,7 @@ func (j *journal) open(l loader) error {
 	if err != nil {
 		return err
 	}
-	r, err := readStoreFile(&j.o, f, l)
+	r, err := readStoreFile(&j.o, f, storePath(j.o.dir, storeName), l)
 	if err == nil {
 		err = j.settle(f, r)
 	}
@@ -198,19 +196,6 @@ func (j *journal) open(l loader) error {
 	j.newest.last = r.last
 	j.groups.begin(r.last)
 	return nil
-}
-
-// readStoreFile passes a store's file to a loader.
-func readStoreFile(o *journalOptions, f diskFile, l loader) (*storeReader, error) {
-	size, err := f.size()
-	if err != nil {
-		return nil, err
-	}
-	if o.shows != nil {
-		o.shows.all.Store(size)
-	}
-	r := &storeReader{src: startReader{f, o.until, o.shows}, size: size, file: storeName, path: storePath(o.dir, storeName), loader: l}
-	return r, r.read()
 }
 
 // settle cuts off a torn end and the blocks that were reserved behind it, and makes everything that was read durable.
@@ -243,49 +228,52 @@ func (j *journal) settle(f diskFile, r *storeReader) error {
 	return j.lock.syncDir()
 }
 
-// create creates the file of a new store.
+// create creates the file of a new store, in a directory that has none, also none of an earlier format.
 func (j *journal) create() error {
-	if err := j.refuseOthers(); err != nil {
+	name, err := dirHolds(&j.o, append(oldNames12, importName))
+	switch {
+	case err != nil:
 		return err
+	case name == importName:
+		return fmt.Errorf("an import was interrupted: run the import again, or remove %s", storePath(j.o.dir, name))
+	case name != "":
+		return oldFormat(name + " is of format 1 or 2")
 	}
-	f, err := j.o.fs.create(storePath(j.o.dir, compactName))
-	if err != nil {
-		return err
-	}
-	w := &lineWriter{out: io.NewOffsetWriter(f, 0)}
 	header := &storeHeader{format: storeFormat, store: j.of.id, key: j.of.key}
-	err = untilError(
-		func() error { return w.line(appendHeader(nil, header)) },
-		w.end,
-		f.sync,
-		func() error { return j.o.fs.rename(storePath(j.o.dir, compactName), storePath(j.o.dir, storeName)) },
-		j.lock.syncDir,
-	)
+	f, size, err := writeStoreFile(&j.o, compactName, func(w *lineWriter) error {
+		return untilError(func() error { return w.line(appendHeader(nil, header)) }, w.end)
+	}, diskFile.sync)
 	if err != nil {
+		return err
+	}
+	if err := nameStoreFile(&j.o, compactName, j.lock.syncDir); err != nil {
 		f.Close()
 		return err
 	}
-	j.setFile(f, w.bytes, w.bytes)
+	j.setFile(f, size, size)
 	return nil
 }
 
-// refuseOthers refuses a directory that has another store than one of this format.
-func (j *journal) refuseOthers() error {
-	for _, name := range append([]string{importName}, oldNames12...) {
-		f, err := j.o.fs.open(storePath(j.o.dir, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+// dirHolds returns which of some files the data directory has; "" for none.
+func dirHolds(o *journalOptions, names []string) (string, error) {
+	for _, name := range names {
+		f, err := o.fs.open(storePath(o.dir, name))
+		if err == nil {
+			return name, f.Close()
 		}
-		if err != nil {
-			return err
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
 		}
-		f.Close()
-		if name == importName {
-			return fmt.Errorf("an import was interrupted: run the import again, or remove %s", storePath(j.o.dir, name))
-		}
-		return oldFormat(name + " is of format 1 or 2")
 	}
-	return nil
+	return "", nil
+}
+
+// nameStoreFile gives a file that was written and synced the name of the store.
+func nameStoreFile(o *journalOptions, from string, syncDir func() error) error {
+	if err := o.fs.rename(storePath(o.dir, from), storePath(o.dir, storeName)); err != nil {
+		return err
+	}
+	return syncDir()
 }
 
 // setFile sets the file that the journal begins with. A failed reservation is no error: on a full disk the store can
@@ -301,41 +289,6 @@ func (f *journalFile) set(file diskFile, size, compacted int64) {
 	f.file, f.end = file, size
 	f.bytes.Store(size)
 	f.compacted.Store(compacted)
-}
-
-// reserve returns nil if maxRecord more bytes fit, whatever happens to the
-// disk. It is called before a change is applied, under the lock that append is
-// called under. Its error is a *failure of kind unavailable, or backpressure if
-// the disk is behind.
-func (j *journal) reserve() error {
-	if j.space.room.Load() >= maxRecord {
-		return nil
-	}
-	return j.reserveMore(maxRecord)
-}
-
-// reserveMore returns nil if there is the space. Otherwise it has it reserved, if that may succeed; see makeRoom.
-func (j *journal) reserveMore(need int64) error {
-	if f := j.refusal(); f != nil {
-		return f
-	}
-	if err := j.behind(); err != nil {
-		return err // the flusher reserves more when it has caught up
-	}
-	// An extension for as much as the last one that failed would most likely fail, too.
-	ahead, lack := spaceAhead+need-maxRecord, j.space.lack.Load()
-	if j.space.room.Load() < need && (lack == 0 || ahead < lack && !j.space.full.Load()) {
-		j.space.extendSoon(ahead)
-	}
-	if j.space.room.Load() >= need {
-		return nil
-	}
-	if j.space.extending.Load() != nil {
-		return tryLater("reserving disk space takes too long: nothing was changed")
-	}
-	f := failf(unavailable, "%s: nothing was changed", j.space.why())
-	f.retryAfter = retryAfterFull
-	return f
 }
 
 // refusal returns why the journal takes no records, or nil.
@@ -381,7 +334,7 @@ func (j *journal) status() journalStatus {
 	}
 	if f := j.refusal(); f != nil {
 		s.writable, s.reason = false, f.message
-	} else if j.space.full.Load() && j.space.room.Load() < maxRecord {
+	} else if j.space.full() && j.space.room.Load() < maxRecord {
 		s.writable, s.reason = false, j.space.why()
 	}
 	return s

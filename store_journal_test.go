@@ -129,7 +129,7 @@ func TestJournalKeepsRecords(t *testing.T) {
 				if got, want := j.groups.durable(), uint64(start*10); got != want {
 					t.Errorf("durable after start %d: got %d; want %d", start, got, want)
 				}
-				if err := j.reserve(); err != nil {
+				if err := j.reserve(0); err != nil {
 					t.Errorf("reserve: %v", err)
 				}
 				mustStore(t, j, 5)
@@ -147,12 +147,12 @@ func TestJournalInMemory(t *testing.T) {
 	if s.records != 3 || s.durability != "memory" || !s.writable || j.groups.durable() != 3 {
 		t.Errorf("status: got %+v, durable %d", s, j.groups.durable())
 	}
-	if j.reserve() != nil || j.compactionDue() {
-		t.Errorf("reserve: got %v; want nil; compaction due: got %v; want false", j.reserve(), j.compactionDue())
+	if j.reserve(0) != nil || j.compactionDue() {
+		t.Errorf("reserve: got %v; want nil; compaction due: got %v; want false", j.reserve(0), j.compactionDue())
 	}
 	mustClose(t, j)
-	if kindOf(j.reserve()) != unavailable {
-		t.Errorf("reserve after close: got %v; want unavailable", j.reserve())
+	if kindOf(j.reserve(0)) != unavailable {
+		t.Errorf("reserve after close: got %v; want unavailable", j.reserve(0))
 	}
 }
 
@@ -220,7 +220,7 @@ func TestJournalCloseKeepsPending(t *testing.T) {
 		if err := j.wait(t.Context(), seq+1); kindOf(err) != unavailable {
 			t.Errorf("%v: wait for a record after close: got %v; want unavailable", mode, err)
 		}
-		if err := j.reserve(); kindOf(err) != unavailable {
+		if err := j.reserve(0); kindOf(err) != unavailable {
 			t.Errorf("%v: reserve after close: got %v; want unavailable", mode, err)
 		}
 		if err := compactTest(j); err == nil {
@@ -284,7 +284,7 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 	}
 	writes := disk.count("write", fault.file)
 	named := fault.op + " of store.jsonl failed"
-	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), named) {
+	if err := j.reserve(0); kindOf(err) != unavailable || !strings.Contains(err.Error(), named) {
 		t.Errorf("reserve: got %v; want unavailable, %s", err, named)
 	}
 	j.groups.append(seq+1, testBody(seq+1))
@@ -421,7 +421,7 @@ func benchCommit(b *testing.B, writers int) {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
 				mu.Lock()
-				if err := j.reserve(); err != nil {
+				if err := j.reserve(0); err != nil {
 					b.Error(err)
 				}
 				seq++
@@ -451,7 +451,7 @@ func BenchmarkJournalAppend(b *testing.B) {
 	b.ReportAllocs()
 	seq := uint64(0)
 	for b.Loop() {
-		noError(b, j.reserve())
+		noError(b, j.reserve(0))
 		seq++
 		j.groups.append(seq, body)
 		if len(j.groups.buf) > keepBuffer {

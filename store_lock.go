@@ -117,8 +117,5 @@ func takeDir(o *journalOptions) (dirLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory %s: %w", o.dir, err)
 	}
-	if o.fs.writableByOthers(o.dir) {
-		o.log.Warn("other users can write to the data directory, and so change or remove what is stored", "dir", o.dir)
-	}
 	return lock, nil
 }

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -94,19 +95,30 @@ func (r startReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// readStoreFile passes the file of a store to a loader. It does not read what is appended meanwhile.
+func readStoreFile(o *journalOptions, f diskFile, path string, l loader) (*storeReader, error) {
+	size, err := f.size()
+	if err != nil {
+		return nil, err
+	}
+	if o.shows != nil {
+		o.shows.expect(size)
+	}
+	r := &storeReader{src: startReader{io.LimitReader(f, size), o.until, o.shows}, size: size, file: filepath.Base(path), path: path, loader: l}
+	return r, r.read()
+}
+
 // damaged returns the error for a line. It advises what to do about a file.
 func (r *storeReader) damaged(lines *lineReader, reason, advice string) error {
-	d := &damage{r.file, lines.number, lines.start, reason}
-	if r.outside {
-		if d.line == 0 {
-			return errors.New(reason)
-		}
-		return fmt.Errorf("line %d: %s", d.line, reason)
+	switch {
+	case r.outside && lines.number == 0:
+		return errors.New(reason)
+	case r.outside:
+		return fmt.Errorf("line %d: %s", lines.number, reason)
+	case advice != "":
+		reason += "; " + advice
 	}
-	if advice != "" {
-		d.reason += "; " + advice
-	}
-	return d
+	return fmt.Errorf("%s, line %d (byte %d): %s", r.file, lines.number, lines.start, reason)
 }
 
 // read passes everything to the loader. The error names the line and the reason.
@@ -159,6 +171,11 @@ func (r *storeReader) leaveOut(script string) string {
 	return fmt.Sprintf("sed '%s' %s | stepwell store import --data NEW -", script, r.path)
 }
 
+// importRest returns the command that makes a store of what is there.
+func (r *storeReader) importRest() string {
+	return fmt.Sprintf("stepwell store import --data NEW %s makes a store of the rest, and says what it lacks", r.path)
+}
+
 // readCompacted reads the compacted part. It returns the first record if the end is missing, and that may be.
 func (r *storeReader) readCompacted(lines *lineReader) (*checkedLine, error) {
 	for n := 0; ; n++ {
@@ -172,7 +189,7 @@ func (r *storeReader) readCompacted(lines *lineReader) (*checkedLine, error) {
 			return nil, r.damaged(lines, line.fault, lineSubject(line.text)+": "+
 				r.leaveOut(fmt.Sprintf("%dd", lines.number))+" makes a store of the rest, and says what it lacks")
 		case line.seq > 0 && !r.salvage:
-			return nil, r.damaged(lines, `the line {"end":…} is missing before it`, "stepwell store import reads the rest")
+			return nil, r.damaged(lines, `the line {"end":…} is missing before it`, r.importRest())
 		case line.seq > 0:
 			r.lose(`the line {"end":…} is missing before line %d`, lines.number)
 			return line, nil
@@ -215,7 +232,7 @@ func (r *storeReader) readEnd(lines *lineReader, line *checkedLine, n int) error
 	if e.lines >= 0 && e.lines != n {
 		wrong := fmt.Sprintf("it counts %d lines before it, and there are %d", e.lines, n)
 		if !r.outside {
-			return r.damaged(lines, wrong, "stepwell store import makes a store of them")
+			return r.damaged(lines, wrong, r.importRest())
 		}
 		r.lose("line %d: %s", lines.number, wrong)
 	}

@@ -131,7 +131,7 @@ func TestDirectoryStates(t *testing.T) {
 			"line 1 (byte 0): it is not a line of this format; it is the header: sed '1s/,\"sum\".*/}/' " + path},
 		{"cut off before its end", dir{storeName: without(compactedText(3), 4)}, 0, `line 4 (byte 206): the line {"end":…} is missing: the file was cut off`},
 		{"a lost line", dir{storeName: without(storeText(3, 5), 2)}, 0,
-			"line 4 (byte 206): it counts 3 lines before it, and there are 2; stepwell store import makes a store of them"},
+			"line 4 (byte 206): it counts 3 lines before it, and there are 2; stepwell store import --data NEW " + path + " makes a store of the rest, and says what it lacks"},
 		{"a lost end", dir{storeName: without(storeText(3, 5), 4)}, 0, `line 5 (byte 231): the line {"end":…} is missing before it`},
 		{"a record missing", dir{storeName: without(storeText(0, 5), 4)}, 0, "line 5 (byte 300): record 4 where 3 was expected; " +
 			"the records before it are whole: head -n 4 " + path + " > NEW/store.jsonl keeps them"},
@@ -448,7 +448,7 @@ func checkKept(t *testing.T, disk *memDisk, last uint64) {
 
 func TestReadErrors(t *testing.T) {
 	for skip := range 2 {
-		disk := memDiskWith(testDir, map[string]string{storeName: storeText(3, 6)})
+		disk := memDiskWith(testDir, map[string]string{storeName: storeText(3, 20_000)})
 		disk.fail(diskFault{op: "read", file: storeName, skip: skip, err: syscall.EIO})
 		_, err := openJournal(diskOptions(disk), &gathered{})
 		if !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), storeName) {

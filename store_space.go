@@ -1,7 +1,7 @@
 package main
 
-// Disk space reserved ahead of the end of the store's file, so that a full disk is
-// noticed before a change is applied, not while it is written.
+// Disk space reserved ahead of the end of the store's file, so that a full disk is noticed before a change is applied, not
+// while it is written.
 
 import (
 	"errors"
@@ -25,13 +25,9 @@ const (
 // journalSpace keeps blocks reserved behind the end of one file.
 type journalSpace struct {
 	room  atomic.Int64  // bytes reserved and neither written nor buffered
-	full  atomic.Bool   // the last extension failed
-	cause atomic.Value  // its error
 	lack  atomic.Int64  // room that the last extension could not make; 0 if it could
-	short chan struct{} // holds a token after full was set: the flusher tries again later
-
-	extending atomic.Pointer[spaceExtension] // one that is not the flusher's and under way
-	watched   func(op func() error) error    // see journal.watched
+	cause atomic.Value  // why it could not
+	short chan struct{} // holds a token while the disk is full: the flusher tries again later
 
 	disk diskFS
 	dir  string
@@ -42,36 +38,37 @@ type journalSpace struct {
 	end  int64 // offset up to which blocks are reserved
 }
 
-// spaceExtension is an extension that somebody may wait for.
-type spaceExtension struct{ done chan struct{} }
+// full reports whether there is no space for any change.
+func (s *journalSpace) full() bool { return s.lacked(spaceAhead) }
 
-// extend reserves blocks until the room is spaceAhead, or more if need is. It is cheap if the room
-// is there.
+// lacked reports whether the last extension failed to make so much room, or less.
+func (s *journalSpace) lacked(room int64) bool {
+	lack := s.lack.Load()
+	return lack > 0 && lack <= room
+}
+
+// wants reports whether the room is too small, unless it was taken away for good.
+func (s *journalSpace) wants(need int64) bool {
+	room := s.room.Load()
+	return room < need && room > spaceShut/2
+}
+
+// extend reserves blocks until the room is so large, and waits for the disk if it is not yet.
 func (s *journalSpace) extend(need int64) error {
-	if !s.wanting(need) {
+	if !s.wants(need) {
 		return nil
 	}
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	var err error
-	for err == nil && s.file != nil && s.wanting(need) {
+	for err == nil && s.file != nil && s.wants(need) {
 		if err = s.allocate(s.file, s.end, spaceStep, s.room.Load()); err == nil {
 			s.end += spaceStep
 			s.room.Add(spaceStep)
 		}
 	}
-	s.lack.Store(max(spaceAhead, need) * int64(boolCount(err != nil)))
-	if err == nil || s.room.Load() < spaceAhead {
-		s.note(err)
-	}
+	s.note(need, err)
 	return err
-}
-
-// wanting reports whether the room is too small, unless it was taken away for
-// good.
-func (s *journalSpace) wanting(need int64) bool {
-	room := s.room.Load()
-	return room < max(spaceAhead, need) && room > spaceShut/2
 }
 
 // allocate reserves n bytes from off on. On a file system that cannot, the
@@ -94,17 +91,22 @@ func (s *journalSpace) allocate(file diskFile, off, n, promised int64) error {
 	return nil
 }
 
-// note keeps the outcome of an extension, and logs changes of it.
-func (s *journalSpace) note(err error) {
-	was := s.full.Swap(err != nil)
-	switch {
-	case err != nil && !was:
+// note keeps the outcome of an extension, and logs when the disk gets full and when there is space again.
+func (s *journalSpace) note(need int64, err error) {
+	was := s.full()
+	if err == nil {
+		s.lack.Store(0)
+	} else {
+		s.cause.Store(&err)
+		s.lack.Store(pick(s.room.Load() < spaceAhead, spaceAhead, need))
+	}
+	switch now := s.full(); {
+	case now && !was:
 		s.log.Warn("no space can be reserved for the store, changes are refused until it can", "dir", s.dir, "error", err)
-	case err == nil && was:
+	case was && !now:
 		s.log.Info("there is space for the store again", "dir", s.dir)
 	}
-	if err != nil {
-		s.cause.Store(&err)
+	if s.full() {
 		offerToken(s.short)
 	}
 }
@@ -124,40 +126,36 @@ func (s *journalSpace) why() string {
 // shut takes all room away for good.
 func (s *journalSpace) shut() { s.room.Store(spaceShut) }
 
-// spacePatience is how long a change waits for space to be reserved.
-const spacePatience = time.Second
-
-// extendSoon starts an extension in the background, unless one is running already.
-func (s *journalSpace) extendSoon(need int64) *spaceExtension {
-	x := &spaceExtension{make(chan struct{})}
-	if !s.extending.CompareAndSwap(nil, x) {
-		return s.extending.Load() // nil if it has just ended
-	}
-	go func() {
-		s.watched(func() error { return s.extend(need) })
-		s.extending.Store(nil)
-		close(x.done)
-	}()
-	return x
-}
-
-// makeRoom waits for up to spacePatience until there is space for a change with n additional bytes, if there
-// is not enough. It is called before the store's lock is taken, under which nothing waits.
+// makeRoom reserves space for a change with n additional bytes, if there is not enough. It is called before the store's
+// lock is taken, under which nothing waits for the disk.
 func (j *journal) makeRoom(n int) {
 	need := spaceAhead + int64(n)
-	s := &j.space
-	// Nobody waits if there is room, or if waiting cannot help because the change will be refused
-	// anyway.
-	if !s.wanting(need) || s.full.Load() && n == 0 || j.refusal() != nil || j.behind() != nil {
-		return
+	// While the disk does not keep up, the flusher alone reserves space, for what is accepted already.
+	if j.space.wants(need) && j.behind() == nil {
+		j.watched(func() error { return j.space.extend(need) })
 	}
-	if x := s.extendSoon(need); x != nil {
-		receiveWithin(x.done, spacePatience)
+}
+
+// reserve returns nil if maxRecord and n more bytes fit, whatever happens to the disk. It is called before a change is
+// applied, under the lock that append is called under. Its error is a *failure of kind unavailable, or backpressure if
+// the disk is behind.
+func (j *journal) reserve(n int) error {
+	if j.space.room.Load() >= maxRecord+int64(n) {
+		return nil
 	}
+	if f := j.refusal(); f != nil {
+		return f
+	}
+	if err := j.behind(); err != nil {
+		return err // the flusher reserves more when it has caught up
+	}
+	if !j.space.lacked(spaceAhead + int64(n)) {
+		return tryLater("no space is reserved for the change yet: nothing was changed")
+	}
+	f := failf(unavailable, "%s: nothing was changed", j.space.why())
+	f.retryAfter = retryAfterFull
+	return f
 }
 
 // behind returns an error while too much waits for the disk to take new work.
 func (j *journal) behind() error { return j.groups.behind() }
-
-// reserveFor is reserve for a change with n additional bytes.
-func (j *journal) reserveFor(n int) error { return j.reserveMore(maxRecord + int64(n)) }

@@ -6,36 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"stepwell/e2e/wire"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-// TestSpaceHangs holds the reservation of space that a change needs: the change is refused soon,
-// and others at once, so that the store's lock is free for reads.
-func TestSpaceHangs(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	disk := &slowMemDisk{diskFS: newMemDisk(), space: true}
-	o := diskOptions(nil)
-	o.fs = disk
-	j, _ := mustOpen(t, o)
-	t.Cleanup(disk.release)
-	noError(t, j.during(func() error {
-		disk.hold()
-		j.space.room.Store(0)
-		return nil
-	}))
-	if err := j.reserve(); kindOf(err) != backpressure {
-		t.Errorf("got %v; want to be told to try later, at once", err)
-	}
-	j.makeRoom(0)
-	disk.release()
-	wire.Eventually(t, "space is reserved", func() bool { return j.reserve() == nil })
-	mustClose(t, j)
-}
 
 // TestJournalKeepsAhead checks that the flusher reserves space, so that reserve
 // need not.
@@ -137,7 +112,7 @@ func testFullDisk(t *testing.T, plain bool) {
 	o.log = slog.New(slog.NewTextHandler(logged, nil))
 	j, _ := mustOpen(t, o)
 	seq, pad := uint64(0), bytes.Repeat([]byte("y"), 1<<20)
-	for j.reserve() == nil {
+	for j.reserve(0) == nil {
 		seq++
 		j.groups.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
 		if err := j.wait(t.Context(), seq); err != nil {
@@ -150,7 +125,7 @@ func testFullDisk(t *testing.T, plain bool) {
 	if seq < 8 {
 		t.Errorf("records before the disk was full: got %d; want 8 at the least", seq)
 	}
-	err := j.reserve()
+	err := j.reserve(0)
 	if f, ok := errors.AsType[*failure](err); !ok || f.kind != unavailable || f.retryAfter == 0 {
 		t.Errorf("reserve: got %#v; want unavailable with a time to try again", err)
 	}
@@ -171,7 +146,7 @@ func testFullDisk(t *testing.T, plain bool) {
 	timer.Reset(spaceRetry)
 	<-timer.C
 	synctest.Wait()
-	if err := j.reserve(); err != nil {
+	if err := j.reserve(0); err != nil {
 		t.Errorf("reserve with space again: %v", err)
 	}
 	if s := j.status(); !s.writable {
@@ -199,7 +174,7 @@ func TestJournalOpensOnFullDisk(t *testing.T) {
 	disk.setCapacity(1000)
 	j, g := mustOpen(t, diskOptions(disk))
 	checkContents(t, g, 3)
-	if err := j.reserve(); kindOf(err) != unavailable {
+	if err := j.reserve(0); kindOf(err) != unavailable {
 		t.Errorf("reserve: got %v; want unavailable", err)
 	}
 	mustClose(t, j)
@@ -218,7 +193,7 @@ func TestJournalReserveCatchesUp(t *testing.T) {
 		pad := bytes.Repeat([]byte("y"), maxRecord-100)
 		for seq := uint64(1); seq <= 5; seq++ { // fake time does not pass: no flush between them
 			j.makeRoom(0)
-			if err := j.reserve(); err != nil {
+			if err := j.reserve(0); err != nil {
 				t.Fatalf("reserve %d: %v", seq, err)
 			}
 			j.groups.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))

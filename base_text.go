@@ -63,12 +63,6 @@ func nameFault(name string) string {
 // isDots reports whether a name means a directory where it is a part of a path: programs remove it there.
 func isDots(name string) bool { return name == "." || name == ".." }
 
-// mayMislead reports whether a string in a JSON text may have a character that misleads. A backslash counts, because it
-// may begin the escape of such a character.
-func mayMislead(text []byte) bool {
-	return bytes.ContainsFunc(text, func(r rune) bool { return r == '\\' || r >= 0x7f })
-}
-
 // printable returns a text as one line, with an escape for each character that can mislead a terminal or its reader.
 // JSON stays the same value, because the escapes are those of its strings (RFC 8259, section 7).
 func printable(s string) string { return escape(s, "") }

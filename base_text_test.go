@@ -121,9 +121,6 @@ func TestMisleads(t *testing.T) {
 		if got := nameFault("a" + string(r) + "b"); !strings.HasPrefix(got, fmt.Sprintf("has the character %U; ", r)) {
 			t.Errorf("a name with %U: got %q; want it refused because of the character", r, got)
 		}
-		if text := jsonOf("a" + string(r) + "b"); !mayMislead(text) {
-			t.Errorf("%s is not looked at", text)
-		}
 	}
 	for _, r := range "a $`'\"\\é 漢🙂\u00a0\u200d\ufffd" {
 		if misleads(r) {

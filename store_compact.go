@@ -31,9 +31,6 @@ const (
 	// compactStep is after how many bytes a new file is synced: a disk that has much to write at once delays the syncs of
 	// the journal.
 	compactStep = 4 << 20
-	// catchUpBytes is how many bytes of records are copied while the journal waits, at most, unless they come too fast.
-	catchUpBytes  = 256 << 10
-	catchUpRounds = 16
 )
 
 // compactions lets one compaction run at a time.
@@ -101,11 +98,8 @@ func (j *journal) replaceBy(offset int64, life []byte, write func(w *lineWriter)
 	}
 	c := &compaction{j: j, file: f, from: offset, end: size + int64(len(life)), compacted: size}
 	_, err = f.WriteAt(life, size)
-	for n := 0; err == nil && n < catchUpRounds && j.newest.bytes.Load()-c.from > catchUpBytes; n++ {
-		err = c.catchUp(j.newest.bytes.Load())
-	}
-	if err == nil {
-		err = untilError(f.sync, func() error { return j.during(c.install) })
+	if err == nil { // most of what came since is copied before the journal waits
+		err = untilError(func() error { return c.catchUp(j.newest.bytes.Load()) }, f.sync, func() error { return j.during(c.install) })
 	}
 	if err != nil && !c.named {
 		f.Close()

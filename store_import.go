@@ -243,7 +243,7 @@ func (c *outsideChecker) task(line []byte) ([]byte, error) {
 	if !bytes.Equal(line, again) {
 		err = follows(line, again)
 	}
-	if err = cmp.Or(err, checkNames(t)); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("task %s: %w", h.id, err)
 	}
 	// Positions must be in the order of creation.
@@ -258,35 +258,6 @@ func (c *outsideChecker) task(line []byte) ([]byte, error) {
 		return nil, err
 	}
 	return again, nil
-}
-
-// checkNames returns an error if a task brings a name that a new one must not have: a tag or the name of an instance.
-func checkNames(t *task) error {
-	names := slices.Clone(t.by.tags)
-	if t.plan != nil {
-		for i := range t.plan.steps {
-			if p := &t.plan.steps[i]; p.named {
-				names = append(names, p.def.name)
-			}
-		}
-	}
-	for _, name := range names {
-		if fault := nameFault(name); fault != "" {
-			return fmt.Errorf("the name %q %s", name, fault)
-		}
-	}
-	return nil
-}
-
-// admits returns an error if a state may not bring a template.
-func (c *outsideChecker) admits(t *template) error {
-	if names := t.misnamed(); names != nil {
-		return fmt.Errorf("template %q: the name %q %s", t.fullName(), names[0], nameFault(names[0]))
-	}
-	if c.admit != nil {
-		return c.admit(t)
-	}
-	return nil
 }
 
 // checkStepIDs returns an error if the creation of a task names the id of a step that is there already.

@@ -692,38 +692,6 @@ func reopened(t *testing.T, text string) (ids []uuid, err error) {
 	return kept(&service{store: s}), nil
 }
 
-// TestDropsCutAtEveryByte checks that a file of any length gives the tasks that were kept after its last complete record.
-func TestDropsCutAtEveryByte(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	text := droppingStore(t)
-	header := strings.Index(text, endHead)
-	header += strings.IndexByte(text[header:], '\n') + 1
-	base, err := reopened(t, text[:header])
-	if err != nil || len(base) != 3 {
-		t.Fatalf("the compacted part keeps %v, %v; want 3 tasks", base, err)
-	}
-	for n := header; n <= len(text); n += size(5, 1) {
-		want := slices.Clone(base)
-		for line := range strings.Lines(text[header:n]) {
-			var r struct{ Task, Kind string }
-			if json.Unmarshal([]byte(line), &r) != nil || !strings.HasSuffix(line, "\n") {
-				continue
-			}
-			id, _ := parseUUID(r.Task)
-			switch r.Kind {
-			case "created":
-				want = append(want, id)
-			case "dropped":
-				want = slices.DeleteFunc(want, func(other uuid) bool { return other == id })
-			}
-		}
-		if got, err := reopened(t, text[:n]); err != nil || !slices.Equal(got, want) {
-			t.Fatalf("cut at byte %d: got %v, %v; want %v", n, got, err, want)
-		}
-	}
-}
-
 // TestStoreFileIsJSON checks that all lines are JSON, because people read them with jq.
 func TestStoreFileIsJSON(t *testing.T) {
 	text := droppingStore(t)

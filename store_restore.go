@@ -306,8 +306,8 @@ func (l *restorer) template(r *record) error {
 	if tpl.hash != r.hash {
 		return fmt.Errorf("template %s has the hash %s", r.hash, tpl.hash)
 	}
-	if l.check != nil {
-		if err := l.check.admits(tpl); err != nil {
+	if l.check != nil && l.check.admit != nil {
+		if err := l.check.admit(tpl); err != nil {
 			return err
 		}
 	}
@@ -373,11 +373,6 @@ func (l *restorer) apply(t *task, line *checkedLine) error {
 	l.s.scratch = append(l.s.scratch[:0], line.log...)
 	if err := l.s.apply(t, line.record); err != nil {
 		return err
-	}
-	if end := line.record.end; l.check != nil && (line.record.kind == recCreated || end != nil && end.named) {
-		if err := checkNames(t); err != nil {
-			return err
-		}
 	}
 	l.s.reindex(t)
 	return nil

@@ -63,7 +63,6 @@ type templateReader struct {
 	rules    templateRules
 	problems inputProblems
 	warnings inputProblems
-	misnamed []string          // names with a misleading character
 	blamed   map[string]bool   // paths that have a problem
 	spelling map[string]string // the path of a field given by an alias: its path with the alias
 	unnamed  [2]int            // how many problems and warnings are not listed
@@ -539,22 +538,11 @@ var (
 
 func checkNameText(r *templateReader, path, s string) {
 	if fault := nameFault(s); fault != "" {
-		r.misnamed = append(r.misnamed, s)
 		r.problem(path, "%q %s", clippedText(s), fault)
 	}
 	if isDots(s) {
 		r.problem(path, "%q means a directory in a path, so it must not be a name", s)
 	}
-}
-
-// misnamed returns the names in a template that a new one must not have.
-func (t *template) misnamed() []string {
-	r := &templateReader{blamed: map[string]bool{}, spelling: map[string]string{}}
-	// A look at the text spares most templates being read again.
-	if mayMislead(t.json) {
-		readTemplate(r, "", t.json)
-	}
-	return r.misnamed
 }
 
 // namespaceSyntax is the form of a namespace.

@@ -22,7 +22,7 @@ func TestCompletionWords(t *testing.T) {
 		"task list --status err":           "error",
 		"task list --status=err":           "--status=error",
 		"task list --status complete,err":  "complete,error",
-		"task list --watch=":               "--watch=true --watch=false",
+		"task list --no-headers=":          "--no-headers=true --no-headers=false",
 		"task list --limit ":               "",
 		"task list --nope x":               "",
 		"template graph -o ":               "text mermaid dot",

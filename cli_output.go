@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	texttemplate "text/template"
 	"time"
 	"unicode/utf8"
 )
@@ -21,14 +20,9 @@ import (
 // shortOutput is the short name of --output.
 const shortOutput = "o"
 
-// templateOutput begins the value of -o that is a template.
-const templateOutput = "template="
-
 // withOutput adds the flag -o, for print.
 func (o *options) withOutput() *options {
-	o.outputFlag("`FORM`: choose the form: %s, or template='{{.status}}', a Go template of the JSON",
-		"table", "wide", "json", "jsonl", "name")
-	o.forms = append(o.forms, "template=TEXT")
+	o.outputFlag("`FORM`: choose the form: %s", "table", "wide", "json", "jsonl", "name")
 	o.headless = o.Bool("no-headers", false, "omit the headings of a table")
 	return o
 }
@@ -42,71 +36,10 @@ func (o *options) outputFlag(help string, forms ...string) {
 
 // checkForm checks the value of -o.
 func (o *options) checkForm() error {
-	if o.output == nil {
-		return nil
+	if o.output != nil && !slices.Contains(o.forms, *o.output) {
+		return o.misuse("-o must be %s, not %q", anyOf(o.forms), *o.output)
 	}
-	text, ok := strings.CutPrefix(*o.output, templateOutput)
-	if !ok || !slices.Contains(o.forms, templateOutput+"TEXT") {
-		if !slices.Contains(o.forms, *o.output) {
-			return o.misuse("-o must be %s, not %q", anyOf(o.forms), *o.output)
-		}
-		return nil
-	}
-	t, err := texttemplate.New("-o template").Funcs(texttemplate.FuncMap{"json": templateJSON}).Parse(text)
-	if err != nil {
-		return o.misuse("%s", strings.TrimPrefix(err.Error(), "template: "))
-	}
-	o.execute = t.Execute
 	return nil
-}
-
-// templateJSON is the function json of templates: a part of the result as JSON.
-func templateJSON(v any) (string, error) {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return strings.TrimSuffix(b.String(), "\n"), err
-}
-
-// printTemplate prints a result by the template of -o. A list is printed whole, as kubectl and gh do, so that a
-// template ranges over it. Numbers keep their digits.
-func (o *options) printTemplate(result []byte) error {
-	d := json.NewDecoder(bytes.NewReader(result))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return err
-	}
-	if isTerminal(o.p.stdout) {
-		v = printableValue(v) // so that the only line feeds are those of the template
-	}
-	// Into memory first, so that a template that fails in the middle prints nothing.
-	var b strings.Builder
-	if err := o.execute(&b, v); err != nil {
-		return o.named(exitf(exitFailed, "%s", strings.TrimPrefix(err.Error(), "template: ")))
-	}
-	_, err := io.WriteString(o.p.stdout, strings.TrimSuffix(b.String(), "\n")+"\n")
-	return err
-}
-
-// printableValue makes the names and texts in a decoded value printable.
-func printableValue(v any) any {
-	switch v := v.(type) {
-	case string:
-		return printable(v)
-	case []any:
-		for i := range v {
-			v[i] = printableValue(v[i])
-		}
-	case map[string]any:
-		shown := make(map[string]any, len(v))
-		for name, member := range v {
-			shown[printable(name)] = printableValue(member)
-		}
-		return shown
-	}
-	return v
 }
 
 // forPeople reports whether the output is a table, and not for a program.
@@ -135,9 +68,6 @@ func (o *options) print(out output) error {
 	e.SetEscapeHTML(false)
 	if err := e.Encode(out.result); err != nil {
 		return err
-	}
-	if o.execute != nil {
-		return o.printTemplate(b.Bytes())
 	}
 	whole := readDocument(b.Bytes())
 	items := whole.list()

@@ -49,7 +49,7 @@ func taskCommands() command {
 		},
 		{
 			name: "watch", operands: "TASK", help: "follow a task until it ends or is blocked",
-			more:     "On a terminal, a picture of the steps changes in place; elsewhere, each change is a line.",
+			more:     "Each change is a line; on a terminal, a bar below the lines shows the progress.",
 			examples: []string{"task watch latest", "task watch 5666cd0c --timeout 1m"},
 			define:   watchTask,
 		},
@@ -209,7 +209,7 @@ func repeatTask(o *options) runner {
 func (c *client) waitFor(ctx context.Context, o *options, id string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errWatchEnded)
 	defer cancel()
-	t, err := c.awaitEnd(ctx, id, nil)
+	t, err := c.awaitEnd(ctx, id)
 	if t.raw != nil {
 		if err := o.print(taskOutput(t)); err != nil {
 			return err
@@ -296,23 +296,15 @@ func listTasks(o *options) runner {
 		{"sort", "`ORDER`: sort by one of these, in descending order with a minus: created_at, updated_at, completed_at, priority"},
 	})
 	limit := o.Int("limit", 25, "`N`: list at most this many tasks")
-	watch := o.Bool("watch", false, "list again on every change, until interrupted")
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {
 		if *limit < 1 {
 			return o.misuse("--limit must be 1 or more")
 		}
-		show := func() (output, error) {
-			tasks, total, err := c.tasks(ctx, query, *limit)
-			return listOutput(tasks, "task_uuid", "no task", taskColumns).outOf(len(tasks), total), err
-		}
-		if *watch {
-			return c.watchList(ctx, o, show)
-		}
-		out, err := show()
+		tasks, total, err := c.tasks(ctx, query, *limit)
 		if err != nil {
 			return err
 		}
-		return o.print(out)
+		return o.print(listOutput(tasks, "task_uuid", "no task", taskColumns).outOf(len(tasks), total))
 	})
 }
 

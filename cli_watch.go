@@ -1,7 +1,6 @@
 package main
 
-// Following a task to its end: a picture of its steps that changes in place on a terminal, and a line
-// per transition elsewhere. Both are fed by the event stream.
+// Following a task to its end: a line per transition, from the event stream, on a terminal with one bar below them.
 
 import (
 	"bufio"
@@ -20,9 +19,8 @@ import (
 )
 
 const (
-	pollEvery   = 500 * time.Millisecond // to advance the times in a picture, and while the event stream is broken
-	redrawEvery = 50 * time.Millisecond  // at most, of a list
-	tickEvery   = time.Second            // to refresh a list without events, and to reconnect a stream that broke
+	pollEvery = 500 * time.Millisecond // to show the bar again, and while the event stream is broken
+	tickEvery = time.Second            // to reconnect a stream that broke
 )
 
 // endStates are the states of a task in which nothing happens any more without an operator, and
@@ -49,9 +47,8 @@ func (c *client) why(ctx context.Context, id string) string {
 	return ": " + e.text("message")
 }
 
-// awaitEnd follows a task until it ends, and returns it with the error for how it ended. It calls each,
-// unless it is nil, with the task whenever it may have changed.
-func (c *client) awaitEnd(ctx context.Context, id string, each func(t document)) (document, error) {
+// awaitEnd follows a task until it ends, and returns it with the error for how it ended.
+func (c *client) awaitEnd(ctx context.Context, id string) (document, error) {
 	changed := make(chan struct{}, 1)
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -64,9 +61,6 @@ func (c *client) awaitEnd(ctx context.Context, id string, each func(t document))
 		t, err := c.get(ctx, "/v1/tasks/"+id, nil)
 		if err != nil {
 			return document{}, c.watchError(ctx, id, err)
-		}
-		if each != nil {
-			each(t)
 		}
 		if _, ended := endStates[t.text("status")]; ended {
 			return t, c.endError(ctx, t)
@@ -167,68 +161,71 @@ func watchTask(o *options) runner {
 	})
 }
 
-// watchTask shows a task until it ends, on standard output, or on standard error if the result is for a
-// program.
+// watchTask writes a line per transition of a task until it has ended, on standard output, or on standard error if the
+// result is for a program. On a terminal, a bar below the lines shows its progress.
 func (c *client) watchTask(ctx context.Context, o *options, id string, settle time.Duration) (document, error) {
-	w := behindDoor(c.p.stdout)
+	b := &progressBar{w: behindDoor(c.p.stdout)}
 	if !o.forPeople() {
-		w = behindDoor(c.p.stderr)
+		b.w = behindDoor(c.p.stderr)
 	}
-	s := c.p.styleOf(w)
-	if s.terminal == nil {
-		return c.watchLines(ctx, id, w, s, settle)
+	s := c.p.styleOf(b.w)
+	drawn, stop := context.WithCancel(ctx)
+	var drawing sync.WaitGroup
+	if s.terminal != nil {
+		drawing.Go(func() { c.drawBar(drawn, id, b, s) })
 	}
-	first, err := c.get(ctx, "/v1/tasks/"+id, nil)
-	if err != nil {
-		return document{}, err
-	}
-	scr := &screen{p: c.p, w: w, style: s, shape: c.shape(ctx, first)}
-	t, err := c.awaitEnd(ctx, id, scr.draw)
-	if err == errInterrupted {
-		fmt.Fprintln(w) // after the terminal's ^C
-	}
-	return t, err
+	defer func() {
+		stop()
+		drawing.Wait()
+		b.show("")
+	}()
+	return c.watchLines(ctx, id, b, s, settle)
 }
 
-// screen is a picture of a task that is drawn over itself.
-type screen struct {
-	p     *process
-	w     io.Writer
-	style style
-	shape *shape
-	drawn []int // columns of each line that is shown
+// progressBar writes lines, and one more below them that is written over itself.
+type progressBar struct {
+	w io.Writer
+
+	mu   sync.Mutex
+	text string // "" for none
 }
 
-// draw shows a task instead of the previous picture.
-func (s *screen) draw(t document) {
-	columns, rows := terminalSize(s.style.terminal)
-	tb := &table{p: s.p, style: s.style}
-	age := cmp.Or(took(t, "created_at", "completed_at"), s.p.age(t, "created_at"))
-	tb.line(s.style.state(t.text("status")) + "  " + templateColumn.show(nil, t) + "  " + progress(t) + "  " + age)
-	tb.steps(t, s.shape)
-	var b strings.Builder
-	tb.write(&b)
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	if most := rows - 1; len(lines) > most && most > 2 {
-		lines = append(lines[:most-1], s.style.paint(faint, fmt.Sprintf("… and %d more steps", len(lines)-most+1)))
+// line writes a line.
+func (b *progressBar) line(text string) { b.write(func() string { return text + "\n" + b.text }) }
+
+// show writes the bar; "" removes it.
+func (b *progressBar) show(text string) {
+	b.write(func() string {
+		b.text = text
+		return text
+	})
+}
+
+func (b *progressBar) write(next func() string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	over := pick(b.text == "", "", "\r\x1b[K")
+	if out := over + next(); out != "" {
+		io.WriteString(b.w, out)
 	}
-	up := 0
-	for _, width := range s.drawn { // a line that a narrower window has wrapped takes several
-		up += max(1, (width+columns-1)/columns)
+}
+
+// drawBar shows the progress of a task until ctx ends.
+func (c *client) drawBar(ctx context.Context, id string, b *progressBar, s style) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		if t, err := c.get(ctx, "/v1/tasks/"+id, nil); err == nil {
+			columns, _ := terminalSize(s.terminal)
+			age := cmp.Or(took(t, "created_at", "completed_at"), c.p.age(t, "created_at"))
+			b.show(clipShown(s.state(t.text("status"))+"  "+templateColumn.show(nil, t)+"  "+progress(t)+"  "+age, columns-1))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
 	}
-	b.Reset()
-	if up > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", up)
-	}
-	s.drawn = s.drawn[:0]
-	for _, line := range lines {
-		line = clipShown(line, columns)
-		// Each line is cleared where it is written, and all is sent at once: clearing the screen first would flicker.
-		b.WriteString("\r\x1b[K" + line + "\n")
-		s.drawn = append(s.drawn, shownWidth(line))
-	}
-	b.WriteString("\x1b[J")
-	io.WriteString(s.w, b.String())
 }
 
 // terminalSize returns the columns and rows of a terminal, or 80 and 24.
@@ -251,9 +248,7 @@ const settleFor = 300 * time.Millisecond
 
 // watchLines writes a line per transition, from the first, until the task has ended and nothing happened to
 // it for a while.
-func (c *client) watchLines(
-	ctx context.Context, id string, w io.Writer, s style, settle time.Duration,
-) (t document, err error) {
+func (c *client) watchLines(ctx context.Context, id string, b *progressBar, s style, settle time.Duration) (t document, err error) {
 	following, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var began time.Time
@@ -268,7 +263,7 @@ func (c *client) watchLines(
 			began, _ = e.when("recorded_at")
 		}
 		if !passedThrough[state] {
-			io.WriteString(w, s.event(e, began)+"\n")
+			b.line(s.event(e, began))
 		}
 		if _, end := endStates[state]; !end || e.text("step_name") != "" {
 			return nil
@@ -361,38 +356,6 @@ func (c *client) printTransitions(ctx context.Context, o *options, path string) 
 		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
 		of("RECORDED", "recorded_at").whenWide(), of("SEQUENCE", "sequence").whenWide(),
 	}))
-}
-
-// watchList prints a list again whenever something changes, in its place on a terminal.
-func (c *client) watchList(ctx context.Context, o *options, show func() (output, error)) error {
-	ctx, stop := interruptible(ctx, 0)
-	defer stop()
-	changed := make(chan struct{}, 1)
-	var following sync.WaitGroup
-	following.Go(func() {
-		c.follow(ctx, url.Values{}, "", func(document) error { return signalTo(changed) })
-	})
-	defer following.Wait()
-	s := c.p.styleOf(c.p.stdout)
-	for {
-		out, err := show()
-		if err != nil {
-			return err
-		}
-		if s.terminal != nil {
-			io.WriteString(behindDoor(c.p.stdout), "\x1b[H\x1b[2J")
-		}
-		if err := o.print(out); err != nil {
-			return err
-		}
-		select {
-		case <-changed:
-			time.Sleep(redrawEvery) // others follow
-		case <-time.After(tickEvery):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // shape is the dependency graph of a template, by the names of its steps, in their order.

@@ -77,22 +77,24 @@ func TestWatchPrintsAsItGoes(t *testing.T) {
 	}
 }
 
-// TestScreenIsDrawnOverItself draws a task twice, and once more in a window that has become so narrow that a line of
-// the picture takes two.
-func TestScreenIsDrawnOverItself(t *testing.T) {
+// TestBarStaysBelowLines writes lines and the bar: it is written over where a line comes, and again below that.
+func TestBarStaysBelowLines(t *testing.T) {
 	var out strings.Builder
-	scr := &screen{p: &process{getenv: func(string) string { return "" }, now: realNow}, w: &out, shape: readShape(document{})}
-	task := readDocument([]byte(`{"namespace":"t","name":"one","version":"1.0.0","status":"complete","total_steps":1,"completed_steps":1,
-		"created_at":"2026-01-01T00:00:00Z","completed_at":"2026-01-01T00:00:01Z",
-		"steps":[{"name":"a","current_state":"complete","attempts":1,"max_attempts":3}]}`))
-	picture := "\r\x1b[K+ complete  t/one@1.0.0  1/1  1s\n\r\x1b[KSTEP  STATE       ATTEMPT  AFTER\n\r\x1b[Ka     + complete  1/3\n\x1b[J"
-	for i, up := range []string{"", "\x1b[3A", "\x1b[4A"} {
-		if i == 2 {
-			scr.drawn[1] = 81
-		}
+	b := &progressBar{w: &out}
+	for i, tt := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { b.line("one") }, "one\n"},
+		{func() { b.show("1/2") }, "1/2"},
+		{func() { b.line("two") }, "\r\x1b[Ktwo\n1/2"},
+		{func() { b.show("2/2") }, "\r\x1b[K2/2"},
+		{func() { b.show("") }, "\r\x1b[K"},
+		{func() { b.line("three") }, "three\n"},
+	} {
 		out.Reset()
-		if scr.draw(task); out.String() != up+picture {
-			t.Errorf("picture %d: got %q; want %q", i, out.String(), up+picture)
+		if tt.do(); out.String() != tt.want {
+			t.Errorf("%d: got %q; want %q", i, out.String(), tt.want)
 		}
 	}
 }

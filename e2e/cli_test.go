@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"stepwell/e2e/wire"
@@ -49,24 +48,6 @@ func TestCommandsGuide(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestWatchedList lists tasks until it is interrupted.
-func TestWatchedList(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	p := serve(t, "--fixture")
-	url := []string{"STEPWELL_URL=" + p.ready.OrchestrationURL}
-	list := launch(t, url, "task", "list", "--watch", "-o", "name")
-	for range 2 {
-		_, id, _ := runProgram(t, url, "task", "create", "demo/diamond", "-o", "name")
-		eventually(t, "the new task", func() bool { return strings.Contains(list.stdout.String(), id) })
-	}
-	list.signal(syscall.SIGINT)
-	<-list.exited
-	if code := list.cmd.ProcessState.ExitCode(); code != 130 {
-		t.Errorf("got exit code %d; want 130", code)
 	}
 }
 

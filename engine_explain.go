@@ -6,6 +6,8 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -269,27 +271,68 @@ func quotedNames(names []string) string {
 
 // The cause of one step.
 
-// step explains an unfinished step. Each state has its causes; the first that
-// applies counts.
+// sentence is what an explanation says of a step. Its holes are those of explainer.fill.
+type sentence struct {
+	cause   stepCause
+	says    string       // what follows the name of the step
+	remedy  string       // what most likely helps; "" if nothing has to be done
+	actions []stepAction // that an operator can take now and that help the task on
+	blocked bool         // the actions do not help while another step blocks the task
+}
+
+var (
+	sentences = map[string]sentence{
+		"held":      {cause: causeHeld, says: "does not run here"},
+		"failed":    {causeFailed, "failed for good {ago}, on attempt {n} of {max}{batch}{why}", "{fix}", []stepAction{actionReset, actionResolve, actionComplete, actionCancel}, false},
+		"claimed":   {causeClaimed, "was claimed {ago} by {worker}, on attempt {n} of {max}", "it counts as lost {due} unless the actor completes it or extends its lease", toActor, false},
+		"cut off":   {cause: causeCutOff, says: "was cut off on attempt {n} of {max} when the process that ran it ended, and is delivered again automatically"},
+		"running":   {cause: causeRunning, says: "has run for {for} in {callable}, on attempt {n} of {max}, which times out {due}"},
+		"retry":     {causeRetry, "failed {ago}, on attempt {n} of {max}{why}", "it is retried {due}, or immediately with retry_now", []stepAction{actionRetryNow}, false},
+		"no retry":  {causeRetry, "failed {ago}, on attempt {n} of {max}{why}, and is not retried while the task is {status}", "", []stepAction{actionRetryNow, actionResolve, actionComplete, actionCancel}, true},
+		"cancelled": {causeCancelled, "needs step {first}, which was cancelled {ago}", "resolve, complete or cancel it", []stepAction{actionResolve, actionComplete, actionCancel}, false},
+		"parent":    {cause: causeParentFailed, says: "needs step {first}, which failed for good"},
+		"decider":   {cause: causeParentFailed, says: "needs a decision by step {first}, which failed for good"},
+		"needs":     {cause: causeDependencies, says: "waits for {needs}"},
+		"undecided": {cause: causeUndecided, says: "waits for what {needs} may create"},
+		"stopped":   {causeTaskStopped, "is ready, but cannot start while the task is {status}{stoppers}", "", []stepAction{actionResolve, actionComplete, actionCancel}, true},
+		"outside": {causeOutside, "has waited for an outside actor for {waited}, because callable {quoted} has no handler{after}",
+			"map it with --handler {callable}=URL or in [worker.handlers], or let an actor claim it", toActor, false},
+		"batch":    {cause: causeBatch, says: "waits for other parts of its batch: {running} of {most} at once"},
+		"slot":     {cause: causeSlot, says: "waits for a slot: all {slots} for {kind} are taken"},
+		"starting": {cause: causeStarting, says: "is ready and about to start"},
+	}
+	toActor = []stepAction{actionComplete, actionFail, actionResolve, actionCancel}
+)
+
+// remedies are what helps after an error of a type.
+var remedies = map[string]string{
+	workerLostType:      "find out why its worker does not respond, then reset it",
+	schemaMismatchType:  "fix its handler so that the result fits result_schema, then reset it",
+	invalidOutcomeType:  "fix its handler so that it decides what the template allows, then reset it",
+	invalidResultType:   "fix its handler so that the reply is a result, then reset it",
+	resultTooLargeType:  "make the result smaller or worker.max_result_bytes larger, then reset it",
+	programUnusableType: "fix the program of its handler, then reset it",
+	invalidHandlerType:  "map its callable in [worker.handlers], then reset it",
+}
+
+// step explains an unfinished step.
 func (x *explainer) step(i int) stepExplanation {
 	t, s, def := x.t, &x.t.steps[i], x.t.def(i)
 	e := stepExplanation{
 		StepUUID: t.stepID(i), Name: def.name, CurrentState: s.state.String(), WaitsFor: []string{},
 		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: def.shown,
 	}
-	switch {
-	case t.hold != nil:
-		e.because(causeHeld, "does not run here")
-	case s.state == stepInError:
-		x.inError(&e, i)
-	case s.state == stepInProgress:
-		x.inProgress(&e, i)
-	case s.state == stepWaitingForRetry:
-		x.retry(&e, s)
-	case s.state == stepPending:
-		x.pending(&e, i)
-	default:
-		x.enqueued(&e, i)
+	name, holes := x.situation(&e, i)
+	said := sentences[name]
+	fill := x.fill(&e, s, holes)
+	e.Cause, e.Message, e.Remedy = said.cause, fill(said.says), fill(said.remedy)
+	if !said.blocked || len(x.failed)+len(x.dropped) == 0 {
+		if name == "stopped" && s.state == stepEnqueued {
+			said.actions = append(slices.Clip(said.actions), actionFail)
+		}
+		for _, a := range said.actions {
+			e.Actions = append(e.Actions, a.String())
+		}
 	}
 	if c := s.checkpoint; c != nil {
 		e.Message += fmt.Sprintf(", and continues from checkpoint %d, made %s", c.number, agoFor(c.at, x.now))
@@ -299,6 +342,69 @@ func (x *explainer) step(i int) stepExplanation {
 		e.Message += "; " + e.Remedy
 	}
 	return e
+}
+
+// fill returns what fills the holes of a sentence: those that a situation has, and those of every step.
+func (x *explainer) fill(e *stepExplanation, s *step, holes []string) func(text string) string {
+	r := strings.NewReplacer(append(holes,
+		"{n}", strconv.Itoa(s.attempts), "{max}", strconv.Itoa(e.MaxAttempts), "{why}", x.failure(s), "{callable}", e.Callable,
+		"{status}", x.t.state.String(), "{due}", inFor(instant(e.DueAt), x.now), "{needs}", quotedNames(e.WaitsFor))...)
+	return r.Replace
+}
+
+// situation returns the name of the sentence for a step, with what fills its own holes. Each state has its situations;
+// the first that applies counts.
+func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []string) {
+	s := &x.t.steps[i]
+	ago := func(at instant) []string { return []string{"{ago}", agoFor(at, x.now)} }
+	switch {
+	case x.t.hold != nil:
+		return "held", nil
+	case s.state == stepInError:
+		e.Attempt = s.attempts
+		f, _ := s.last.fault()
+		fix := cmp.Or(remedies[f.errorType], "fix what failed, then reset it")
+		return "failed", append(ago(cmp.Or(s.failed, s.updated)), "{batch}", x.alsoFailed(i), "{fix}", fix)
+	case s.state == stepInProgress:
+		e.Attempt, e.Since = s.attempts, zonedTime(s.attempted)
+		switch {
+		case s.lease != nil:
+			e.DueAt = zonedTime(s.lease.until)
+			return "claimed", append(ago(s.attempted), "{worker}", s.lease.worker)
+		case !x.running[i]:
+			return "cut off", nil
+		}
+		e.DueAt = zonedTime(s.attempted.add(time.Duration(x.t.def(i).timeoutSeconds) * time.Second))
+		return "running", []string{"{for}", roughly(x.now.sub(s.attempted))}
+	case s.state == stepWaitingForRetry:
+		e.DueAt = zonedTime(s.retryAt)
+		return pick(x.stopped(), "no retry", "retry"), ago(s.failed)
+	case s.state == stepPending && s.waitingFor > 0:
+		return x.needs(e, i)
+	case s.state == stepPending && x.t.open(i):
+		return x.undecided(e, i)
+	case s.state == stepPending || x.stopped():
+		if s.state == stepEnqueued {
+			e.Attempt = s.nextAttempt()
+		}
+		return x.waitsForTask(e)
+	}
+	e.Attempt = s.nextAttempt()
+	kind := x.handlers.resolve(x.t.def(i).callable).kind
+	switch pool := x.pool(kind); {
+	case x.batches[i] > 0:
+		return "batch", []string{"{running}", strconv.Itoa(x.batches[i]), "{most}", strconv.Itoa(x.t.def(i).batch.parallelism)}
+	case kind == outsideActor:
+		waited, after := x.now.sub(s.updated), x.failure(s)
+		if after != "" {
+			after = fmt.Sprintf(", after attempt %d of %d failed%s", s.attempts, e.MaxAttempts, after)
+		}
+		return "outside", []string{"{after}", after, "{quoted}", strconv.Quote(e.Callable),
+			"{waited}", pick(waited < time.Minute, "less than 1 min", roughly(waited))}
+	case x.exhausted[pool]:
+		return "slot", []string{"{slots}", strconv.Itoa(pool.size), "{kind}", pool.what}
+	}
+	return "starting", nil
 }
 
 // freeze describes a frozen clock, if that is what holds a step up. Handlers other than builtins run in real time,
@@ -313,36 +419,6 @@ func (x *explainer) freeze(e *stepExplanation) {
 	}
 }
 
-// because sets the cause and what follows the name of the step.
-func (e *stepExplanation) because(c stepCause, format string, args ...any) {
-	e.Cause, e.Message = c, fmt.Sprintf(format, args...)
-}
-
-// may adds what an operator can do about the cause.
-func (e *stepExplanation) may(actions ...stepAction) {
-	for _, a := range actions {
-		e.Actions = append(e.Actions, a.String())
-	}
-}
-
-// mayUnlessBlocked adds what an operator can do about the cause if no other step blocks the
-// task: an action on this one does not help then.
-func (x *explainer) mayUnlessBlocked(e *stepExplanation, actions ...stepAction) {
-	if len(x.failed)+len(x.dropped) == 0 {
-		e.may(actions...)
-	}
-}
-
-func (x *explainer) inError(e *stepExplanation, i int) {
-	s := &x.t.steps[i]
-	e.Attempt = s.attempts
-	e.because(causeFailed, "failed for good %s, on attempt %d of %d%s%s", agoFor(cmp.Or(s.failed, s.updated), x.now), e.Attempt,
-		e.MaxAttempts, x.alsoFailed(i), x.failure(s))
-	f, _ := s.last.fault()
-	e.Remedy = cmp.Or(remedies[f.errorType], "fix what failed, then reset it")
-	e.may(actionReset, actionResolve, actionComplete, actionCancel)
-}
-
 // batchParts counts the instances of a batch worker.
 type batchParts struct{ all, failed int }
 
@@ -353,17 +429,6 @@ func (x *explainer) alsoFailed(i int) string {
 	}
 	n := x.parts[x.t.declared(i)]
 	return fmt.Sprintf(", as did %s of the %d parts of its batch", pick(n.failed == 1, "no other", fmt.Sprint(n.failed-1, " more")), n.all)
-}
-
-// remedies are what helps after an error of a type.
-var remedies = map[string]string{
-	workerLostType:      "find out why its worker does not respond, then reset it",
-	schemaMismatchType:  "fix its handler so that the result fits result_schema, then reset it",
-	invalidOutcomeType:  "fix its handler so that it decides what the template allows, then reset it",
-	invalidResultType:   "fix its handler so that the reply is a result, then reset it",
-	resultTooLargeType:  "make the result smaller or worker.max_result_bytes larger, then reset it",
-	programUnusableType: "fix the program of its handler, then reset it",
-	invalidHandlerType:  "map its callable in [worker.handlers], then reset it",
 }
 
 // maxShownError is how many bytes of an error's headline an explanation shows.
@@ -381,145 +446,50 @@ func (x *explainer) failure(s *step) string {
 	return ": " + clipText(headline(f.text()), maxShownError) + " (" + f.errorType + ")"
 }
 
-func (x *explainer) inProgress(e *stepExplanation, i int) {
-	s := &x.t.steps[i]
-	e.Attempt, e.Since = s.attempts, zonedTime(s.attempted)
-	if s.lease != nil {
-		x.claimed(e, s)
-		return
-	}
-	if !x.running[i] {
-		e.because(causeCutOff, "was cut off on attempt %d of %d when the process that ran it ended, and is delivered again automatically",
-			e.Attempt, e.MaxAttempts)
-		return
-	}
-	e.DueAt = zonedTime(s.attempted.add(time.Duration(x.t.def(i).timeoutSeconds) * time.Second))
-	e.because(causeRunning, "has run for %s in %s, on attempt %d of %d, which times out %s", roughly(x.now.sub(s.attempted)), e.Callable,
-		e.Attempt, e.MaxAttempts, inFor(instant(e.DueAt), x.now))
-}
-
-// claimed explains a step that an outside actor has claimed.
-func (x *explainer) claimed(e *stepExplanation, s *step) {
-	e.DueAt = zonedTime(s.lease.until)
-	e.because(causeClaimed, "was claimed %s by %s, on attempt %d of %d", agoFor(s.attempted, x.now), s.lease.worker, e.Attempt, e.MaxAttempts)
-	e.Remedy = fmt.Sprintf("it counts as lost %s unless the actor completes it or extends its lease", inFor(s.lease.until, x.now))
-	e.may(actionComplete, actionFail, actionResolve, actionCancel)
-}
-
-func (x *explainer) retry(e *stepExplanation, s *step) {
-	e.DueAt = zonedTime(s.retryAt)
-	e.because(causeRetry, "failed %s, on attempt %d of %d%s", agoFor(s.failed, x.now), s.attempts, e.MaxAttempts, x.failure(s))
-	if x.stopped() {
-		e.Message += fmt.Sprintf(", and is not retried while the task is %s", x.t.state)
-		x.mayUnlessBlocked(e, actionRetryNow, actionResolve, actionComplete, actionCancel)
-		return
-	}
-	e.Remedy = fmt.Sprintf("it is retried %s, or immediately with retry_now", inFor(s.retryAt, x.now))
-	e.may(actionRetryNow)
-}
-
 // stopped reports whether no step of the task may start.
 func (x *explainer) stopped() bool {
 	return x.t.state == taskBlockedByFailures || x.t.state == taskError
 }
 
-// pending explains a step that is not ready, or no longer.
-func (x *explainer) pending(e *stepExplanation, i int) {
-	switch {
-	case x.t.steps[i].waitingFor > 0:
-		x.needs(e, i)
-	case x.t.open(i):
-		x.undecided(e, i)
-	default:
-		x.held(e)
-	}
-}
-
 // needs explains a step with parents that are not done.
-func (x *explainer) needs(e *stepExplanation, i int) {
-	cause, first, cancelled := causeDependencies, "", instant(0)
+func (x *explainer) needs(e *stepExplanation, i int) (name string, holes []string) {
+	first, at := "", instant(0)
+	name = "needs"
 	for _, p := range x.t.parents(i) {
 		// A cancelled parent counts more than a failed one: the operator must act on this step,
 		// because the parent will never be complete.
 		switch s := x.t.steps[p].state; {
 		case x.t.satisfies(p):
 			continue
-		case s == stepCancelled && cause != causeCancelled:
-			cause, first, cancelled = causeCancelled, x.t.def(p).name, x.t.steps[p].completed
-		case s == stepInError && cause == causeDependencies:
-			cause, first = causeParentFailed, x.t.def(p).name
+		case s == stepCancelled && name != "cancelled":
+			name, first, at = "cancelled", x.t.def(p).name, x.t.steps[p].completed
+		case s == stepInError && name == "needs":
+			name, first = "parent", x.t.def(p).name
 		}
 		e.WaitsFor = append(e.WaitsFor, x.t.def(p).name)
 	}
-	switch cause {
-	case causeCancelled:
-		e.because(cause, "needs step %q, which was cancelled %s", first, agoFor(cancelled, x.now))
-		e.Remedy = "resolve, complete or cancel it"
-		e.may(actionResolve, actionComplete, actionCancel)
-	case causeParentFailed:
-		e.because(cause, "needs step %q, which failed for good", first)
-	default:
-		e.because(cause, "waits for %s", quotedNames(e.WaitsFor))
-	}
+	return name, []string{"{first}", strconv.Quote(first), "{ago}", agoFor(at, x.now)}
 }
 
 // undecided explains a step whose parents are done, while others may be added.
-func (x *explainer) undecided(e *stepExplanation, i int) {
-	failed := ""
+func (x *explainer) undecided(e *stepExplanation, i int) (name string, holes []string) {
+	name = "undecided"
 	for _, d := range x.t.deciders(i) {
 		e.WaitsFor = append(e.WaitsFor, x.t.def(d).name)
-		if failed == "" && x.t.steps[d].state == stepInError {
-			failed = x.t.def(d).name
+		if name == "undecided" && x.t.steps[d].state == stepInError {
+			name, holes = "decider", []string{"{first}", strconv.Quote(x.t.def(d).name)}
 		}
 	}
-	if failed != "" {
-		e.because(causeParentFailed, "needs a decision by step %q, which failed for good", failed)
-		return
-	}
-	e.because(causeUndecided, "waits for what %s may create", quotedNames(e.WaitsFor))
+	return name, holes
 }
 
-// held explains a step that is ready while its task is stopped.
-func (x *explainer) held(e *stepExplanation) {
+// waitsForTask explains a step that is ready while its task is stopped.
+func (x *explainer) waitsForTask(e *stepExplanation) (name string, holes []string) {
 	e.WaitsFor = append(append(e.WaitsFor, x.failed...), x.dropped...)
-	x.mayUnlessBlocked(e, actionResolve, actionComplete, actionCancel)
-	why := ""
-	if len(e.WaitsFor) > 0 {
-		why = ", because " + x.stoppedBy()
+	if len(e.WaitsFor) == 0 {
+		return "stopped", []string{"{stoppers}", ""}
 	}
-	e.because(causeTaskStopped, "is ready, but cannot start while the task is %s%s", x.t.state, why)
-}
-
-func (x *explainer) enqueued(e *stepExplanation, i int) {
-	kind := x.handlers.resolve(x.t.def(i).callable).kind
-	pool := x.pool(kind)
-	switch {
-	case x.stopped():
-		x.held(e)
-		x.mayUnlessBlocked(e, actionFail)
-	case x.batches[i] > 0:
-		e.because(causeBatch, "waits for other parts of its batch: %d of %d at once", x.batches[i], x.t.def(i).batch.parallelism)
-	case kind == outsideActor:
-		x.unhandled(e, &x.t.steps[i])
-		e.may(actionComplete, actionFail, actionResolve, actionCancel)
-	case x.exhausted[pool]:
-		e.because(causeSlot, "waits for a slot: all %d for %s are taken", pool.size, pool.what)
-	default:
-		e.because(causeStarting, "is ready and about to start")
-	}
-	e.Attempt = x.t.steps[i].nextAttempt()
-}
-
-// unhandled explains a step that waits for an outside actor, perhaps after one that was lost.
-func (x *explainer) unhandled(e *stepExplanation, s *step) {
-	after := x.failure(s)
-	if after != "" {
-		after = fmt.Sprintf(", after attempt %d of %d failed%s", s.attempts, e.MaxAttempts, after)
-	}
-	waited := x.now.sub(s.updated)
-	e.because(causeOutside, "has waited for an outside actor for %s, because callable %q has no handler%s",
-		pick(waited < time.Minute, "less than 1 min", roughly(waited)), e.Callable, after)
-	e.Remedy = fmt.Sprintf("map it with --handler %s=URL or in [worker.handlers], or let an actor claim it", e.Callable)
+	return "stopped", []string{"{stoppers}", ", because " + x.stoppedBy()}
 }
 
 // Times, for people.

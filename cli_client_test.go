@@ -487,8 +487,9 @@ func TestStubsOfStrangeNames(t *testing.T) {
 	for _, name := range []string{"a", "a=b", "a=", "=a", "a=error", "a/b@1=c"} {
 		writeFile(t, "t.json", fmt.Appendf(nil, `{"name":"t","version":"1.0.0","steps":[{"name":%q,"handler":{"callable":"elsewhere"}}]}`, name))
 		for outcome, want := range map[string]string{"7": "7", "@result.json": "7", `"x=1"`: `"x=1"`, "-": "7"} {
-			got := runCLI(nil, "7", "run", "t.json", "-o", `template={{range .results}}{{json .}}{{end}}`, "--stub", name+"="+outcome)
-			if got.code != 0 || strings.TrimSpace(got.stdout) != want {
+			got := runCLI(nil, "7", "run", "t.json", "-o", "json", "--stub", name+"="+outcome)
+			var ended struct{ Results map[string]json.RawMessage }
+			if got.code != 0 || json.Unmarshal([]byte(got.stdout), &ended) != nil || string(ended.Results[name]) != want {
 				t.Errorf("--stub %s=%s: got %d, %s%s; want %s", name, outcome, got.code, got.stdout, got.stderr, want)
 			}
 		}

@@ -92,7 +92,11 @@ func (b *budget) take(n int, path, what string) bool {
 }
 
 // give returns n bytes that were needed only for a while.
-func (b *budget) give(n int) { b.taken -= int64(n) }
+func (b *budget) give(n int) {
+	if b != nil {
+		b.taken -= int64(n)
+	}
+}
 
 // ended reports whether the work must end.
 func (b *budget) ended() bool {

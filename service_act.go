@@ -101,7 +101,7 @@ func (o *operator) misfit(ctx context.Context, def *stepTemplate, result []byte)
 	}
 	f := fieldReader{}
 	for _, m := range found {
-		f.complain("/completion_data/result"+m.at, "%s", m.why())
+		f.complain("/completion_data/result"+m.at, "%s", m.why(true))
 	}
 	return f.failure("the step action is refused")
 }

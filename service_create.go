@@ -130,7 +130,7 @@ func (s *creator) checkContext(ctx context.Context, q *taskRequest, tpl *templat
 	s.engine.schemas.contexts.Add(1)
 	f := fieldReader{}
 	for _, m := range found {
-		f.complain("/context"+m.at, "%s", m.why())
+		f.complain("/context"+m.at, "%s", m.why(true))
 	}
 	if s.engine.schemas.rejects() {
 		return f.failure("the task cannot be created")

@@ -14,9 +14,8 @@ package main
 //	template_convert.go         converting a definition to another format
 //	template_yaml.go            the YAML reader
 //	template_graph.go           dependency graphs: cycles, levels, paths, flow
-//	template_schema.go          JSON Schema: compiling it, its keywords, checking values
+//	template_schema.go          JSON Schema: its keywords, reading it, checking values
 //	template_schema_formats.go  its formats of texts
-//	template_schema_patterns.go its patterns
 
 import (
 	"strings"

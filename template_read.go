@@ -150,9 +150,6 @@ func (r *templateReader) checkSchemas(t *template) {
 		if r.rules.schemas == schemasKept {
 			continue
 		}
-		for _, p := range schema.warnings {
-			r.warn(p.Field, "%s", p.Message)
-		}
 		for _, p := range schema.problems {
 			if r.rules.schemas == schemasRefused {
 				r.problem(p.Field, "%s", p.Message)

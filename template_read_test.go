@@ -570,7 +570,7 @@ func TestTemplateOfTenThousandSteps(t *testing.T) {
 func costlySchema() map[string]any {
 	properties := map[string]any{}
 	for i := range 400 {
-		properties[fmt.Sprint(i)] = map[string]any{"pattern": "a{1000}"}
+		properties[fmt.Sprint(i)] = map[string]any{"pattern": fmt.Sprintf("a{1000}%d", i)}
 	}
 	return map[string]any{"properties": properties}
 }

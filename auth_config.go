@@ -27,7 +27,7 @@ type authConfig struct {
 	JWTVerificationMethod      string // public_key or jwks
 	JWTPublicKeyPath           string // takes precedence over JWTPublicKey
 	JWTPublicKey               string // PEM
-	JWTPrivateKey              string // PEM; only checked against the public key
+	JWTPrivateKey              string // PEM; not used
 	JWKSURL                    string
 	JWKSRefreshIntervalSeconds int
 	JWKSMaxStaleSeconds        int
@@ -206,7 +206,6 @@ func (s *authSetup) staticKey() *staticKey {
 		s.problem(key, "%v", err)
 		return nil
 	}
-	s.checkPrivateKey(public)
 	static := newStaticKey(public)
 	// The clone matters: the algorithms may be a part of signingAlgorithms, which all keys share.
 	static.algorithms = slices.DeleteFunc(slices.Clone(static.algorithms), func(a string) bool {
@@ -216,21 +215,6 @@ func (s *authSetup) staticKey() *staticKey {
 		s.problem("jwt_allowed_algorithms", "none of them belongs to the key of %s", key)
 	}
 	return static
-}
-
-// checkPrivateKey checks that the private key belongs to the public one.
-func (s *authSetup) checkPrivateKey(public crypto.PublicKey) {
-	if s.c.JWTPrivateKey == "" {
-		return
-	}
-	private, err := parsePrivateKey([]byte(s.c.JWTPrivateKey))
-	if err != nil {
-		s.problem("jwt_private_key", "%v", err)
-		return
-	}
-	if !private.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(public) {
-		s.warn("jwt_private_key", "it does not belong to the public key")
-	}
 }
 
 // checkKeySet checks the URL of the key set.

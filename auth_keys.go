@@ -19,7 +19,6 @@ import (
 	"io/fs"
 	"math/big"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,32 +106,8 @@ func checkRSA(k *rsa.PublicKey) error {
 		return errors.New("an RSA key with an even modulus")
 	case k.E < 3 || k.E%2 == 0:
 		return errExponent
-	case isROCA(k.N):
-		return errors.New("an RSA key from a chip that generates weak keys (ROCA, CVE-2017-15361)")
 	}
 	return nil
-}
-
-// rocaPrimes are the odd primes up to 167.
-var rocaPrimes = []uint64{
-	3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107,
-	109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
-}
-
-// isROCA reports whether a modulus has the fingerprint of keys from Infineon's library:
-// modulo each small prime, it is a power of 65537 (Nemec, Sys, Svenda, Klinec, Matyas:
-// "The Return of Coppersmith's Attack", 2017, and the authors' roca-detect). About one other
-// modulus in 240 million has it too.
-func isROCA(n *big.Int) bool {
-	for _, p := range rocaPrimes {
-		rest := new(big.Int).Mod(n, new(big.Int).SetUint64(p)).Uint64()
-		for power := uint64(1); power != rest; {
-			if power = power * 65537 % p; power == 1 {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // checkEd25519 refuses what is not the canonical form of a point (RFC 8032, 5.1.3), and
@@ -319,30 +294,21 @@ type keyFile struct {
 	mode fs.FileMode
 }
 
-// installKeyFiles writes all files, or none if one cannot be written. Without force, it
-// does not replace a file but fails with fs.ErrExist: a link, unlike a rename, replaces none
-// that was created meanwhile either.
+// installKeyFiles writes all files, or none if one of them is there and force is not set: then it fails with
+// fs.ErrExist.
 func installKeyFiles(files []keyFile, force bool) error {
-	// Everything that can fail because of the disk or of permissions happens before any file gets its name.
-	staged := make([]string, 0, len(files))
-	defer func() {
-		for _, path := range staged {
-			// After a rename this name is gone; after a link it is a second name of the installed file.
-			os.Remove(path)
-		}
-	}()
 	for _, f := range files {
-		path, err := f.stage(force)
-		if err != nil {
+		err := checkRegular("replace", f.path)
+		if err == nil && !force {
+			err = fs.ErrExist
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("writing %s: %w", f.path, err)
 		}
-		staged = append(staged, path)
 	}
-	install := pick(force, renameRegular, os.Link)
 	for i, f := range files {
-		if err := install(staged[i], f.path); err != nil {
-			// With force, the earlier files have replaced others, which cannot be brought back.
-			for _, made := range files[:pick(force, 0, i)] {
+		if err := f.install(force); err != nil {
+			for _, made := range files[:i] {
 				os.Remove(made.path)
 			}
 			return fmt.Errorf("writing %s: %w", f.path, err)
@@ -351,24 +317,18 @@ func installKeyFiles(files []keyFile, force bool) error {
 	return nil
 }
 
-// stage writes the contents next to the file, if that may be installed, and returns the path.
-func (f keyFile) stage(force bool) (path string, err error) {
-	err = checkRegular("replace", f.path)
-	if err == nil && !force {
-		err = fs.ErrExist
+// install writes the file; with force, it replaces another.
+func (f keyFile) install(force bool) error {
+	if force {
+		os.Remove(f.path)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	t, err := os.CreateTemp(filepath.Dir(f.path), ".stepwell-key-*")
+	t, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", err
+		return err
 	}
 	_, err = t.Write(f.data)
-	// CreateTemp made it with mode 0600, so that nobody else could read a private key meanwhile.
-	err = errors.Join(err, t.Chmod(f.mode), t.Sync(), t.Close())
-	if err != nil {
-		os.Remove(t.Name())
+	if err = errors.Join(err, t.Chmod(f.mode), t.Sync(), t.Close()); err != nil {
+		os.Remove(f.path)
 	}
-	return t.Name(), err
+	return err
 }

@@ -290,9 +290,6 @@ type publishedKeys struct {
 	skipped string // which of the others were meant for tokens, and why they are not used
 }
 
-// maxSkippedShown is how many skipped keys a warning names.
-const maxSkippedShown = 8
-
 // decodeKeySet returns the keys for the allowed algorithms.
 func decodeKeySet(data []byte, allowed []string) (*publishedKeys, error) {
 	texts, err := splitKeySet(data)
@@ -310,10 +307,7 @@ func decodeKeySet(data []byte, allowed []string) (*publishedKeys, error) {
 			skipped = append(skipped, fmt.Sprintf("keys[%d], %.64q: %v", i, id, err))
 		}
 	}
-	if more := len(skipped) - maxSkippedShown; more > 0 {
-		skipped = append(skipped[:maxSkippedShown], fmt.Sprintf("%d more", more))
-	}
-	keys.skipped = strings.Join(skipped, "; ")
+	keys.skipped = clipText(strings.Join(skipped, "; "), maxSkippedShown)
 	switch {
 	case len(keys.usable) > 0:
 		return keys, nil
@@ -325,23 +319,12 @@ func decodeKeySet(data []byte, allowed []string) (*publishedKeys, error) {
 
 // splitKeySet returns the texts of the keys. They are valid JSON, but have not passed
 // checkJSON: what that refuses makes one key unusable, not the others.
-func splitKeySet(data []byte) (keys [][]byte, err error) {
-	if !json.Valid(data) {
-		return nil, errors.New("the key set is not valid JSON")
+func splitKeySet(data []byte) ([]json.RawMessage, error) {
+	var set struct{ Keys []json.RawMessage }
+	if err := json.Unmarshal(data, &set); err != nil || set.Keys == nil {
+		return nil, errors.New("the key set is not a JSON object with a list of keys")
 	}
-	lists := 0
-	for w := walkJSON(data, '{'); w.nextMember(); {
-		if string(w.name) == `"keys"` && eachElement(w.value, func(key []byte) bool {
-			keys = append(keys, key)
-			return true
-		}) {
-			lists++
-		}
-	}
-	if lists != 1 {
-		return nil, errors.New("the key set does not have one list of keys")
-	}
-	return keys, nil
+	return set.Keys, nil
 }
 
 // errForAnotherUse means that a key is not meant for verifying tokens.
@@ -503,6 +486,7 @@ func sameKeys(a, b []*verificationKey) bool {
 const (
 	keyFetchTimeout = 10 * time.Second
 	maxKeySetBytes  = 1 << 20
+	maxSkippedShown = 1000 // bytes about keys that are not used
 )
 
 // metadataAddresses are where clouds hand out credentials. The most common one,

@@ -152,7 +152,6 @@ func TestDecodeKeySet(t *testing.T) {
 		{"HTML", `<html>not found</html>`, 0},
 		{"cut off", webKeySet(key)[:100], 0},
 		{"something behind", webKeySet(key) + `{}`, 0},
-		{"keys twice", `{"keys":[],"keys":[` + key + `]}`, 0},
 		{"a member twice in another key", webKeySet(`{"kty":"RSA","kty":"EC"}`, key), 1},
 		{"a lone surrogate in another key", webKeySet(`{"kid":"\ud800"}`, key), 1},
 		{"invalid UTF-8 in another key", webKeySet("{\"kid\":\"\xff\"}", key), 1},
@@ -209,8 +208,8 @@ func TestUnusableKeysAreNamed(t *testing.T) {
 	}
 	crowd := append(slices.Repeat([]string{"{}"}, 500), good)
 	many := must(decodeKeySet([]byte(webKeySet(crowd...)), signingAlgorithms))(t)
-	if !strings.HasSuffix(many.skipped, `keys[7], "": it has no kid; 492 more`) {
-		t.Errorf("got %s; want 8 keys and the number of the others", many.skipped)
+	if len(many.skipped) > maxSkippedShown+len("…") || !strings.HasSuffix(many.skipped, "…") {
+		t.Errorf("got %s; want it cut off", many.skipped)
 	}
 }
 
@@ -675,7 +674,7 @@ func TestKeyFetch(t *testing.T) {
 	t.Cleanup(s.Close)
 	for path, want := range map[string]string{
 		"/good": "", "/full": "",
-		"/huge": "more than 1048576 bytes", "/broken": "not valid JSON", "/html": "not valid JSON", "/empty": "not valid JSON",
+		"/huge": "more than 1048576 bytes", "/broken": "is not a JSON object", "/html": "is not a JSON object", "/empty": "is not a JSON object",
 		"/absent": "answered 404", "/failing": "answered 500", "/created": "answered 201",
 		"/moved": "answered 302", "/moved-for-good": "answered 308",
 		"/slow": "exceeded", "/dripping": "exceeded", "/cut": "unexpected EOF",

@@ -156,7 +156,7 @@ func TestInstallKeyFilesAllOrNothing(t *testing.T) {
 	}
 	assertFiles(t, ".", "b")
 
-	// A directory cannot be replaced, so the old first file must be restored.
+	// A directory cannot be replaced, so the old first file must stay.
 	os.Remove("b")
 	os.Mkdir("b", 0o700)
 	write("a", "old a")

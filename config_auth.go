@@ -45,7 +45,7 @@ var authKeyTable = []configKey{
 	{path: "jwt_public_key", def: "", secret: secretValue, rival: "jwt_public_key_path",
 		help: "public key in PEM, used when no file is set; STEPWELL_JWT_PUBLIC_KEY sets it for both roles"},
 	{path: "jwt_private_key", def: "", secret: secretValue,
-		help: "private key in PEM; the service only checks that it matches the public key"},
+		help: "private key in PEM; accepted, and not used"},
 	{path: "jwks_url", def: "", secret: maskURLs,
 		help: "URL of the key set"},
 	{path: "jwks_refresh_interval_seconds", def: 3600, min: 1, max: 7 * 24 * 3600,
@@ -138,9 +138,6 @@ func newAuthenticators(
 		if cfg.Mount.Path != "" && !cfg.mountSharesAuth() {
 			set(&made.mount, "mount")
 		}
-		for _, key := range cfg.Mount.idleGuards() {
-			log.Warn(key + " has no effect: mount.auth.enabled is false")
-		}
 	}
 	if cfg.Role != "orchestration" {
 		set(&made.worker, "worker")
@@ -153,20 +150,6 @@ func newAuthenticators(
 		made.mount.metrics = made.orchestration.metrics // they share a listener
 	}
 	return made, nil
-}
-
-// idleGuards returns the keys that require a permission although authentication is off.
-func (c *mountConfig) idleGuards() (keys []string) {
-	if c.Path == "" || c.Auth.Enabled {
-		return nil
-	}
-	if c.StatusRequiresAuth {
-		keys = append(keys, "mount.status_requires_auth")
-	}
-	if c.MetricsRequireAuth {
-		keys = append(keys, "mount.metrics_require_auth")
-	}
-	return keys
 }
 
 // publicKeyVariable is a variable that sets the public key of both roles.

@@ -456,32 +456,6 @@ func TestMountAuthenticatorElsewhere(t *testing.T) {
 	}
 }
 
-// TestMountGuardsWithoutEffect checks the warning about guards that have no effect.
-func TestMountGuardsWithoutEffect(t *testing.T) {
-	for _, tt := range []struct {
-		set  func(c *mountConfig)
-		want string
-	}{
-		{func(c *mountConfig) {}, ""},
-		{func(c *mountConfig) { c.StatusRequiresAuth = true }, "mount.status_requires_auth"},
-		{func(c *mountConfig) { c.MetricsRequireAuth = true }, "mount.metrics_require_auth"},
-		{func(c *mountConfig) { c.MetricsRequireAuth, c.Path = true, "" }, ""},
-		{func(c *mountConfig) {
-			c.MetricsRequireAuth, c.Auth.Enabled, c.Auth.JWTPublicKey = true, true, publicPEM(t, authKeys().rsa)
-		}, ""},
-	} {
-		cfg, log := testConfig(t, serviceTest{}), &logLines{}
-		tt.set(&cfg.Mount)
-		clk := newVirtualClock(testStart)
-		made := must(newAuthenticators(cfg, &provenance{}, clk, log.logger()))(t)
-		made.close()
-		got := log.String()
-		if strings.Contains(got, "has no effect") != (tt.want != "") || !strings.Contains(got, tt.want) {
-			t.Errorf("got log %q; want %q to have no effect", got, tt.want)
-		}
-	}
-}
-
 // TestHandlerAvailable uses steps of each kind: a handler is available if each of its steps can
 // be run, here or by an outside actor.
 func TestHandlerAvailable(t *testing.T) {

@@ -37,9 +37,9 @@ func templateCommands() command {
 			define:   checkTemplates,
 		},
 		{
-			name: "convert", operands: "FILE", help: "print a template file as JSON, TOML or YAML, without a service",
-			more:     "If the format cannot express the same template, an error says why. Comments are lost.",
-			examples: []string{"template convert order.json > order.yaml", "template convert order.yaml --to toml"},
+			name: "convert", operands: "FILE", help: "print a template file as JSON or YAML, without a service",
+			more:     "Comments are lost.",
+			examples: []string{"template convert order.json > order.yaml", "template convert order.toml --to json"},
 			define:   convertFile,
 		},
 		{
@@ -110,10 +110,10 @@ func (p *process) warn(warnings []string) {
 }
 
 func convertFile(o *options) runner {
-	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, toml, yaml, or line, the line of a store")
+	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, yaml, or line, the line of a store")
 	return func(_ context.Context, files []string) error {
-		if !slices.Contains([]string{"json", "toml", "yaml", "line"}, *to) {
-			return o.misuse("--to must be json, toml, yaml or line, not %q", *to)
+		if !slices.Contains([]string{"json", "yaml", "line"}, *to) {
+			return o.misuse("--to must be json, yaml or line, not %q", *to)
 		}
 		if templateFormat(files[0]) == "" {
 			return o.misuse("%s: only %s are read", files[0], templateFiles)

@@ -2,12 +2,10 @@ package main
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
-// TestConvertTemplates converts the templates at hand through every pair of formats, and compares
-// what is read at the end.
+// TestConvertTemplates converts the templates at hand from format to format, and compares what is read at the end.
 func TestConvertTemplates(t *testing.T) {
 	slowAndSequential(t)
 	t.Parallel()
@@ -16,7 +14,7 @@ func TestConvertTemplates(t *testing.T) {
 	for _, file := range files {
 		format, text := templateFormat(file), readFile(t, file)
 		want := mustResolveTemplate(t, string(text), format, "")
-		for _, to := range []string{"yaml", "toml", "json", "toml", "yaml", "json"} {
+		for _, to := range []string{"yaml", "json", "yaml"} {
 			var err error
 			text, err = convertTemplate("x."+format, text, to)
 			noError(t, err)
@@ -28,39 +26,26 @@ func TestConvertTemplates(t *testing.T) {
 	}
 }
 
-// TestConvertValues converts values that a format may spoil. An empty format must be refused, with
-// the message.
+// TestConvertValues converts values that a format may spoil.
 func TestConvertValues(t *testing.T) {
 	for _, value := range []string{
 		`"yes"`, `"No"`, `"y"`, `"null"`, `"~"`, `"1.0"`, `"0o7"`, `"2026-01-31"`, `""`, `" a"`, `"a "`,
 		`"a: b"`, `"a #b"`, `"#a"`, `"a:"`, `"- a"`,
 		`"a\nb"`, `"a\nb\n"`, `"a\n\n"`, `"\na"`, `" a\nb"`, `"a\n  b\n\nc  \n"`, `"a\tb\nc"`,
 		`"\u0007\u001b\u007f\u0085\u2028\ufeff\ud83d\ude00"`,
-		`"\"\"\"\n\\"`, `"---\na"`, `"<<"`, `1.50`, `1e3`, `-0`, `0.1`, `9223372036854775807`, `[]`, `{}`,
+		`"\"\"\"\n\\"`, `"---\na"`, `"<<"`, `1.50`, `1e3`, `null`, `[1,null]`, `9223372036854775808`, `0.10000000000000000001`, `-0`, `0.1`, `9223372036854775807`, `[]`, `{}`,
 		`[[],[{}],[[1,"a"],{"b":[]}]]`,
 		`{"":1,"a b":{"~":[{"x.y":true}]},"1":2,"on":3,"a\nb":4,"'":5}`,
 		`[{"a":{"b":1},"c":[{"d":[]}]},{"e":"f"}]`, `"ä → ²"`, `"::a"`, `"a::b"`,
 	} {
 		data := `{"name":"t","version":"1.0.0","default_context":{"v":` + value + `}}`
 		want := mustParseTemplate(t, data)
-		for _, to := range []string{"json", "toml", "yaml"} {
+		for _, to := range []string{"json", "yaml"} {
 			text, err := convertTemplate("t.json", []byte(data), to)
 			noError(t, err)
 			if got := mustResolveTemplate(t, string(text), to, ""); !sameJSON(got.json, want.json) {
 				t.Errorf("%s as %s: got %s from\n%s", value, to, got.json, text)
 			}
-		}
-	}
-	for value, want := range map[string]string{
-		`null`: "is null", `[1,null]`: "v[1]: is null", `9223372036854775808`: "is 9223372036854775808",
-		`0.10000000000000000001`: "is 0.1000",
-		`[{"a":null}]`:           "v[0].a: is null",
-	} {
-		data := `{"name":"t","version":"1.0.0","default_context":{"v":` + value + `}}`
-		text, err := convertTemplate("t.json", []byte(data), "toml")
-		if err == nil || !strings.HasPrefix(err.Error(), "t.json: default_context.v") ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %s, %v; want an error with %q", value, text, err, want)
 		}
 	}
 }

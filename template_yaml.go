@@ -198,6 +198,10 @@ func (y *yamlReader) first() bool {
 // tabbed reports whether a tab belongs to the white space that precedes i, which is first in its line.
 func (y *yamlReader) tabbed() bool { return y.i != y.line+y.indent }
 
+// outdented reports whether a line inside quotes or brackets is indented by too little for a node inside column n. Like
+// libyaml, and unlike the specification, it allows column n itself, where brackets and texts are often closed.
+func (y *yamlReader) outdented(n int) bool { return y.indent < n || y.indent == n && y.tabbed() }
+
 // endLine checks that nothing but a comment follows in the line.
 func (y *yamlReader) endLine() {
 	if y.gap() || y.i == len(y.data) {
@@ -780,8 +784,8 @@ func (y *yamlReader) flowGap(n, start int) {
 		y.fail(start, "no closing bracket")
 	case another && y.border():
 		y.fail(y.i, "the document ends inside a flow collection")
-	case another && y.indent <= n:
-		y.fail(y.i, "a line of a flow collection, indented by %d spaces; want more than %d", y.indent, n)
+	case another && y.outdented(n):
+		y.fail(y.i, "a line of a flow collection, indented by %d spaces; want at least %d", y.indent, max(n, 0))
 	}
 }
 
@@ -993,9 +997,9 @@ func (y *yamlReader) plain(n int, flow bool) string {
 		strings.IndexByte("-?:", c) >= 0 && (yamlSpace(y.at(1)) || flow && yamlFlowMark(y.at(1))) {
 		y.failUnexpected()
 	}
-	text := y.plainLine(nil, flow)
+	start, text := y.i, y.plainLine(nil, flow)
 	for y.plainGoesOn(n, flow) {
-		text = y.plainLine(y.lineBreaks(text, n), flow)
+		text = y.plainLine(y.lineBreaks(text, n, start), flow)
 	}
 	return string(text)
 }
@@ -1054,9 +1058,9 @@ func (y *yamlReader) plainGoesOn(n int, flow bool) bool {
 	return y.indent > n && !y.border() && !y.endsPlain(flow)
 }
 
-// lineBreaks reads line breaks, and the white space around them, inside a scalar. A single one
+// lineBreaks reads line breaks, and the white space around them, inside a scalar that began at start. A single one
 // becomes a space.
-func (y *yamlReader) lineBreaks(text []byte, n int) []byte {
+func (y *yamlReader) lineBreaks(text []byte, n, start int) []byte {
 	breaks := 0
 	for y.blanks(); y.at(0) == '\n'; y.blanks() {
 		y.i++
@@ -1064,15 +1068,15 @@ func (y *yamlReader) lineBreaks(text []byte, n int) []byte {
 		breaks++
 	}
 	switch {
-	case y.border():
-		y.fail(y.line, "the document ends inside a scalar")
-	case y.indent <= n && y.at(0) != 0:
-		y.fail(y.i, "a line of a scalar, indented by %d spaces; want more than %d", y.indent, n)
+	case y.border() || y.outdented(n) && y.at(0) != 0: // only in quotes: plainGoesOn looked ahead
+		y.failUnclosed(start)
 	case breaks == 1:
 		return append(text, ' ')
 	}
 	return append(text, bytes.Repeat([]byte("\n"), breaks-1)...)
 }
+
+func (y *yamlReader) failUnclosed(start int) { y.fail(start, "the quote %c is never closed", y.data[start]) }
 
 // single reads a scalar in single quotes.
 func (y *yamlReader) single(n int) string {
@@ -1081,12 +1085,12 @@ func (y *yamlReader) single(n int) string {
 	for y.i++; ; {
 		switch c := y.at(0); {
 		case c == 0:
-			y.fail(start, "no closing quote")
+			y.failUnclosed(start)
 		case c == '\'' && y.at(1) != '\'':
 			y.i++
 			return string(text)
 		case c == '\n':
-			text = y.lineBreaks(bytes.TrimRight(text, " \t"), n)
+			text = y.lineBreaks(bytes.TrimRight(text, " \t"), n, start)
 		case c == '\'':
 			y.i++
 			fallthrough
@@ -1104,18 +1108,18 @@ func (y *yamlReader) double(n int) string {
 	for y.i++; ; {
 		switch c := y.at(0); {
 		case c == 0:
-			y.fail(start, "no closing quote")
+			y.failUnclosed(start)
 		case c == '"':
 			y.i++
 			return string(text)
 		case c == '\n':
 			text = append(text[:kept], bytes.TrimRight(text[kept:], " \t")...)
-			text = y.lineBreaks(text, n)
+			text = y.lineBreaks(text, n, start)
 			kept = len(text)
 		case c == '\\' && y.at(1) == '\n':
 			y.i++
 			// An escaped line break leaves no space.
-			text = bytes.TrimSuffix(y.lineBreaks(text, n), []byte(" "))
+			text = bytes.TrimSuffix(y.lineBreaks(text, n, start), []byte(" "))
 			kept = len(text)
 		case c == '\\':
 			text = y.escape(text)

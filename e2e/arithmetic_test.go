@@ -440,7 +440,7 @@ func TestTemplatesOfOtherWorkers(t *testing.T) {
 	slow(t)
 	dir := needForeignTemplates(t)
 	with, want := withMethods(t, dir)
-	for _, form := range []string{"json", "toml", "yaml"} {
+	for _, form := range []string{"json", "yaml"} {
 		h := &methodHandler{methods: map[string]map[string]int{}}
 		web, subscriber := httptest.NewServer(h), newSubscriber(t)
 		t.Cleanup(web.Close)

@@ -50,7 +50,6 @@ type workerConfig struct {
 	AllowExec       bool
 	ExecEnv         map[string]string // added to the environment of programs; secret
 	ExecPath        string            // PATH of programs; "" for that of this process
-	ExecDir         string            // working directory of programs; "" for that of this process
 	Handlers        map[string]string // builtin:… or a URL by callable, or by a prefix and "*"
 	DefaultHandler  string            // for every other callable; "" for none
 	HTTPHeaders     headerTables      // of requests to HTTP handlers; secret
@@ -114,10 +113,9 @@ type subscriberConfig struct {
 	TimeoutSeconds int      `json:"timeout_seconds"` // of one attempt
 }
 
-// requestsConfig limits how many Idempotency-Keys are remembered.
+// requestsConfig limits how long Idempotency-Keys are remembered.
 type requestsConfig struct {
 	KeepHours int
-	KeepCount int // of those whose tasks were dropped
 }
 
 // stalenessConfig says when tasks are stale whose templates do not say so.

@@ -87,8 +87,6 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 		sample:    `DATABASE_URL = "postgres://localhost/orders"`},
 	{path: "worker.exec_path", def: "", check: checkTextValue,
 		help: "PATH for exec: programs; empty: the PATH of this process"},
-	{path: "worker.exec_dir", def: "", check: checkTextValue,
-		help: "working directory of exec: programs; empty: the working directory of this process"},
 	{path: "worker.handlers", def: map[string]string{}, secret: maskURLs, check: checkTargetValue,
 		checkName: checkCallableName,
 		help:      "maps a callable to builtin:…, exec:… or a URL; a name may end in *, and the longest match wins",
@@ -147,8 +145,6 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 			"sixteenth more for request bodies, 4 to 32 MiB, and half of that for answers"},
 	{path: "requests.keep_hours", def: 24, min: 1, max: 24 * 366,
 		help: "how long an Idempotency-Key is remembered, in hours, even if its task was dropped"},
-	{path: "requests.keep_count", def: 250_000, min: 1, max: 100 * maxConfigCount,
-		help: "how many Idempotency-Keys of dropped tasks to remember; 150 bytes each"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
 		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each; and of domain events"},
 	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,
@@ -209,12 +205,14 @@ type removedKey struct{ path, instead string }
 var removedKeys = []removedKey{
 	{"docs.swagger_ui", "/api-docs/ui always shows the built-in page"},
 	{"engine.max_queued", "new tasks are refused from 100000 waiting steps on"},
+	{"requests.keep_count", "the keys of the last 250000 dropped tasks are remembered"},
 	{"store.slow_seconds", "the disk may take its time: a write that takes longer than 5 s is logged"},
 	{"store.snapshot_journal_mb", "the file is compacted once its records exceed 16 MiB, or a quarter of the compacted part"},
 	{"store.sync_interval_ms", "store.sync is always or never"},
 	{"web.max_answer_bytes", "store.max_memory_mb sets it: 1/32, but 2 to 16 MiB"},
 	{"web.max_received_bytes", "store.max_memory_mb sets it: 1/16, but 4 to 32 MiB"},
 	{"web.max_waiting_requests", "web.max_connections sets it: two thirds"},
+	{"worker.exec_dir", "programs run in the working directory of the service"},
 }
 
 // warning returns what to say about a source that sets the key.

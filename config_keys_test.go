@@ -25,6 +25,8 @@ func TestRemovedKeys(t *testing.T) {
 		"store.snapshot_journal_mb": fmt.Sprintf("the file is compacted once its records exceed %d MiB, or a quarter of the compacted part",
 			compactFloor>>20),
 		"store.sync_interval_ms":   "store.sync is always or never",
+		"requests.keep_count":      fmt.Sprintf("the keys of the last %d dropped tasks are remembered", keptDroppedRequests),
+		"worker.exec_dir":          "programs run in the working directory of the service",
 		"web.max_answer_bytes":     "store.max_memory_mb sets it: 1/32, but 2 to 16 MiB",
 		"web.max_received_bytes":   "store.max_memory_mb sets it: 1/16, but 4 to 32 MiB",
 		"web.max_waiting_requests": "web.max_connections sets it: two thirds",
@@ -153,11 +155,11 @@ func TestConfigDefaults(t *testing.T) {
 		"tasks.max_context_bytes": "1048576", "engine.jitter": "true",
 		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576",
 		"worker.allow_exec": "false", "worker.exec_env": "{}", "worker.exec_path": `""`,
-		"worker.exec_dir": `""`, "worker.handlers": "{}", "worker.default_handler": `""`,
+		"worker.handlers": "{}", "worker.default_handler": `""`,
 		"worker.http_headers": "{}", "worker.http_proxy": `""`,
 		"store.path": `"./stepwell-data"`, "store.memory": "false", "store.sync": `"always"`,
 		"store.retain_finished_count": "100000", "store.retain_finished_age_hours": "0",
-		"requests.keep_hours": "24", "requests.keep_count": "250000",
+		"requests.keep_hours": "24",
 		"store.max_memory_mb": "0",
 		"events.keep":         "100000", "staleness.interval_seconds": "300",
 		"staleness.waiting_for_dependencies_minutes": "60",
@@ -216,7 +218,7 @@ func TestRedactedConfig(t *testing.T) {
 	if c.Templates.Dirs[0] != "a" || len(c.Worker.ExecEnv) > 0 {
 		t.Error("got a view whose change shows in the configuration; want a copy")
 	}
-	want := `{"allow_exec":false,"concurrency":256,"default_handler":"","exec_dir":"",` +
+	want := `{"allow_exec":false,"concurrency":256,"default_handler":"",` +
 		`"exec_env":{},"exec_path":"",` +
 		`"handlers":{"Foo::*":"https://[REDACTED]@example.com/steps?[REDACTED]"},` +
 		`"http_concurrency":4096,"http_headers":{"Authorization":"[REDACTED]",` +

@@ -77,8 +77,8 @@ type provenance struct {
 // of returns the source of the key or table entry at a path.
 func (p *provenance) of(path string) configSource { return p.sources[path] }
 
-// loadConfig loads the configuration. The error lists every problem of every source,
-// without secrets: a *usageError if only flags have problems, else a *failure.
+// loadConfig loads the configuration. The error, as configError returns it, lists every problem of every source,
+// without secrets.
 func loadConfig(
 	args configArgs, getenv func(string) string, environ []string, readFile func(string) ([]byte, error),
 ) (*Config, *provenance, error) {
@@ -94,14 +94,10 @@ func loadConfig(
 	l.checkTogether()
 	l.applyFixture()
 	l.checkAuth()
-	err := configError(l.problems)
-	switch {
-	case err == nil:
-		return l.config, l.origin, nil
-	case !l.beyondFlags:
-		err = &usageError{err.Error()}
+	if err := configError(l.problems); err != nil {
+		return nil, nil, err
 	}
-	return nil, nil, err
+	return l.config, l.origin, nil
 }
 
 // variableWarnings returns the warnings about the names of variables.
@@ -143,13 +139,10 @@ type configLoader struct {
 	config   *Config
 	origin   *provenance
 	problems inputProblems
-
-	beyondFlags bool // a source that is not a flag has a problem
 }
 
 func (l *configLoader) report(source configSource, path, message string) {
 	l.problems = append(l.problems, inputProblem{Source: source.String(), Field: path, Message: message})
-	l.beyondFlags = l.beyondFlags || source.kind != fromFlag
 }
 
 func newConfigLoader(readFile func(string) ([]byte, error)) *configLoader {
@@ -468,24 +461,22 @@ func configPaths() []string {
 	return paths
 }
 
-// configError returns an error that lists every problem, or nil without problems.
+// configError returns an error that lists every problem, or nil without problems: a *usageError, unless a file is
+// missing, which has its own exit code.
 func configError(problems inputProblems) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	// A missing file is a separate kind of error: it has its own exit code.
 	if errors.Is(problems, fs.ErrNotExist) {
 		return fmt.Errorf("configuration: %w", problems)
 	}
 	for i := range problems {
 		problems[i].Field = redactName(problems[i].Field)
 	}
-	f := &failure{kind: invalidFields, message: "configuration: " + problems[0].String(), details: problems}
-	if len(problems) > 1 {
-		f.message = fmt.Sprintf("configuration: %d problems\n  %s", len(problems),
-			strings.ReplaceAll(problems.Error(), "\n", "\n  "))
+	if len(problems) == 1 {
+		return usagef("configuration: %v", problems[0])
 	}
-	return f
+	return usagef("configuration: %d problems\n  %s", len(problems), strings.ReplaceAll(problems.Error(), "\n", "\n  "))
 }
 
 // unknownConfigName returns the problem of an unknown key or variable, with a

@@ -194,22 +194,21 @@ func TestConfigProblems(t *testing.T) {
 	}
 }
 
-func TestOnlyFlagsAtFaultIsUsage(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		in    configInput
-		usage bool
-	}{
-		{"a flag", configInput{args: []string{"--role", "x"}}, true},
-		{"two flags", configInput{args: []string{"--memory", "--data", "x", "--sync="}}, true},
-		{"an unknown flag", configInput{args: []string{"--rol", "x"}}, true},
-		{"an argument", configInput{args: []string{"x"}}, true},
-		{"a flag and a file", configInput{files: oneConfigFile("x = 1"), args: []string{"--role", "x"}}, false},
-		{"a variable", configInput{env: map[string]string{"STEPWELL_STORE__SYNC": "x"}}, false},
+// TestConfigProblemsAreUsage checks that a wrong value has one exit code, wherever it is.
+func TestConfigProblemsAreUsage(t *testing.T) {
+	for name, in := range map[string]configInput{
+		"a flag":              {args: []string{"--role", "x"}},
+		"an unknown flag":     {args: []string{"--rol", "x"}},
+		"an argument":         {args: []string{"x"}},
+		"a file":              {files: oneConfigFile("x = 1")},
+		"a flag and a file":   {files: oneConfigFile("x = 1"), args: []string{"--role", "x"}},
+		"a variable":          {env: map[string]string{"STEPWELL_STORE__SYNC": "x"}},
+		"a list in variables": {env: map[string]string{"STEPWELL_TEMPLATES__DIRS": `["x", 1]`}},
+		"half a list":         {env: map[string]string{"STEPWELL_TEMPLATES__DIRS": `["x"`}},
+		"a rule":              {env: map[string]string{"STEPWELL_FIXTURE__DETERMINISTIC_IDS": "x"}},
 	} {
-		_, _, err := tt.in.load()
-		if _, ok := errors.AsType[*usageError](err); ok != tt.usage || err == nil {
-			t.Errorf("%s: got %T %v; want a usage error: %v", tt.name, err, err, tt.usage)
+		if _, _, err := in.load(); exitCode(err) != exitUsage {
+			t.Errorf("%s: got %v with exit code %d; want %d", name, err, exitCode(err), exitUsage)
 		}
 	}
 }
@@ -404,8 +403,8 @@ func TestConfigFilesAreReadForReal(t *testing.T) {
 		t.Errorf("got %+v, %v; want the role of the file", c, err)
 	}
 	_, _, err = loadConfig(configArgs{files: []string{dir}}, noEnv, nil, readConfigFile)
-	if _, ok := errors.AsType[*failure](err); !ok {
-		t.Errorf("a directory: got %v; want a *failure", err)
+	if _, ok := errors.AsType[*usageError](err); !ok {
+		t.Errorf("a directory: got %v; want a *usageError", err)
 	}
 }
 
@@ -609,13 +608,14 @@ func TestConfigLayers(t *testing.T) {
 					"STEPWELL_WEB__MAX_BODY_BYTES":        "100",
 					"STEPWELL_WORKER__HANDLERS":           `{"App::*": "http://localhost:1/x"}`,
 					"STEPWELL_WORKER__EXEC_PATH":          "",
+					"STEPWELL_WEB__ALLOWED_HOSTS":         ` ["a.example", "b"]`,
 				},
 			},
 			values{
 				"store.path": "b", "store.sync": "never", "orchestration.web.listen": ":9000",
 				"templates.dirs": []string{"x", "y", "z"}, "engine.jitter": false,
-				"web.max_body_bytes": int64(100),
-				"worker.handlers":    map[string]string{"A": "builtin:noop", "App::*": "http://localhost:1/x"},
+				"web.allowed_hosts": []string{"a.example", "b"}, "web.max_body_bytes": int64(100),
+				"worker.handlers": map[string]string{"A": "builtin:noop", "App::*": "http://localhost:1/x"},
 			}},
 		{"variables of others",
 			configInput{env: map[string]string{

@@ -159,8 +159,8 @@ func (k *configKey) entryName(name string) string {
 	return k.canonName(name)
 }
 
-// convertText is convert for a variable or a flag: lists are separated by
-// commas, tables are JSON objects, lists of tables JSON arrays.
+// convertText is convert for a variable or a flag: lists are separated by commas or JSON arrays, tables are JSON
+// objects, lists of tables JSON arrays.
 func (k *configKey) convertText(text string) (any, inputProblems) {
 	var raw any
 	var err error
@@ -172,6 +172,10 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 	case string:
 		raw = text
 	case []string:
+		if strings.HasPrefix(strings.TrimSpace(text), "[") {
+			raw, err = parseConfigJSON(text, '[')
+			break
+		}
 		list := []any{}
 		for _, item := range splitList(text) {
 			list = append(list, item)
@@ -210,7 +214,9 @@ func textTypeName(def any) string {
 		return "a JSON object of strings"
 	case headerTables:
 		return "a JSON object of strings and of objects of strings"
-	case string, int64, []string:
+	case []string:
+		return "a list separated by commas, or a JSON array of strings"
+	case string, int64:
 		return tomlTypeName(def)
 	}
 	return "a JSON array of objects"

@@ -47,7 +47,6 @@ type programRunner struct {
 	allowed bool
 	dirs    []string // absolute: where to look for programs with a bare name
 	env     []string // of every program, sorted; some values are secret
-	workDir string   // "" means that of this process
 	limit   int64    // of a result, in bytes
 	grace   time.Duration
 	running runningPrograms
@@ -56,7 +55,6 @@ type programRunner struct {
 func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunner {
 	r := &programRunner{
 		allowed: c.AllowExec,
-		workDir: c.ExecDir,
 		limit:   c.MaxResultBytes,
 		grace:   execPipeGrace,
 		running: runningPrograms{byPID: map[int]*programRun{}},
@@ -190,7 +188,7 @@ type programRun struct {
 func (r *programRunner) command(ctx *attemptContext, path string, args []string) *programRun {
 	p := &programRun{cmd: exec.CommandContext(ctx, path, args...), ctx: ctx}
 	p.stdout.limit = r.limit
-	p.cmd.Env, p.cmd.Dir = r.env, r.workDir
+	p.cmd.Env = r.env
 	p.cmd.Stderr = &p.stderr
 	p.cmd.Cancel, p.cmd.WaitDelay = p.kill, r.grace
 	return p

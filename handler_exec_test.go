@@ -162,8 +162,9 @@ func TestExecSurroundings(t *testing.T) {
 	t.Setenv("STEPWELL_ADMIN_KEY", "secret")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	dir := t.TempDir()
+	t.Chdir(dir)
 	h := newTestHandlers(t, func(c *workerConfig) {
-		c.ExecDir, c.MaxResultBytes = dir, 1<<20
+		c.MaxResultBytes = 1 << 20
 		c.ExecEnv = map[string]string{"TOKEN": "t", "LANG": "C", "STEPWELL_KEY": "k", "stepwell_key": "k"}
 	})
 	o := runExec(t, h, "where", "a b", "$HOME", "*")
@@ -265,14 +266,6 @@ func TestExecLooksForPrograms(t *testing.T) {
 	want := []string{"/usr/bin", "/bin"}
 	if got := newTestHandlers(t, nil).programs.dirs; !slices.Equal(got, want) {
 		t.Errorf("directories of PATH: got %q; want %q", got, want)
-	}
-}
-
-func TestExecMissingDirectory(t *testing.T) {
-	h := newTestHandlers(t, func(c *workerConfig) { c.ExecDir = filepath.Join(t.TempDir(), "gone") })
-	o := runExec(t, h, "say", "1", "", "0")
-	if got, want := showOutcome(o), "program_unusable permanent"; got != want {
-		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
 	}
 }
 

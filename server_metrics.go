@@ -349,7 +349,7 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	counts(m, "stepwell_idempotency_keys", "gauge", "Idempotency-Keys remembered, by what became of their tasks.",
 		"task", []string{"kept", "dropped"}, f.requests[:])
 	m.single("stepwell_idempotency_keys_evicted_total", "counter",
-		"Idempotency-Keys of dropped tasks forgotten early because of requests.keep_count.", float64(f.evicted))
+		"Idempotency-Keys of dropped tasks forgotten early because of their number.", float64(f.evicted))
 	counts(m, "stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.",
 		"to", taskStateNames[:], f.taskMoves[:])
 	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",

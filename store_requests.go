@@ -22,11 +22,12 @@ const (
 	maxReplayKey    = 255         // length of an Idempotency-Key
 	flightRetryTime = time.Second // when to repeat a request that came while the first was being answered
 
-	droppedRequestBytes = 150 // memory that the key of a dropped task takes, about
+	keptDroppedRequests = 250_000 // whose tasks were dropped
+	droppedRequestBytes = 150     // memory that the key of a dropped task takes, about
 )
 
 func (c *requestsConfig) limits() limits {
-	return limits{c.KeepCount, time.Duration(c.KeepHours) * time.Hour}
+	return limits{keptDroppedRequests, time.Duration(c.KeepHours) * time.Hour}
 }
 
 // requestIndex finds the task that a repeated request created.

@@ -140,7 +140,7 @@ func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
 	const body = `{"namespace":"t","name":"diamond"}`
 	clock := newVirtualClock(testStart)
 	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock, config: func(c *Config) {
-		c.Store.RetainFinishedCount, c.Requests.KeepHours, c.Requests.KeepCount = 1, 48, 3
+		c.Store.RetainFinishedCount, c.Requests.KeepHours = 1, 48
 	}}
 	open := func() *testServer {
 		svc := openTestService(t, o)
@@ -148,7 +148,7 @@ func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
 	}
 	s := open()
 	ids := map[string]string{}
-	for _, key := range []string{"evicted", "a", "b", "c", "kept"} {
+	for _, key := range []string{"a", "b", "c", "kept"} {
 		ids[key] = keyed(t, s, "/v1/tasks", body, key).want(201).text("task_uuid")
 	}
 	check := func(when string) {
@@ -173,10 +173,6 @@ func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
 		}
 	}
 	check("at first")
-	evicted := readMetrics(string(s.do("GET", "/metrics", "").body)).families["stepwell_idempotency_keys_evicted_total"]
-	if got := evicted.samples["stepwell_idempotency_keys_evicted_total[]"]; got != 1 {
-		t.Errorf("%v keys were forgotten early; want 1", got)
-	}
 	for _, step := range []struct {
 		when string
 		do   func()
@@ -214,6 +210,26 @@ func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
 		t.Errorf("got %s at the mount point; want task %s told as dropped", m.body, a)
 	}
 	closeTestService(t, s.svc)
+}
+
+// TestIdempotencyKeysAreEvicted drops more tasks than keys are remembered for.
+func TestIdempotencyKeysAreEvicted(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, serviceTest{templates: "testdata/templates", config: func(c *Config) { c.Store.RetainFinishedCount = 1 }})
+	s.svc.store.mu.Lock()
+	s.svc.store.requests.limits.count = 1
+	s.svc.store.mu.Unlock()
+	const body = `{"namespace":"t","name":"diamond"}`
+	for _, key := range []string{"evicted", "dropped", "kept"} {
+		keyed(t, s, "/v1/tasks", body, key).want(201)
+	}
+	keyed(t, s, "/v1/tasks", body, "dropped").want(410)
+	keyed(t, s, "/v1/tasks", body, "evicted").want(201)
+	const name = "stepwell_idempotency_keys_evicted_total"
+	// The last task has dropped that of "kept".
+	if got := readMetrics(string(s.do("GET", "/metrics", "").body)).families[name].samples[name+"[]"]; got != 2 {
+		t.Errorf("%v keys were forgotten early; want 2", got)
+	}
 }
 
 func TestIdempotencyScope(t *testing.T) {

@@ -1076,7 +1076,9 @@ func (y *yamlReader) lineBreaks(text []byte, n, start int) []byte {
 	return append(text, bytes.Repeat([]byte("\n"), breaks-1)...)
 }
 
-func (y *yamlReader) failUnclosed(start int) { y.fail(start, "the quote %c is never closed", y.data[start]) }
+func (y *yamlReader) failUnclosed(start int) {
+	y.fail(start, "the quote %c is never closed", y.data[start])
+}
 
 // single reads a scalar in single quotes.
 func (y *yamlReader) single(n int) string {

@@ -173,9 +173,6 @@ func (o *auditObserver) entry(t *task, r *record) auditView {
 // copied adds the entry of a step that the creation of the task copied.
 func (o *auditObserver) copied(t *task) {
 	c := t.by.origin.copyOf(o.step)
-	if c == nil {
-		return // a placeholder, which follows from another copy
-	}
 	v := o.entry(t, o.created)
 	v.Action, v.CopiedFrom = "copied", &copiedView{t.by.origin.task, c.of}
 	v.AuditUUID, v.TransitionUUID = stableID("copy", v.WorkflowStepUUID.String()), stableID("copied", v.WorkflowStepUUID.String())

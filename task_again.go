@@ -227,9 +227,6 @@ func (x *repetition) copied(i int, err *error) bool {
 		// The late attempt and the events are those of the earlier task. What the result decides is
 		// read again, because the draft may have other steps.
 		c.end.attempt, c.end.withheld, c.end.asContext, c.end.decision = 0, nil, nil, nil
-		if b, bad := x.draft.branching(at, &c.end); bad == nil {
-			c.end.noOp = b.noOp // an earlier version did not say so
-		}
 		r.action, r.end = actionComplete, &c.end
 	}
 	// The result was checked against the template of the earlier task.

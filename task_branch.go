@@ -14,22 +14,14 @@ const maxDependencies = 1_000_000 // most dependencies of the steps that one out
 // branching lists the steps that an outcome creates.
 type branching struct {
 	steps   []int    // the branches of a decision: steps of the template, ascending
-	cursors [][]byte // of a batch, one for each instance of workers[0]
-	workers []int    // steps of the template: the worker that the cursors are for, or the workers of placeholders
+	cursors [][]byte // of a batch, one for each instance of the worker
+	worker  int      // the step of the template that the cursors are for
 	noOp    bool     // there are no batches, and the one instance says so
 	named   bool     // the names of instances have the batch_id of their cursors
 }
 
 // noOpCursor is the cursor of an instance that runs because there are no batches.
 const noOpCursor = `{"batch_id":"000","start_cursor":0,"end_cursor":0,"batch_size":0,"is_no_op":true}`
-
-// instances returns how many steps the outcome creates that the template does not declare.
-func (b *branching) instances() int {
-	if len(b.cursors) > 0 {
-		return len(b.cursors)
-	}
-	return len(b.workers)
-}
 
 // branching returns what a step decides by an ending, which is nil if the step ended without
 // one. A result that does not say what to create creates nothing. The result is read once: the
@@ -71,7 +63,7 @@ func noBatches(t *task, d int, outcome []byte) branching {
 	if outcome == nil || !ok || !t.tpl.worksFor(w, d) || len(t.plan.declared[w].steps) > 0 {
 		return branching{}
 	}
-	return branching{workers: []int{w}, cursors: [][]byte{[]byte(noOpCursor)}, noOp: true}
+	return branching{worker: w, cursors: [][]byte{[]byte(noOpCursor)}, noOp: true}
 }
 
 // presentMember returns a member of a JSON text; nil if it is absent or null, or the text is not an object.
@@ -102,7 +94,7 @@ func (t *task) checkBranching(i int, e *ending) error {
 		return err
 	}
 	if e != nil {
-		e.named, e.noOp = b.named, b.noOp // recorded, so that a later version creates the same instances
+		e.named = b.named // recorded, so that a later version creates the same instances
 	}
 	return b.checkIndirect(t, i)
 }
@@ -112,7 +104,7 @@ func (t *task) checkBranching(i int, e *ending) error {
 func (b *branching) namesBatches(t *task) (differs bool) {
 	taken := map[string]bool{}
 	for n, cursor := range b.cursors {
-		worker := t.tpl.steps[b.workers[0]].name
+		worker := t.tpl.steps[b.worker].name
 		name := batchName(worker, cursor)
 		if _, declared := t.tpl.flow.index[name]; name == "" || declared || taken[name] {
 			return false
@@ -128,7 +120,7 @@ func (b *branching) number(t *task, n int) int {
 	if b.noOp {
 		return 0
 	}
-	return t.plan.declared[b.workers[0]].instances + n + 1
+	return t.plan.declared[b.worker].instances + n + 1
 }
 
 // batchName returns the name of the instance of a batch_worker step for a cursor with a
@@ -146,7 +138,7 @@ func (b *branching) checkNames(t *task) error {
 	if len(b.cursors) == 0 || b.named {
 		return nil
 	}
-	declared := &t.plan.declared[b.workers[0]]
+	declared := &t.plan.declared[b.worker]
 	taken := map[string]bool{}
 	for _, i := range declared.steps {
 		// The numbers of instances continue from one outcome to the next, so a name with a number can
@@ -154,7 +146,7 @@ func (b *branching) checkNames(t *task) error {
 		taken[t.def(i).name] = t.plan.steps[i].named
 	}
 	for n := range b.cursors {
-		name := instanceName(t.tpl.steps[b.workers[0]].name, b.number(t, n))
+		name := instanceName(t.tpl.steps[b.worker].name, b.number(t, n))
 		if _, isDeclared := t.tpl.flow.index[name]; isDeclared || taken[name] {
 			return fmt.Errorf("%s: an instance would have the name of the step %q", batchMember, name)
 		}
@@ -168,10 +160,10 @@ func (b *branching) dependencies(t *task) int {
 		return 0
 	}
 	n, f := 0, t.tpl.flow
-	for _, p := range f.parents[b.workers[0]] {
+	for _, p := range f.parents[b.worker] {
 		n += len(t.plan.declared[p].steps)
 	}
-	for _, c := range f.children[b.workers[0]] {
+	for _, c := range f.children[b.worker] {
 		n += max(len(t.plan.declared[c].steps), 1)
 	}
 	return n * len(b.cursors)
@@ -212,7 +204,7 @@ func (t *task) newIDs(r *record) int {
 	if err != nil {
 		return 0 // apply reports the error
 	}
-	return b.instances()
+	return len(b.cursors)
 }
 
 // decision reads {"type": "no_branches"}, in short "no_branches", or {"type":
@@ -323,22 +315,6 @@ func (t *template) batches(d int, outcome []byte) (b branching, err error) {
 	return t.cursors(d, outcome)
 }
 
-// placeholders returns what a batchable step without batches created in journals of earlier versions: a completed
-// instance of the worker that the step names or, if it names none, of each worker that depends on it.
-func placeholders(t *task, i int, e *ending) (b branching) {
-	d, f := t.declared(i), t.tpl.flow
-	if e != nil {
-		b, _ = t.tpl.batches(d, presentMember(e.result, batchMember))
-	}
-	if w, ok := f.index[t.tpl.steps[d].batchWorker]; len(b.workers) == 0 && ok && t.tpl.worksFor(w, d) {
-		b.workers = []int{w}
-	} else if len(b.workers) == 0 {
-		b.workers = slices.DeleteFunc(slices.Clone(f.children[d]), func(c int) bool { return !t.tpl.worksFor(c, d) })
-	}
-	b.workers = slices.DeleteFunc(b.workers, func(w int) bool { return len(t.plan.declared[w].steps) > 0 })
-	return b
-}
-
 // worksFor reports whether w is a batch_worker step that depends on the batchable step d.
 func (t *template) worksFor(w, d int) bool {
 	return t.steps[w].kind == stepBatchWorker && slices.Contains(t.flow.parents[w], d)
@@ -350,7 +326,7 @@ func (t *template) cursors(d int, outcome []byte) (b branching, err error) {
 	if err != nil {
 		return b, err
 	}
-	b.workers = []int{worker}
+	b.worker = worker
 	list := presentMember(outcome, "cursor_configs")
 	if list == nil || jsonKind(list) != '[' {
 		return b, fmt.Errorf("%s.cursor_configs must be a list, one for each worker", batchMember)

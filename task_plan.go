@@ -292,11 +292,7 @@ func (a *applier) grow(i int, e *ending) {
 		a.fail(fmt.Errorf("step %q: %w", a.t.def(i).name, err))
 		return
 	}
-	if b.named = e != nil && e.named; a.t.def(i).kind == stepBatchable && (len(b.cursors) == 0 || b.noOp && !e.noOp) {
-		if b = (branching{}); !a.r.ids.isZero() {
-			b = placeholders(a.t, i, e)
-		}
-	}
+	b.named = e != nil && e.named
 	a.branch(i, b)
 	if e != nil {
 		e.decision = nil
@@ -309,7 +305,7 @@ func (a *applier) branch(i int, b branching) {
 		return
 	}
 	g := a.newGrowth()
-	if b.instances() > len(g.named()) && a.r.ids.isZero() {
+	if len(b.cursors) > len(g.named()) && a.r.ids.isZero() {
 		a.fail(fmt.Errorf("there are no ids for the steps that step %q creates", a.t.def(i).name))
 		return
 	}
@@ -340,8 +336,8 @@ func (g *growth) named() []uuid {
 	return g.t.by.steps[min(n, len(g.t.by.steps)):]
 }
 
-// instantiate creates the instances of a batch worker, or the placeholders of an earlier version. Their ids are
-// those that the creation of the task names, or else follow the first id in the record, so that a start finds the same ids.
+// instantiate creates the instances of a batch worker. Their ids are those that the creation of the task names, or else
+// follow the first id in the record, so that a start finds the same ids.
 func (g *growth) instantiate(b branching) {
 	named := g.named()
 	id := func(n int) uuid {
@@ -350,11 +346,11 @@ func (g *growth) instantiate(b branching) {
 		}
 		return g.a.r.ids.plus(n)
 	}
-	if n := b.instances(); n > 0 && !g.a.r.ids.isZero() {
+	if n := len(b.cursors); n > 0 && !g.a.r.ids.isZero() {
 		g.p.blocks = append(g.p.blocks, idBlock{g.a.r.ids, len(g.t.steps), n})
 	}
 	for n, cursor := range b.cursors {
-		d := b.workers[0]
+		d := b.worker
 		// The instance that only says that there are no batches has the number 0.
 		g.p.declared[d].instances += boolCount(!b.noOp)
 		name := instanceName(g.t.tpl.steps[d].name, g.p.declared[d].instances)
@@ -362,16 +358,6 @@ func (g *growth) instantiate(b branching) {
 			name = batchName(g.t.tpl.steps[d].name, cursor)
 		}
 		g.createStep(d, g.t.tpl.instance(d, name, cursor), id(n))
-	}
-	if len(b.cursors) > 0 {
-		return
-	}
-	// Placeholders of an earlier version are complete at once.
-	for n, d := range b.workers {
-		i := g.enter(d, g.t.tpl.instance(d, instanceName(g.t.tpl.steps[d].name, 0), nil), id(n))
-		g.t.steps[i].last = &ending{success: true}
-		g.a.moveStep(i, stepCompleteBy)
-		g.link(i)
 	}
 }
 

@@ -189,7 +189,6 @@ type ending struct {
 	worker    string        // the outside actor that made the attempt; "" for this service
 	aside     failureAside  // of a failure for good
 	named     bool          // the instances that it creates have the batch_id of their cursors in their names
-	noOp      bool          // it has no batches, and creates an instance that says so
 	withheld  []byte        // a JSON object: events that were not published, and why; or nil
 	asContext []string      // events whose payload is the context of the error
 
@@ -353,7 +352,6 @@ func (e *ending) members(c *memberCoder) {
 	c.text("worker", &e.worker)
 	word(c, "aside", &e.aside, failureAsideWords[:])
 	c.set("named", &e.named)
-	c.set("no_op", &e.noOp)
 	c.object("withheld", &e.withheld)
 	c.texts("as_context", &e.asContext)
 }

@@ -157,41 +157,6 @@ func TestNoBatches(t *testing.T) {
 	}
 }
 
-// TestNoBatchesOfEarlierVersions checks that the records of versions in which an instance without a batch did not run
-// mean what they meant.
-func TestNoBatchesOfEarlierVersions(t *testing.T) {
-	tpl := mustParseTemplate(t, testTemplate("t", stepSpec{name: "split", kind: stepBatchable, callable: "Outside", config: `{"worker_template_name":"w"}`},
-		stepSpec{name: "v", kind: stepBatchWorker, callable: "Outside", after: []string{"split"}},
-		stepSpec{name: "w", kind: stepBatchWorker, callable: "Outside", after: []string{"split"}},
-		stepSpec{name: "end", kind: stepDeferredConvergence, callable: "Outside", after: []string{"v", "w"}}))
-	unnamed := mustParseTemplate(t, strings.Replace(string(tpl.json), `{"worker_template_name":"w"}`, `{}`, 1))
-	const ids = `,"ids":"01000000-0000-7000-8000-000000000009"`
-	for _, tc := range []struct {
-		tpl          *template
-		record, want string
-	}{
-		{tpl, `"kind":"ran","step":0` + ids + `,"result":{"batch_processing_outcome":{"type":"no_batches"}}`, "split=complete w_000=complete end=enqueued"},
-		{tpl, `"kind":"ran","step":0` + ids, "split=complete w_000=complete end=enqueued"},
-		{tpl, `"kind":"ran","step":0` + ids + `,"result":` + createBatches("v", 0), "split=complete v_000=complete end=enqueued"},
-		{tpl, `"kind":"operator","step":0,"action":"resolve_manually"` + ids, "split=resolved_manually w_000=complete end=enqueued"},
-		{unnamed, `"kind":"ran","step":0` + ids + `,"result":{"batch_processing_outcome":"no_batches"}`,
-			"split=complete v_000=complete w_000=complete end=enqueued"},
-		{tpl, `"kind":"ran","step":0` + ids + `,"result":{"batch_processing_outcome":"no_batches"},"no_op":1`,
-			"split=complete w_000=enqueued end=pending"},
-	} {
-		log := fmt.Sprintf(`[{"seq":1,"at":1,"kind":"created","template":%q,"context":{}},{"seq":2,"at":2,%s}]`, tc.tpl.hash, tc.record)
-		h := taskHeader{id: uuid{1}, template: tc.tpl.hash, log: []byte(log)}
-		v, err := h.replay(tc.tpl, &transitionObserver{})
-		if err != nil || grown(v) != "steps_in_process: "+tc.want {
-			t.Errorf("%s: got %v, error %v; want %s", tc.record, v, err, tc.want)
-			continue
-		}
-		if n, found := v.stepIndex(uuid{1, 6: 0x70, 8: 0x80, 15: 9}); !found || v.def(n).name[1:] != "_000" {
-			t.Errorf("%s: its id finds step %d", tc.record, n)
-		}
-	}
-}
-
 // TestGrowthWhileBlocked checks that the steps that a decision creates while the task is
 // blocked start once it continues, and that a branch that depends on a cancelled step blocks.
 func TestGrowthWhileBlocked(t *testing.T) {

@@ -319,7 +319,6 @@ func (r *replay) batches(k *known, rec object, outcome json.RawMessage) {
 			r.create(w, worker+"_"+text(cursor, "batch_id"))
 		}
 	case !r.made[w] && slices.ContainsFunc(r.given, none):
-		rec["no_op"] = 1
 		r.create(w, worker+"_000")
 	}
 }

@@ -198,7 +198,8 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 	}
 	l.origin.files = append(l.origin.files, name)
 	// Before it is decoded, since the decoder recurses.
-	if at := tomlTooDeep(string(data), maxJSONDepth); at >= 0 {
+	keys, at := findTOMLKeys(string(data), maxJSONDepth, joinConfigPath)
+	if at >= 0 {
 		source.line = strings.Count(string(data[:at]), "\n") + 1
 		l.report(source, "", fmt.Sprintf("not TOML: deeper than %d levels", maxJSONDepth))
 		return
@@ -213,12 +214,12 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 		l.report(source, "", tomlSyntaxProblem(err))
 		return
 	}
-	before, keys := len(l.problems), findTOMLKeys(string(data), joinConfigPath)
-	at := func(path string) configSource { return configSource{fromFile, name, nearest(keys, path).line} }
-	l.loadTable(at, "", table)
+	before := len(l.problems)
+	of := func(path string) configSource { return configSource{fromFile, name, nearest(keys, path).line} }
+	l.loadTable(of, "", table)
 	// Tables were walked by name; people fix a file from top to bottom.
 	slices.SortStableFunc(l.problems[before:], func(a, b inputProblem) int {
-		return at(a.Field).line - at(b.Field).line
+		return of(a.Field).line - of(b.Field).line
 	})
 }
 

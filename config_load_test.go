@@ -328,7 +328,7 @@ func TestTOMLKeys(t *testing.T) {
 		/* 18 */ "[[q.s]]",
 		/* 19 */ "t = { }",
 	}, "\n")
-	keys := findTOMLKeys(text, joinConfigPath)
+	keys, _ := findTOMLKeys(text, maxJSONDepth, joinConfigPath)
 	for path, line := range map[string]int{
 		"a": 2, "c": 3, `c."d.e"`: 3, `c."d.e".f`: 3, "h": 6, "h[0]": 7, "h[1]": 7, "h[1][0]": 7, "h[2]": 8,
 		"h[2].i": 8, "h[2].j.k": 8, "l": 11, "l.m": 11, "l.m.n": 12, "l.m.o": 13, "l.m.p": 14,

@@ -51,75 +51,55 @@ type tomlKeys map[string]tomlKey
 var tomlToken = compiled(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
 	`#[^\n]*|\n|[^\s"'#\[\]{},=.]+|\S`)
 
-// tomlTooDeep returns the offset of the first key or bracket of a text that is deeper than a number of
-// levels, or -1. The decoder's memory grows with the square of the depth. Levels are tables and arrays
-// inside one another, as in JSON; of an array of tables in a header, only the table counts.
-func tomlTooDeep(text string, most int) int {
-	type level struct {
-		depth, inner int // inner is that of the value that is being read
-		table, value bool
-	}
-	open, header := []level{{depth: 1, inner: 1, table: true}}, false
-	// The text was not decoded yet, so the brackets may be wrong in any way: for such a text, the decoder reports it.
-	for at := 0; ; {
-		found := tomlToken().FindStringIndex(text[at:])
-		if found == nil {
-			return -1
-		}
-		start, token, l := at+found[0], text[at+found[0]:at+found[1]], &open[len(open)-1]
-		at += found[1]
-		switch outermost := len(open) == 1; {
-		case token == "\n" && outermost:
-			header, l.value, l.inner = false, false, l.depth
-		case token == "[" && outermost && !l.value:
-			header, l.depth, l.inner = true, 2, 2
-		case token == "[" || token == "{":
-			open = append(open, level{l.inner + 1, l.inner + 1, token == "{", token == "["})
-		case (token == "]" || token == "}") && !outermost:
-			open = open[:len(open)-1]
-		case token == "=":
-			l.value = true
-		case token == "," && l.table:
-			l.value, l.inner = false, l.depth
-		case token == "." && header:
-			l.depth++
-			l.inner++
-		case token == "." && !l.value:
-			l.inner++
-		}
-		if open[len(open)-1].inner > most {
-			return start
-		}
-	}
-}
-
 // tomlKeyFinder reads the tokens of a TOML text and records where keys are.
 type tomlKeyFinder struct {
-	keys   tomlKeys
-	join   func(path, key string) string
-	tables map[string]int // how often [[path]] occurred
-	text   string
-	tokens [][]int // start and end of each token of the rest of the text
-	line   int     // of the first of them
+	keys       tomlKeys
+	join       func(path, key string) string
+	tables     map[string]int // how often [[path]] occurred
+	text       string
+	start, end int // of the next token
+	line       int // of the next token
+	most       int // levels
+	tooDeep    int // the offset of what is deeper, where reading ends; -1 for nothing
 }
 
-// findTOMLKeys finds the keys of a text that was decoded before. For any other text
-// they may be wrong or missing. join makes the path of a key in a table.
-func findTOMLKeys(text string, join func(path, key string) string) tomlKeys {
+// findTOMLKeys finds the keys of a text; for one that is not TOML, they may be wrong or missing. join makes the path of
+// a key in a table. tooDeep is the offset of a key or bracket that is deeper than most levels, or -1: the decoder's memory
+// grows with the square of the depth. Levels are tables and arrays inside one another, as in JSON; of an array of tables
+// in a header, only the table counts.
+func findTOMLKeys(text string, most int, join func(path, key string) string) (keys tomlKeys, tooDeep int) {
 	if rest, mark := strings.CutPrefix(text, "\ufeff"); mark {
 		text = "   " + rest // as many bytes
 	}
-	f := &tomlKeyFinder{keys: tomlKeys{}, join: join, tables: map[string]int{}, text: text, line: 1}
-	f.tokens = tomlToken().FindAllStringIndex(text, -1)
-	table := ""
+	f := &tomlKeyFinder{keys: tomlKeys{}, join: join, tables: map[string]int{}, text: text, line: 1, most: most, tooDeep: -1}
+	f.next()
+	table, depth := "", 1
 	for f.peek() != "" {
 		if f.accept("[") {
-			table = f.header()
+			table, depth = f.header()
 		} else {
-			f.member(table)
+			f.member(table, depth)
 		}
 	}
-	return f.keys
+	return f.keys, f.tooDeep
+}
+
+// next finds the token after the one that ends at f.end.
+func (f *tomlKeyFinder) next() {
+	f.start = len(f.text)
+	if found := tomlToken().FindStringIndex(f.text[f.end:]); found != nil {
+		f.start, f.end = f.end+found[0], f.end+found[1]
+	} else {
+		f.end = f.start
+	}
+}
+
+// deeper returns the level below depth, and ends the text if that is too deep.
+func (f *tomlKeyFinder) deeper(depth int) int {
+	if depth == f.most && f.tooDeep < 0 {
+		f.tooDeep, f.start, f.end = f.start, len(f.text), len(f.text)
+	}
+	return depth + 1
 }
 
 // peek returns the next token after line breaks and comments, "" at the end.
@@ -131,16 +111,11 @@ func (f *tomlKeyFinder) peek() string {
 }
 
 // token returns the next token, "" at the end.
-func (f *tomlKeyFinder) token() string {
-	if len(f.tokens) == 0 {
-		return ""
-	}
-	return f.text[f.tokens[0][0]:f.tokens[0][1]]
-}
+func (f *tomlKeyFinder) token() string { return f.text[f.start:f.end] }
 
 func (f *tomlKeyFinder) take() {
 	f.line += strings.Count(f.token(), "\n")
-	f.tokens = f.tokens[1:]
+	f.next()
 }
 
 // accept takes the next token if it is the one wanted.
@@ -152,11 +127,13 @@ func (f *tomlKeyFinder) accept(token string) bool {
 	return ok
 }
 
-// header reads [key] or [[key]] after the first bracket and returns the table's path.
-func (f *tomlKeyFinder) header() (path string) {
+// header reads [key] or [[key]] after the first bracket and returns the table's path and level.
+func (f *tomlKeyFinder) header() (path string, depth int) {
 	list := f.accept("[")
+	depth = 1
 	for more := true; more; {
 		at := f.place()
+		depth = f.deeper(depth)
 		var part string
 		part, more = f.part("]")
 		path = f.record(f.join(path, part), at)
@@ -170,18 +147,20 @@ func (f *tomlKeyFinder) header() (path string) {
 	if list {
 		f.accept("]")
 	}
-	return path
+	return path, depth
 }
 
 // member reads "key = value" in the table at a path.
-func (f *tomlKeyFinder) member(path string) {
+func (f *tomlKeyFinder) member(path string, depth int) {
 	for more := true; more; {
 		at := f.place()
 		var part string
-		part, more = f.part("=")
+		if part, more = f.part("="); more {
+			depth = f.deeper(depth)
+		}
 		path = f.record(f.join(path, part), at)
 	}
-	f.value(path)
+	f.value(path, depth)
 }
 
 // part reads a part of a key and the dot after it, or else the token that ends the key.
@@ -197,21 +176,23 @@ func (f *tomlKeyFinder) part(end string) (part string, more bool) {
 	return part, more
 }
 
-// value reads the value at a path.
-func (f *tomlKeyFinder) value(path string) {
+// value reads the value at a path, in a table or array of a level.
+func (f *tomlKeyFinder) value(path string, depth int) {
 	switch {
 	case f.accept("["):
+		depth = f.deeper(depth)
 		for i := 0; !f.accept("]") && f.peek() != ""; i++ {
-			f.value(f.record(fmt.Sprintf("%s[%d]", path, i), f.place()))
+			f.value(f.record(fmt.Sprintf("%s[%d]", path, i), f.place()), depth)
 			f.accept(",")
 		}
 	case f.accept("{"):
+		depth = f.deeper(depth)
 		for !f.accept("}") && f.peek() != "" {
-			f.member(path)
+			f.member(path, depth)
 			f.accept(",")
 		}
 	default: // one or more tokens of a line
-		for more := f.peek() != ""; more; more = len(f.tokens) > 0 && !strings.Contains("\n,]}", f.token()) {
+		for more := f.peek() != ""; more; more = !strings.Contains("\n,]}", f.token()) { // which "" is in
 			f.take()
 		}
 	}
@@ -219,10 +200,8 @@ func (f *tomlKeyFinder) value(path string) {
 
 // place returns the place of the next token.
 func (f *tomlKeyFinder) place() tomlKey {
-	if f.peek() == "" {
-		return tomlKey{f.line, len(f.text)}
-	}
-	return tomlKey{f.line, f.tokens[0][0]}
+	f.peek()
+	return tomlKey{f.line, f.start}
 }
 
 // record keeps the first place of a path, which it returns.

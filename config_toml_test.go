@@ -14,14 +14,14 @@ func FuzzTOMLKeys(f *testing.F) {
 	f.Add("[a.b]\n[a]\nc = { d.e = [[], [{}]], } # x\n[[f.g]]\n[[f.g.h]]\n\"\" = \"\"\"\n\"\"\"\"\"")
 	f.Add("a.\"\"=[1, {d = '''x'''}]\n[[e]]\n[e6f]\ng = \"\\\"\"")
 	f.Fuzz(func(t *testing.T, text string) {
-		keys := findTOMLKeys(text, joinConfigPath)
+		keys, tooDeep := findTOMLKeys(text, maxJSONDepth, joinConfigPath)
 		for path, key := range keys {
 			if key.line < 1 || key.offset < 0 || key.offset > len(text) || key.line != strings.Count(text[:key.offset], "\n")+1 {
 				t.Errorf("%s: got %v; want a place in the text", path, key)
 			}
 		}
 		var table map[string]any
-		if tomlTooDeep(text, maxJSONDepth) >= 0 {
+		if tooDeep >= 0 {
 			return
 		}
 		_, err := toml.Decode(text, &table)
@@ -32,10 +32,10 @@ func FuzzTOMLKeys(f *testing.F) {
 		if err == nil && !empty {
 			checkKeysFound(t, keys, "", table)
 			depth := tomlDepth(table)
-			if at := tomlTooDeep(text, depth); at >= 0 {
+			if _, at := findTOMLKeys(text, depth, joinConfigPath); at >= 0 {
 				t.Errorf("got offset %d deeper than %d levels; want none", at, depth)
 			}
-			if !strings.Contains(text, "[[") && depth > 1 && tomlTooDeep(text, depth-1) < 0 {
+			if _, at := findTOMLKeys(text, depth-1, joinConfigPath); at < 0 && !strings.Contains(text, "[[") && depth > 1 {
 				t.Errorf("got nothing deeper than %d levels; want something", depth-1)
 			}
 		}
@@ -81,7 +81,7 @@ func TestTOMLDepth(t *testing.T) {
 		if depth := tomlDepth(table); err != nil || depth != maxJSONDepth {
 			t.Errorf("%s: got %d levels, %v; want %d", name, depth, err, maxJSONDepth)
 		}
-		if at := tomlTooDeep(nested(maxJSONDepth), maxJSONDepth); at >= 0 {
+		if _, at := findTOMLKeys(nested(maxJSONDepth), maxJSONDepth, joinConfigPath); at >= 0 {
 			t.Errorf("%s: got %d levels refused at %d; want them accepted", name, maxJSONDepth, at)
 		}
 		for _, levels := range []int{maxJSONDepth + 1, 24_000} {

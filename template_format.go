@@ -61,8 +61,9 @@ func (r *templateReader) fromJSON(data []byte) []byte {
 
 // fromTOML is fromJSON for TOML. Values that JSON cannot express are problems, and null in the result.
 func (r *templateReader) fromTOML(data []byte) []byte {
-	if at := tomlTooDeep(string(data), maxJSONDepth); at >= 0 {
-		r.text.fault = at
+	keys, tooDeep := findTOMLKeys(string(data), maxJSONDepth, templateMemberPath)
+	if tooDeep >= 0 {
+		r.text.fault = tooDeep
 		r.problem("", "invalid TOML: deeper than %d levels", maxJSONDepth)
 		return nil
 	}
@@ -76,7 +77,7 @@ func (r *templateReader) fromTOML(data []byte) []byte {
 		return nil
 	}
 	r.text.find = func(f *pathFinder) {
-		for path, key := range findTOMLKeys(string(data), templateMemberPath) {
+		for path, key := range keys {
 			f.offsets[path] = key.offset
 		}
 	}

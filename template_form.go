@@ -45,13 +45,13 @@ func (f *templateForm) readLifecycle(data []byte) error {
 	return readForm(data, f.lifecycle.places())
 }
 
-// readSearch reads paths. Earlier versions accepted anything here, which has no effect.
+// readSearch reads paths, whose number and form a state from outside must keep to as well.
 func (f *templateForm) readSearch(data []byte) error {
 	r := templateReader{blamed: map[string]bool{}}
-	if searchValue(&r, "search", data); len(r.problems) == 0 {
-		return json.Unmarshal(data, &f.search)
+	if searchValue(&r, "search", data); len(r.problems) > 0 {
+		return r.problems
 	}
-	return nil
+	return json.Unmarshal(data, &f.search)
 }
 
 func (f *templateForm) readSteps(data []byte) (err error) {

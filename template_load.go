@@ -92,15 +92,10 @@ func (l *templateLoader) directory(dir string) (files int, ok bool) {
 		case templateFormat(name) != "":
 			l.file(name)
 			files++
-		default:
-			l.skip(name)
 		}
 	}
 	return files, true
 }
-
-// templateWords matches a text with the names of the members that define steps.
-var templateWords = compiled(`(?s)\bsteps\W+\w.*\bcallable\W`)
 
 // warnOfSchemas warns, once and first, that the schemas of templates are not enforced.
 func (l *templateLoader) warnOfSchemas() {
@@ -114,19 +109,6 @@ func (l *templateLoader) warnOfSchemas() {
 	if count > 0 {
 		l.warnings = slices.Insert(l.warnings, 0, fmt.Sprintf("templates.enforce_input_schema is \"off\", so that no schema is enforced; "+
 			"templates that have one: %d, the first is %s", count, first))
-	}
-}
-
-// skip warns of a file that is not read for its ending alone.
-func (l *templateLoader) skip(name string) {
-	// Documentation in Markdown may well show a template.
-	if l.files[name] || filepath.Ext(name) == ".md" {
-		return
-	}
-	l.files[name] = true
-	// The beginning is enough for a guess; the file may be huge.
-	if text, err := readTemplateFile(name, 64<<10); err == nil && templateWords().Match(text) {
-		l.warnings = append(l.warnings, name+": looks like a template, but only "+templateFiles+" are read")
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"stepwell/e2e/wire"
 	"strings"
 	"testing"
 )
@@ -49,33 +48,6 @@ func TestLoadTemplates(t *testing.T) {
 	checkTemplateLines(t, "warnings", warnings, []string{
 		filepath.Join(dir, "a.toml") + ":3:1: odd: unknown field, kept as it is",
 	})
-}
-
-// TestTemplatesSkippedForTheirEnding checks that a file which looks like a template but has another ending
-// causes a warning.
-func TestTemplatesSkippedForTheirEnding(t *testing.T) {
-	const definition = `{"name":"a","version":"1.0.0","steps":[{"name":"s","handler":{"callable":"x"}}]}`
-	dir := writeTemplateFiles(t, map[string]string{
-		"a.json":     definition,
-		"B.JSON":     definition,
-		"c.yaml.off": "name: c\nsteps:\n  - name: s\n    handler:\n      callable: builtin:noop\n",
-		"d/d.txt":    "name: d\nsteps:\n- {name: s, handler: {callable: x}}\n",
-		"e":          "name = 'e'\n[[steps]]\nname = 's'\nhandler.callable = 'x'\n",
-		"readme.md":  definition,
-		"values.ini": "steps: 7\n",
-		"notes.txt":  "The callable of a step is not called before the steps it depends on.",
-		".hidden":    definition,
-	})
-	if err := makePipe(filepath.Join(dir, "pipe.txt")); err != nil {
-		wire.Skip(t, "%v", err)
-	}
-	noError(t, os.Symlink(dir, filepath.Join(dir, "loop.txt")))
-	_, warnings := must2(loadTemplates([]string{dir, filepath.Join(dir, "d")}, "", nil))(t)
-	var want []string
-	for _, name := range []string{"B.JSON", "c.yaml.off", "d/d.txt", "e"} {
-		want = append(want, filepath.Join(dir, name)+": looks like a template, but only "+templateFiles+" are read")
-	}
-	checkTemplateLines(t, "warnings", warnings, append(want, filepath.Join(dir, "d")+": has no template; only "+templateFiles+" are read"))
 }
 
 func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {

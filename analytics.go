@@ -464,18 +464,44 @@ const (
 	spreadFrom         = 1e6  // µs; a lower 95th percentile is not worth mentioning
 )
 
+// advice is what recommendations look at: templates, and steps, with enough executions, the slowest first.
+type advice struct {
+	tasks, steps []namedFigures
+	slowest      map[templateID]*namedFigures // step of each template
+}
+
+// adviceKinds are the sentences, in their order.
+var adviceKinds = [...]struct {
+	about func(a *advice) []namedFigures          // in the order in which they are worth mentioning
+	say   func(a *advice, n *namedFigures) string // "" for nothing
+}{
+	{(*advice).byHurt, (*advice).onFailures},
+	{func(a *advice) []namedFigures { return a.tasks }, (*advice).onSlowStep},
+	{func(a *advice) []namedFigures { return a.tasks }, (*advice).onSpread},
+}
+
 // recommendations returns sentences about templates and steps with enough
 // executions, which are given the slowest first.
 func recommendations(tasks, steps []namedFigures, states *stateCounts) []string {
-	advice := []string{}
+	said := []string{}
 	if n := states.tasks[taskBlockedByFailures]; n > 0 {
-		advice = append(advice, fmt.Sprintf("Tasks blocked by failures: %d. They wait for an operator to reset, "+
+		said = append(said, fmt.Sprintf("Tasks blocked by failures: %d. They wait for an operator to reset, "+
 			"complete or resolve their failed steps.", n))
 	}
-	advice = append(advice, adviceOnFailures(steps)...)
-	advice = append(advice, adviceOnSlowSteps(tasks, steps)...)
-	advice = append(advice, adviceOnSpread(tasks)...)
-	return advice[:min(len(advice), maxRecommendations)]
+	a := &advice{tasks, steps, map[templateID]*namedFigures{}}
+	for i := range steps {
+		// The first step of a template is its slowest.
+		a.slowest[steps[i].templateID] = cmp.Or(a.slowest[steps[i].templateID], &steps[i])
+	}
+	for _, kind := range adviceKinds {
+		about, most := kind.about(a), len(said)+adviceEach
+		for i := 0; i < len(about) && len(said) < most; i++ {
+			if text := kind.say(a, &about[i]); text != "" {
+				said = append(said, text)
+			}
+		}
+	}
+	return said[:min(len(said), maxRecommendations)]
 }
 
 func (id templateID) fullName() string { return id.namespace + "." + id.name + "@" + id.version }
@@ -485,57 +511,35 @@ func (r *figureRow) hurt() uint64 {
 	return r.counts[attemptsFailed] - (r.counts[retriesEnded] - r.counts[retriesSucceeded])
 }
 
-// adviceOnFailures names the steps that often fail, those that hurt the most tasks first.
-func adviceOnFailures(steps []namedFigures) []string {
-	failing := slices.DeleteFunc(slices.Clone(steps), func(n namedFigures) bool {
-		return n.attemptErrorRate() < highErrorRate
-	})
-	slices.SortStableFunc(failing, func(a, b namedFigures) int {
-		return cmp.Compare(b.hurt(), a.hurt())
-	})
-	var advice []string
-	for _, n := range failing[:min(len(failing), adviceEach)] {
-		advice = append(advice, fmt.Sprintf("Step %s of %s fails in %.2f %% of its %s%s.", n.step, n.fullName(),
-			n.attemptErrorRate(), counted(int(n.attempts()), "attempt", "attempts"), n.commonestError()))
-	}
-	return advice
+// byHurt returns the steps, those that hurt the most tasks first.
+func (a *advice) byHurt() []namedFigures {
+	return slices.SortedStableFunc(slices.Values(a.steps), func(a, b namedFigures) int { return cmp.Compare(b.hurt(), a.hurt()) })
 }
 
-// adviceOnSlowSteps names the steps that take most of their tasks' time.
-func adviceOnSlowSteps(tasks, steps []namedFigures) []string {
-	slowest := map[templateID]*namedFigures{}
-	for i := range steps {
-		// The first step of a template is its slowest.
-		slowest[steps[i].templateID] = cmp.Or(slowest[steps[i].templateID], &steps[i])
+func (a *advice) onFailures(n *namedFigures) string {
+	if n.attemptErrorRate() < highErrorRate {
+		return ""
 	}
-	var advice []string
-	for _, t := range tasks {
-		step := slowest[t.templateID]
-		several := t.counts[stepsCreated] > t.counts[tasksCreated]
-		if step == nil || !several || len(advice) == adviceEach || t.times.sum == 0 {
-			continue
-		}
-		if step.times.mean() >= dominantShare*t.times.mean() {
-			advice = append(advice, fmt.Sprintf("Step %s runs %.3f s on average; whole tasks of %s take %.3f s.",
-				step.step, step.averageTime(), t.fullName(), t.averageTime()))
-		}
-	}
-	return advice
+	return fmt.Sprintf("Step %s of %s fails in %.2f %% of its %s%s.", n.step, n.fullName(),
+		n.attemptErrorRate(), counted(int(n.attempts()), "attempt", "attempts"), n.commonestError())
 }
 
-// adviceOnSpread names the templates of which some tasks take far longer than
-// most.
-func adviceOnSpread(tasks []namedFigures) []string {
-	var advice []string
-	for _, t := range tasks {
-		median, high := t.times.quantile(0.5), t.times.quantile(0.95)
-		if high < spreadFrom || high < wideSpread*median || len(advice) == adviceEach {
-			continue
-		}
-		advice = append(advice, fmt.Sprintf("Half of the tasks of %s take up to %.3f s, but one in twenty "+
-			"takes %.3f s or more.", t.fullName(), median/1e6, high/1e6))
+func (a *advice) onSlowStep(t *namedFigures) string {
+	step, several := a.slowest[t.templateID], t.counts[stepsCreated] > t.counts[tasksCreated]
+	if step == nil || !several || t.times.sum == 0 || step.times.mean() < dominantShare*t.times.mean() {
+		return ""
 	}
-	return advice
+	return fmt.Sprintf("Step %s runs %.3f s on average; whole tasks of %s take %.3f s.",
+		step.step, step.averageTime(), t.fullName(), t.averageTime())
+}
+
+func (a *advice) onSpread(t *namedFigures) string {
+	median, high := t.times.quantile(0.5), t.times.quantile(0.95)
+	if high < spreadFrom || high < wideSpread*median {
+		return ""
+	}
+	return fmt.Sprintf("Half of the tasks of %s take up to %.3f s, but one in twenty takes %.3f s or more.",
+		t.fullName(), median/1e6, high/1e6)
 }
 
 // ratio returns part / whole, or 0 if whole is 0.

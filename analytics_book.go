@@ -2,8 +2,7 @@ package main
 
 // Where the figures are kept: every template, and every step of one, has a row
 // over all time and a row for each of the last hours in which something was
-// counted. A reader gets all of it as of one moment without a copy: rows are
-// shared until they change, see freeze.
+// counted. A reader gets a copy of it as of one moment, see freeze.
 
 import (
 	"bytes"
@@ -77,8 +76,7 @@ var figureNames = [figureCount]string{
 
 // figureRow holds the figures of one span of time.
 type figureRow struct {
-	gen    uint64 // the generation that may change it; see freeze
-	hour   int64  // 0 in a row over all time; the minute in figures by the minute
+	hour   int64 // 0 in a row over all time; the minute in figures by the minute
 	counts [figureCount]uint64
 	times  latencyHistogram // of a template: creation to completion; of a step: attempts
 	types  []typeCount      // failed attempts by error type, ascending
@@ -92,11 +90,13 @@ type typeCount struct {
 	count uint64
 }
 
-// clone returns a copy for another generation.
-func (r *figureRow) clone(gen uint64) *figureRow {
+// clone returns a copy that later counts do not change; nil for nil.
+func (r *figureRow) clone() *figureRow {
+	if r == nil {
+		return nil
+	}
 	c := *r
-	c.gen = gen
-	c.times = r.times.clone()
+	c.times.bins = slices.Clone(r.times.bins)
 	c.types = slices.Clone(r.types)
 	return &c
 }
@@ -125,16 +125,22 @@ func (r *figureRow) addType(kind uint8, n uint64) {
 
 // figureSeries is the rows of one template, or of one step.
 type figureSeries struct {
-	gen  uint64
 	all  *figureRow
 	now  *figureRow   // the newest hour; nil before the first
-	past []*figureRow // earlier hours in which something was counted, ascending
+	past []*figureRow // earlier hours in which something was counted, ascending; rows of it never change
+}
+
+// clone returns a copy that later counts do not change; nil for nil.
+func (s *figureSeries) clone() *figureSeries {
+	if s == nil {
+		return nil
+	}
+	return &figureSeries{s.all.clone(), s.now.clone(), s.past}
 }
 
 // templateFigures is everything that is kept about one template. Definitions
 // with the same namespace, name and version share it.
 type templateFigures struct {
-	gen    uint64
 	name   templateID
 	own    *figureSeries
 	names  []string        // of the steps; only ever appended to
@@ -147,7 +153,6 @@ type templateID struct{ namespace, name, version string }
 
 // figureBook holds every row. The store's mutex guards it.
 type figureBook struct {
-	gen       uint64
 	kept      int64         // how many full hours are kept beside the newest
 	newest    int64         // the newest hour in which something was counted
 	whole     *figureSeries // the sum of the templates' own series; nil before the first
@@ -167,12 +172,18 @@ type frozenFigures struct {
 	live    int64         // the minute from which on these are counted
 }
 
-// freeze returns the book as it is, and ends a generation. Whoever changes a
-// series or row of an older generation changes a copy and puts that in its
-// place. Shared slices are appended to, but never written within their length.
+// freeze returns a copy of the book as it is. It copies the rows that change with every count, two of each series; the
+// rows of earlier hours are shared, because they are replaced if something counts in them.
 func (b *figureBook) freeze() *frozenFigures {
-	b.gen++
-	return &frozenFigures{newest: b.newest, whole: b.whole, templates: slices.Clone(b.templates)}
+	f := &frozenFigures{newest: b.newest, whole: b.whole.clone(), templates: make([]*templateFigures, len(b.templates))}
+	for i, t := range b.templates {
+		c := &templateFigures{name: t.name, own: t.own.clone(), names: t.names, steps: make([]*figureSeries, len(t.steps))}
+		for n, s := range t.steps {
+			c.steps[n] = s.clone()
+		}
+		f.templates[i] = c
+	}
+	return f
 }
 
 // began returns when the first task was created, or else the start of the first kept hour.
@@ -182,20 +193,6 @@ func (f *frozenFigures) began() instant {
 		return f.first
 	}
 	return hourStart(kept[0].hour)
-}
-
-// template returns the figures at an index of the book, to be changed.
-func (b *figureBook) template(at int) *templateFigures {
-	f := b.templates[at]
-	if f.gen != b.gen {
-		c := *f
-		c.gen = b.gen
-		// Its elements are replaced in place, so readers must have their own.
-		c.steps = slices.Clone(f.steps)
-		f = &c
-		b.templates[at] = f
-	}
-	return f
 }
 
 // figureRows are the rows in which one event counts.
@@ -243,36 +240,18 @@ func (b *figureBook) rows(p **figureSeries, hour int64) (all, of *figureRow) {
 
 // series returns the series at p with its row over all time, to be changed.
 func (b *figureBook) series(p **figureSeries) *figureSeries {
-	s := *p
-	if s == nil {
-		s = &figureSeries{gen: b.gen, all: &figureRow{gen: b.gen}}
-		*p = s
+	if *p == nil {
+		*p = &figureSeries{all: &figureRow{}}
 	}
-	if s.gen != b.gen {
-		c := *s
-		c.gen, c.all = b.gen, s.all.clone(b.gen) // every count changes all, and an hour only its own row
-		s = &c
-		*p = s
-	}
-	return s
+	return *p
 }
 
-// hour returns the row for an hour of a series that may be changed, to be
-// changed.
+// hour returns the row for an hour of a series, to be changed. It is mostly the newest: a new row, or an older one if
+// the clock was set back or a start reads records in another order than they happened.
 func (b *figureBook) hour(s *figureSeries, hour int64) *figureRow {
-	if s.now == nil || s.now.hour != hour {
-		return b.otherHour(s, hour)
+	if s.now != nil && s.now.hour == hour {
+		return s.now
 	}
-	if s.now.gen != b.gen {
-		s.now = s.now.clone(b.gen)
-	}
-	return s.now
-}
-
-// otherHour returns the row for an hour that is not the newest of the series: a
-// new row, or an older one if the clock was set back or a start reads records
-// in another order than they happened.
-func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
 	b.newest = max(b.newest, hour)
 	if hour < b.newest-b.kept {
 		return &b.lost
@@ -281,21 +260,16 @@ func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
 		if s.now != nil {
 			s.past = append(s.past, s.now)
 		}
-		s.now = &figureRow{gen: b.gen, hour: hour}
+		s.now = &figureRow{hour: hour}
 		s.past = s.past[firstHour(s.past, b.newest-b.kept):]
 		return s.now
 	}
 	i := firstHour(s.past, hour)
-	found := i < len(s.past) && s.past[i].hour == hour
-	if found && s.past[i].gen == b.gen {
-		return s.past[i]
-	}
-	// Frozen figures share the slice, and this writes within its length.
 	s.past = slices.Clone(s.past)
-	if found {
-		s.past[i] = s.past[i].clone(b.gen)
+	if i < len(s.past) && s.past[i].hour == hour {
+		s.past[i] = s.past[i].clone()
 	} else {
-		s.past = slices.Insert(s.past, i, &figureRow{gen: b.gen, hour: hour})
+		s.past = slices.Insert(s.past, i, &figureRow{hour: hour})
 	}
 	return s.past[i]
 }
@@ -337,7 +311,7 @@ func (s *figureSeries) hours(from int64) []*figureRow {
 	if s.now == nil || s.now.hour < from {
 		return rows
 	}
-	return append(slices.Clip(rows), s.now) // clipped, or this would write into a slice that readers share
+	return append(slices.Clip(rows), s.now)
 }
 
 // findOrAdd returns the index of a template in the book, and adds the template
@@ -347,7 +321,7 @@ func (b *figureBook) findOrAdd(name templateID) int {
 	if !ok {
 		at = len(b.templates)
 		b.byName[name] = at
-		b.templates = append(b.templates, &templateFigures{gen: b.gen, name: name, byName: map[string]int{}})
+		b.templates = append(b.templates, &templateFigures{name: name, byName: map[string]int{}})
 	}
 	return at
 }
@@ -485,7 +459,7 @@ func (a *analytics) load(line []byte) error {
 	if err != nil {
 		return fmt.Errorf("figures of %s.%s@%s %s: %w", l.Namespace, l.Name, l.Version, l.Step, err)
 	}
-	f := a.book.template(a.book.findOrAdd(templateID{l.Namespace, l.Name, l.Version}))
+	f := a.book.templates[a.book.findOrAdd(templateID{l.Namespace, l.Name, l.Version})]
 	p := &f.own
 	switch l.Figures {
 	case templateFiguresKind:
@@ -505,10 +479,10 @@ func (a *analytics) load(line []byte) error {
 }
 
 func (l *figuresLine) series(b *figureBook) (*figureSeries, error) {
-	all, err := l.All.row(b.gen)
-	s := &figureSeries{gen: b.gen, all: all}
+	all, err := l.All.row()
+	s := &figureSeries{all: all}
 	for i := range l.Hours {
-		r, rowErr := l.Hours[i].row(b.gen)
+		r, rowErr := l.Hours[i].row()
 		err = cmp.Or(err, rowErr)
 		if s.now != nil && s.now.hour >= r.hour {
 			return nil, fmt.Errorf("hour %d comes after hour %d", r.hour, s.now.hour)
@@ -522,8 +496,8 @@ func (l *figuresLine) series(b *figureBook) (*figureSeries, error) {
 	return s, err
 }
 
-func (d *rowOnDisk) row(gen uint64) (*figureRow, error) {
-	r := &figureRow{gen: gen, hour: d.Hour, last: d.Last}
+func (d *rowOnDisk) row() (*figureRow, error) {
+	r := &figureRow{hour: d.Hour, last: d.Last}
 	known := 0
 	for f, name := range figureNames {
 		if n, ok := d.Counts[name]; ok {

@@ -9,7 +9,7 @@ import (
 // TestFiguresRoundTrip writes and reads a row with every member.
 func TestFiguresRoundTrip(t *testing.T) {
 	a := newAnalytics()
-	own := &a.book.template(a.book.findOrAdd(templateID{"n", "m", "1.0.0"})).own
+	own := &a.book.templates[a.book.findOrAdd(templateID{"n", "m", "1.0.0"})].own
 	all, hour := a.book.rows(own, hourOf(testStart))
 	whole, wholeHour := a.book.rows(&a.book.whole, hourOf(testStart))
 	p := figureRows{all, hour, whole, wholeHour}
@@ -129,7 +129,7 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 			t.Errorf("%s: got %v; want %q", tc.line, err, tc.reason)
 		}
 	}
-	l := &restorer{s: &store{analytics: newAnalytics(), tasks: slotTable{slots: make([]slot, 1)}}}
+	l := &restorer{s: &store{analytics: newAnalytics(), tasks: slotTable{slots: make([]*slot, 1)}}}
 	if err := l.figuresLine([]byte(good)); err == nil || !strings.Contains(err.Error(), "after a task") {
 		t.Errorf("figures after a task: got %v", err)
 	}

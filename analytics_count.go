@@ -69,7 +69,7 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 	}
 	at := a.book.findOrAdd(templateID{tpl.namespace, tpl.name, tpl.version})
 	p := &countPlan{tpl: tpl, at: at, steps: make([]int, len(tpl.steps))}
-	f := a.book.template(at)
+	f := a.book.templates[at]
 	for i := range tpl.steps {
 		p.steps[i] = f.findOrAdd(tpl.steps[i].name)
 	}
@@ -80,7 +80,7 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 // ofTask returns the rows of the task's template and of the whole.
 func (a *analytics) ofTask() figureRows {
 	if a.task[0] == nil {
-		a.task[0], a.task[1] = a.book.rows(&a.book.template(a.plan.at).own, hourOf(a.at))
+		a.task[0], a.task[1] = a.book.rows(&a.book.templates[a.plan.at].own, hourOf(a.at))
 		a.task[2], a.task[3] = a.book.rows(&a.book.whole, hourOf(a.at))
 		if minute := minuteOf(a.at); a.live > 0 && minute >= a.live {
 			_, a.task[4] = a.minutes.rows(&a.minutes.whole, minute)
@@ -97,7 +97,7 @@ func (a *analytics) ofTask() figureRows {
 // ofStep returns the rows of one of the template's steps.
 func (a *analytics) ofStep(i int) figureRows {
 	if a.stepAt != i {
-		a.step[0], a.step[1] = a.book.rows(&a.book.template(a.plan.at).steps[a.plan.steps[i]], hourOf(a.at))
+		a.step[0], a.step[1] = a.book.rows(&a.book.templates[a.plan.at].steps[a.plan.steps[i]], hourOf(a.at))
 		a.stepAt = i
 	}
 	return a.step[:]

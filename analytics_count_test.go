@@ -79,7 +79,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	before := performanceOf(s, 1)
 	before.ActiveTasks = 0
 	cut := s.store.cut()
-	cut.tasks = nil
+	cut.taskCut, cut.header.tasks = taskCut{}, 0
 	noError(t, s.store.journal.replace(cut.offset, cut.life, func(w *lineWriter) error { return s.store.write(cut, w) }))
 	s = reopenTestService(t, s, o)
 	s.finish(context.Background())

@@ -124,13 +124,6 @@ func (h *latencyHistogram) merge(o *latencyHistogram) {
 	}
 }
 
-// clone returns a copy that later observations do not change.
-func (h *latencyHistogram) clone() latencyHistogram {
-	c := *h
-	c.bins = slices.Clone(h.bins)
-	return c
-}
-
 // quantile returns the duration in microseconds that the share q of all does
 // not exceed, by nearest rank and at most 6 % off; 0 if the histogram is empty.
 func (h *latencyHistogram) quantile(q float64) float64 {

@@ -11,8 +11,6 @@ package main
 //	base_chunks.go     reading in chunks what comes from outside
 //	base_clock.go      instants, the clock and its timers, limits in real time
 //	base_id.go         UUIDs, and the source of ids and random numbers
-//	base_bitset.go     bitsets: sets of positions
-//	base_column.go     columns of times, for lists by time
 //	base_json.go       JSON texts: walking, skipping, merging, their canonical form
 //	base_json_check.go checking which JSON texts are accepted from outside
 //	base_json_write.go the JSON writer, and appending strings

@@ -1113,10 +1113,10 @@ func BenchmarkWaitingClaim(b *testing.B) {
 }
 
 // benchFollowers is how many event streams BenchmarkFollowers opens.
-const benchFollowers = 1000
+const benchFollowers = 100
 
 // followerKinds are what the followers of BenchmarkFollowers ask for, and in how many namespaces the
-// diamonds are. Each follower asks for one of 1,000 tasks that wait, for a namespace, or for all events.
+// diamonds are. Each follower asks for one of 100 tasks that wait, for a namespace, or for all events.
 var followerKinds = []struct {
 	name       string
 	namespaces int
@@ -1132,11 +1132,11 @@ func benchNamespaceQuery(namespaces int) func(i int, waiting []uuid) string {
 	return func(i int, _ []uuid) string { return fmt.Sprintf("namespace=n%d", i%namespaces) }
 }
 
-// followersPace is how many diamonds a second make 10,000 transitions.
-const followersPace = 10_000 / 34
+// followersPace is how many diamonds a second make 5,000 transitions.
+const followersPace = 5_000 / 34
 
-// BenchmarkFollowers measures the diamonds of 16 clients beside 1,000 followers of event streams, and
-// in turns without them: a second each at 10,000 transitions a second, and a second each as fast as possible.
+// BenchmarkFollowers measures the diamonds of 16 clients beside 100 followers of event streams, and
+// in turns without them: a second each at 5,000 transitions a second, and a second each as fast as possible.
 // Clients and followers are in the same process.
 //
 //	go test -run XXX -bench Followers -benchtime 5x .

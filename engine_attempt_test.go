@@ -250,14 +250,14 @@ func createAside(t *testing.T, s *service, name string) uuid {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.store.mu.Lock()
-	pos := uint32(len(s.store.tasks.slots))
+	pos := len(s.store.tasks.slots)
 	s.store.mu.Unlock()
 	if _, err := s.createTask(ctx, q, true); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want the creation to be under way", err)
 	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	return s.store.tasks.idOf(pos)
+	return s.store.tasks.slots[pos].id
 }
 
 // fillDisk creates tasks until the disk is full and the space set aside is used up.

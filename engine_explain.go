@@ -98,12 +98,12 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 		return nil, err
 	}
 	var x *explainer
-	var kept slot
+	var kept keptTask
 	var err error
 	// The copy and the engine's part in the task are taken at one moment. The copy is decoded once
 	// the lock is free.
 	e.store.locked(func() {
-		if kept, err = e.store.table().copyOf(id); err == nil {
+		if kept, err = e.store.table().wholeByID(id); err == nil {
 			x = e.explainerLocked(id, withErrors)
 		}
 	})
@@ -115,9 +115,9 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	}
 	if x.t.state == taskError {
 		// The reason and the limit are not kept in the task, only in its records.
-		log, err := e.store.logOf(id)
+		log, err := e.store.keptOf(id)
 		if err == nil {
-			_, err = e.store.reader().replayLog(log, &staleObserver{mark: &x.stale}, by)
+			_, err = e.store.reader().replay(log, &staleObserver{mark: &x.stale}, by)
 		}
 		if err != nil {
 			return nil, err

@@ -3,6 +3,8 @@ package main
 // Ready steps: the order in which they wait for slots, the slots for each kind of handler, and
 // the gate that bounds the parallel instances of a batch worker.
 
+import "slices"
+
 // rank is the place of a ready step among others, whoever is to run it.
 type rank struct {
 	priority int
@@ -136,7 +138,7 @@ func (q *readyQueues) queued() int { return len(q.local.ready.items) + len(q.web
 // batchGate lets instances of one batch worker of a task into the queues.
 type batchGate struct {
 	admitted map[int]bool // instances that are queued, offered or in progress
-	waiting  bitset       // enqueued ones, by step
+	waiting  []int        // enqueued ones, ascending
 }
 
 // batchGates are the gates of the batches that have instances which may run, by task and batch_worker
@@ -164,7 +166,9 @@ func (a batchGates) admit(t *task, i int) bool {
 		a[key] = g
 	}
 	if len(g.admitted) >= b.parallelism && !g.admitted[i] {
-		g.waiting.set(uint32(i))
+		if at, waits := slices.BinarySearch(g.waiting, i); !waits {
+			g.waiting = slices.Insert(g.waiting, at, i)
+		}
 		return false
 	}
 	g.admitted[i] = true
@@ -182,18 +186,21 @@ func (a batchGates) leave(t *task, i int) (next int, ok bool) {
 	if g == nil {
 		return 0, false
 	}
-	g.waiting.clear(uint32(i))
+	if at, waits := slices.BinarySearch(g.waiting, i); waits {
+		g.waiting = slices.Delete(g.waiting, at, at+1)
+	}
 	if !g.admitted[i] {
 		return 0, false
 	}
 	delete(g.admitted, i)
-	first, ok := g.waiting.next(0)
-	if ok {
-		g.waiting.clear(first)
-	} else if len(g.admitted) == 0 {
+	if len(g.waiting) > 0 {
+		next, g.waiting = g.waiting[0], g.waiting[1:]
+		return next, true
+	}
+	if len(g.admitted) == 0 {
 		delete(a, key)
 	}
-	return int(first), ok
+	return 0, false
 }
 
 // drop forgets the gates of a task.
@@ -215,8 +222,8 @@ func (a batchGates) held(t *task) map[int]int {
 		if g == nil {
 			continue
 		}
-		for i, ok := g.waiting.next(0); ok; i, ok = g.waiting.next(i + 1) {
-			held[int(i)] = len(g.admitted)
+		for _, i := range g.waiting {
+			held[i] = len(g.admitted)
 		}
 	}
 	return held

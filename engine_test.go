@@ -99,7 +99,7 @@ func computing(s *service) bool {
 		waits[&it.task.steps[it.step]] = true
 	}
 	for _, sl := range s.store.tasks.slots {
-		if sl.live == nil {
+		if sl == nil || sl.live == nil {
 			continue
 		}
 		for i := range sl.live.steps {
@@ -720,7 +720,7 @@ func (l *randomWorld) ended() map[int]string {
 	defer l.s.store.mu.Unlock()
 	m := map[int]string{}
 	for i, sl := range l.s.store.tasks.slots {
-		if sl.live == nil {
+		if sl != nil && sl.live == nil {
 			m[i] = string(sl.line.text())
 		}
 	}
@@ -765,7 +765,7 @@ func (l *randomWorld) checkSlots() {
 	}
 	inProgress, held := 0, 0
 	for pos, sl := range e.store.tasks.slots {
-		if sl.live == nil {
+		if sl == nil || sl.live == nil {
 			continue
 		}
 		for i := range sl.live.steps {

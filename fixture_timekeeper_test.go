@@ -398,7 +398,7 @@ func (s *fixtureServer) wantIdle(atRest bool) {
 	defer svc.store.mu.Unlock()
 	now := svc.clock.now()
 	for _, sl := range svc.store.tasks.slots {
-		if sl.live == nil {
+		if sl == nil || sl.live == nil {
 			continue
 		}
 		for i := range sl.live.steps {

@@ -183,9 +183,8 @@ func checkInvariants(t testing.TB, s *service) {
 	var dead []dlqRow
 	var failed []plainFailure
 	blocked := map[templateName]int{}
-	for i := range s.store.tasks.slots {
-		sl := s.store.tasks.slots[i]
-		if sl.vacant() {
+	for i, sl := range s.store.tasks.slots {
+		if sl == nil {
 			continue
 		}
 		line := sl.line.text()
@@ -203,12 +202,12 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			compareSteps(t, again, sl.live)
 		}
-		compareListed(t, s.store, sl, again)
-		checkIndexed(t, s.store, uint32(i), again)
+		compareListed(t, s.store, *sl, again)
+		checkIndexed(t, s.store, sl, again)
 		for n := range again.dead {
 			dead = append(dead, again.letterRow(n))
 		}
-		failed = append(failed, plainFailures(again, uint32(i), &s.store.tasks.index.failures.key)...)
+		failed = append(failed, plainFailures(again, sl, &s.store.tasks.index.key)...)
 		states[again.state]++
 		if again.state == taskBlockedByFailures {
 			blocked[again.tpl.names()]++
@@ -218,7 +217,7 @@ func checkInvariants(t testing.TB, s *service) {
 		}
 	}
 	for st, n := range states {
-		if got := s.store.tasks.index.states[st].count(); got != n {
+		if got := s.store.tasks.index.states[st]; got != n {
 			t.Errorf("the index has %d tasks in %s; want %d", got, taskState(st), n)
 		}
 	}
@@ -231,43 +230,20 @@ func checkInvariants(t testing.TB, s *service) {
 	if got := s.store.tasks.blockedTasks(); !maps.Equal(got, blocked) {
 		t.Errorf("the index counts as blocked %v; want %v", got, blocked)
 	}
-	checkDLQIndex(t, s.store.dead.index, dead)
+	checkLetters(t, &s.store.dead, dead, s.clock.now())
 	checkFailures(t, s.store, failed)
 	checkRetention(t, s.store)
 	checkFound(t, s.store)
 	checkRequestIndex(t, s.store)
-	checkMissed(t, s.store.subscribers())
-}
-
-// checkMissed compares the events that were given up by task with those by subscriber.
-func checkMissed(t testing.TB, l *domainLog) {
-	t.Helper()
-	want := 0
-	for _, sub := range l.subscriptions {
-		want += len(sub.dead)
-		for _, x := range sub.dead {
-			if !slices.Contains(l.missed[x.task], missedEvent{sub, x.seq, x.n}) {
-				t.Errorf("the index has no event %d-%d-%s of task %s", x.seq, x.n, sub.name, x.task)
-			}
-		}
-	}
-	for task, all := range l.missed {
-		if want -= len(all); len(all) == 0 {
-			t.Errorf("the index has no event of task %s, but an entry", task)
-		}
-	}
-	if want != 0 {
-		t.Errorf("the index has %d events too few", want)
-	}
 }
 
 // compareListed compares a task as lists show it, perhaps from the head of its line alone, with
 // the whole task.
 func compareListed(t testing.TB, s *store, sl slot, whole *task) {
 	t.Helper()
-	l := listedTask{slot: sl, at: s.clock.now()}
+	l := sl.kept(s.clock.now())
 	if sl.live != nil {
-		l.live, l.ready, whole = sl.live.withoutSteps(), sl.live.readySteps(l.at), sl.live
+		whole = sl.live
 	}
 	v, ready, err := s.templates.listed(&l, nil)
 	if err != nil {
@@ -285,28 +261,20 @@ func compareListed(t testing.TB, s *store, sl slot, whole *task) {
 	}
 }
 
-// checkIndexed checks what the index has of the task at a position.
-func checkIndexed(t testing.TB, s *store, pos uint32, whole *task) {
+// checkIndexed checks what lists find a task by.
+func checkIndexed(t testing.TB, s *store, sl *slot, whole *task) {
 	t.Helper()
-	x := s.tasks.index
-	if s.tasks.createdAt(pos) != whole.created || s.tasks.seqAt(pos) != whole.seq {
-		t.Errorf("task %s: it seems created at %d, %d; want %d, %d", whole.id, s.tasks.createdAt(pos), s.tasks.seqAt(pos),
-			whole.created, whole.seq)
-	}
-	completed := cmp.Or(whole.completed, whole.updated)
-	if x.updated.at(pos) != whole.updated || x.completed.at(pos) != completed {
-		t.Errorf("task %s: the index has the times %d, %d; want %d, %d", whole.id, x.updated.at(pos),
-			x.completed.at(pos), whole.updated, completed)
+	marks := &s.tasks.marks[s.tasks.place(sl.seq)]
+	if marks.created != whole.created || sl.seq != whole.seq || marks.updated != whole.updated || marks.completed != whole.completed ||
+		sl.lastSeq != whole.lastSeq || sl.state != whole.state || int(marks.priority) != whole.by.priority {
+		t.Errorf("task %s has the slot %+v with %+v", whole.id, sl, marks)
 	}
 	own := whole.correlation()
-	for _, f := range []taskFilter{{tags: whole.by.tags}, {correlation: own}, {parent: whole.by.parentCorrelation}} {
-		sel, ok := x.selected(&f)
-		if !ok || sel.few != nil && !slices.Contains(sel.among(), pos) {
+	for _, f := range []taskFilter{{tags: whole.by.tags}, {correlation: own}, {parent: whole.by.parentCorrelation},
+		{initiator: whole.by.initiator, source: whole.by.source}} {
+		if m := s.tasks.matcher(&f); !m.matches(s.tasks.place(sl.seq)) {
 			t.Errorf("task %s is not found by %+v", whole.id, f)
 		}
-	}
-	if set := x.priorities[listedPriority(whole.by.priority)]; set == nil || !set.has(pos) {
-		t.Errorf("task %s is not found by its priority", whole.id)
 	}
 }
 
@@ -573,7 +541,7 @@ func checkRequestIndex(t testing.TB, s *store) {
 	again := newRequestIndex()
 	again.limits = s.requests.limits
 	for i, sl := range s.tasks.slots {
-		if sl.live == nil && sl.line == nil {
+		if sl == nil {
 			continue // it was dropped
 		}
 		task, err := sl.task(s)
@@ -601,32 +569,58 @@ func (sl slot) task(s *store) (*task, error) {
 	return s.templates.readTask(sl.line.text())
 }
 
-// checkDLQIndex compares the index with one made from the tasks' entries.
-func checkDLQIndex(t testing.TB, got *dlqIndex, rows []dlqRow) {
+// checkLetters compares the index with the tasks' entries, and what it answers with a look at each of them. The caller
+// holds the store's lock.
+func checkLetters(t testing.TB, d *storedLetters, rows []dlqRow, now instant) {
 	t.Helper()
-	want := newDLQIndex()
-	want.rows = slices.Clone(rows)
-	want = want.inOrder()
-	if got.holes > 0 { // of a copy: the store continues with its own
-		got = (&dlqIndex{rows: slices.Clone(got.rows)}).inOrder()
-	}
-	if !slices.Equal(got.rows, want.rows) || !maps.Equal(got.byID, want.byID) {
-		t.Errorf("the index has entries %+v; want %+v", got.rows, want.rows)
-	}
-	if got.counts != want.counts || got.resolving != want.resolving {
-		t.Errorf("the index counts %v, %v; want %v, %v", got.counts, got.resolving, want.counts, want.resolving)
-	}
-	for st := range want.byStatus {
-		for _, over := range []bool{false, true} {
-			f := dlqFilter{status: new(dlqStatus(st)), over: &over}
-			listed, _ := got.page(f, nil, 0, 1e6)
-			if all, _ := want.page(f, nil, 0, 1e6); !slices.Equal(listed, all) {
-				t.Errorf("the index lists other entries in %s, over %t, than the tasks have", dlqStatus(st), over)
+	var got []dlqRow
+	for _, r := range d.index.rows {
+		if !r.id.isZero() {
+			if r.in != d.tasks.byID[r.task].trouble {
+				t.Errorf("entry %s does not know what has gone wrong in its task", r.id)
 			}
+			got = append(got, *r)
+			got[len(got)-1].in = nil
+		}
+		if !r.id.isZero() && d.index.byID[r.id] != r {
+			t.Errorf("entry %s is not found by its id", r.id)
 		}
 	}
-	queued, _ := got.queue(dlqFilter{}, nil, 0, 0, 1e6)
-	if all, _ := want.queue(dlqFilter{}, nil, 0, 0, 1e6); !slices.Equal(queued, all) {
-		t.Errorf("the index has other pending entries than the tasks")
+	slices.SortFunc(rows, func(a, b dlqRow) int { return cmp.Compare(a.seq, b.seq) })
+	if !slices.Equal(got, rows) || len(d.index.byID) != len(rows) {
+		t.Errorf("the index has entries %+v; want %+v", got, rows)
+	}
+	own := storedLetters{new(sync.Mutex), d.tasks, d.index} // whose lock is free
+	var counts [dlqReasons][dlqStatuses]int
+	for _, r := range rows {
+		counts[r.reason][r.status]++
+	}
+	figures := own.figures()
+	for reason, want := range counts {
+		i := slices.IndexFunc(figures, func(f dlqFigures) bool { return int(f.reason) == reason })
+		if want != d.index.counts[reason] || i >= 0 && figures[i].counts != want || i < 0 && want != [dlqStatuses]int{} {
+			t.Errorf("the index counts %v for %s; want %v", d.index.counts[reason], dlqReason(reason), want)
+		}
+	}
+	pending := 0
+	for st := range dlqStatuses {
+		for _, over := range []bool{false, true} {
+			listed, _, total := own.page(dlqFilter{status: &st, over: &over}, 0, 1e6)
+			want := slices.DeleteFunc(slices.Clone(rows), func(r dlqRow) bool { return r.status != st || r.over != over })
+			slices.Reverse(want)
+			for i := range listed {
+				listed[i].in = nil
+			}
+			if !slices.Equal(listed, want) || total != len(want) {
+				t.Errorf("the index lists other entries in %s, over %t, than the tasks have", st, over)
+			}
+			pending += boolCount(st == dlqPending) * len(want)
+		}
+	}
+	queued, total := own.queue(dlqFilter{}, now, 0, 1e6)
+	if len(queued) != pending || total != pending || !slices.IsSortedFunc(queued, func(a, b queuedLetter) int {
+		return cmp.Compare(b.priority(now), a.priority(now))
+	}) {
+		t.Errorf("the queue has %d of %d entries; want %d, the most urgent first", len(queued), total, pending)
 	}
 }

@@ -145,9 +145,6 @@ func (s *eventStream) run(ctx context.Context) {
 		if !open || !s.pause(ctx) || !more && !s.await(ctx, news, beat.C, expiry.C) {
 			return
 		}
-		if !more {
-			s.from.skip()
-		}
 	}
 }
 

@@ -275,7 +275,7 @@ func TestEventStreamStalled(t *testing.T) {
 		time.Sleep(answerPatience + time.Second) // of the bubble's time
 		synctest.Wait()
 		log := &w.svc.store.events
-		if cut, open := log.cut.Load(), log.relay.streams.Load(); cut != 1 || open != 0 {
+		if cut, open := log.cut.Load(), log.streams.Load(); cut != 1 || open != 0 {
 			t.Errorf("got %d streams cut off and %d open; want 1 and 0", cut, open)
 		}
 		again := w.get("/v1/events?after=0")

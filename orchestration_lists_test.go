@@ -16,7 +16,7 @@ import (
 func TestCursorsBesideChanges(t *testing.T) {
 	slow(t)
 	s := newTestServer(t, serviceTest{templates: apiTemplates, config: retaining(10)})
-	s.svc.store.locked(func() { s.svc.store.tasks.packing.floor = 0 })
+	s.svc.store.locked(func() { s.svc.store.tasks.goneFloor = 0 })
 	change := func() {
 		s.create(`{"namespace":"u","name":"solo"}`)
 		s.do("DELETE", "/v1/tasks/"+s.create(`{"namespace":"t","name":"manual"}`), "").want(200)

@@ -266,7 +266,6 @@ func (b *bulkRun) count(item bulkItem, err error) {
 
 // tasks acts on the tasks of the filter or their steps, the oldest task first.
 func (b *bulkRun) tasks(ctx context.Context) error {
-	// Small pages, because finding the template of a task may read its line under the lock.
 	q := taskQuery{taskFilter: b.filter.tasks, ascending: true, limit: 4 * bulkBatch}
 	stuck := map[uuid]bool{}
 	if b.filter.stuck != nil {
@@ -279,18 +278,17 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		}
 	}
 	for {
-		var page []matchingTask
-		b.s.store.locked(func() { page = b.s.store.table().matching(&q, b.filter.ids, b.s.store.reader().find) })
+		page := b.s.store.matching(&q, b.filter.ids)
 		if len(page) == 0 {
 			return nil
 		}
 		last := page[len(page)-1]
 		q.after = &last.place
-		page = slices.DeleteFunc(page, func(m matchingTask) bool {
-			return m.place.seq > b.asOf || b.filter.stuck != nil && *b.filter.stuck != stuck[m.id]
+		page = slices.DeleteFunc(page, func(m placedTask) bool {
+			return m.seq > b.asOf || b.filter.stuck != nil && *b.filter.stuck != stuck[m.id]
 		})
 		b.checkResult(ctx, page) // without the lock, because schemas can take long
-		if err := inBatches(ctx, b, page, func(batch []matchingTask) error {
+		if err := inBatches(ctx, b, page, func(batch []placedTask) error {
 			return b.change(ctx, func(c *change) error {
 				for _, m := range batch {
 					if err := b.taskLocked(c, m.id); err != nil {
@@ -302,7 +300,7 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if last.place.seq > b.asOf {
+		if last.seq > b.asOf {
 			return nil
 		}
 		if len(page) == 0 {
@@ -380,14 +378,11 @@ func (b *bulkRun) selects(t *task, i int) bool {
 }
 
 // checkResult finds out whether the result of a completion fits the step of each template, once.
-func (b *bulkRun) checkResult(ctx context.Context, page []matchingTask) {
+func (b *bulkRun) checkResult(ctx context.Context, page []placedTask) {
 	if b.action != actionComplete {
 		return
 	}
 	for _, m := range page {
-		if m.tpl == nil { // of a line that cannot be read
-			continue
-		}
 		i := slices.IndexFunc(m.tpl.steps, func(d stepTemplate) bool { return d.name == b.filter.step })
 		if i < 0 {
 			continue

@@ -358,7 +358,7 @@ func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 
 // waitedFor returns the task as the waiter found it.
 func (s *creator) waitedFor(n *waiter) (*task, error) {
-	if n.found.vacant() {
+	if n.found.live == nil && n.found.line == nil {
 		return s.store.view(n.task)
 	}
 	return s.store.reader().taskIn(n.found)

@@ -173,9 +173,9 @@ func (o *letterObserver) note(t *task) {
 }
 
 // entry returns one entry of a task, whose snapshot it makes from the task's log.
-func (d *deadLetters) entry(l taskLog, n int, messages bool, by holder) (v dlqEntryView, err error) {
+func (d *deadLetters) entry(l keptTask, n int, messages bool, by holder) (v dlqEntryView, err error) {
 	o := &letterObserver{wanted: n, messages: messages}
-	t, err := d.store.reader().replayLog(l, o, times{by, 2}) // with the snapshot
+	t, err := d.store.reader().replay(l, o, times{by, 2}) // with the snapshot
 	if err != nil {
 		return v, err
 	}
@@ -184,7 +184,7 @@ func (d *deadLetters) entry(l taskLog, n int, messages bool, by holder) (v dlqEn
 }
 
 // list returns entries, which it makes when they are written.
-func (d *deadLetters) list(n int, messages bool, entry func(i int) (taskLog, int)) jsonList {
+func (d *deadLetters) list(n int, messages bool, entry func(i int) (keptTask, int)) jsonList {
 	return jsonList{n, func(o *jsonWriter, i int) {
 		l, number := entry(i)
 		v, err := d.entry(l, number, messages, o)
@@ -223,17 +223,17 @@ type deadLetters struct {
 // messages of handlers, and how many match.
 func (d *deadLetters) entries(f dlqFilter, skip, limit int, messages bool) (jsonList, int) {
 	rows, logs, total := d.store.letters().page(f, skip, limit)
-	return d.list(len(rows), messages, func(i int) (taskLog, int) { return logs[i], int(rows[i].n) }), total
+	return d.list(len(rows), messages, func(i int) (keptTask, int) { return logs[i], int(rows[i].n) }), total
 }
 
 // ofTask returns all entries of a task, newest first, as entries does. It is an error if
 // there is none. It asks for the memory.
 func (d *deadLetters) ofTask(id uuid, messages bool, by holder) (*dlqTaskView, error) {
-	log, err := d.store.logOf(id)
+	log, err := d.store.keptOf(id)
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.store.reader().replayLog(log, unobserved{}, by)
+	t, err := d.store.reader().replay(log, unobserved{}, by)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (d *deadLetters) ofTask(id uuid, messages bool, by holder) (*dlqTaskView, e
 		return nil, failf(notFound, "task %s has no DLQ entry", id)
 	}
 	newest, err := d.entry(log, last, messages, by)
-	return &dlqTaskView{newest, d.list(last+1, messages, func(i int) (taskLog, int) { return log, last - i }), t}, err
+	return &dlqTaskView{newest, d.list(last+1, messages, func(i int) (keptTask, int) { return log, last - i }), t}, err
 }
 
 // dlqQueueView is one entry of the investigation queue.
@@ -268,7 +268,7 @@ func (d *deadLetters) queue(f dlqFilter, skip, limit int, messages bool) (jsonLi
 	now := d.clock.now()
 	queue, total := d.store.letters().queue(f, now, skip, limit)
 	return jsonList{len(queue), func(o *jsonWriter, i int) {
-		e, err := d.entry(queue[i].log, int(queue[i].n), messages, o)
+		e, err := d.entry(queue[i].kept, int(queue[i].n), messages, o)
 		if err != nil {
 			o.fail(err)
 			return

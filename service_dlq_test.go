@@ -536,7 +536,7 @@ func TestStaleWaitingForDependencies(t *testing.T) {
 	}
 	id := s.ids.reserve(3)
 	must(s.store.update(func(c *change) error {
-		_, err := c.create(&record{kind: recCreated, task: id, created: &creation{template: "ring", context: []byte("{}")}}, ring)
+		_, err := c.create(&record{kind: recCreated, task: id, created: &creation{template: "ring", initiator: "api", source: "stepwell", context: []byte("{}")}}, ring)
 		return err
 	}))(t)
 	if v := settled(t, s, id); v.state != taskWaitingForDependencies {

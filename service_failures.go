@@ -46,9 +46,8 @@ func (c *failureCount) view() failedTasksView {
 // tasks first and at most limit of them, with or without the messages of handlers. It asks for the memory of
 // tasks that it decodes.
 func (s *service) failures(f *taskFilter, limit int, messages bool, by holder) (v failuresView, err error) {
-	var c failureCounts
 	now := s.clock.now()
-	s.store.locked(func() { c = s.store.table().countFailures(f, limit, now) })
+	c := countFailures(s.store, f, limit, now)
 	v = failuresView{
 		Groups:       make([]failureGroupView, len(c.top)),
 		OtherGroups:  otherFailuresView{c.groups - len(c.top), c.others.view()},

@@ -153,7 +153,7 @@ func (t *task) hit(path, value string) findHit {
 }
 
 // each calls f for each of some tasks as they were listed.
-func (f *finding) each(listed []listedTask, add func(t *task) error) error {
+func (f *finding) each(listed []keptTask, add func(t *task) error) error {
 	for i := range listed {
 		t, _, err := f.s.store.reader().listed(&listed[i], f.by)
 		if err == nil {
@@ -166,11 +166,11 @@ func (f *finding) each(listed []listedTask, add func(t *task) error) error {
 	return nil
 }
 
-// list returns hits of the newest tasks that a filter selects. The value is one of their contexts if it is "".
+// list returns hits of the newest tasks that a filter selects.
 func (f *finding) list(by taskFilter, path, value string) (hits []findHit, err error) {
 	l := f.s.store.list(&taskQuery{taskFilter: by, limit: f.limit + 1})
 	return hits, f.each(l.tasks, func(t *task) error {
-		hits = append(hits, t.hit(path, cmp.Or(value, t.by.searched(path))))
+		hits = append(hits, t.hit(path, value))
 		return nil
 	})
 }
@@ -311,12 +311,13 @@ func (f *finding) contexts() (hits []findHit, err error) {
 			wanted = append(wanted, contextValue{p, text})
 		}
 	}
-	for _, v := range f.stored.withValue(wanted) {
-		of, err := f.list(taskFilter{values: []contextValue{v}}, v.path, "")
-		if err != nil {
+	for i, tasks := range f.stored.withValues(wanted, f.limit+1) {
+		if err := f.each(tasks, func(t *task) error {
+			hits = append(hits, t.hit(wanted[i].path, t.by.searched(wanted[i].path)))
+			return nil
+		}); err != nil {
 			return nil, err
 		}
-		hits = append(hits, of...)
 	}
 	slices.SortStableFunc(hits, func(a, b findHit) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
 	values, _ := f.stored.unindexed()
@@ -380,7 +381,7 @@ func (f *finding) errors() (hits []findHit, err error) {
 	}
 	for _, l := range f.stored.withError(f.lower, f.limit+1) {
 		o := &errorSeeker{text: f.lower}
-		t, err := f.s.store.reader().replayLog(l, o, f.by)
+		t, err := f.s.store.reader().replay(l, o, f.by)
 		if err != nil {
 			return nil, err
 		}

@@ -114,8 +114,8 @@ type stalenessWatch struct {
 
 // stalenessRun counts the findings of one run of the detector.
 type stalenessRun struct {
+	taskWalk
 	stale, moved, entries int
-	done                  func() // lets tasks change their positions again
 }
 
 // start schedules the first run after one interval. By then the retries that fell
@@ -123,22 +123,21 @@ type stalenessRun struct {
 func (w *stalenessWatch) start() {
 	interval := time.Duration(w.cfg.IntervalSeconds) * time.Second
 	w.clock.scheduleHousekeeping(w.clock.now().add(interval), func() {
-		w.detect(0, &stalenessRun{done: w.store.holdPositions()})
+		w.detect(&stalenessRun{taskWalk: taskWalk{states: watchedStates}})
 	})
 }
 
 // detect looks at one batch of tasks and schedules the next batch, so that other
 // timers can fire in between.
-func (w *stalenessWatch) detect(from uint32, run *stalenessRun) {
-	next, more, err := w.batch(from, run)
+func (w *stalenessWatch) detect(run *stalenessRun) {
+	err := w.batch(run)
 	if err != nil {
 		w.log.Warn("stale tasks could not be moved; the next run tries again", "error", err)
 	}
-	if more {
-		w.clock.scheduleHousekeeping(w.clock.now(), func() { w.detect(next, run) })
+	if err == nil && !run.done {
+		w.clock.scheduleHousekeeping(w.clock.now(), func() { w.detect(run) })
 		return
 	}
-	run.done()
 	w.found.Store(int64(run.stale))
 	if run.moved > 0 {
 		w.log.Warn("stale tasks were moved to error", "tasks", run.moved, "dlq_entries", run.entries)
@@ -148,22 +147,26 @@ func (w *stalenessWatch) detect(from uint32, run *stalenessRun) {
 	}
 }
 
-func (w *stalenessWatch) batch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
+func (w *stalenessWatch) batch(run *stalenessRun) (err error) {
 	w.store.locked(func() {
 		if w.engine.stopping {
+			run.done = true
 			return
 		}
 		now := w.clock.now()
-		next, more, err = w.store.table().eachWatched(from, func(t *task) error {
-			a := w.cfg.aging(t, now)
+		for _, sl := range run.batch(w.store.table()) {
+			run.work += stepWork * len(sl.live.steps)
+			a := w.cfg.aging(sl.live, now)
 			if a.health != staleTask {
-				return nil
+				continue
 			}
 			run.stale++
-			return w.expireLocked(t, a, run)
-		})
+			if err = w.expireLocked(sl.live, a, run); err != nil {
+				return
+			}
+		}
 	})
-	return next, more, err
+	return err
 }
 
 // expireLocked treats a stale task as its template says.
@@ -206,12 +209,14 @@ type stalenessView struct {
 // report returns a part of the unfinished tasks of the templates that a filter selects by namespace and
 // name, and how many there are: stale ones first, then those that have been longest in their state.
 func (w *stalenessWatch) report(f *taskFilter, skip, limit int) (part []stalenessView, total int) {
-	defer w.store.holdPositions()()
 	views := []stalenessView{}
 	now := w.clock.now()
-	view := func(t *task) error {
-		if !(postingsKey{tpl: t.tpl}).matches(f) {
-			return nil
+	walk := &taskWalk{states: watchedStates}
+	for sl := range w.store.each(walk) {
+		t := sl.live
+		walk.work += stepWork * len(t.steps)
+		if !f.selects(t.tpl) {
+			continue
 		}
 		total++
 		a := w.cfg.aging(t, now)
@@ -221,17 +226,16 @@ func (w *stalenessWatch) report(f *taskFilter, skip, limit int) (part []stalenes
 			StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
 			stale: a.health == staleTask, inState: a.inState,
 		})
-		return nil
-	}
-	for from, more := uint32(0), true; more; {
-		w.store.locked(func() { from, more, _ = w.store.table().eachWatched(from, view) })
-		if len(views) > 2*(skip+limit)+stalenessBatch { // memory depends on the page, not on the number of tasks
+		if len(views) > 2*(skip+limit)+maxStaleViews { // memory depends on the page, not on the number of tasks
 			views = firstStale(views, skip+limit)
 		}
 	}
 	views = firstStale(views, skip+limit)
 	return views[min(skip, len(views)):], total
 }
+
+// maxStaleViews is how many views beyond a page are made before the others are dropped.
+const maxStaleViews = 1024
 
 func firstStale(views []stalenessView, limit int) []stalenessView {
 	slices.SortStableFunc(views, func(a, b stalenessView) int {

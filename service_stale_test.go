@@ -76,7 +76,7 @@ func TestStaleInEveryState(t *testing.T) {
 				v = mustAct(t, s, v, 0, *tc.prepare)
 			}
 			clock.set(testStart.add(tc.after))
-			s.staleness.detect(0, &stalenessRun{done: s.store.holdPositions()})
+			s.staleness.detect(&stalenessRun{taskWalk: taskWalk{states: watchedStates}})
 			after := settled(t, s, v.id)
 			if after.state != taskError || len(after.dead) != len(tc.reasons) {
 				t.Fatalf("got %s with %d entries; want error with %d", after.state, len(after.dead), len(tc.reasons))
@@ -99,7 +99,8 @@ func TestManyStaleTasks(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: staleTemplates()})
-	for i := range 2*stalenessBatch + 10 {
+	const many = walkWork / lookWork / 10 // for two batches, with the looks at their steps
+	for i := range 2*many + 10 {
 		name := "bare"
 		if i%3 == 0 {
 			name = "plain"
@@ -107,7 +108,7 @@ func TestManyStaleTasks(t *testing.T) {
 		mustCreate(t, s, name)
 	}
 	clock.advance(35 * time.Minute)
-	stale := (2*stalenessBatch + 10 + 2) / 3
+	stale := (2*many + 10 + 2) / 3
 	all, total := s.staleness.report(&taskFilter{}, 0, 10_000)
 	if len(all) != stale || total != stale {
 		t.Errorf("got %d unfinished tasks of %d; want %d", len(all), total, stale)
@@ -125,7 +126,7 @@ func TestManyStaleTasks(t *testing.T) {
 		t.Errorf("got %+v; want the first 7", got)
 	}
 	f := s.dlq.stats()
-	if len(f) != 1 || f[0].TotalEntries != 2*stalenessBatch+10-stale {
-		t.Errorf("got %+v; want %d entries of one reason", f, 2*stalenessBatch+10-stale)
+	if len(f) != 1 || f[0].TotalEntries != 2*many+10-stale {
+		t.Errorf("got %+v; want %d entries of one reason", f, 2*many+10-stale)
 	}
 }

@@ -7,19 +7,18 @@ package main
 // the journal, apply. Callers get copies, or lines that never change.
 //
 //	store.go            the store: its lock, changes, and the waiting for changes
-//	store_view.go       copies of tasks, their logs and their lists
-//	store_index.go      the index of tasks by label and other values
+//	store_view.go       tasks as they were at a moment (keptTask), and the memory for copies
+//	store_table.go      the table of tasks in the order of creation (slotTable), walks and cuts
+//	store_index.go      what lists find tasks by (taskIndex): filters, labels
 //	store_list.go       pages of tasks in order
 //	store_find.go       finding tasks by values, errors, a part of an id
-//	store_positions.go  the table of tasks by position, packing, and walks over all tasks in batches
-//	store_failures.go   the index of failing steps by failure group
+//	store_failures.go   failing steps by failure group
 //	store_lines.go      the short lines of ended tasks
 //	store_letters.go    dead letters in their queue, and figures
 //	store_waiters.go    waiters for a task
 //	store_requests.go   repeated requests: the tasks of Idempotency-Keys
 //	store_retention.go  retention: which finished tasks are kept
 //	store_events.go     the newest events, their followers
-//	store_relay.go      the relay that wakes event streams
 //	store_publish.go    domain events, subscriptions, deliveries
 //	store_journal.go    the journal: the file of the store, its status
 //	store_commit.go     group commit: the flusher writes the records of many with one sync
@@ -85,16 +84,13 @@ func newStore(c clock, log *slog.Logger) *store {
 		watch:     unobserved{},
 		events: eventLog{
 			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},
-			relay: eventRelay{waiting: map[int]*eventNews{}},
 			maker: moveMaker{places: map[*template]uint32{}, namePlaces: map[string]int32{}},
 		},
 	}
 	s.tasks = slotTable{
 		templates: &s.templates, log: log, resize: s.retain.resize,
-		byID: map[uuid]uint32{}, identities: map[identityKey]uuid{}, byStep: map[uuid]uuid{}, packing: packing{floor: packFloor},
+		byID: map[uuid]*slot{}, identities: map[identityKey]uuid{}, byStep: map[uuid]uuid{}, index: newTaskIndex(), goneFloor: 1024,
 	}
-	s.tasks.index = newTaskIndex(&s.tasks)
-	s.tasks.index.failures.resize = s.retain.resize
 	s.events.store, s.events.domain.store, s.retain.store = s, s, s
 	s.dead = storedLetters{&s.mu, &s.tasks, newDLQIndex()}
 	s.waiters = waiters{mu: &s.mu, tasks: &s.tasks, byTask: map[uuid]*awaited{}}
@@ -110,7 +106,7 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	s.events.keep, s.events.domain.keep = keepEvents, keepEvents
 	s.tasks.index.found.memory.most = cmp.Or(o.finds, findMemory)
 	o.key = cmp.Or(o.key, newFailureKey())
-	s.tasks.index.failures.key = o.key
+	s.tasks.index.key = o.key
 	l := &restorer{s: s}
 	j, err := openJournal(o, l)
 	if err != nil {
@@ -195,15 +191,14 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 // reindex brings the indexes up to date with a changed task, and replaces a task
 // that is over by its line.
 func (s *store) reindex(t *task) {
-	if t.indexed != t.state {
-		s.tasks.index.move(t.pos, t.indexed, t.state, s.tasks.slots[t.pos].in)
-		t.indexed = t.state
-	}
-	s.tasks.index.touch(t.pos, t.updated, t.completed)
-	s.dead.index.update(t)
-	sl := &s.tasks.slots[t.pos]
-	s.retain.note(sl, t.id, t.finished())
+	sl := s.tasks.slotOf(t)
+	s.dead.index.update(t, sl.trouble)
 	before := sl.bytes()
+	if sl.live == nil || t.state.ended() { // see slot
+		sl = new(*sl)
+	}
+	sl.state, sl.lastSeq = t.state, t.lastSeq
+	s.retain.note(sl, t.finished())
 	if t.state.ended() {
 		sl.line, sl.live = s.tasks.lineOf(t), nil
 		s.tasks.decoded.keep(t, sl.line)
@@ -211,13 +206,14 @@ func (s *store) reindex(t *task) {
 		t.weight = t.weigh()
 		sl.live, sl.line = t, nil
 	}
+	s.tasks.replace(sl, t.updated, t.completed)
 	s.retain.resize(sl.bytes() - before)
 }
 
 // task finds a task to be changed. A task that is over becomes live again only
 // when a record is appended to it.
 func (c *change) task(id uuid) (*task, error) {
-	pos, ok := c.s.tasks.find(id)
+	sl, ok := c.s.tasks.find(id)
 	if !ok {
 		return nil, taskNotFound(id)
 	}
@@ -228,7 +224,7 @@ func (c *change) task(id uuid) (*task, error) {
 			return t, nil
 		}
 	}
-	return c.s.tasks.taskAt(pos)
+	return c.s.tasks.taskOf(sl)
 }
 
 func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
@@ -249,7 +245,7 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	}
 	c.write(r)
 	t := newTask(r, tpl)
-	t.pos = s.tasks.insert(t.id, slot{live: t}, tpl, r.created, r.at)
+	s.tasks.insert(&slot{live: t, id: t.id, seq: t.seq}, tpl, r.created, r.at)
 	s.requests.insert(r.created.request, t.id, r.at)
 	return t, c.fold(t, r)
 }
@@ -299,16 +295,14 @@ func (s *store) apply(t *task, r *record) error {
 	if !r.ids.isZero() || t.plan != nil && r.kind == recCreated {
 		s.tasks.noteID(t.plan.lastID())
 	}
-	if s.retain.held == 0 { // no cut reads the log as it was at an earlier record
-		t.compactLog()
-	}
+	t.compactLog()
 	return nil
 }
 
 // liveLocked returns an unfinished task, or nil.
 func (s *store) liveLocked(id uuid) *task {
-	if pos, ok := s.tasks.find(id); ok {
-		return s.tasks.slots[pos].live
+	if sl, ok := s.tasks.find(id); ok {
+		return sl.live
 	}
 	return nil
 }
@@ -350,9 +344,9 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 		s.tasks.index.steps[from]--
 	}
 	s.tasks.index.steps[to]++
-	s.tasks.index.failures.stepMoved(t, i, from, to)
+	s.tasks.noteFailures(t, i, from, to)
 	if to == stepEnqueuedAsError {
-		s.tasks.fail(t.pos, errorTextOf(t.steps[i].last.err))
+		s.tasks.fail(s.tasks.slotOf(t), errorTextOf(t.steps[i].last.err))
 	}
 	s.events.append(s.events.maker.stepMove(t, i, from, to, at))
 	s.events.domain.publish(t, i, from, to, at, s.events.maker.seq)
@@ -464,22 +458,22 @@ func (s *store) lastSeqOf(id uuid) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seq := s.seq
-	if pos, ok := s.tasks.find(id); ok {
-		seq = s.lastSeqLocked(pos)
+	if sl, ok := s.tasks.find(id); ok {
+		seq = s.lastSeqLocked(sl)
 	}
 	return seq
 }
 
-// lastSeqLocked returns the sequence of the newest record of the task at a position, or 0
+// lastSeqLocked returns the sequence of the newest record of the task in a slot, or 0
 // if everything is durable.
-func (s *store) lastSeqLocked(pos uint32) uint64 {
-	if s.journal.groups.durable() >= s.seq {
+func (s *store) lastSeqLocked(sl *slot) uint64 {
+	switch {
+	case s.journal.groups.durable() >= s.seq:
 		return 0
+	case sl.live != nil:
+		return sl.live.lastSeq
 	}
-	if t := s.tasks.slots[pos].live; t != nil {
-		return t.lastSeq
-	}
-	return s.tasks.slots[pos].line.number(`,"last":`)
+	return sl.lastSeq
 }
 
 // refuse returns a refusal once everything that it may reveal is durable.

@@ -11,9 +11,9 @@ import (
 
 // storeCut is that state.
 type storeCut struct {
-	header  storeHeader
-	lives   lives
-	tasks   []keptTask
+	header storeHeader
+	lives  lives
+	taskCut
 	figures *frozenFigures
 	offset  int64  // of the first record after it, in the file of the journal
 	life    []byte // the line with which the life of this process continues after it, or nil
@@ -22,37 +22,21 @@ type storeCut struct {
 	requests    []*droppedRequest
 }
 
-// keptTask is a task as it was at a moment or a little later.
-type keptTask struct {
-	line shortLine // of an ended one
-	live *liveCut
-}
-
-// liveCut is an unfinished task: its header, and its log, which is only appended to.
-type liveCut struct {
-	head taskHeader
-	tpl  *template
-	log  []byte
-}
-
 // seq returns the record that the cut is as of.
 func (cut *storeCut) seq() uint64 { return cut.header.seq }
 
-// cutBatch is how many tasks a cut takes under the lock at a time.
-const cutBatch = 256
-
-// cut takes the state as of the newest record. Meanwhile no task is dropped; afterwards the cut keeps nothing from its
-// course.
+// cut takes the state as of the newest record.
 func (s *store) cut() *storeCut {
 	tasks, _ := s.size()
-	room := make([]keptTask, 0, tasks) // before the lock, because it may be large
+	room := make([]*slot, 0, 2*tasks)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	cut := &storeCut{
 		header: storeHeader{
-			format: storeFormat, store: s.journal.of.id, key: s.tasks.index.failures.key, seq: s.seq,
+			format: storeFormat, store: s.journal.of.id, key: s.tasks.index.key, seq: s.seq, tasks: len(s.tasks.byID),
 			dropped: s.retain.dropped, lastID: s.tasks.lastID, extent: s.events.extentLocked(),
 		},
-		lives: s.lives.upTo(s.seq), tasks: room, figures: s.analytics.freeze(), offset: s.journal.groups.offset(),
+		lives: s.lives.upTo(s.seq), taskCut: s.cutLocked(room), figures: s.analytics.freeze(), offset: s.journal.groups.offset(),
 		life: s.journal.groups.lifeAfter(s.seq), requests: s.requests.order, subscribers: s.events.domain.linesLocked(),
 	}
 	if c, ok := s.clock.(statefulClock); ok {
@@ -60,34 +44,10 @@ func (s *store) cut() *storeCut {
 	} else if s.clock == nil { // a store that is only read
 		cut.header.clock = s.carried
 	}
-	count := len(s.tasks.slots)
-	s.retain.holdLocked()
-	s.mu.Unlock()
-	defer s.retain.release()
-	for from := 0; from < count; {
-		to := min(from+cutBatch, count)
-		s.locked(func() { cut.keepTasks(&s.tasks, from, to) })
-		from = to
-	}
-	cut.header.tasks = len(cut.tasks)
 	return cut
 }
 
-// keepTasks adds the tasks at positions from up to to.
-func (cut *storeCut) keepTasks(x *slotTable, from, to int) {
-	for pos := from; pos < to; pos++ {
-		switch sl := &x.slots[pos]; {
-		case sl.live != nil:
-			t := sl.live
-			// Later records go behind the log or into another one, so it can be read without the lock.
-			cut.tasks = append(cut.tasks, keptTask{live: &liveCut{t.header(), t.tpl, t.log[:len(t.log):len(t.log)]}})
-		case sl.line != nil:
-			cut.tasks = append(cut.tasks, keptTask{line: sl.line})
-		}
-	}
-}
-
-// write writes the compacted part. It lets go of each task, which may be dropped and collected during a long export.
+// write writes the compacted part.
 func (s *store) write(cut *storeCut, w *lineWriter) error {
 	if err := w.line(appendHeader(nil, &cut.header)); err != nil {
 		return err
@@ -104,22 +64,20 @@ func (s *store) write(cut *storeCut, w *lineWriter) error {
 			return err
 		}
 	}
-	err := untilError(
+	return untilError(
 		func() error { return s.templates.writeLines(w.line) },
 		func() error { return cut.figures.writeLines(cut.header.seq, w.line) },
 		func() error { return s.requests.writeLines(cut.requests, w.line) },
+		func() error {
+			for line := range cut.lines() {
+				if err := w.line(line[:len(line)-1]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		w.end,
 	)
-	for i := 0; i < len(cut.tasks) && err == nil; i++ {
-		room, err = s.templates.appendTaskAt(room[:0], &cut.tasks[i], cut.header.seq)
-		cut.tasks[i] = keptTask{}
-		if err == nil {
-			err = w.line(room[:len(room)-1])
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return w.end()
 }
 
 // untilError calls functions one after the other, until an error.
@@ -143,45 +101,6 @@ func (s *store) export(cut *storeCut, to io.Writer) error {
 		return fmt.Errorf("export the state: %w", err)
 	}
 	return nil
-}
-
-// appendTaskAt appends the line of a task without the records after a sequence. The task was created by then.
-func (t *taskTemplates) appendTaskAt(b []byte, k *keptTask, seq uint64) ([]byte, error) {
-	l := k.live
-	if l == nil {
-		line := k.line.appendTo(b)
-		h, err := readTaskHead(line[len(b):])
-		if err != nil || h.lastSeq <= seq {
-			return line, err
-		}
-		l = &liveCut{h, t.find(h.template), h.log[1 : len(h.log)-1]}
-	} else if l.head.lastSeq <= seq {
-		return l.head.appendLine(b, l.log), nil
-	}
-	log, err := logUpTo(l.log, seq)
-	if err != nil {
-		return nil, err
-	}
-	was, err := replayRecords(l.head.id, l.tpl, log, unobserved{})
-	if err != nil {
-		return nil, err
-	}
-	return was.appendTaskLine(nil), nil
-}
-
-// logUpTo returns a log, whose records are separated by commas, up to a sequence.
-func logUpTo(log []byte, seq uint64) ([]byte, error) {
-	for from, kept := 0, 0; ; {
-		end := skipJSONValue(log, from)
-		r, err := decodeRecord(log[from:end])
-		if err != nil || r.seq > seq {
-			return log[:kept:kept], err
-		}
-		if end == len(log) {
-			return log, nil
-		}
-		from, kept = end+1, end
-	}
 }
 
 // clockMode says what moves a virtual clock.

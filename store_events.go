@@ -126,37 +126,9 @@ type eventLog struct {
 	closing sync.Once
 	closed  chan struct{} // closed when followers must end; never set again, like closing
 
-	spans [keptSpans]eventSpan                 // of the newest moves, by number
-	texts [keptTexts]atomic.Pointer[eventText] // of the newest moves, by number; needs no lock
-
-	relay     eventRelay    // has a lock of its own; tells followers of news
+	streams   atomic.Int64  // open now
 	delivered atomic.Uint64 // moves written to streams
 	cut       atomic.Uint64 // streams that were too slow
-}
-
-// keptTexts is how many texts of moves are held, which all streams share. A stream among 1,000 pauses
-// for 100 ms between two writes (eventShare); at 10,000 moves a second each text is made once.
-const keptTexts = 4096
-
-// eventText is a move in the form of the stream.
-type eventText struct {
-	number uint64
-	text   []byte
-}
-
-// appendText appends an event in the form of the stream.
-func (l *eventLog) appendText(b []byte, e *event) []byte {
-	// A single stream needs each text once.
-	if l.relay.streams.Load() < 2 {
-		return e.append(b, l.store.lives)
-	}
-	place := &l.texts[e.number%keptTexts]
-	known := place.Load()
-	if known == nil || known.number != e.number {
-		known = &eventText{e.number, e.append(nil, l.store.lives)}
-		place.Store(known)
-	}
-	return append(b, known.text...)
 }
 
 // close ends all followers.
@@ -342,9 +314,11 @@ func (r *lineReplay) keep(m move) {
 // all transitions of a record in order; only the last has the id, so that a
 // client that reconnects mid-record receives the whole record again.
 
-// eventBatch is how many moves a follower looks at under the store's lock at a
-// time.
-const eventBatch = 64
+// eventBatch is how many moves a follower takes under the store's lock at a time, and eventLook how many it looks at.
+const (
+	eventBatch = 64
+	eventLook  = 4096
+)
 
 // eventTextBytes is the approximate number of bytes of texts that a follower takes at a time.
 const eventTextBytes = 32 << 10
@@ -379,21 +353,19 @@ func (f *eventFilter) selectsTask(id uuid, tpl *template) bool {
 // event is a move as a follower reads it from the log.
 type event struct {
 	move
-	number uint64
-	tpl    *template
-	last   bool   // the last of its record
-	name   string // of an instance that is not named by its number
+	tpl  *template
+	last bool   // the last of its record
+	name string // of an instance that is not named by its number
 }
 
 // follower is one reader of the event log.
 type follower struct {
 	log    *eventLog
 	filter eventFilter
-	missed bool       // moves before the first that it reads are gone
-	oldest uint64     // first sequence held when it began
-	after  uint64     // last sequence read completely, or without moves to report
-	next   uint64     // number of the next move to read
-	waits  *eventNews // asked for before it last read
+	missed bool   // moves before the first that it reads are gone
+	oldest uint64 // first sequence held when it began
+	after  uint64 // last sequence read completely, or without moves to report
+	next   uint64 // number of the next move to read
 }
 
 // follow returns a follower from a sequence on; from 0 it begins with the
@@ -450,12 +422,15 @@ func (f *follower) ended() <-chan struct{} { return f.log.closed }
 
 // open counts a stream as open until the function returned is called.
 func (f *follower) open() (closed func()) {
-	f.log.relay.open(f.log)
-	return f.log.relay.close
+	f.log.streams.Add(1)
+	return func() { f.log.streams.Add(-1) }
 }
 
 // others returns how many streams are open besides this one.
-func (f *follower) others() int64 { return f.log.relay.streams.Load() - 1 }
+func (f *follower) others() int64 { return f.log.streams.Load() - 1 }
+
+// news returns a channel that is closed when more is durable. The follower asks for it before it reads.
+func (f *follower) news() <-chan struct{} { return f.log.domain.news() }
 
 // sent counts moves written to a stream, cutOff a stream ended for being slow.
 func (f *follower) sent(moves int) { f.log.delivered.Add(uint64(moves)) }
@@ -469,7 +444,7 @@ type streamFigures struct {
 }
 
 func (l *eventLog) figures() streamFigures {
-	return streamFigures{l.relay.streams.Load(), l.delivered.Load(), l.cut.Load()}
+	return streamFigures{l.streams.Load(), l.delivered.Load(), l.cut.Load()}
 }
 
 // eventChunk holds the events that a follower took from the log.
@@ -498,7 +473,7 @@ func (f *follower) take(text []byte) eventChunk {
 		c.moves += len(batch)
 		for i := range batch {
 			e := &batch[i]
-			if c.text = f.log.appendText(c.text, e); e.last {
+			if c.text = e.append(c.text, f.log.store.lives); e.last {
 				c.id = e.seq
 			}
 		}
@@ -516,18 +491,11 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 		return nil, false, true
 	}
 	end := log.after(limit)
-	for n := 0; n < eventBatch && f.next < end; n++ {
-		// The filter selects none of a whole span: a follower of one task passes over what other
-		// tasks do.
-		if mark := f.filter.mark(); mark != everyMark && f.next%spanMoves == 0 && f.next+spanMoves <= end &&
-			!log.spanAt(f.next).marks.has(mark) {
-			f.next += spanMoves
-			continue
-		}
+	for n := 0; n < eventLook && len(batch) < eventBatch && f.next < end; n++ {
 		m := log.move(f.next)
 		last := f.next+1 == log.end() || log.move(f.next+1).seq != m.seq
 		if tpl := log.maker.templates[m.template]; f.filter.selects(m, tpl) {
-			e := event{move: *m, number: f.next, tpl: tpl, last: last}
+			e := event{move: *m, tpl: tpl, last: last}
 			if m.instance < 0 {
 				e.name = log.maker.names[-m.instance-1]
 			}

@@ -148,8 +148,8 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 		line string
 	}
 	var all []at
-	for pos := range s.store.tasks.slots {
-		h := must(s.history.transitions(s.store.tasks.idOf(uint32(pos)), nil))(t)
+	for _, sl := range s.store.tasks.slots {
+		h := must(s.history.transitions(sl.id, nil))(t)
 		for n := range h.moves {
 			m := h.view(n)
 			from, step := "", ""

@@ -1,69 +1,75 @@
 package main
 
-// The index of failing steps by failure group: how many tasks each group has, and which. It follows from
+// The failing steps by failure group: how many tasks each group has, and which. They follow from
 // the tasks, so nothing of it is on disk: it is notified of each transition, and at a start of each task that
 // may have failing steps.
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 )
 
-// failureIndex is guarded by the store's mutex. Memory: failingBytes for each failing step, and
-// groupBytes for each group.
-type failureIndex struct {
-	key    failureKey                     // of the store; not changed once it has tasks
-	groups map[failureGroup][]failingStep // none is empty
-	places map[stepPlace]groupPlace       // where each failing step is in them
-	resize func(by int64)                 // notes that the tasks take so much more memory
-}
+// failingBytes is what a failing step takes, in bytes, as measured.
+const failingBytes = 80
 
-// What the index takes for a failing step and for a group, in bytes, as measured.
-const (
-	failingBytes = 80
-	groupBytes   = 80
-)
-
-// failingStep is one failing step.
+// failingStep is one failing step of a task.
 type failingStep struct {
-	stepPlace
+	step    uint32
 	forGood bool
 	at      instant // when its latest attempt failed
+	group   failureGroup
 }
 
-// stepPlace is the position of a task and the index of its step.
-type stepPlace struct{ pos, step uint32 }
-
-// groupPlace is a group and the index of a step in it.
-type groupPlace struct {
-	group failureGroup
-	n     uint32
+// failsIn reports whether the task has a failing step of a group.
+func (in *trouble) failsIn(g failureGroup) bool {
+	return in != nil && slices.ContainsFunc(in.failures, func(s failingStep) bool { return s.group == g })
 }
 
-func newFailureIndex() failureIndex {
-	return failureIndex{groups: map[failureGroup][]failingStep{}, places: map[stepPlace]groupPlace{}, resize: func(int64) {}}
-}
-
-// stepMoved follows the transitions of all steps.
-func (x *failureIndex) stepMoved(t *task, i int, from, to stepState) {
+// noteFailures follows the transitions of all steps.
+func (x *slotTable) noteFailures(t *task, i int, from, to stepState) {
 	s := &t.steps[i]
 	switch {
 	case to == stepInError || to == stepWaitingForRetry:
-		x.insert(t, i)
+		x.addFailure(x.slotOf(t), t, i)
 	case (from == stepInError || from == stepWaitingForRetry || from == stepPending && s.last != nil) && !s.failing():
-		x.remove(stepPlace{t.pos, uint32(i)})
+		sl := x.slotOf(t)
+		if n, found := sl.failure(i); found {
+			sl.failures = slices.Delete(sl.failures, n, n+1)
+			x.index.failing--
+			x.resize(-failingBytes)
+		}
 	}
 }
 
-// insertTask inserts the failing steps of a task that was just loaded.
-func (x *failureIndex) insertTask(t *task) {
+// failure returns the place of a step among those that are failing, and whether it is there.
+func (sl *slot) failure(i int) (place int, found bool) {
+	if sl.trouble == nil {
+		return 0, false
+	}
+	return slices.BinarySearchFunc(sl.failures, uint32(i), func(s failingStep, i uint32) int { return cmp.Compare(s.step, i) })
+}
+
+func (x *slotTable) addFailure(sl *slot, t *task, i int) {
+	s := failingStep{uint32(i), t.steps[i].state == stepInError, t.steps[i].failed, x.failureGroup(t.failedStep(i))}
+	n, found := sl.failure(i)
+	if found {
+		sl.failures[n] = s
+		return
+	}
+	in := x.troubled(sl)
+	in.failures = slices.Insert(in.failures, n, s)
+	x.index.failing++
+	x.resize(failingBytes)
+}
+
+// addFailures adds the failing steps of a task that was just loaded.
+func (x *slotTable) addFailures(sl *slot, t *task) {
 	if !mayFail(&t.counts) {
 		return
 	}
 	for i := range t.steps {
 		if t.steps[i].failing() {
-			x.insert(t, i)
+			x.addFailure(sl, t, i)
 		}
 	}
 }
@@ -73,84 +79,8 @@ func mayFail(counts *[stepStates]int) bool {
 	return counts[stepInError]+counts[stepWaitingForRetry]+counts[stepPending] > 0
 }
 
-// groupOf returns the group of a failing step.
-func (x *failureIndex) groupOf(f failedStep) failureGroup { return f.cause().group(&x.key) }
-
-func (x *slotTable) failureGroup(f failedStep) failureGroup { return x.index.failures.groupOf(f) }
-
-func (x *failureIndex) insert(t *task, i int) {
-	s, g := &t.steps[i], x.groupOf(t.failedStep(i))
-	place, steps := stepPlace{t.pos, uint32(i)}, x.groups[g]
-	x.places[place] = groupPlace{g, uint32(len(steps))}
-	x.groups[g] = append(steps, failingStep{place, s.state == stepInError, s.failed})
-	x.resize(failingBytes + groupBytes*int64(boolCount(steps == nil)))
-}
-
-// remove removes a step, if it is there.
-func (x *failureIndex) remove(place stepPlace) {
-	p, ok := x.places[place]
-	if !ok {
-		return
-	}
-	steps := x.groups[p.group]
-	last := steps[len(steps)-1]
-	// The last step fills the gap. If that is the removed step itself, the next statement undoes
-	// this.
-	steps[p.n], x.places[last.stepPlace] = last, p
-	delete(x.places, place)
-	// A group that had many failures once gives their memory back.
-	if steps = steps[:len(steps)-1]; cap(steps) > 4*len(steps)+16 {
-		steps = slices.Clone(steps)
-	}
-	x.groups[p.group] = steps
-	if len(steps) == 0 {
-		delete(x.groups, p.group)
-	}
-	if len(x.places) == 0 { // a map keeps its memory
-		x.groups, x.places = map[failureGroup][]failingStep{}, map[stepPlace]groupPlace{}
-	}
-	x.resize(-failingBytes - groupBytes*int64(boolCount(len(steps) == 0)))
-}
-
-// removeTask removes the steps of a task, which has this number of steps.
-func (x *failureIndex) removeTask(pos uint32, steps int) {
-	for i := range steps {
-		x.remove(stepPlace{pos, uint32(i)})
-	}
-}
-
-// relocate moves the steps of a task, which has this number of steps, to another position.
-func (x *failureIndex) relocate(from, to uint32, steps int) {
-	for i := range uint32(steps) {
-		if p, ok := x.places[stepPlace{from, i}]; ok {
-			delete(x.places, stepPlace{from, i})
-			x.places[stepPlace{to, i}] = p
-			x.groups[p.group][p.n].pos = to
-		}
-	}
-}
-
-// stepsThatMayFail returns the number of steps of the task at a position, in this slot, if one may be failing; else 0.
-func (x *slotTable) stepsThatMayFail(pos uint32, sl slot) int {
-	switch t := sl.live; {
-	case len(x.index.failures.places) == 0:
-	case t != nil && mayFail(&t.counts):
-		return len(t.steps)
-	case t == nil && x.index.states[taskError].has(pos):
-		h, _ := readTaskHead(sl.line.text())
-		return stepTotal(&h.counts)
-	}
-	return 0
-}
-
-// tasksOf returns the positions of the tasks with a step in a group.
-func (x *failureIndex) tasksOf(g failureGroup) *bitset {
-	tasks := new(bitset)
-	for _, s := range x.groups[g] {
-		tasks.set(s.pos)
-	}
-	return tasks
-}
+// failureGroup returns the group of a failing step.
+func (x *slotTable) failureGroup(f failedStep) failureGroup { return f.cause().group(&x.index.key) }
 
 // failureCount is the tasks of one group or several, each task counted once.
 type failureCount struct {
@@ -159,7 +89,7 @@ type failureCount struct {
 	retrying int     // the others: the step is tried again
 	first    instant // of the latest failures of the steps, like last
 	last     instant
-	sample   failingStep // the last to fail, of the stuck tasks if there are any
+	sample   *failedTask // the last to fail, of the stuck tasks if there are any
 }
 
 // compare puts the groups with the most tasks first.
@@ -168,44 +98,44 @@ func (c *failureCount) compare(d *failureCount) int {
 		cmp.Compare(c.group, d.group))
 }
 
-// failureTally counts the tasks of one group or several.
-type failureTally struct {
-	ended             *bitset // tasks in error
-	tasks, stuckTasks bitset
-	failureCount
+// failedTask is a failing step with its task.
+type failedTask struct {
+	failingStep // for good also if the task ended
+	task        *slot
+	seq         uint64 // of the task's creation
 }
 
-// add adds the steps of a group.
-func (y *failureTally) add(steps []failingStep) {
-	for _, s := range steps {
-		y.tasks.set(s.pos)
-		if s.forGood = s.forGood || y.ended.has(s.pos); s.forGood {
-			y.stuckTasks.set(s.pos)
-		}
-		if y.first == 0 || s.at < y.first {
-			y.first = s.at
-		}
-		y.last = max(y.last, s.at)
-		if s.compare(y.sample) > 0 {
-			y.sample = s
-		}
+// failureTally counts the tasks of one group or several.
+type failureTally struct {
+	failureCount
+	task  *slot // the last one
+	stuck bool  // whether that is stuck
+}
+
+// add adds a step; those of a task come one after the other.
+func (y *failureTally) add(s *failedTask) {
+	c := &y.failureCount
+	if y.task != s.task {
+		y.task, y.stuck = s.task, false
+		c.retrying++
 	}
-	y.stuck = y.stuckTasks.count()
-	y.retrying = y.tasks.count() - y.stuck
+	if s.forGood && !y.stuck {
+		y.stuck = true
+		c.stuck, c.retrying = c.stuck+1, c.retrying-1
+	}
+	if c.first == 0 || s.at < c.first {
+		c.first = s.at
+	}
+	c.last = max(c.last, s.at)
+	if c.sample == nil || s.compare(c.sample) > 0 {
+		c.sample = s
+	}
 }
 
 // compare orders failures: those for good come after others, then the later ones.
-func (s failingStep) compare(r failingStep) int {
-	return cmp.Or(boolCount(s.forGood)-boolCount(r.forGood), cmp.Compare(s.at, r.at), s.stepPlace.compare(r.stepPlace))
-}
-
-// reset empties a tally to which only these steps were added. That takes less time than a new tally.
-func (y *failureTally) reset(steps []failingStep) {
-	for _, s := range steps {
-		y.tasks.clear(s.pos)
-		y.stuckTasks.clear(s.pos)
-	}
-	y.failureCount = failureCount{}
+func (s *failedTask) compare(r *failedTask) int {
+	return cmp.Or(boolCount(s.forGood)-boolCount(r.forGood), cmp.Compare(s.at, r.at), cmp.Compare(s.seq, r.seq),
+		cmp.Compare(s.step, r.step))
 }
 
 // failureCounts is the groups at a moment.
@@ -217,16 +147,29 @@ type failureCounts struct {
 	others  failureCount // the groups that are not among the top
 }
 
-// failuresOf returns the groups of the templates that a filter selects by namespace and name.
-func (x *slotTable) failuresOf(f *taskFilter) iter.Seq2[failureGroup, []failingStep] {
-	every := f.namespace == "" && f.name == ""
-	return func(yield func(failureGroup, []failingStep) bool) {
-		for g, steps := range x.index.failures.groups {
-			if (every || x.slots[steps[0].pos].in.key.matches(f)) && !yield(g, steps) {
-				return
+// failuresOf returns the failing steps of the templates that a filter selects, in the order of the tasks' creation.
+func failuresOf(s *store, f *taskFilter) (all []failedTask) {
+	w := &taskWalk{states: anyState &^ setOf(taskComplete, taskCancelled, taskResolvedManually)}
+	s.locked(func() {
+		w.templates, _ = s.tasks.index.selected(f)
+		all = make([]failedTask, 0, s.tasks.index.failing)
+	})
+	x := &s.tasks
+	for !w.done {
+		s.locked(func() {
+			for at, sl := range w.batch(x) {
+				if x.troubles[at] == nil {
+					continue
+				}
+				for _, step := range x.troubles[at].failures {
+					step.forGood = step.forGood || x.kinds[at].state() == taskError
+					all = append(all, failedTask{step, sl, x.seqs[at]})
+				}
+				w.work += lookWork * len(x.troubles[at].failures)
 			}
-		}
+		})
 	}
+	return all
 }
 
 // courseParts is into how many parts a course divides its time.
@@ -235,61 +178,59 @@ const courseParts = 24
 // failureCourse counts the steps of a group by when they failed, in equal parts of the time from the first failure to now.
 type failureCourse [courseParts]int
 
-// course returns the course of a group with these steps.
-func (c *failureCount) course(steps []failingStep, now instant) (course failureCourse) {
-	span := max(now.sub(c.first), 1)
-	for _, s := range steps {
-		course[min(int(float64(s.at.sub(c.first))/float64(span)*courseParts), courseParts-1)]++
+// countFailures counts the groups of the templates that a filter selects. It looks at each failing step. The top are
+// at most limit groups.
+func countFailures(s *store, f *taskFilter, limit int, now instant) (c failureCounts) {
+	all := failuresOf(s, f)
+	var groups []failureTally
+	places := make(map[failureGroup]int, len(all)/2)
+	for i := range all {
+		n, known := places[all[i].group]
+		if !known {
+			n = len(groups)
+			places[all[i].group] = n
+			groups = append(groups, failureTally{failureCount: failureCount{group: all[i].group}})
+		}
+		groups[n].add(&all[i])
 	}
-	return course
-}
-
-// countFailures counts these groups. It looks at each of their steps. The top are at most limit groups.
-func (x *slotTable) countFailures(f *taskFilter, limit int, now instant) (c failureCounts) {
-	ended := &x.index.states[taskError]
-	y, others := failureTally{ended: ended}, failureTally{ended: ended}
-	for g, steps := range x.failuresOf(f) {
-		y.add(steps)
-		y.group = g
-		c.offer(&y.failureCount, limit)
-		y.reset(steps)
+	c.groups = len(groups)
+	order := make([]*failureCount, len(groups))
+	for n := range groups {
+		order[n] = &groups[n].failureCount
 	}
-	c.keepTop(limit)
-	listed := map[failureGroup]bool{}
-	for _, t := range c.top {
-		listed[t.group] = true
-		c.samples = append(c.samples, x.sample(t.sample))
-		c.courses = append(c.courses, t.course(x.index.failures.groups[t.group], now))
+	sortPart(order, 0, limit, (*failureCount).compare)
+	for _, g := range order[:min(len(order), limit)] {
+		c.top = append(c.top, *g)
+	}
+	c.top = slices.DeleteFunc(c.top, func(t failureCount) bool { // among the others, if its sample continued meanwhile
+		sample, ok := sampleOf(s, t.sample)
+		if ok {
+			c.samples = append(c.samples, sample)
+		}
+		return !ok
+	})
+	c.courses = make([]failureCourse, len(c.top))
+	listed := map[failureGroup]int{}
+	for i, t := range c.top {
+		listed[t.group] = i
 	}
 	// The other groups are counted together, because a task that is in several of them counts once.
-	if len(c.top) == c.groups {
-		return c
-	}
-	for g, steps := range x.failuresOf(f) {
-		if !listed[g] {
-			others.add(steps)
+	var others failureTally
+	for i := range all {
+		if n, ok := listed[all[i].group]; ok {
+			c.courses[n].add(&c.top[n], all[i].at, now)
+		} else {
+			others.add(&all[i])
 		}
 	}
 	c.others = others.failureCount
 	return c
 }
 
-// offer counts a group, and adds it if it may be among the top. These are sorted once there are limit of them, and
-// whenever twice as many have come together, because sorting all groups would take long.
-func (c *failureCounts) offer(g *failureCount, limit int) {
-	c.groups++
-	if len(c.top) >= limit && c.top[limit-1].compare(g) <= 0 {
-		return
-	}
-	c.top = append(c.top, *g)
-	if len(c.top) == limit || len(c.top) == 2*limit {
-		c.keepTop(limit)
-	}
-}
-
-func (c *failureCounts) keepTop(limit int) {
-	slices.SortFunc(c.top, func(a, b failureCount) int { return a.compare(&b) })
-	c.top = c.top[:min(len(c.top), limit)]
+// add counts a step of a group.
+func (c *failureCourse) add(of *failureCount, at, now instant) {
+	span := max(now.sub(of.first), 1)
+	c[min(int(float64(at.sub(of.first))/float64(span)*courseParts), courseParts-1)]++
 }
 
 // sampledStep is a failing step as it was at a moment: what a reader needs of it, or the line of its task.
@@ -299,11 +240,20 @@ type sampledStep struct {
 	step int
 }
 
-func (x *slotTable) sample(s failingStep) sampledStep {
-	if t := x.slots[s.pos].live; t != nil {
-		return sampledStep{failedStep: t.failedStep(int(s.step))}
+// sampleOf returns a failing step, unless it no longer fails.
+func sampleOf(s *store, f *failedTask) (sample sampledStep, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ok := f.task.failure(int(f.step))
+	switch t := f.task.live; {
+	case !ok || f.task.failures[n].group != f.group:
+		return sample, false
+	case t != nil:
+		sample.failedStep = t.failedStep(int(f.step))
+	default:
+		sample = sampledStep{line: f.task.line, step: int(f.step)}
 	}
-	return sampledStep{line: x.slots[s.pos].line, step: int(s.step)}
+	return sample, true
 }
 
 // sampled returns a failing step. It asks for the memory of its task.
@@ -311,13 +261,9 @@ func (t *taskTemplates) sampled(s sampledStep, by holder) (failedStep, error) {
 	if s.line == nil {
 		return s.failedStep, nil
 	}
-	whole, err := t.taskWithin(slot{line: s.line}, by)
+	whole, err := t.taskWithin(keptTask{line: s.line}, by)
 	if err != nil {
 		return failedStep{}, err
 	}
 	return whole.failedStep(s.step), nil
-}
-
-func (p stepPlace) compare(q stepPlace) int {
-	return cmp.Or(cmp.Compare(p.pos, q.pos), cmp.Compare(p.step, q.step))
 }

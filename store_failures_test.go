@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,12 +20,12 @@ import (
 // plainFailure is a failing step as a plain search of all tasks finds it.
 type plainFailure struct {
 	failingStep
-	group failureGroup
-	task  *task
+	slot *slot
+	task *task
 }
 
 // plainFailures looks for the failing steps of a task.
-func plainFailures(t *task, pos uint32, key *failureKey) (found []plainFailure) {
+func plainFailures(t *task, sl *slot, key *failureKey) (found []plainFailure) {
 	for i := range t.steps {
 		s := &t.steps[i]
 		switch {
@@ -32,62 +33,66 @@ func plainFailures(t *task, pos uint32, key *failureKey) (found []plainFailure) 
 			f, _ := s.last.fault()
 			message, _ := jsonString(f.message)
 			cause := failureCause{t.tpl.namespace, t.tpl.name, t.tpl.steps[t.declared(i)].name, f.errorType, groupMessage(message)}
-			place := stepPlace{pos, uint32(i)}
-			found = append(found, plainFailure{failingStep{place, s.state == stepInError, s.failed}, cause.group(key), t})
+			found = append(found, plainFailure{failingStep{uint32(i), s.state == stepInError, s.failed, cause.group(key)}, sl, t})
 		}
 	}
 	return found
 }
 
-// checkFailures compares the index of failing steps, and what it answers, with a recount from all tasks.
+// checkFailures compares what the tasks have of their failing steps, and what lists answer, with a recount from all
+// tasks. The caller holds the store's lock.
 func checkFailures(t testing.TB, s *store, found []plainFailure) {
 	t.Helper()
-	x := &s.tasks.index.failures
-	places := map[stepPlace]groupPlace{}
-	groups := map[failureGroup][]failingStep{}
+	bySlot := map[*slot][]failingStep{}
+	groups := map[failureGroup]bool{}
 	for _, f := range found {
-		p := x.places[f.stepPlace]
-		if p.group != f.group || int(p.n) >= len(x.groups[f.group]) || x.groups[f.group][p.n] != f.failingStep {
-			t.Errorf("step %d of task %s has the place %v; want it in %s as %+v", f.step, f.task.id, p, f.group, f.failingStep)
+		bySlot[f.slot] = append(bySlot[f.slot], f.failingStep)
+		groups[f.group] = true
+	}
+	for _, sl := range s.tasks.byID {
+		if sl.trouble == nil && len(bySlot[sl]) > 0 || sl.trouble != nil && !slices.Equal(sl.failures, bySlot[sl]) {
+			t.Errorf("task %s has the failing steps %+v; want %+v", sl.id, sl.trouble, bySlot[sl])
 		}
-		places[f.stepPlace] = p
-		groups[f.group] = append(groups[f.group], f.failingStep)
 	}
-	if !maps.Equal(places, x.places) || len(groups) != len(x.groups) {
-		t.Errorf("the index has the failing steps %v in %d groups; want %v in %d", x.places, len(x.groups), places, len(groups))
+	if s.tasks.index.failing != len(found) {
+		t.Errorf("the index counts %d failing steps; want %d", s.tasks.index.failing, len(found))
 	}
-	counts := recount(found)
-	for _, limit := range []int{1, 2, 1000} {
-		checkFailureCounts(t, s.tasks.countFailures(&taskFilter{}, limit, s.clock.now()), found, counts, limit)
-	}
-	for g := range groups {
-		want := failedTasks(found, func(f plainFailure) bool { return f.group == g })
-		got := s.tasks.index.list(&taskQuery{taskFilter: taskFilter{failure: g}, ascending: true, limit: 1e6}).positions
-		if !slices.Equal(got, want) {
-			t.Errorf("tasks at %v are listed of group %s; want %v", got, g, want)
+	s.unlocked(func() {
+		counts := recount(found)
+		for _, limit := range []int{1, 2, 1000} {
+			checkFailureCounts(t, countFailures(s, &taskFilter{}, limit, s.clock.now()), found, counts, limit)
 		}
-		checkFailingRows(t, s, g, want)
-	}
+		for g := range groups {
+			want := failedTasks(found, func(f plainFailure) bool { return f.group == g })
+			var got []uint64
+			for _, p := range s.matching(&taskQuery{taskFilter: taskFilter{failure: g}, ascending: true, limit: 1e6}, nil) {
+				got = append(got, p.seq)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("tasks created at %v are listed of group %s; want %v", got, g, want)
+			}
+			checkFailingRows(t, s, g, want)
+		}
+	})
 }
 
 // checkFailingRows compares the dead letters that are selected by a group with those of its tasks.
-func checkFailingRows(t testing.TB, s *store, g failureGroup, tasks []uint32) {
+func checkFailingRows(t testing.TB, s *store, g failureGroup, tasks []uint64) {
 	t.Helper()
-	rows := s.dead.failing(g)
-	for i, r := range s.dead.index.rows {
-		pos, ok := s.tasks.find(r.task)
-		if want := ok && slices.Contains(tasks, pos); rows.has(uint32(i)) != want {
-			t.Errorf("group %s selects dead letter %s of task %s: %t; want %t", g, r.id, r.task, !want, want)
-		}
+	selected, _, _ := s.dead.page(dlqFilter{failure: g}, 0, 1e6)
+	all, _, _ := s.dead.page(dlqFilter{}, 0, 1e6)
+	want := slices.DeleteFunc(all, func(r dlqRow) bool { return !slices.Contains(tasks, s.tasks.byID[r.task].seq) })
+	if !slices.Equal(selected, want) {
+		t.Errorf("group %s selects the dead letters %+v; want %+v", g, selected, want)
 	}
 }
 
-// failedTasks returns the positions of the tasks of some failures.
-func failedTasks(found []plainFailure, are func(f plainFailure) bool) []uint32 {
-	all := map[uint32]bool{}
+// failedTasks returns the creations of the tasks of some failures.
+func failedTasks(found []plainFailure, are func(f plainFailure) bool) []uint64 {
+	all := map[uint64]bool{}
 	for _, f := range found {
 		if are(f) {
-			all[f.pos] = true
+			all[f.slot.seq] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(all))
@@ -131,17 +136,17 @@ func checkFailureCounts(t testing.TB, got failureCounts, found []plainFailure, w
 	listed := map[failureGroup]bool{}
 	for i, c := range got.top {
 		sample := c.sample
-		if c.sample = (failingStep{}); i >= len(want) || c != want[i] {
+		if c.sample = nil; i >= len(want) || c != want[i] {
 			t.Errorf("group %d of at most %d is %+v; want them to be %+v", i, limit, c, want)
 		}
 		listed[c.group] = true
-		of := slices.IndexFunc(found, func(f plainFailure) bool { return f.stepPlace == sample.stepPlace })
+		of := slices.IndexFunc(found, func(f plainFailure) bool { return f.slot == sample.task && f.step == sample.step })
 		if of < 0 || found[of].group != c.group || sample.forGood != (c.stuck > 0) {
 			t.Errorf("group %s has the sample %+v", c.group, sample)
 		}
 	}
 	others := countPlainly(found, func(f plainFailure) bool { return !listed[f.group] })
-	if got.others.sample = (failingStep{}); got.others != others || got.groups != len(want) || len(got.top) != min(limit, len(want)) {
+	if got.others.sample = nil; got.others != others || got.groups != len(want) || len(got.top) != min(limit, len(want)) {
 		t.Errorf("of %d groups, those not among the %d first are counted as %+v; want %+v of %d",
 			got.groups, len(got.top), got.others, others, len(want))
 	}
@@ -197,7 +202,7 @@ func TestFailuresAtRandom(t *testing.T) {
 
 func (w *failureWorld) open() {
 	w.s = openTestService(w.t, w.o)
-	w.s.store.tasks.packing.floor = 1
+	w.s.store.tasks.goneFloor = 1
 	checkInvariants(w.t, w.s)
 }
 
@@ -357,59 +362,59 @@ func TestFailures(t *testing.T) {
 	want("1 stuck, 0 retrying: t.order charge, CardError, no funds for *; 2m0s to 2m0s")
 }
 
-// failingTask returns a task of one step that failed for good with an error, at a position.
-func failingTask(tpl *template, pos int, errorType, message string) *task {
-	e := &stepError{message: message, errorType: errorType}
-	return &task{by: &creation{}, tpl: tpl, pos: uint32(pos), steps: []step{{
-		state: stepInError, failed: testStart, last: &ending{err: e.appendJSON(nil)},
-	}}}
+// failingTasks is a table with this number of tasks of one step, which failed for good, and a counter of their memory.
+func failingTasks(count int, message func(i int) string) (x *slotTable, tasks []*task, counted *int64) {
+	counted = new(int64)
+	x = &newStore(newVirtualClock(testStart), slog.New(slog.DiscardHandler)).tasks
+	x.resize = func(by int64) { *counted += by }
+	tpl := &template{namespace: "shop", name: "order", steps: []stepTemplate{{name: "charge"}}}
+	for i := range count {
+		e := &stepError{message: message(i), errorType: "E"}
+		t := &task{id: uuid{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i), 1}, seq: uint64(i + 1), by: &creation{}, tpl: tpl,
+			steps: []step{{state: stepInError, failed: testStart, last: &ending{err: e.appendJSON(nil)}}}}
+		x.insert(&slot{live: t, id: t.id, seq: t.seq}, tpl, t.by, testStart)
+		tasks = append(tasks, t)
+	}
+	return x, tasks, counted
 }
 
-// TestFailureIndexMemory compares what failing steps and groups count as with the memory that the index takes.
-func TestFailureIndexMemory(t *testing.T) {
+// TestFailureMemory compares what failing steps count as with the memory that they take.
+func TestFailureMemory(t *testing.T) {
 	slowAndSequential(t)
 	const many = 100_000
-	tpl := &template{namespace: "shop", name: "order", steps: []stepTemplate{{name: "charge"}}}
-	for groups, count := range map[int]int64{1: failingBytes, many: failingBytes + groupBytes} {
-		x, counted := newFailureIndex(), int64(0)
-		x.resize = func(by int64) { counted += by }
-		before := heapBytes()
-		for now := heapBytes(); now < before-100_000; now = heapBytes() { // garbage of earlier tests goes
-			before = now
-		}
-		for i := range many {
-			x.insert(failingTask(tpl, i, fmt.Sprint("E", i%groups), "no"), 0)
-		}
-		each := (heapBytes() - before) / many
-		t.Logf("%d groups: %d bytes a step, counted as %d", groups, each, counted/many)
-		if len(x.groups) != groups || each > count*5/4 || each < count/2 || counted/many != count {
-			t.Errorf("%d steps in %d groups take %d bytes each; want about %d, counted as %d", many, len(x.groups), each, count, counted/many)
-		}
-		for i := range many {
-			x.remove(stepPlace{uint32(i), 0})
-		}
-		if left := heapBytes() - before; left > 100_000 || counted != 0 || len(x.groups) > 0 {
-			t.Errorf("an empty index takes %d bytes, counted as %d", left, counted)
-		}
+	x, tasks, counted := failingTasks(many, func(i int) string { return "no" })
+	before := heapBytes()
+	for now := heapBytes(); now < before-100_000; now = heapBytes() { // garbage of earlier tests goes
+		before = now
 	}
+	for _, task := range tasks {
+		x.addFailure(x.slotOf(task), task, 0)
+	}
+	each := (heapBytes() - before) / many
+	t.Logf("%d bytes a step, counted as %d", each, *counted/many)
+	if each > failingBytes*5/4 || each < failingBytes/2 || *counted/many != failingBytes {
+		t.Errorf("%d steps take %d bytes each; want about %d, counted as %d", many, each, failingBytes, *counted/many)
+	}
+	runtime.KeepAlive(x)
+	runtime.KeepAlive(tasks)
 }
 
 // TestFailuresCost checks that what a failing attempt costs does not grow with the failing steps that there are.
 func TestFailuresCost(t *testing.T) {
-	tpl := &template{namespace: "shop", name: "order", steps: []stepTemplate{{name: "charge"}}}
-	cost := func(x *failureIndex, pos int) float64 {
-		task := failingTask(tpl, pos, "E", "no funds for 7")
+	cost := func(count int) float64 {
+		x, tasks, _ := failingTasks(count, func(i int) string { return fmt.Sprint("no funds for ", i) })
+		for _, task := range tasks {
+			x.addFailure(x.slotOf(task), task, 0)
+		}
+		last := tasks[count-1]
 		return testing.AllocsPerRun(100, func() {
-			x.insert(task, 0)
-			x.remove(stepPlace{uint32(pos), 0})
+			last.steps[0].state = stepComplete
+			x.noteFailures(last, 0, stepInError, stepComplete)
+			last.steps[0].state = stepInError
+			x.noteFailures(last, 0, stepEnqueuedAsError, stepInError)
 		})
 	}
-	few, many := newFailureIndex(), newFailureIndex()
-	few.insert(failingTask(tpl, 0, "E", "no funds for 1"), 0)
-	for i := range 20_000 {
-		many.insert(failingTask(tpl, i, "E", fmt.Sprint("no funds for ", i)), 0)
-	}
-	if a, b := cost(&few, 1), cost(&many, 20_000); a != b {
+	if a, b := cost(1), cost(20_000); a != b {
 		t.Errorf("a failure and its end make %v allocations beside one failing step, and %v beside 20,000", a, b)
 	}
 }
@@ -458,7 +463,7 @@ func BenchmarkFailures(b *testing.B) {
 				large.ask(b, storedRequest{"/v1/dlq?limit=10", "dlq"})
 				began, used := time.Now(), cpuTime()
 				svc.store.locked(func() {
-					svc.store.tasks.eachLive(func(t *task) { plainFailures(t, t.pos, &svc.store.tasks.index.failures.key) })
+					svc.store.tasks.eachLive(func(t *task) { plainFailures(t, nil, &svc.store.tasks.index.key) })
 				})
 				large.times["recount"] = append(large.times["recount"], time.Since(began))
 				large.cpu["recount"] = append(large.cpu["recount"], cpuTime()-used)
@@ -500,7 +505,7 @@ func groupsOf(t *testing.T, s *service) (string, failureKey) {
 	if len(v.Groups) != 1 {
 		t.Fatalf("got %d groups; want one", len(v.Groups))
 	}
-	return v.Groups[0].Group.String(), s.store.tasks.index.failures.key
+	return v.Groups[0].Group.String(), s.store.tasks.index.key
 }
 
 // TestFailureGroupsOfAStore checks that the names of groups depend on the key of the store, that this key survives

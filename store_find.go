@@ -8,16 +8,14 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/hex"
-	"math"
 	"slices"
 	"strings"
 )
 
-// The memory that the index of values and errors takes, in bytes, as measured.
+// The memory that values and errors take, in bytes, as measured.
 const (
-	foundValueBytes = 40 // of a value of a context
-	errorBytes      = 90 // of an error of a task
-	textBytes       = 60 // of the text of an error, besides its length
+	errorBytes = 24 // of an error of a task
+	textBytes  = 70 // of the text of an error, besides its length
 
 	findMemory    = 64 << 20 // limit of a store for which the options set none
 	maxErrorTexts = 8 << 20  // texts of errors: a search looks at all of them
@@ -29,38 +27,29 @@ const maxTaskErrors = 32
 // contextValue is a value of a context, at a path. The text is that of a string, a number, true or false.
 type contextValue struct{ path, text string }
 
-// findIndex finds tasks by values and errors. The store's mutex guards it.
+// findIndex bounds the memory of values and errors, and holds the texts of errors. The store's mutex guards it.
 type findIndex struct {
-	labels     labelIndex
 	memory     *quota // which others share
 	bytes      int64  // taken of it
 	errorBytes int64  // of these, for errors: at most half of all
+	length     int64  // of the texts, in bytes
 
-	values int                 // values that are not indexed for lack of memory
-	errors bitset              // tasks with an error that is not indexed for lack of memory
-	failed map[uint32][]uint64 // labels of the errors of tasks
-	texts  []errorEntry        // of errors, the newest last; only appended to, or replaced
-	dead   int                 // texts that no task has any more
-	length int64               // of the texts, in bytes
+	texts   map[string]*failureText // of the errors of all tasks
+	lacks   int                     // values that have no label for lack of memory
+	unknown int                     // tasks with an error that has no text here for lack of memory
 }
 
-// errorEntry is the text of errors, which errorTextOf made, and its label.
-type errorEntry struct {
-	label uint64
+// failureText is the text of errors, which errorTextOf made.
+type failureText struct {
 	text  string
+	tasks int // that have it
 }
-
-// The kinds of labels here.
-const (
-	labelValue = 'v'
-	labelError = 'e'
-)
 
 func newFindIndex() findIndex {
-	return findIndex{labels: newLabelIndex(), memory: &quota{most: findMemory}, failed: map[uint32][]uint64{}}
+	return findIndex{memory: &quota{most: findMemory}, texts: map[string]*failureText{}}
 }
 
-// take takes memory for a value, if there is some.
+// take takes memory, if there is some.
 func (x *findIndex) take(n int64) bool {
 	if !x.memory.take(n) {
 		return false
@@ -80,9 +69,9 @@ func (x *findIndex) share(memory *quota) {
 	x.memory = memory
 }
 
-// eachValue calls f with the label of each value by which a task is found; by may be nil for a task without one.
-func (x *findIndex) eachValue(by *creation, f func(label uint64)) {
-	if by == nil || by.search == nil {
+// eachValue calls f with the label of each value by which a task is found.
+func (x *taskIndex) eachValue(by *creation, f func(label uint64)) {
+	if by.search == nil {
 		return
 	}
 	eachMemberBytes(by.search, func(path, value []byte) bool {
@@ -92,122 +81,77 @@ func (x *findIndex) eachValue(by *creation, f func(label uint64)) {
 }
 
 // valueLabel returns the label of a value, which is the same for all its spellings.
-func (x *findIndex) valueLabel(path string, value []byte) uint64 {
+func (x *taskIndex) valueLabel(path string, value []byte) uint64 {
 	if value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 { // else it is spelled as normal has it
 		value = newJSONValue(value).normal(nil)
 	}
-	return x.labels.label(labelValue, path, string(value))
+	return x.labelOf(labelValue, path, string(value))
 }
 
-// find returns the positions with a value: with a string, and with a number, true or false of that text.
-func (x *findIndex) find(v contextValue) (texts, others *positions) {
-	texts = x.labels.find(x.valueLabel(v.path, appendJSONString(nil, v.text)))
-	switch raw := []byte(v.text); {
-	case checkJSON(raw) != nil:
-	case bytes.IndexByte([]byte("0tf"), jsonKind(raw)) >= 0:
-		others = x.labels.find(x.valueLabel(v.path, raw))
+// labelsOf returns the labels of a value: of a string, and of a number, true or false of that text.
+func (x *taskIndex) labelsOf(v contextValue) []uint64 {
+	labels := []uint64{x.valueLabel(v.path, appendJSONString(nil, v.text))}
+	if raw := []byte(v.text); checkJSON(raw) == nil && bytes.IndexByte([]byte("0tf"), jsonKind(raw)) >= 0 {
+		labels = append(labels, x.valueLabel(v.path, raw))
 	}
-	return texts, others
-}
-
-// insert adds the values of a new task.
-func (x *findIndex) insert(pos uint32, by *creation) {
-	x.eachValue(by, func(label uint64) {
-		if !x.take(foundValueBytes) {
-			x.labels.holders.set(pos) // so that remove reads the task's values, and counts those not indexed
-			x.values++
-			return
-		}
-		x.labels.insert(pos, label)
-	})
+	return labels
 }
 
 // fail adds an error of a task, by its text.
-func (x *findIndex) fail(pos uint32, text string) {
-	label, known := x.labels.label(labelError, text), x.failed[pos]
-	if len(known) == maxTaskErrors || slices.Contains(known, label) {
+func (x *findIndex) fail(in *trouble, text string) {
+	known := x.texts[text]
+	if len(in.errors) == maxTaskErrors || known != nil && slices.Contains(in.errors, known) {
 		return
 	}
-	cost, fresh := int64(errorBytes), x.labels.find(label) == nil
-	if fresh {
+	cost := int64(errorBytes)
+	if known == nil {
 		cost += textBytes + int64(len(text))
 	}
-	switch {
-	case fresh && x.length+int64(len(text)) > maxErrorTexts, x.errorBytes+cost > x.memory.most/2, !x.take(cost):
-		x.errors.set(pos)
+	if known == nil && x.length+int64(len(text)) > maxErrorTexts || x.errorBytes+cost > x.memory.most/2 || !x.take(cost) {
+		x.unknown += boolCount(!in.unknown)
+		in.unknown = true
 		return
 	}
 	x.errorBytes += cost
-	x.labels.insert(pos, label)
-	x.failed[pos] = append(known, label)
-	if fresh {
-		x.texts = append(x.texts, errorEntry{label, text})
+	if known == nil {
+		known = &failureText{text: text}
+		x.texts[text] = known
 		x.length += int64(len(text))
 	}
+	known.tasks++
+	in.errors = append(in.errors, known)
 }
 
-// remove removes the values and the errors of a task.
-func (x *findIndex) remove(pos uint32, by *creation) {
-	x.eachValue(by, func(label uint64) {
-		if x.labels.has(pos, label) {
-			x.give(foundValueBytes)
-		} else {
-			x.values--
+// forgetErrors removes the errors of a task.
+func (x *findIndex) forgetErrors(of *trouble) {
+	x.unknown -= boolCount(of.unknown)
+	cost := int64(0)
+	for _, e := range of.errors {
+		cost += errorBytes
+		if e.tasks--; e.tasks == 0 {
+			delete(x.texts, e.text)
+			cost += textBytes + int64(len(e.text))
+			x.length -= int64(len(e.text))
 		}
-		x.labels.remove(pos, label)
-	})
-	for _, label := range x.failed[pos] {
-		x.labels.remove(pos, label)
-		x.giveError(errorBytes)
-		x.dead += boolCount(x.labels.find(label) == nil)
 	}
-	delete(x.failed, pos)
-	x.errors.clear(pos)
-	if x.dead > 64+len(x.texts)/2 {
-		x.clearTexts()
-	}
+	x.give(cost)
+	x.errorBytes -= cost
 }
 
-func (x *findIndex) giveError(n int64) {
-	x.give(n)
-	x.errorBytes -= n
+// troubled returns what has gone wrong in a task, to add to it.
+func (x *slotTable) troubled(sl *slot) *trouble {
+	if sl.trouble == nil {
+		sl.trouble = &trouble{}
+		sl.failures = sl.one[:0]
+		x.troubles[x.place(sl.seq)] = sl.trouble
+	}
+	return sl.trouble
 }
 
-// clearTexts drops the texts that no task has any more. Searches may still look at those that were there.
-func (x *findIndex) clearTexts() {
-	var kept []errorEntry
-	seen := map[uint64]bool{}
-	for _, t := range x.texts {
-		if !seen[t.label] && x.labels.find(t.label) != nil {
-			seen[t.label] = true
-			kept = append(kept, t)
-			continue
-		}
-		x.giveError(textBytes + int64(len(t.text)))
-		x.length -= int64(len(t.text))
-	}
-	x.texts, x.dead = kept, 0
-}
-
-// relocate moves a task to a lower position, with no task between the two.
-func (x *findIndex) relocate(from, to uint32, by *creation) {
-	x.eachValue(by, func(label uint64) { x.labels.relocate(from, to, label) })
-	if x.errors.has(from) {
-		x.errors.relocate(from, to)
-	}
-	if labels, ok := x.failed[from]; ok {
-		for _, label := range labels {
-			x.labels.relocate(from, to, label)
-		}
-		x.failed[to] = labels
-		delete(x.failed, from)
-	}
-}
-
-// fail indexes an error of the task at a position.
-func (x *slotTable) fail(pos uint32, text string) {
+// fail adds an error of a task.
+func (x *slotTable) fail(sl *slot, text string) {
 	before := x.index.memory()
-	x.index.found.fail(pos, text)
+	x.index.found.fail(x.troubled(sl), text)
 	x.resize(x.index.memory() - before)
 }
 
@@ -220,56 +164,64 @@ func newFinder(s *store) finder { return finder{s} }
 func (f finder) unindexed() (values, errors int) {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
-	return f.s.tasks.index.found.values, f.s.tasks.index.found.errors.count()
+	return f.s.tasks.index.found.lacks, f.s.tasks.index.found.unknown
 }
 
-// withValue returns the values that at least one task has.
-func (f finder) withValue(all []contextValue) (held []contextValue) {
-	f.s.mu.Lock()
-	defer f.s.mu.Unlock()
-	for _, v := range all {
-		if texts, others := f.s.tasks.index.found.find(v); texts != nil || others != nil {
-			held = append(held, v)
+// withValues returns up to limit tasks with each of some values, the newest first.
+func (f finder) withValues(all []contextValue, limit int) [][]keptTask {
+	found, wanted, now, sieve := make([][]keptTask, len(all)), map[uint64][]int{}, f.s.clock.now(), uint64(0)
+	for i, v := range all {
+		for _, label := range f.s.tasks.index.labelsOf(v) { // the seed of labels never changes
+			wanted[label] = append(wanted[label], i)
+			sieve |= sieveOf(label)
 		}
 	}
-	return held
-}
-
-// textsPerLock is how many texts of errors are looked up under the lock at a time.
-const textsPerLock = 1024
-
-// withError returns the logs of up to limit tasks with a text in an error, the newest first. It looks at the
-// texts without the lock.
-func (f finder) withError(text string, limit int) (logs []taskLog) {
-	defer f.s.holdPositions()()
-	var texts []errorEntry
-	f.s.locked(func() { texts = f.s.tasks.index.found.texts })
-	var labels []uint64
-	for i := range texts {
-		if strings.Contains(texts[i].text, text) {
-			labels = append(labels, texts[i].label)
-		}
-	}
-	var found []uint32
-	for batch := range slices.Chunk(labels, textsPerLock) {
+	w := &taskWalk{states: anyState, newest: true}
+	for !w.done {
 		f.s.locked(func() {
-			for _, label := range batch {
-				found = f.s.tasks.index.found.labels.top(found, label, limit)
+			for at, sl := range w.batch(&f.s.tasks) {
+				if f.s.tasks.marks[at].sieve&sieve == 0 {
+					continue
+				}
+				labels := f.s.tasks.labels[at]
+				for _, label := range labels[len(labels)-int(sl.values):] {
+					for _, i := range wanted[label] {
+						if len(found[i]) < limit {
+							found[i] = append(found[i], sl.kept(now))
+						}
+					}
+				}
 			}
 		})
-		slices.Sort(found)
-		slices.Reverse(found)
-		found = slices.Compact(found)
-		found = found[:min(limit, len(found))]
 	}
-	f.s.locked(func() {
-		for _, pos := range found {
-			if !f.s.tasks.slots[pos].vacant() { // else it was dropped since
-				logs = append(logs, f.s.tasks.logAt(pos))
+	return found
+}
+
+// withError returns up to limit tasks with a text in an error, the newest first.
+func (f finder) withError(text string, limit int) (all []keptTask) {
+	has, x := map[*failureText]bool{}, &f.s.tasks
+	w := &taskWalk{states: anyState, newest: true}
+	for !w.done && len(all) < limit {
+		f.s.locked(func() {
+			for at, sl := range w.batch(x) {
+				if x.troubles[at] == nil || !slices.ContainsFunc(x.troubles[at].errors, func(e *failureText) bool {
+					found, known := has[e]
+					if !known {
+						found = strings.Contains(e.text, text)
+						has[e] = found
+						w.work += lookWork + len(e.text)
+					}
+					return found
+				}) {
+					continue
+				}
+				if all = append(all, sl.kept(0)); len(all) == limit {
+					return
+				}
 			}
-		}
-	})
-	return logs
+		})
+	}
+	return all
 }
 
 // shortestIDPart is how many digits of an id name it.
@@ -321,45 +273,28 @@ type foundID struct {
 // id returns the id.
 func (f foundID) id() uuid { return cmp.Or(f.step, f.task.plus(f.plus)) }
 
-// idsPerLock is how many tasks or dead letters a search looks at under the lock at a time.
-const idsPerLock = 16 << 10
-
-// inBatches calls look under the lock for all indexes below a count, some at a time and the highest first, until
-// look returns false.
-func (f finder) inBatches(count func() int, look func(from, to int) bool) {
-	to := math.MaxInt
-	for more := true; more; {
-		f.s.locked(func() {
-			to = min(to, count())
-			from := max(to-idsPerLock, 0)
-			more = look(from, to) && from > 0
-			to = from
-		})
-	}
-}
-
 // withIDPart returns up to limit ids of tasks, and up to limit others of those which follow them, for declared steps
 // and correlation, or which their creations name, that begin or end with some digits, the newest first. The beginning
 // of such an id is mostly that of its task's.
 func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
-	defer f.s.holdPositions()()
 	begin, end, ids := newIDPart(digits, false), newIDPart(digits, true), uint64(f.s.templates.mostIDs())
-	f.inBatches(func() int { return len(f.s.tasks.slots) }, func(from, to int) bool {
-		for pos := to - 1; pos >= from; pos-- { // a range would copy each slot
-			sl := &f.s.tasks.slots[pos]
-			if end.after(&sl.id) >= ids && !begin.of(&sl.id) {
-				continue
+	w, x := &taskWalk{states: anyState, newest: true}, &f.s.tasks
+	for !w.done {
+		f.s.locked(func() {
+			for at, sl := range w.batch(x) {
+				if end.after(&x.ids[at]) >= ids && !begin.of(&x.ids[at]) {
+					continue
+				}
+				switch n, ok := sl.idWith(&begin, &end); {
+				case !ok:
+				case n == 0 && len(own) < limit:
+					own = append(own, foundID{task: sl.id})
+				case n > 0 && len(others) < limit:
+					others = append(others, foundID{task: sl.id, plus: n})
+				}
 			}
-			switch n, ok := sl.idWith(&begin, &end); {
-			case !ok:
-			case n == 0 && len(own) < limit:
-				own = append(own, foundID{task: sl.id})
-			case n > 0 && len(others) < limit:
-				others = append(others, foundID{task: sl.id, plus: n})
-			}
-		}
-		return len(own) < limit || len(others) < limit
-	})
+		})
+	}
 	follow := len(others)
 	f.s.locked(func() {
 		for id, task := range f.s.tasks.byStep {
@@ -376,11 +311,9 @@ func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
 func (sl *slot) idWith(begin, end *idPart) (n int, ok bool) {
 	after := end.after(&sl.id)
 	switch {
-	case sl.vacant():
-		return 0, false
 	case begin.of(&sl.id):
 		return 0, true
-	case after >= uint64(sl.in.key.tpl.ids()):
+	case after >= uint64(sl.tpl.ids()):
 		return 0, false
 	}
 	id := sl.id.plus(int(after))
@@ -391,14 +324,13 @@ func (sl *slot) idWith(begin, end *idPart) (n int, ok bool) {
 // newest first.
 func (f finder) lettersWithIDPart(digits string, limit int) (found []dlqRow) {
 	begin, end := newIDPart(digits, false), newIDPart(digits, true)
-	f.inBatches(func() int { return len(f.s.dead.index.rows) }, func(from, to int) bool {
-		for _, r := range slices.Backward(f.s.dead.index.rows[from:to]) {
-			if !r.id.isZero() && (begin.of(&r.id) || end.of(&r.id)) && len(found) < limit {
-				found = append(found, r)
-			}
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	for _, r := range slices.Backward(f.s.dead.index.rows) {
+		if !r.id.isZero() && (begin.of(&r.id) || end.of(&r.id)) && len(found) < limit {
+			found = append(found, *r)
 		}
-		return len(found) < limit
-	})
+	}
 	return found
 }
 
@@ -428,13 +360,13 @@ func (f finder) byKeys(identities []identityKey, requests []replayKey) (identifi
 }
 
 // listedByID returns those tasks with some ids that are still there.
-func (f finder) listedByID(ids []uuid) (tasks []listedTask) {
+func (f finder) listedByID(ids []uuid) (tasks []keptTask) {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	now := f.s.clock.now()
 	for _, id := range ids {
-		if pos, ok := f.s.tasks.find(id); ok {
-			tasks = append(tasks, f.s.tasks.listedAt(pos, now))
+		if sl, ok := f.s.tasks.find(id); ok {
+			tasks = append(tasks, sl.kept(now))
 		}
 	}
 	return tasks

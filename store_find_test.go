@@ -2,97 +2,106 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// checkFound compares the index of values and errors with the tasks. The caller holds the store's lock.
+// checkFound compares what tasks are found by with the tasks. The caller holds the store's lock.
 func checkFound(t testing.TB, s *store) {
 	t.Helper()
-	got := s.tasks.index.found
-	if got.values > 0 || got.errors.count() > 0 {
+	x := &s.tasks.index
+	if x.found.lacks > 0 || x.found.unknown > 0 {
 		return // what is left out depends on what was there earlier
 	}
-	want := newFindIndex()
-	want.memory.most, want.labels.seed = math.MaxInt64, got.labels.seed
-	for pos := range s.tasks.slots {
-		if s.tasks.slots[pos].vacant() {
+	held, values, errors, texts := 0, 0, 0, map[string]int{}
+	for at, sl := range s.tasks.slots {
+		if sl == nil {
 			continue
 		}
-		v, err := s.viewAt(uint32(pos))
+		labels := s.tasks.labels[at]
+		v, err := s.viewOf(sl)
 		noError(t, err)
-		want.insert(uint32(pos), v.by)
-		for _, text := range errorTextsIn(slices.Concat([]byte("["), v.log, []byte("]"))) {
-			want.fail(uint32(pos), text)
+		x.eachValue(v.by, func(label uint64) {
+			values++
+			if !slices.Contains(labels[len(labels)-int(sl.values):], label) {
+				t.Errorf("task %s has no label of a value in %s", sl.id, v.by.search)
+			}
+		})
+		held += len(labels) - int(sl.values)
+		var got []string
+		if sl.trouble != nil {
+			for _, e := range sl.errors {
+				got = append(got, e.text)
+				if x.found.texts[e.text] != e {
+					t.Errorf("the text %q of task %s is not in the index", e.text, sl.id)
+				}
+			}
+		}
+		want := errorTextsIn(slices.Concat([]byte("["), v.log, []byte("]")))
+		if len(want) > maxTaskErrors {
+			want = got
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("task %s is found by the errors %q; want %q", sl.id, got, want)
+		}
+		for _, text := range got {
+			texts[text]++
+		}
+		errors += len(got)
+	}
+	length := 0
+	for text, n := range texts {
+		length += len(text)
+		if x.found.texts[text] == nil || x.found.texts[text].tasks != n {
+			t.Errorf("the text %q counts %+v; want %d tasks", text, x.found.texts[text], n)
 		}
 	}
-	got.memory = &quota{} // of the copy
-	got.clearTexts()
-	if a, b := got.plain(), want.plain(); a != b || got.bytes != want.bytes || got.errorBytes != want.errorBytes || got.length != want.length {
-		t.Errorf("the index of values and errors has %d bytes, %d of errors, texts of %d:\n%s\nwant %d, %d, %d:\n%s",
-			got.bytes, got.errorBytes, got.length, a, want.bytes, want.errorBytes, want.length, b)
+	taken := int64(errors*errorBytes + len(texts)*textBytes + length)
+	if x.held != held || len(x.found.texts) != len(texts) || x.found.length != int64(length) || x.found.errorBytes != taken ||
+		x.found.bytes != taken+int64(values*labelBytes) {
+		t.Errorf("the index has %d labels, %d texts of %d bytes, and counts %d bytes of errors and %d in all; want %d, %d, %d, %d and %d",
+			x.held, len(x.found.texts), x.found.length, x.found.errorBytes, x.found.bytes, held, len(texts), length, taken,
+			taken+int64(values*labelBytes))
 	}
-}
-
-// plain returns everything that the index has.
-func (x *findIndex) plain() string {
-	var lines []string
-	for label, pos := range x.labels.one {
-		lines = append(lines, fmt.Sprintf("%x: [%d]", label, pos))
-	}
-	for label, p := range x.labels.more {
-		all := p.top(nil, math.MaxInt)
-		slices.Sort(all)
-		lines = append(lines, fmt.Sprintf("%x: %d", label, all))
-	}
-	for pos, labels := range x.failed {
-		lines = append(lines, fmt.Sprintf("%d failed: %x", pos, slices.Sorted(slices.Values(labels))))
-	}
-	for _, text := range x.texts {
-		lines = append(lines, fmt.Sprintf("%x: %s", text.label, text.text))
-	}
-	return strings.Join(slices.Sorted(slices.Values(lines)), "\n")
 }
 
 // foundTask is what TestFindIndex knows of a task.
 type foundTask struct {
-	by    *creation
-	texts map[string]bool // of its errors
+	slot   slot
+	labels []uint64
+	by     *creation
+	texts  map[string]bool // of its errors
 }
 
-// TestFindIndex compares values and errors, and what they take of the memory, with plain sets, while tasks fail, are
-// dropped, and change position. Nothing remains of them in the end.
+// TestFindIndex compares values and errors, and what they take of the memory, with plain sets, while tasks fail and are
+// dropped. Nothing remains of them in the end.
 func TestFindIndex(t *testing.T) {
 	t.Parallel()
-	for _, most := range []int64{1 << 30, 100_000, 3_000} {
+	for _, most := range []int64{1 << 30, 20_000, 1_000} {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 2))
-		x := newFindIndex()
+		index := newTaskIndex()
+		x := &index.found
 		x.memory.most = most
-		tasks := map[uint32]*foundTask{}
+		tasks := map[int]*foundTask{}
 		for range 20_000 {
-			pos := uint32(r.IntN(400))
-			task := tasks[pos]
-			switch n := r.IntN(10); {
+			n := r.IntN(400)
+			task := tasks[n]
+			switch {
 			case task == nil:
-				task = &foundTask{&creation{search: fmt.Appendf(nil, `{"k":"v%d","n":%d}`, r.IntN(50), pos)}, map[string]bool{}}
-				tasks[pos] = task
-				x.insert(pos, task.by)
-			case n == 0:
-				x.remove(pos, task.by)
-				delete(tasks, pos)
-			case n == 1:
-				if to := uint32(r.IntN(int(pos) + 1)); freeFrom(tasks, to, pos) && to != pos {
-					x.relocate(pos, to, task.by)
-					tasks[to] = task
-					delete(tasks, pos)
-				}
+				task = &foundTask{by: &creation{search: fmt.Appendf(nil, `{"k":"v%d","n":%d}`, r.IntN(50), n)}, texts: map[string]bool{}}
+				tasks[n] = task
+				task.slot.trouble = &trouble{}
+				task.labels, _ = index.label(&task.slot, task.by)
+			case r.IntN(10) == 0:
+				index.unlabel(&task.slot, task.labels)
+				delete(tasks, n)
 			default:
 				text := fmt.Sprintf("E: order %d of many", r.IntN(300)*r.IntN(3))
-				x.fail(pos, text)
+				x.fail(task.slot.trouble, text)
 				task.texts[text] = true
 			}
 			if x.memory.used.Load() != x.bytes || x.bytes > most || x.errorBytes > most/2 {
@@ -100,52 +109,40 @@ func TestFindIndex(t *testing.T) {
 					x.memory.used.Load())
 			}
 		}
-		checkFoundTasks(t, &x, tasks, most < 1<<30)
-		for pos, task := range tasks {
-			x.remove(pos, task.by)
+		checkFoundTasks(t, &index, tasks, most < 1<<30)
+		for _, task := range tasks {
+			index.unlabel(&task.slot, task.labels)
 		}
-		x.clearTexts()
-		if x.bytes != 0 || x.errorBytes != 0 || x.length != 0 || x.values+x.errors.count()+x.labels.held+len(x.failed)+len(x.texts) > 0 {
+		if x.bytes != 0 || x.errorBytes != 0 || x.length != 0 || x.lacks+x.unknown+index.held+len(x.texts) > 0 {
 			t.Errorf("seed %d: %+v remains; want nothing", seed, x)
 		}
 	}
 }
 
 // checkFoundTasks checks that the index has all of the tasks but for what it says that it left out.
-func checkFoundTasks(t *testing.T, x *findIndex, tasks map[uint32]*foundTask, bounded bool) {
+func checkFoundTasks(t *testing.T, x *taskIndex, tasks map[int]*foundTask, bounded bool) {
 	t.Helper()
-	values, failed, held := 0, 0, 0
-	for pos, task := range tasks {
-		x.eachValue(task.by, func(label uint64) {
-			has := x.labels.has(pos, label)
-			values += boolCount(!has)
-			held += boolCount(has)
-		})
-		left := x.errors.has(pos)
+	values, unknown := 0, 0
+	for n, task := range tasks {
+		x.eachValue(task.by, func(label uint64) { values += boolCount(!slices.Contains(task.labels, label)) })
+		if task.slot.trouble == nil {
+			continue
+		}
+		unknown += boolCount(task.slot.unknown)
 		for text := range task.texts {
-			has := x.labels.has(pos, x.labels.label(labelError, text))
-			if held += boolCount(has); !has && !left && len(x.failed[pos]) < maxTaskErrors {
-				t.Errorf("%q of %d is missing", text, pos)
+			known := slices.ContainsFunc(task.slot.errors, func(e *failureText) bool { return e.text == text })
+			if !known && !task.slot.unknown && len(task.slot.errors) < maxTaskErrors {
+				t.Errorf("%q of task %d is missing", text, n)
 			}
 		}
-		if failed += boolCount(left); len(x.failed[pos]) > maxTaskErrors {
-			t.Errorf("%d errors of a task are indexed; want at most %d", len(x.failed[pos]), maxTaskErrors)
+		if len(task.slot.errors) > maxTaskErrors {
+			t.Errorf("%d errors of a task are indexed; want at most %d", len(task.slot.errors), maxTaskErrors)
 		}
 	}
-	if values != x.values || failed != x.errors.count() || held != x.labels.held || (values+failed > 0) != bounded {
-		t.Errorf("%d values and errors of %d tasks are not indexed, %d are; the index counts %d, %d and %d", values, failed, held,
-			x.values, x.errors.count(), x.labels.held)
+	if values != x.found.lacks || unknown != x.found.unknown || (values+unknown > 0) != bounded {
+		t.Errorf("%d values and errors of %d tasks are not indexed; the index counts %d and %d", values, unknown, x.found.lacks,
+			x.found.unknown)
 	}
-}
-
-// freeFrom reports whether there is no task at positions from one on, up to another.
-func freeFrom(tasks map[uint32]*foundTask, from, to uint32) bool {
-	for pos := range tasks {
-		if from <= pos && pos < to {
-			return false
-		}
-	}
-	return true
 }
 
 // TestTextsOfErrorsAreBounded indexes errors that are all different: what a search has to look at is bounded.
@@ -156,13 +153,13 @@ func TestTextsOfErrorsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 2*errorTextPart)
 	const n = 2 * maxErrorTexts / (2 * errorTextPart)
 	for i := range n {
-		x.fail(uint32(i), fmt.Sprint(i, long))
+		x.fail(&trouble{}, fmt.Sprint(i, long))
 	}
-	if left := x.errors.count(); x.length > maxErrorTexts || left < n/3 || left > n*2/3 {
-		t.Errorf("texts of %d bytes are indexed, and %d of %d are not", x.length, left, n)
+	if x.length > maxErrorTexts || x.unknown < n/3 || x.unknown > n*2/3 {
+		t.Errorf("texts of %d bytes are indexed, and %d of %d are not", x.length, x.unknown, n)
 	}
-	x.fail(n, x.texts[0].text)
-	if p := x.labels.find(x.texts[0].label); p == nil || !p.has(n) {
+	in := &trouble{}
+	if x.fail(in, fmt.Sprint(0, long)); len(in.errors) != 1 {
 		t.Error("an error with a known text is not indexed")
 	}
 }
@@ -179,8 +176,9 @@ func TestFindByIDPart(t *testing.T) {
 		plus     int
 	}
 	var all []anyID // the newest task first
-	for pos := range slices.Backward(s.store.tasks.slots) {
-		if v, err := s.store.viewAt(uint32(pos)); err == nil {
+	for _, sl := range slices.Backward(s.store.tasks.slots) {
+		if sl != nil {
+			v := must(s.store.viewOf(sl))(t)
 			for n := range v.tpl.ids() {
 				all = append(all, anyID{v.id.plus(n), v.id, n})
 			}
@@ -210,7 +208,7 @@ func TestFindByIDPart(t *testing.T) {
 			t.Errorf("%s: got %v and %v; want %v and %v", digits, own, others, wantOwn, wantOthers)
 		}
 	}
-	sl := slot{id: all[0].id, live: &task{}, in: &postings{key: postingsKey{tpl: &template{}}}}
+	sl := slot{id: all[0].id, live: &task{}, tpl: &template{}}
 	second := sl.id.plus(1).String()
 	right := second[17:18] // a digit of the half that seldom differs
 	for digit, want := range map[string]bool{right: true, pick(right == "0", "1", "0"): false} {

@@ -111,8 +111,8 @@ func spoolState(o journalOptions, state *stateSource, log *slog.Logger) (*store,
 	}
 	s.nameLives(o.seed)
 	s.journal.of.id = cmp.Or(o.id, s.journal.of.id)
-	if s.tasks.index.failures.key == (failureKey{}) {
-		s.tasks.index.failures.key = cmp.Or(o.key, newFailureKey())
+	if s.tasks.index.key == (failureKey{}) {
+		s.tasks.index.key = cmp.Or(o.key, newFailureKey())
 	}
 	cut := s.cut()
 	f, _, err := writeStoreFile(&o, importName, func(w *lineWriter) error { return s.write(cut, w) }, diskFile.sync)
@@ -203,9 +203,8 @@ func (c *outsideChecker) lostTasks() (losses []string) {
 	for _, id := range slices.SortedFunc(maps.Keys(c.lost), byID) {
 		l := c.lost[id]
 		losses = append(losses, fmt.Sprintf("task %s is left out (records of it after the compacted part: %d): %s", id, l.records, strings.TrimPrefix(l.why, "task "+id.String()+": ")))
-		if pos, ok := c.s.tasks.find(id); ok {
-			c.s.tasks.slots[pos] = slot{} // nothing but a cut reads this store any more
-			delete(c.s.tasks.byID, id)
+		if sl, ok := c.s.tasks.find(id); ok {
+			c.s.tasks.remove(sl) // nothing but a cut reads this store any more
 		}
 	}
 	return losses

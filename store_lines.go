@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // shortLine is a line in which bytes below 0x20, which a line does not have, stand for the
@@ -56,7 +55,7 @@ const (
 	errorCode = 31
 )
 
-// wordsAt lists the words by their fourth byte.
+// wordsAt lists the words by their fourth byte, which differs more than those before it.
 var wordsAt = func() (at [256][]byte) {
 	for k, w := range lineWords {
 		at[w.text[3]] = append(at[w.text[3]], byte(k))
@@ -64,24 +63,12 @@ var wordsAt = func() (at [256][]byte) {
 	return at
 }()
 
-// wordBegin is the first eight bytes of a word, or all of it, and a mask for these.
-type wordBegin struct {
-	bytes, mask uint64
-	shadowed    bool // an earlier word begins with this one, or this one with it
-}
-
-var wordBegins = func() (begins [len(lineWords)]wordBegin) {
+// lineTexts are the texts of the words.
+var lineTexts = func() (texts [len(lineWords)][]byte) {
 	for k, w := range lineWords {
-		b := &begins[k]
-		for i := range min(len(w.text), 8) {
-			b.bytes |= uint64(w.text[i]) << (8 * i)
-			b.mask |= 0xff << (8 * i)
-		}
-		b.shadowed = slices.ContainsFunc(lineWords[:k], func(earlier lineWord) bool {
-			return strings.HasPrefix(w.text, earlier.text) || strings.HasPrefix(earlier.text, w.text)
-		})
+		texts[k] = []byte(w.text)
 	}
-	return begins
+	return texts
 }()
 
 // wordEdges has the bytes at which a word may begin, and those that a line does not have.
@@ -92,10 +79,6 @@ var wordEdges = func() (edges [256]bool) {
 	return edges
 }()
 
-// wordOrder holds the word that came last after each word, and after the begin of a line: most lines
-// have the same words in the same order.
-type wordOrder [len(lineWords) + 1]byte
-
 // lineCoder shortens a line, or restores one.
 type lineCoder struct {
 	b    []byte
@@ -105,15 +88,14 @@ type lineCoder struct {
 }
 
 // shorten appends a line in its short form, or as it is.
-func (o *wordOrder) shorten(to, line []byte) []byte {
+func shorten(to, line []byte) []byte {
 	if len(line) > maxShortened {
 		return append(to, line...)
 	}
-	c, before := lineCoder{b: to}, byte(len(lineWords))
+	c := lineCoder{b: to}
 	for i := 0; i < len(line); {
 		if wordEdges[line[i]] {
-			if k, n := c.word(line[i:], o[before]); n > 0 {
-				o[before], before = k, k
+			if n := c.word(line[i:]); n > 0 {
 				i += n
 				continue
 			}
@@ -135,69 +117,58 @@ func (o *wordOrder) shorten(to, line []byte) []byte {
 	return c.b
 }
 
-// word shortens the word that a text begins with; it tries the likely one first. It returns the word's code, and
-// the length of the word with what comes after it; 0 if no word fits.
-func (c *lineCoder) word(text []byte, likely byte) (k byte, n int) {
-	if len(text) < 8 {
-		return 0, 0
-	}
-	begin := binary.LittleEndian.Uint64(text)
-	if w := &wordBegins[likely]; (begin^w.bytes)&w.mask == 0 && !w.shadowed {
-		if n = c.shortenWord(likely, text); n > 0 {
-			return likely, n
-		}
+// word shortens the word that a text begins with. It returns the length of the word with what comes after it; 0 if no
+// word fits.
+func (c *lineCoder) word(text []byte) (n int) {
+	if len(text) < 4 {
+		return 0
 	}
 	for _, k := range wordsAt[text[3]] {
-		if w := &wordBegins[k]; (begin^w.bytes)&w.mask == 0 {
-			if n = c.shortenWord(k, text); n > 0 {
-				return k, n
+		if rest, fits := bytes.CutPrefix(text, lineTexts[k]); fits {
+			if n = c.shortenTail(k, rest); n >= 0 {
+				return len(text) - len(rest) + n
 			}
 		}
 	}
-	return 0, 0
+	return 0
 }
 
-// shortenWord shortens a word, whose first eight bytes a text begins with, and what comes after it. It
-// returns their length; 0 if the text does not continue with them, or they would not come back as they are.
-func (c *lineCoder) shortenWord(k byte, text []byte) int {
-	w := &lineWords[k]
-	if len(w.text) > 8 && (len(text) < len(w.text) || string(text[8:len(w.text)]) != w.text[8:]) {
-		return 0
-	}
-	rest, n := text[len(w.text):], 0
-	switch w.then {
+// shortenTail shortens a word and what comes after it, of which it returns the length; -1 if that would not come back
+// as it is.
+func (c *lineCoder) shortenTail(k byte, rest []byte) (n int) {
+	switch then := lineWords[k].then; then {
 	case thenAny:
 		c.b = append(c.b, k)
 	case thenTime, thenSeq:
 		v, digits := leadingNumber(rest)
 		if digits == 0 {
-			return 0
+			return -1
 		}
-		c.b = binary.AppendVarint(append(c.b, k), v-c.last[w.then])
-		c.last[w.then], n = v, digits
+		c.b = binary.AppendVarint(append(c.b, k), v-c.last[then])
+		c.last[then], n = v, digits
 	case thenSame:
 		if n = len(c.hash); n == 0 || !bytes.HasPrefix(rest, c.hash) {
-			return 0
+			return -1
 		}
 		c.b = append(c.b, k)
 	default:
-		if n = 36; w.then == thenHash {
+		if n = 36; then == thenHash {
 			n = 32
 		}
 		if len(rest) < n {
-			return 0
+			return -1
 		}
 		id, ok := parseUUID(rest[:n])
 		// A line is restored in lower case.
 		if !ok || hasUpper(rest[:n]) {
-			return 0
+			return -1
 		}
-		if w.then == thenHash {
+		if then == thenHash {
 			c.hash = rest[:n]
 		}
 		c.b = append(append(c.b, k), id[:]...)
 	}
-	return len(w.text) + n
+	return n
 }
 
 // hasUpper reports whether an id has a capital letter.
@@ -306,7 +277,7 @@ func (l shortLine) mayHaveError() bool {
 // lineOf returns the line of a task that is over.
 func (x *slotTable) lineOf(t *task) shortLine {
 	line := t.appendTaskLine(x.room[:0])
-	x.room = x.order.shorten(line, line)
+	x.room = shorten(line, line)
 	short := x.room[len(line):]
 	if len(line) > maxShortened {
 		// The room for one long line would stay that large.
@@ -315,7 +286,7 @@ func (x *slotTable) lineOf(t *task) shortLine {
 	return append(make(shortLine, 0, len(short)), short...)
 }
 
-// decodedLines holds small tasks that ended last, by position, because their clients usually ask
+// decodedLines holds small tasks that ended last, because their clients usually ask
 // for them at once. Nobody changes these tasks.
 type decodedLines [64]struct {
 	line shortLine
@@ -325,14 +296,14 @@ type decodedLines [64]struct {
 // keep keeps a task beside its line. The engine may still change one with a queued step.
 func (d *decodedLines) keep(t *task, line shortLine) {
 	if len(t.log) <= smallCopy && !slices.ContainsFunc(t.steps, func(s step) bool { return s.queued }) {
-		place := &d[t.pos%uint32(len(d))]
+		place := &d[t.seq%uint64(len(d))]
 		place.line, place.task = line, t
 	}
 }
 
 // find returns the task of a line, or nil. A line never changes, so it names its task.
-func (d *decodedLines) find(pos uint32, line shortLine) *task {
-	place := &d[pos%uint32(len(d))]
+func (d *decodedLines) find(sl *slot) *task {
+	line, place := sl.line, &d[sl.seq%uint64(len(d))]
 	if len(line) == 0 || len(place.line) == 0 || &place.line[0] != &line[0] {
 		return nil
 	}

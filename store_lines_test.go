@@ -27,8 +27,7 @@ func storedTaskLines(t *testing.T) (lines [][]byte) {
 // checkShort checks that a line comes back from its short form, with its id and numbers.
 func checkShort(t *testing.T, line []byte) (short shortLine) {
 	t.Helper()
-	var order wordOrder
-	short = order.shorten([]byte("x"), line)[1:]
+	short = shorten([]byte("x"), line)[1:]
 	if got := short.text(); !bytes.Equal(got, line) {
 		t.Fatalf("got %s; want %s", got, line)
 	}
@@ -74,7 +73,6 @@ func TestShortLines(t *testing.T) {
 
 // TestShortLinesOfAnyText shortens lines whose bytes were changed at random.
 func TestShortLinesOfAnyText(t *testing.T) {
-	var order wordOrder
 	lines, r := storedTaskLines(t), rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		line := slices.Clone(lines[r.IntN(len(lines))])
@@ -89,11 +87,11 @@ func TestShortLinesOfAnyText(t *testing.T) {
 				line = slices.Insert(line, at, []byte(lineWords[r.IntN(len(lineWords))].text)...)
 			}
 		}
-		short, again := order.shorten(nil, line), new(wordOrder)
+		short := shorten(nil, line)
 		if got := shortLine(short).text(); !bytes.Equal(got, line) {
 			t.Fatalf("got %q; want %q", got, line)
 		}
-		if got := again.shorten(nil, line); !bytes.Equal(got, short) {
+		if got := shorten(nil, line); !bytes.Equal(got, short) {
 			t.Fatalf("got %q without the lines before it; want %q", got, short)
 		}
 	}

@@ -1,10 +1,9 @@
 package main
 
-// Pages of tasks: the matching ones for any combination of filters, in any order, without looking
-// at the tasks.
+// Pages of tasks: the matching ones for any combination of filters, in any order.
 
 import (
-	"maps"
+	"cmp"
 	"math"
 	"slices"
 )
@@ -37,223 +36,260 @@ type taskPlace struct {
 	seq  uint64
 }
 
-// taskRange is a page of tasks, by their positions.
-type taskRange struct {
-	positions []uint32
-	total     int // tasks that match
-	before    int // matching tasks up to the place that the query names
-	counts    stateCount
-}
-
-// taskGroup is a part of an order: tasks of one rank, or those whose ranks a column has.
-type taskGroup struct {
-	of     positionSet // nil for all tasks
-	rank   int64
-	column *timeColumn
-	beyond positionSet // what comes after the place of a query; nil for all
-}
-
-// groups returns the parts of an order, the last first.
-func (x *taskIndex) groups(order taskOrder) (all []taskGroup) {
-	switch order {
-	case orderCreated:
-		return []taskGroup{{}}
-	case orderUpdated:
-		return []taskGroup{{column: &x.updated}}
-	case orderCompleted:
-		return []taskGroup{{of: x.in(endedStates), column: &x.completed}, {of: x.in(anyState &^ endedStates)}}
+// compare compares places in the order of a query.
+func (q *taskQuery) compare(a, b taskPlace) int {
+	if q.ascending {
+		a, b = b, a
 	}
-	for _, p := range slices.Backward(slices.Sorted(maps.Keys(x.priorities))) {
-		all = append(all, taskGroup{of: x.priorities[p], rank: int64(p)})
-	}
-	return all
+	return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(b.seq, a.seq))
 }
 
-// rank returns the rank of a task.
-func (x *taskIndex) rank(order taskOrder, pos uint32) int64 {
-	for _, g := range x.groups(order) {
-		if g.of == nil || g.of.has(pos) {
-			return g.rankOf(pos)
-		}
+// rank returns the rank of a task in an order.
+func (m *taskMarks) rank(order taskOrder, state taskState) int64 {
+	switch {
+	case order == orderUpdated:
+		return int64(m.updated)
+	case order == orderCompleted && state.ended():
+		return int64(m.completed)
+	case order == orderPriority:
+		return int64(m.priority)
 	}
 	return 0
 }
 
-func (g *taskGroup) rankOf(pos uint32) int64 {
-	if g.column != nil {
-		return int64(g.column.at(pos))
-	}
-	return g.rank
+// taskList is a page of tasks as they were when they were listed.
+type taskList struct {
+	tasks         []keptTask
+	total, before int        // tasks that match, and how many of them come up to the place that the query names
+	last          taskPlace  // of the last task of the page
+	counts        stateCount // by state, if the query asks for it
+	unindexed     int        // values that a filter by values does not see, for lack of memory
+	seq           uint64     // everything in the page is durable with it
 }
 
-// after returns the tasks of the group that come after a point in the order.
-func (g *taskGroup) after(p timePoint, ascending bool) positionSet {
-	rank := int64(p.at)
-	switch {
-	case g.column != nil && ascending:
-		return &timeSpan{g.column, p, lastPoint}
-	case g.column != nil:
-		return &timeSpan{g.column, firstPoint, p}
-	case g.rank == rank && ascending:
-		return bitSpans{{p.pos, math.MaxUint32}}
-	case g.rank == rank:
-		return bitSpans{{0, p.pos}}
-	case g.rank > rank == ascending:
-		return bitSpans{{0, math.MaxUint32}}
-	}
-	return bitSpans{}
+// pageMaker makes a page. It looks at some tasks at a time under the lock, so a task that changes meanwhile counts as it
+// was when it was looked at. It is left out of the page if it no longer matches once all were looked at.
+type pageMaker struct {
+	q     *taskQuery
+	m     taskMatcher
+	walk  taskWalk
+	begun bool
+	brief bool         // whether nobody asks how many tasks match
+	known bool         // whether they were counted before
+	back  bool         // whether the query is turned around
+	later int          // tasks that match and come after the place of the query
+	found []placedTask // of these, those that may be on the page
+	least *placedTask  // those after it are on no page
+	list  taskList
 }
 
-// point returns where the tasks after a place begin: at the point in ascending order,
-// before it in the other.
-func (x *taskIndex) point(place *taskPlace, ascending bool) timePoint {
-	pos := x.firstOf(0, uint32(x.all.reach()*bitBlockBits), func(pos uint32) bool {
-		seq := x.tasks.seqAt(pos)
-		return seq > place.seq || seq == place.seq && !ascending
-	})
-	return timePoint{instant(place.rank), pos}
+// placedTask is a task that matches, and its place in the order.
+type placedTask struct {
+	place taskPlace
+	*slot
 }
 
-// list returns the page that a query asks for.
-func (x *taskIndex) list(q *taskQuery) (r taskRange) {
-	if q.counted && q.states != 0 {
-		any := taskQuery{taskFilter: q.taskFilter, counted: true}
-		any.states = 0
-		r.counts = x.list(&any).counts
-	}
-	sel, ok := x.selected(&q.taskFilter)
-	if !ok {
-		return r
-	}
-	var few []uint32
-	var many *bitset
-	if sel.few != nil {
-		few = sel.among()
-		x.listFew(few, q, &r)
-	} else {
-		many = x.meets[0].of(sel.sets...)
-		x.listMany(many, q, &r)
-	}
-	if q.counted && q.states == 0 {
-		r.counts = x.countStates(few, many)
-	}
-	return r
-}
+// deepSkip is how many tasks before a page are worth a count, to look from the other end if that is nearer.
+const deepSkip = 1000
 
-// listFew makes the page of some positions.
-func (x *taskIndex) listFew(few []uint32, q *taskQuery, r *taskRange) {
-	r.total = len(few)
-	points := make([]timePoint, len(few))
-	for i, pos := range few {
-		points[i] = timePoint{instant(x.rank(q.order, pos)), pos}
-	}
-	if q.after != nil {
-		p := x.point(q.after, q.ascending)
-		points = slices.DeleteFunc(points, func(t timePoint) bool { return t.compare(p) < 0 == q.ascending })
-	}
-	r.before = r.total - len(points)
-	slices.SortFunc(points, timePoint.compare)
-	if !q.ascending {
-		slices.Reverse(points)
-	}
-	for i := q.skip; i < min(q.skip+q.limit, len(points)); i++ {
-		r.positions = append(r.positions, points[i].pos)
-	}
-}
-
-// listMany makes the page of a set, from the end of the order if that is nearer.
-func (x *taskIndex) listMany(set *bitset, q *taskQuery, r *taskRange) {
-	ascending, skip, limit := q.ascending, q.skip, min(q.limit, set.total-q.skip)
-	rest := max(set.total-skip-limit, 0)
-	turned := q.after == nil && rest < skip
-	if turned {
-		ascending, skip = !ascending, rest
-	}
-	groups := x.groups(q.order)
-	if ascending {
-		slices.Reverse(groups)
-	}
-	var p timePoint
-	if q.after != nil {
-		p = x.point(q.after, ascending)
-	}
-	left := 0
-	for i := range groups {
-		g := &groups[i]
-		if q.after != nil {
-			g.beyond = g.after(p, ascending)
-		} else if len(r.positions) >= limit {
-			break
+// list returns one page of the matching tasks.
+func (s *store) list(q *taskQuery) taskList {
+	l := pageMaker{q: q}
+	if q.skip > deepSkip && q.after == nil {
+		first := s.list(&taskQuery{taskFilter: q.taskFilter, counted: q.counted})
+		l.known, l.list.total, l.list.counts = true, first.total, first.counts
+		if q.skip > first.total/2 {
+			turned := *q
+			turned.limit = max(min(q.limit, first.total-q.skip), 0)
+			turned.skip, turned.ascending = max(first.total-q.skip-turned.limit, 0), !q.ascending
+			l.q, l.back = &turned, true
 		}
-		part := x.part(set, g)
-		if n := min(part.total-skip, limit-len(r.positions)); n > 0 {
-			r.positions = x.pageOf(r.positions, part, g, skip, n, ascending)
-		}
-		skip, left = max(skip-part.total, 0), left+part.total
 	}
-	if r.total = set.total; q.after != nil {
-		r.before = set.total - left
+	for more := true; more; {
+		s.locked(func() {
+			if more = l.look(&s.tasks); !more {
+				l.finish(s)
+			}
+		})
 	}
-	if turned {
-		slices.Reverse(r.positions)
-	}
-}
-
-// part returns the positions of a set that are in a group.
-func (x *taskIndex) part(set *bitset, g *taskGroup) *bitset {
-	sets := []positionSet{set}
-	if g.of != nil {
-		sets = append(sets, g.of)
-	}
-	if g.beyond != nil {
-		sets = append(sets, g.beyond)
-	}
-	return x.meets[1].of(sets...)
-}
-
-// pageOf appends n positions of a part after skipping skip of them. The last one comes first unless the
-// order is ascending.
-func (x *taskIndex) pageOf(to []uint32, part *bitset, g *taskGroup, skip, n int, ascending bool) []uint32 {
-	if ascending {
-		skip = part.total - skip - n
-	}
-	at := len(to)
-	if g.column != nil {
-		to = x.search.latest(to, part, g.column, skip, n)
-	} else {
-		to = part.top(to, skip, n)
-	}
-	if ascending {
-		slices.Reverse(to[at:])
-	}
-	return to
+	return l.list
 }
 
 // count returns how many tasks match.
-func (x *taskIndex) count(f *taskFilter) int { return x.list(&taskQuery{taskFilter: *f}).total }
+func (s *store) count(f *taskFilter) int { return s.list(&taskQuery{taskFilter: *f}).total }
 
-// countStates counts positions, few or many, by the states of their tasks.
-func (x *taskIndex) countStates(few []uint32, set *bitset) (counts stateCount) {
-	for _, pos := range few {
-		counts[x.stateAt(pos)]++
+// matching returns a page of tasks in the order of creation, of some or, if ids is nil, of all.
+func (s *store) matching(q *taskQuery, ids map[uuid]bool) []placedTask {
+	l := pageMaker{q: q, brief: true}
+	if ids != nil {
+		s.locked(func() { l.lookAt(&s.tasks, ids) })
+		return l.found
 	}
-	if set == nil {
-		return counts
+	for more := true; more; {
+		s.locked(func() { more = l.look(&s.tasks) })
 	}
-	// What is left after all other states is in the largest one, which saves the longest
-	// comparison.
-	rest, largest := set.total, 0
-	for s := range x.states {
-		if x.states[s].count() > x.states[largest].count() {
-			largest = s
+	return l.found
+}
+
+// lookAt looks at some tasks instead.
+func (l *pageMaker) lookAt(x *slotTable, ids map[uuid]bool) {
+	l.begin(x)
+	for id := range ids {
+		if sl, ok := x.find(id); ok && l.wants(x, sl) {
+			l.found = append(l.found, placedTask{taskPlace{seq: sl.seq}, sl})
 		}
 	}
-	for s := range x.states {
-		if s != largest && x.states[s].count() > 0 {
-			counts[s] = x.meets[1].of(set, &x.states[s]).total
-			rest -= counts[s]
+	if l.q.after != nil {
+		l.found = slices.DeleteFunc(l.found, func(p placedTask) bool { return l.q.compare(p.place, *l.q.after) <= 0 })
+	}
+	l.sort(0, l.q.limit)
+	l.found = l.found[:min(len(l.found), l.q.limit)]
+}
+
+// begin prepares the walk. What the index has counted is not counted again.
+func (l *pageMaker) begin(x *slotTable) {
+	l.begun = true
+	l.m = x.matcher(&l.q.taskFilter)
+	var counts stateCount
+	l.walk.templates, counts = x.index.selected(&l.q.taskFilter)
+	l.walk.states, l.walk.newest = cmp.Or(l.q.states, anyState), !l.q.ascending
+	switch {
+	case l.known:
+		l.walk.done = l.q.limit == 0
+	case l.m.simple:
+		for s, n := range counts {
+			l.list.total += n * boolCount(l.walk.states.has(taskState(s)))
+		}
+		if l.q.counted {
+			l.list.counts = counts
+		}
+		l.walk.done = l.list.total == 0 || l.q.skip+l.q.limit == 0
+	case l.q.counted:
+		l.walk.states = anyState
+	}
+	if l.q.order == orderCreated && l.q.after != nil && l.q.after.rank == 0 && (l.brief || l.m.simple) {
+		l.walk.at, l.walk.begun = l.q.after.seq, true
+	}
+}
+
+// look looks at the next tasks, and reports whether there are more.
+func (l *pageMaker) look(x *slotTable) bool {
+	if !l.begun {
+		l.begin(x)
+	}
+	quick := l.m.simple && l.q.order == orderCreated && !l.walk.done && (l.q.after == nil || l.q.after.rank == 0)
+	if quick && l.later < l.q.skip { // what is before the page
+		l.later = l.walk.pass(x, l.q.skip)
+	}
+	if l.walk.done {
+		return false
+	}
+	enough := l.q.order == orderCreated && (l.brief || l.known || quick)
+	for at := range l.walk.batch(x) {
+		if !l.m.simple && !l.m.matches(at) {
+			continue
+		}
+		if !l.m.simple && !l.known {
+			state := x.kinds[at].state()
+			l.list.counts[state] += boolCount(l.q.counted)
+			if l.q.states != 0 && !l.q.states.has(state) {
+				continue
+			}
+			l.list.total++
+		}
+		if l.keep(x, at); enough && len(l.found) == l.q.limit {
+			if l.q.after != nil && quick { // what is after the page
+				l.later += l.walk.pass(x, math.MaxInt)
+			}
+			return false
 		}
 	}
-	counts[largest] = rest
-	return counts
+	return !l.walk.done
+}
+
+// keep keeps a task that matches if it may be on the page.
+func (l *pageMaker) keep(x *slotTable, at int) {
+	p := placedTask{taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}, x.slots[at]}
+	if l.q.after != nil && l.q.compare(p.place, *l.q.after) <= 0 {
+		return
+	}
+	l.later++
+	if l.q.order == orderCreated { // they come in order
+		if l.later > l.q.skip && len(l.found) < l.q.limit {
+			l.found = append(l.found, p)
+		}
+		return
+	}
+	most := l.q.skip + l.q.limit
+	if most == 0 || l.least != nil && l.q.compare(p.place, l.least.place) > 0 {
+		return
+	}
+	if l.found = append(l.found, p); len(l.found) >= 2*most+4096 { // memory depends on the page
+		l.sort(most-1, most)
+		l.found = l.found[:most]
+		l.least = new(l.found[most-1])
+	}
+}
+
+// sort sorts those found as far as needed to have the right ones at some indexes.
+func (l *pageMaker) sort(from, to int) {
+	sortPart(l.found, from, to, func(a, b placedTask) int { return l.q.compare(a.place, b.place) })
+}
+
+// finish makes the page of what was found.
+func (l *pageMaker) finish(s *store) {
+	if n := len(l.found); l.q.order != orderCreated {
+		l.sort(l.q.skip, l.q.skip+l.q.limit)
+		l.found = l.found[min(l.q.skip, n):min(l.q.skip+l.q.limit, n)]
+	}
+	if l.back {
+		slices.Reverse(l.found)
+	}
+	if l.q.after != nil {
+		l.list.before = l.list.total - l.later
+	}
+	if len(l.q.values) > 0 {
+		l.list.unindexed = s.tasks.index.found.lacks
+	}
+	now := s.clock.now()
+	for _, p := range l.found {
+		sl, ok := s.tasks.find(p.id)
+		if !ok || !l.wants(&s.tasks, sl) {
+			continue
+		}
+		l.list.tasks = append(l.list.tasks, sl.kept(now))
+		l.list.seq = max(l.list.seq, s.lastSeqLocked(sl))
+	}
+	if n := len(l.found); n > 0 {
+		l.list.last = l.found[n-1].place
+	}
+}
+
+// wants reports whether a task is on the page as it is now.
+func (l *pageMaker) wants(x *slotTable, sl *slot) bool {
+	return (l.q.states == 0 || l.q.states.has(sl.state)) && l.walk.templates[x.index.numbers[sl.tpl]] &&
+		l.m.matches(x.place(sl.seq))
+}
+
+// sortPart sorts only as far as needed to have the right elements at the indexes i with from <= i < to, and the
+// elements before and after these on their sides.
+func sortPart[T any](all []T, from, to int, compare func(a, b T) int) {
+	// Quicksort that leaves parts without wanted indexes unsorted.
+	for len(all) > 1 && from < len(all) && to > 0 {
+		pivot, i, j := all[len(all)/2], 0, len(all)-1
+		for i <= j {
+			for compare(all[i], pivot) < 0 {
+				i++
+			}
+			for compare(all[j], pivot) > 0 {
+				j--
+			}
+			if i <= j {
+				all[i], all[j] = all[j], all[i]
+				i, j = i+1, j-1
+			}
+		}
+		sortPart(all[:j+1], from, to, compare)
+		all, from, to = all[i:], from-i, to-i
+	}
 }

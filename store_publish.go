@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"sort"
 	"strconv"
@@ -125,8 +126,7 @@ type domainLog struct {
 	gone    uint64        // the last sequence of which any event is missing
 	dropped uint64        // the last sequence of any dropped task that may have published
 
-	subscriptions []*subscription        // by name
-	missed        map[uuid][]missedEvent // what they gave up, by task
+	subscriptions []*subscription
 
 	published [deliveryModes]uint64 // since the start
 	withheld  uint64                // since the start, because of their schema
@@ -138,17 +138,11 @@ type domainLog struct {
 func (l *domainLog) append(e domainEvent) {
 	l.held = append(l.held, e)
 	l.bytes += len(e.payload)
-	for _, s := range l.subscriptions {
-		s.list(&l.held[len(l.held)-1], l.end()-1)
-	}
 	for (len(l.held) > l.keep || l.bytes > maxDomainBytes) && l.held[0].seq != e.seq {
 		l.lost = l.held[0].seq
 		l.gone = max(l.gone, l.lost)
 		for l.held[0].seq == l.lost {
 			l.overtake(&l.held[0])
-			for _, s := range l.subscriptions {
-				s.unlist(l.first)
-			}
 			l.bytes -= len(l.held[0].payload)
 			l.held[0] = domainEvent{} // or the array would keep it
 			l.held = l.held[1:]
@@ -269,49 +263,8 @@ type subscription struct {
 	unknown    bool         // the journal does not know it yet
 
 	wants     func(e *domainEvent) bool // nil for a subscriber that is not configured
-	listed    []listedEvent             // the held events with a delivery, in their order
-	listDead  int                       // of these, those given up
 	next      uint64                    // number of the first event that may not be settled
 	overtaken []deadNotice              // events that the log dropped before they were sent; not on disk yet
-}
-
-// listedEvent is a held event that a subscriber gets, not counting fast ones.
-type listedEvent struct {
-	number uint64
-	dead   bool // it was given up
-}
-
-// list adds a held event to those that the subscriber gets, if it does.
-func (s *subscription) list(e *domainEvent, number uint64) {
-	if s.wants == nil || e.seq <= s.from || e.fast() {
-		return
-	}
-	if _, dead := s.find(e.seq, e.n); dead || s.wants(e) {
-		s.listed = append(s.listed, listedEvent{number, dead})
-		s.listDead += boolCount(dead)
-	}
-}
-
-// unlist removes the oldest held event, before it is dropped.
-func (s *subscription) unlist(number uint64) {
-	if len(s.listed) > 0 && s.listed[0].number == number {
-		s.listDead -= boolCount(s.listed[0].dead)
-		s.listed = s.listed[1:]
-	}
-}
-
-// place returns where the first listed event from a number on is.
-func (s *subscription) place(number uint64) int {
-	return sort.Search(len(s.listed), func(i int) bool { return s.listed[i].number >= number })
-}
-
-// mark notes whether a held event was given up.
-func (l *domainLog) mark(s *subscription, x *deadNotice, dead bool) {
-	number, held := l.number(x.seq, x.n)
-	if i := s.place(number); held && i < len(s.listed) && s.listed[i].number == number && s.listed[i].dead != dead {
-		s.listed[i].dead = dead
-		s.listDead += 2*boolCount(dead) - 1
-	}
 }
 
 // number returns the number of a held event.
@@ -350,38 +303,13 @@ func (l *domainLog) apply(d *subscriberMark) {
 		i, known := s.find(x.seq, x.n)
 		if known {
 			s.dead = slices.Delete(s.dead, i, i+1)
-			l.forgetMissed(s, x)
 		}
-		if l.mark(s, x, x == d.dead); x == d.dead {
+		if x == d.dead {
 			s.dead = slices.Insert(s.dead, i, *x)
-			l.noteMissed(s, x)
 		}
 		if len(s.dead) > maxDeadNotices {
-			l.mark(s, &s.dead[0], false)
-			l.forgetMissed(s, &s.dead[0])
 			s.dead = s.dead[1:]
 		}
-	}
-}
-
-// missedEvent is an event of a task that a subscriber gave up.
-type missedEvent struct {
-	sub *subscription
-	seq uint64
-	n   int
-}
-
-func (l *domainLog) noteMissed(s *subscription, x *deadNotice) {
-	if l.missed == nil {
-		l.missed = map[uuid][]missedEvent{}
-	}
-	l.missed[x.task] = append(l.missed[x.task], missedEvent{s, x.seq, x.n})
-}
-
-func (l *domainLog) forgetMissed(s *subscription, x *deadNotice) {
-	left := slices.DeleteFunc(l.missed[x.task], func(m missedEvent) bool { return m == missedEvent{s, x.seq, x.n} })
-	if l.missed[x.task] = left; len(left) == 0 {
-		delete(l.missed, x.task)
 	}
 }
 
@@ -405,14 +333,17 @@ func (l *domainLog) undelivered(t *task) (all []undeliveredEvent) {
 	}
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	for _, m := range l.missed[t.id] {
-		number, held := l.number(m.seq, m.n)
-		x, step := m.sub.deadNotice(m.seq, m.n), t.stepOfRecord(m.seq)
-		if m.sub.wants == nil || held && number >= m.sub.next || step < 0 {
-			continue
+	for _, sub := range l.subscriptions {
+		for i := range sub.dead {
+			x := &sub.dead[i]
+			if sub.wants == nil || x.task != t.id || l.pending(sub, x) {
+				continue
+			}
+			if step := t.stepOfRecord(x.seq); step >= 0 {
+				all = append(all, undeliveredEvent{deliveryID(sub.name, x.seq, x.n), sub.name, x.event, t.stepID(step),
+					t.def(step).name, x.attempts, new(x.problem), zonedTime(x.at)})
+			}
 		}
-		all = append(all, undeliveredEvent{deliveryID(m.sub.name, m.seq, m.n), m.sub.name, x.event, t.stepID(step),
-			t.def(step).name, x.attempts, &x.problem, zonedTime(x.at)})
 	}
 	slices.SortStableFunc(all, func(a, b undeliveredEvent) int {
 		return cmp.Or(cmp.Compare(a.Subscriber, b.Subscriber), cmp.Compare(a.GivenUpAt, b.GivenUpAt))
@@ -460,10 +391,6 @@ func (l *domainLog) subscribe(name string, wants func(e *domainEvent) bool) {
 			l.subscriptions = append(l.subscriptions, sub)
 		}
 		sub.wants, sub.next = wants, l.after(sub.done)
-		sub.listed, sub.listDead = nil, 0
-		for i := range l.held {
-			sub.list(&l.held[i], l.first+uint64(i))
-		}
 	})
 }
 
@@ -571,10 +498,10 @@ func (l *domainLog) resent(name string, x *deadNotice) error {
 
 // awaited reports whether a subscriber still waits for what a task published. Without the
 // task, a restart would not find that again.
-func (l *domainLog) awaited(tpl *template, line shortLine) bool {
+func (l *domainLog) awaited(tpl *template, lastSeq uint64) bool {
 	return tpl.publishes && slices.ContainsFunc(l.subscriptions, func(s *subscription) bool {
 		e := l.skip(s)
-		return e != nil && e.seq <= line.number(`,"last":`)
+		return e != nil && e.seq <= lastSeq
 	})
 }
 
@@ -646,9 +573,6 @@ func (l *restorer) subscriberLine(line []byte) error {
 		c.fail("dead", "not in the order of the events")
 	}
 	l.s.events.domain.subscriptions = append(l.s.events.domain.subscriptions, s)
-	for i := range s.dead {
-		l.s.events.domain.noteMissed(s, &s.dead[i])
-	}
 	return c.err
 }
 
@@ -671,33 +595,58 @@ type deliveryRow struct {
 // deliveryFilter selects deliveries; empty members select all.
 type deliveryFilter struct{ subscriber, status string }
 
-// deliveriesLocked returns a page of the deliveries, the newest event first, and how many there
-// are in all. Fast events have no deliveries. It passes over those before the offset, and does not
-// look at those after the page.
-func (l *domainLog) deliveriesLocked(f deliveryFilter, offset, limit int) (rows []deliveryRow, total int) {
-	var walks []*deliveryWalk
-	for _, sub := range l.subscriptions {
-		if sub.wants != nil && (f.subscriber == "" || f.subscriber == sub.name) {
-			w := l.walk(sub, f.status)
-			walks, total = append(walks, w), total+w.total
+// deliveries returns the deliveries to a subscriber, the newest event first: of held events, and in between of those
+// that were given up and are no longer held.
+func (l *domainLog) deliveries(sub *subscription) iter.Seq[deliveryRow] {
+	return func(yield func(r deliveryRow) bool) {
+		l.skip(sub)
+		dead := len(sub.dead)
+		// gone goes through the events given up after a place; those held are passed over.
+		gone := func(seq uint64, n int) bool {
+			for ; dead > 0; dead-- {
+				x := &sub.dead[dead-1]
+				if c := cmp.Or(cmp.Compare(x.seq, seq), cmp.Compare(x.n, n)); c < 0 {
+					break
+				} else if c > 0 && !yield(deliveryRow{sub.name, deliveryDead, false, *x}) {
+					return false
+				}
+			}
+			return true
 		}
-	}
-	for n := 0; n < min(offset+limit, total); n++ {
-		var first *deliveryWalk
-		for _, w := range walks {
-			if w.next() && (first == nil || w.newer(first)) {
-				first = w
+		for i, e := range slices.Backward(l.held) {
+			if !gone(e.seq, e.n) {
+				return
+			}
+			if r, ok := l.row(sub, l.first+uint64(i)); ok && !yield(r) {
+				return
 			}
 		}
-		if first == nil {
-			break
-		}
-		if n >= offset {
-			rows = append(rows, first.row())
-		}
-		first.take()
+		gone(0, 0)
 	}
-	return rows, total
+}
+
+// deliveriesLocked returns a page of the deliveries, the newest event first, and how many there
+// are in all. Fast events have no deliveries.
+func (l *domainLog) deliveriesLocked(f deliveryFilter, offset, limit int) (rows []deliveryRow, total int) {
+	for _, sub := range l.subscriptions {
+		if sub.wants == nil || f.subscriber != "" && f.subscriber != sub.name {
+			continue
+		}
+		n := 0
+		for r := range l.deliveries(sub) {
+			if f.status != "" && f.status != r.status {
+				continue
+			}
+			if n++; n <= offset+limit {
+				rows = append(rows, r)
+			}
+		}
+		total += n
+	}
+	slices.SortStableFunc(rows, func(a, b deliveryRow) int {
+		return cmp.Or(cmp.Compare(b.notice.seq, a.notice.seq), cmp.Compare(b.notice.n, a.notice.n))
+	})
+	return rows[min(offset, len(rows)):min(offset+limit, len(rows))], total
 }
 
 // deliveryCounts counts the deliveries to one subscriber.
@@ -708,140 +657,38 @@ type deliveryCounts struct {
 }
 
 func (l *domainLog) countsLocked(name string) (c deliveryCounts) {
-	sub := l.subscription(name)
-	w := l.walk(sub, deliveryPending)
-	c.pending, c.delivered, c.dead = w.total, l.walk(sub, deliveryDelivered).total, l.walk(sub, deliveryDead).total
-	if c.pending > 0 {
-		r, _ := l.row(sub, sub.listed[w.pending].number)
-		c.next, c.oldest = &r, r.notice.at
-	}
-	if rows, _ := l.deliveriesLocked(deliveryFilter{name, deliveryDead}, 0, 1); len(rows) > 0 {
-		c.lastDead = &rows[0]
+	for r := range l.deliveries(l.subscription(name)) {
+		switch r.status {
+		case deliveryPending:
+			c.pending++
+			c.next, c.oldest = &r, r.notice.at
+		case deliveryDelivered:
+			c.delivered++
+		default:
+			c.dead++
+			c.lastDead = cmp.Or(c.lastDead, &r)
+		}
 	}
 	return c
 }
 
-// deliveryWalk goes through the deliveries to one subscriber, the newest event first: those of
-// held events, and in between those given up.
-type deliveryWalk struct {
-	log     *domainLog
-	sub     *subscription
-	status  string // the only one; "" for all
-	pending int    // the place of the first pending one among those listed
-	listed  int    // how many listed ones are left
-	dead    int    // how many given up ones are left
-	total   int
+// pending reports whether an event that was given up is tried again since a restart.
+func (l *domainLog) pending(sub *subscription, x *deadNotice) bool {
+	number, held := l.number(x.seq, x.n)
+	return held && number >= sub.next
 }
 
-// walk returns the walk through the deliveries with a status, "" for all.
-func (l *domainLog) walk(sub *subscription, status string) *deliveryWalk {
-	l.skip(sub)
-	w := &deliveryWalk{log: l, sub: sub, status: status, pending: sub.place(sub.next)}
-	listed, again := len(sub.listed), 0 // given up before a crash, and tried again
-	for i := w.pending; i < listed && l.seqOf(sub, i) == l.seqOf(sub, w.pending); i++ {
-		again += boolCount(sub.listed[i].dead)
-	}
-	pending, dead := listed-w.pending, len(sub.dead)-again
-	// What was listed before the pending events and not given up was delivered.
-	delivered := w.pending - (sub.listDead - again)
-	w.listed, w.dead = listed, len(sub.dead)
-	w.total = pending + dead + delivered
-	switch status {
-	case deliveryPending:
-		w.total, w.dead = pending, 0
-	case deliveryDelivered:
-		w.total, w.listed, w.dead = delivered, w.pending, 0
-	case deliveryDead:
-		w.total, w.listed = dead, 0
-	}
-	return w
-}
-
-// seqOf returns the record of a listed event.
-func (l *domainLog) seqOf(s *subscription, i int) uint64 {
-	return l.held[s.listed[i].number-l.first].seq
-}
-
-// next reports whether a delivery is left, and skips entries that are not deliveries of their own.
-func (w *deliveryWalk) next() bool {
-	if w.status == deliveryPending && w.listed <= w.pending {
-		w.listed = 0
-	}
-	for w.listed > 0 && w.listed <= w.pending && w.sub.listed[w.listed-1].dead {
-		w.listed-- // it is among those given up
-	}
-	for w.dead > 0 && w.triedAgain(&w.sub.dead[w.dead-1]) {
-		w.dead--
-	}
-	return w.listed > 0 || w.dead > 0
-}
-
-// triedAgain reports whether an event that was given up is pending since a restart.
-func (w *deliveryWalk) triedAgain(x *deadNotice) bool {
-	if x.seq <= w.log.lost || w.pending == len(w.sub.listed) {
-		return false
-	}
-	number, held := w.log.number(x.seq, x.n)
-	return held && number >= w.sub.listed[w.pending].number
-}
-
-func (w *deliveryWalk) event() *domainEvent {
-	return &w.log.held[w.sub.listed[w.listed-1].number-w.log.first]
-}
-
-// place returns the record and the place in it of the next delivery, and whether it was given up.
-func (w *deliveryWalk) place() (seq uint64, n int, dead bool) {
-	if w.dead > 0 {
-		x := &w.sub.dead[w.dead-1]
-		seq, n, dead = x.seq, x.n, true
-	}
-	if w.listed > 0 {
-		if e := w.event(); !dead || cmp.Or(cmp.Compare(e.seq, seq), cmp.Compare(e.n, n)) > 0 {
-			return e.seq, e.n, false
-		}
-	}
-	return seq, n, dead
-}
-
-// newer reports whether the event of the next delivery is newer than that of another walk.
-func (w *deliveryWalk) newer(other *deliveryWalk) bool {
-	seq, n, _ := w.place()
-	otherSeq, otherN, _ := other.place()
-	return cmp.Or(cmp.Compare(seq, otherSeq), cmp.Compare(n, otherN)) > 0
-}
-
-func (w *deliveryWalk) row() deliveryRow {
-	if _, _, dead := w.place(); dead {
-		return deliveryRow{w.sub.name, deliveryDead, false, w.sub.dead[w.dead-1]}
-	}
-	r, _ := w.log.row(w.sub, w.sub.listed[w.listed-1].number)
-	return r
-}
-
-func (w *deliveryWalk) take() {
-	if _, _, dead := w.place(); dead {
-		w.dead--
-	} else {
-		w.listed--
-	}
-}
-
-// row returns the delivery of the event with a number to a subscriber.
+// row returns the delivery of the event with a number to a subscriber, if there is one.
 func (l *domainLog) row(sub *subscription, number uint64) (r deliveryRow, ok bool) {
 	e := &l.held[number-l.first]
-	i := sub.place(number)
-	if i == len(sub.listed) || sub.listed[i].number != number {
-		return r, false
+	x, wanted := sub.deadNotice(e.seq, e.n), e.seq > sub.from && !e.fast() && sub.wants(e)
+	switch {
+	case wanted && number >= sub.next:
+		return deliveryRow{sub.name, deliveryPending, l.skip(sub) == e, e.given(e.at, 0, "")}, true
+	case x != nil:
+		return deliveryRow{sub.name, deliveryDead, false, *x}, true
 	}
-	r = deliveryRow{subscriber: sub.name, status: deliveryDelivered, notice: e.given(e.at, 0, "")}
-	if number >= sub.next {
-		r.status, r.first = deliveryPending, l.skip(sub) == e
-		return r, true
-	}
-	if x := sub.deadNotice(e.seq, e.n); x != nil {
-		r.status, r.notice = deliveryDead, *x
-	}
-	return r, true
+	return deliveryRow{sub.name, deliveryDelivered, false, e.given(e.at, 0, "")}, wanted
 }
 
 // deadNotice returns the notice of an event that was given up, or nil.

@@ -170,12 +170,11 @@ func (x *requestIndex) begin(m requestMark) (earlier uuid, flight *requestMark, 
 	x.forget(now)
 	other, gone := x.flights[m.key], x.dropped[m.key]
 	id, done := x.byKey[m.key]
-	var kept slot
+	var kept *slot
 	switch {
 	case other != nil:
 	case done:
-		pos, _ := x.tasks.find(id)
-		kept = x.tasks.slots[pos] // a task's creation never changes
+		kept, _ = x.tasks.find(id) // a task's creation never changes
 	case gone != nil && !x.expired(gone.at, now):
 	default:
 		flight = &m
@@ -218,7 +217,7 @@ func (x *requestIndex) end(flight *requestMark) {
 }
 
 // madeBy returns the id of the task in a slot, if the same request created it.
-func (sl slot) madeBy(m requestMark) (uuid, error) {
+func (sl *slot) madeBy(m requestMark) (uuid, error) {
 	id, by, err := sl.origin()
 	if err == nil && by.request != m {
 		return uuid{}, otherBody()
@@ -227,7 +226,7 @@ func (sl slot) madeBy(m requestMark) (uuid, error) {
 }
 
 // origin returns the id of the task in a slot and its creation.
-func (sl slot) origin() (uuid, *creation, error) {
+func (sl *slot) origin() (uuid, *creation, error) {
 	if sl.live != nil {
 		return sl.live.id, sl.live.by, nil
 	}
@@ -257,11 +256,14 @@ func (d *droppedRequest) members(c *memberCoder) {
 	nonzero(c, "at", &d.at)
 }
 
+// requestBatch is how many dropped requests are looked at under the lock at a time.
+const requestBatch = 256
+
 // writeLines passes the lines of the dropped requests that are still kept to add, without
 // their closing braces.
 func (x *requestIndex) writeLines(dropped []*droppedRequest, add func(line []byte) error) error {
 	var buf []byte
-	for batch := range slices.Chunk(dropped, cutBatch) {
+	for batch := range slices.Chunk(dropped, requestBatch) {
 		x.mu.Lock()
 		batch = slices.DeleteFunc(slices.Clone(batch), func(d *droppedRequest) bool { return !x.holds(d) })
 		x.mu.Unlock()

@@ -25,8 +25,7 @@ const lineSlabSize = 64 << 10
 
 // lineSlab is memory for short lines, and what the lines have in common.
 type lineSlab struct {
-	free  []byte
-	order wordOrder
+	free []byte
 
 	by            *creation // of the task before, without values, with what comes before and after them
 	before, after []byte
@@ -43,7 +42,7 @@ func (s *lineSlab) shorten(line []byte) shortLine {
 		s.free = make([]byte, 0, lineSlabSize)
 	}
 	n := len(s.free)
-	s.free = s.order.shorten(s.free, line)
+	s.free = shorten(s.free, line)
 	return s.free[n:len(s.free):len(s.free)]
 }
 
@@ -143,13 +142,14 @@ type restorer struct {
 // begin takes over what the header says, and makes room for this number of tasks.
 func (l *restorer) begin(h *storeHeader, tasks int) error {
 	l.seq, l.s.seq = h.seq, h.seq
-	l.s.tasks.index.failures.key = cmp.Or(h.key, l.s.tasks.index.failures.key)
+	l.s.tasks.index.key = cmp.Or(h.key, l.s.tasks.index.key)
 	l.s.retain.dropped, l.s.carried = h.dropped, h.clock
 	l.s.tasks.noteID(h.lastID)
 	l.events.extent = h.extent
 	if tasks > 0 {
-		l.s.tasks.slots = slices.Grow(l.s.tasks.slots, tasks)
-		l.s.tasks.byID = make(map[uuid]uint32, tasks)
+		l.s.tasks.slots, l.s.tasks.seqs = slices.Grow(l.s.tasks.slots, tasks), slices.Grow(l.s.tasks.seqs, tasks)
+		l.s.tasks.kinds, l.s.tasks.marks = slices.Grow(l.s.tasks.kinds, tasks), slices.Grow(l.s.tasks.marks, tasks)
+		l.s.tasks.byID = make(map[uuid]*slot, tasks)
 	}
 	return nil
 }
@@ -218,32 +218,32 @@ func (l *restorer) task(t *storedTask) error {
 		own := *t.by
 		by, own.search = &own, t.search
 	}
-	pos := l.s.tasks.insert(h.id, slot{line: t.line}, tpl, by, h.created)
+	sl := &slot{line: t.line, id: h.id, seq: h.seq, lastSeq: h.lastSeq}
+	l.s.tasks.insert(sl, tpl, by, h.created)
 	l.s.requests.insert(t.by.request, h.id, h.created)
 	for _, text := range t.errors {
-		l.s.tasks.fail(pos, text)
+		l.s.tasks.fail(sl, text)
 	}
 	l.s.tasks.noteID(h.lastID)
-	l.s.tasks.index.move(pos, taskPending, h.state, l.s.tasks.slots[pos].in) // insert has indexed it as pending
-	l.s.tasks.index.touch(pos, h.updated, h.completed)
+	sl.state = h.state
+	l.s.tasks.replace(sl, h.updated, h.completed) // insert has indexed it as pending
 	for s, n := range h.counts {
 		l.s.tasks.index.steps[s] += n
 	}
-	l.s.retain.note(&l.s.tasks.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
+	l.s.retain.note(sl, finishedAt(h.state, h.completed, h.dead))
 	live, err := l.replayed(h, tpl)
 	if err != nil {
 		return err
 	}
 	if live != nil {
-		live.pos = pos
-		l.s.tasks.index.failures.insertTask(live)
-		l.s.dead.index.update(live)
+		l.s.tasks.addFailures(sl, live)
+		l.s.dead.index.update(live, sl.trouble)
 	}
 	if !h.state.ended() {
-		live.indexed, live.weight = live.state, live.weigh()
-		l.s.tasks.slots[pos].live, l.s.tasks.slots[pos].line = live, nil
+		live.weight = live.weigh()
+		sl.live, sl.line = live, nil
 	}
-	l.s.retain.resize(l.s.tasks.slots[pos].bytes())
+	l.s.retain.resize(sl.bytes())
 	return nil
 }
 
@@ -334,11 +334,11 @@ func (l *restorer) record(line *checkedLine) error {
 		s.events.domain.apply(r.mark)
 		return nil
 	}
-	pos, ok := s.tasks.find(r.task)
+	sl, ok := s.tasks.find(r.task)
 	if !ok {
 		return missing{fmt.Errorf("it is about task %s, which was never created", r.task)}
 	}
-	t, err := s.tasks.taskAt(pos)
+	t, err := s.tasks.taskOf(sl)
 	if err != nil {
 		return err
 	}
@@ -355,18 +355,18 @@ func (l *restorer) created(line *checkedLine) error {
 		return missing{fmt.Errorf("its template %s was never recorded", r.created.template)}
 	}
 	t := newTask(r, tpl)
-	t.pos = s.tasks.insert(t.id, slot{live: t}, tpl, r.created, r.at)
+	s.tasks.insert(&slot{live: t, id: t.id, seq: t.seq}, tpl, r.created, r.at)
 	s.requests.insert(r.created.request, t.id, r.at)
 	return l.apply(t, line)
 }
 
 // dropped drops a task as it was dropped before.
 func (l *restorer) dropped(r *record) error {
-	pos, ok := l.s.tasks.find(r.task)
-	if !ok || l.s.tasks.slots[pos].finished == 0 {
+	sl, ok := l.s.tasks.find(r.task)
+	if !ok || sl.finished == 0 {
 		return fmt.Errorf("it drops task %s, which does not exist or is not finished", r.task)
 	}
-	return l.s.remove(pos)
+	return l.s.remove(sl)
 }
 
 func (l *restorer) apply(t *task, line *checkedLine) error {
@@ -386,7 +386,7 @@ func (l *restorer) finish(r *storeReader) error {
 		s.carried = clockState{} // it was as of the compacted part
 	}
 	l.events.appendTo(&s.events, s.seq)
-	s.dead.index = s.dead.index.inOrder()
+	s.dead.index.sort()
 	for _, sub := range s.events.domain.subscriptions {
 		if got := max(sub.from, sub.done); got > s.seq {
 			return fmt.Errorf("subscriber %s got events up to record %d, but the last is %d", sub.name, got, s.seq)

@@ -48,9 +48,9 @@ func TestStoredValues(t *testing.T) {
 	settle(svc)
 	var slab lineSlab
 	apart, texts := 0, map[string]bool{}
-	for i := range svc.store.tasks.slots {
-		line := svc.store.tasks.slots[i].line.text()
-		got, whole := readStoredTask(line, &slab), must(svc.store.viewAt(uint32(i)))(t)
+	for _, sl := range svc.store.tasks.slots {
+		line := sl.line.text()
+		got, whole := readStoredTask(line, &slab), must(svc.store.viewOf(sl))(t)
 		search := got.by.search
 		if got.search != nil {
 			apart++

@@ -32,7 +32,6 @@ type retention struct {
 	limits
 	finished int            // finished tasks in the store
 	dropped  uint64         // tasks dropped since the store was first made
-	held     int            // cuts that are being taken
 	queue    []finishedTask // in the order of finishing
 	bytes    int64          // memory that the tasks take
 	memory   *quota         // for the tasks of all stores; nil while the store is read
@@ -82,7 +81,7 @@ func finishedAt(state taskState, completed instant, dead []letterHeader) instant
 }
 
 // note keeps when a task finished, or that it is not finished any more.
-func (r *retention) note(sl *slot, id uuid, at instant) {
+func (r *retention) note(sl *slot, at instant) {
 	switch {
 	case at == sl.finished:
 		return
@@ -93,7 +92,7 @@ func (r *retention) note(sl *slot, id uuid, at instant) {
 	}
 	sl.finished = at
 	if at != 0 && r.memory != nil { // else finishedInOrder follows
-		r.queue = append(r.queue, finishedTask{id, at})
+		r.queue = append(r.queue, finishedTask{sl.id, at})
 	}
 }
 
@@ -136,7 +135,7 @@ const (
 	liveBytes  = 616
 	stepBytes  = 280
 	endedBytes = 241
-	labelBytes = 30 // of a tag or a correlation id in the index
+	labelBytes = 10 // of a tag, a correlation id or another label
 )
 
 // weigh returns about how much memory an unfinished task takes. Its context and results are in
@@ -185,9 +184,9 @@ func (c *change) full() error {
 	return f
 }
 
-// nextDrop returns the position of the task to drop next, if any, and whether only the
+// nextDrop returns the task to drop next, or nil, and whether only the
 // lack of memory requires that.
-func (r *retention) nextDrop(now instant) (pos uint32, early, ok bool) {
+func (r *retention) nextDrop(now instant) (next *slot, early bool) {
 	tasks := &r.store.tasks
 	for len(r.queue) > 0 {
 		f := r.queue[0]
@@ -195,24 +194,18 @@ func (r *retention) nextDrop(now instant) (pos uint32, early, ok bool) {
 		if early && !r.crowded() {
 			break
 		}
-		pos, ok := tasks.find(f.id)
-		ok = ok && tasks.slots[pos].finished == f.at
+		sl, ok := tasks.find(f.id)
+		ok = ok && sl.finished == f.at
 		// A task that a subscriber waits for stays beyond the limits, but not when memory is short.
-		if ok && (r.held > 0 || !early && r.awaited(pos)) {
+		if ok && !early && r.store.events.domain.awaited(sl.tpl, sl.lastSeq) {
 			break
 		}
 		r.queue = r.queue[1:]
 		if ok {
-			return pos, early, true
+			return sl, early
 		}
 	}
-	return 0, false, false
-}
-
-// awaited reports whether a subscriber waits for what the task at a position published.
-func (r *retention) awaited(pos uint32) bool {
-	sl := &r.store.tasks.slots[pos]
-	return r.store.events.domain.awaited(sl.in.key.tpl, sl.line)
+	return nil, false
 }
 
 // dropFinished drops up to most tasks, and reports whether there may be more to
@@ -220,16 +213,15 @@ func (r *retention) awaited(pos uint32) bool {
 func (c *change) dropFinished(most int) (more bool) {
 	s := c.s
 	for range most {
-		pos, early, ok := s.retain.nextDrop(c.now)
-		if !ok {
+		sl, early := s.retain.nextDrop(c.now)
+		if sl == nil {
 			return false
 		}
-		id := s.tasks.idOf(pos)
-		if err := s.remove(pos); err != nil {
-			s.log.Error("a finished task cannot be dropped", "task_uuid", id, "error", err)
+		if err := s.remove(sl); err != nil {
+			s.log.Error("a finished task cannot be dropped", "task_uuid", sl.id, "error", err)
 			continue // it is out of the queue, so this is logged once
 		}
-		c.write(&record{kind: recDropped, task: id})
+		c.write(&record{kind: recDropped, task: sl.id})
 		if early {
 			s.retain.droppedEarly(c.now)
 		}
@@ -238,8 +230,7 @@ func (c *change) dropFinished(most int) (more bool) {
 }
 
 // remove undoes insert and reindex for a finished task.
-func (s *store) remove(pos uint32) error {
-	sl := &s.tasks.slots[pos]
+func (s *store) remove(sl *slot) error {
 	h, err := readTaskHead(sl.line.text())
 	if err != nil {
 		return err
@@ -261,16 +252,14 @@ func (s *store) remove(pos uint32) error {
 	s.requests.drop(request, h.id, h.created)
 	s.dead.index.remove(h.id, h.dead)
 	s.events.taskDropped(s.templates.find(h.template), h.lastSeq)
-	before := s.tasks.index.memory()
-	s.tasks.index.remove(pos, h.state, &h.counts, sl.in, s.tasks.labelsOf(pos, *sl))
-	delete(s.tasks.byID, h.id)
-	s.waiters.dropTask(h.id, *sl)
-	s.retain.resize(s.tasks.index.memory() - before - sl.bytes())
-	*sl = slot{}
+	for state, n := range h.counts {
+		s.tasks.index.steps[state] -= n
+	}
+	s.tasks.remove(sl)
+	s.waiters.dropTask(h.id, keptTask{line: sl.line})
+	s.retain.resize(-sl.bytes())
 	s.retain.finished--
 	s.retain.dropped++
-	s.tasks.packing.holes++
-	s.tasks.pack(packPerDrop)
 	return nil
 }
 
@@ -311,10 +300,9 @@ func (r *retention) dropSome() (more bool, err error) {
 // finishedInOrder returns the finished tasks, the first to finish first.
 func (r *retention) finishedInOrder() []finishedTask {
 	queue := make([]finishedTask, 0, r.finished)
-	tasks := &r.store.tasks
-	for pos := range tasks.slots {
-		if at := tasks.slots[pos].finished; at != 0 {
-			queue = append(queue, finishedTask{tasks.idOf(uint32(pos)), at})
+	for _, sl := range r.store.tasks.slots {
+		if sl != nil && sl.finished != 0 {
+			queue = append(queue, finishedTask{sl.id, sl.finished})
 		}
 	}
 	slices.SortStableFunc(queue, func(a, b finishedTask) int { return cmp.Compare(a.at, b.at) })
@@ -338,20 +326,3 @@ func (r *retention) nextDue(now instant) instant {
 
 // dropRetry is how long to wait when the store accepts no change.
 const dropRetry = time.Minute
-
-// holdLocked keeps every task, at its position, until release.
-func (r *retention) holdLocked() {
-	r.held++
-	r.store.tasks.packing.walks++
-}
-
-// release undoes holdLocked, and drops the tasks that had to wait for it.
-func (r *retention) release() {
-	r.store.mu.Lock()
-	r.held--
-	r.store.tasks.packing.walks--
-	r.store.mu.Unlock()
-	for more, err := true, error(nil); more && err == nil; {
-		more, err = r.dropSome()
-	}
-}

@@ -17,20 +17,19 @@ import (
 // positions, with the tasks. The caller holds the store's lock.
 func checkRetention(t testing.TB, s *store) {
 	t.Helper()
-	holes, finished, bytes := 0, 0, int64(0)
-	ids, keys := map[uuid]uint32{}, map[identityKey]uuid{}
-	for pos := range s.tasks.slots {
-		sl := &s.tasks.slots[pos]
-		if sl.vacant() {
-			holes++
+	gone, finished, bytes := 0, 0, int64(0)
+	ids, keys := map[uuid]*slot{}, map[identityKey]uuid{}
+	for at, sl := range s.tasks.slots {
+		if sl == nil {
+			gone++
 			continue
 		}
-		v, err := s.viewAt(uint32(pos))
+		v, err := s.viewOf(sl)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		ids[v.id] = uint32(pos)
+		ids[v.id] = sl
 		bytes += sl.bytes()
 		if sl.live != nil && sl.live.weight != sl.live.weigh() {
 			t.Errorf("task %s counts as %d bytes; want %d", v.id, sl.live.weight, sl.live.weigh())
@@ -44,40 +43,33 @@ func checkRetention(t testing.TB, s *store) {
 				t.Errorf("task %s finished at %d; the store has %d", v.id, at, sl.finished)
 			}
 		}
-		if sl.in.key.tpl != v.tpl || !s.tasks.index.all.has(uint32(pos)) {
-			t.Errorf("task %s is indexed under %+v", v.id, sl.in.key)
+		if sl.tpl != v.tpl || s.tasks.seqs[at] != v.seq || s.tasks.kinds[at] != s.tasks.index.kind(v.tpl, v.state) {
+			t.Errorf("task %s is in the table as %d, %x", v.id, s.tasks.seqs[at], s.tasks.kinds[at])
 		}
 	}
-	for id, pos := range ids {
-		if got, ok := s.tasks.find(id); !ok || got != pos {
-			t.Errorf("the store finds task %s at %d, %v; want %d", id, got, ok, pos)
-		}
-	}
-	if len(s.tasks.byID) != len(ids) || !maps.Equal(keys, s.tasks.identities) {
+	if !maps.Equal(s.tasks.byID, ids) || !maps.Equal(keys, s.tasks.identities) {
 		t.Errorf("the store finds %d tasks by id and %v by identity; want %d and %v", len(s.tasks.byID), s.tasks.identities, len(ids), keys)
 	}
-	if s.tasks.packing.holes != holes || s.retain.finished != finished || s.tasks.index.all.count() != len(ids) {
-		t.Errorf("the store counts %d holes, %d finished tasks, %d in all; want %d, %d, %d",
-			s.tasks.packing.holes, s.retain.finished, s.tasks.index.all.count(), holes, finished, len(ids))
+	if s.tasks.gone != gone || s.retain.finished != finished {
+		t.Errorf("the store counts %d dropped tasks in the table and %d finished ones; want %d and %d",
+			s.tasks.gone, s.retain.finished, gone, finished)
 	}
 	bytes += int64(len(s.requests.dropped))*droppedRequestBytes + s.tasks.index.memory()
-	failures := &s.tasks.index.failures
-	bytes += int64(len(failures.places))*failingBytes + int64(len(failures.groups))*groupBytes
 	if s.retain.bytes != bytes {
 		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}
 	awaited := slices.ContainsFunc(s.events.domain.subscriptions, func(sub *subscription) bool { return s.events.domain.skip(sub) != nil })
-	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count && !awaited {
+	if l := s.retain.limits; l.count > 0 && finished > l.count && !awaited {
 		t.Errorf("%d finished tasks are kept; want at most %d", finished, l.count)
 	}
 }
 
-// viewAt returns the task at a position; the lock is held.
-func (s *store) viewAt(pos uint32) (*task, error) {
-	if live := s.tasks.slots[pos].live; live != nil {
-		return live, nil
+// viewOf returns the task in a slot; the lock is held.
+func (s *store) viewOf(sl *slot) (*task, error) {
+	if sl.live != nil {
+		return sl.live, nil
 	}
-	return s.templates.readTask(s.tasks.slots[pos].line.text())
+	return s.templates.readTask(sl.line.text())
 }
 
 // retaining returns a configuration that keeps n finished tasks.
@@ -202,19 +194,31 @@ func TestRetentionAtRestart(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestRetentionWaitsForCut checks that nothing is dropped while a cut is taken, and that it is dropped then.
-func TestRetentionWaitsForCut(t *testing.T) {
-	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)})
-	s.store.mu.Lock()
-	s.store.retain.holdLocked()
-	s.store.mu.Unlock()
+// TestRetentionBesideCompaction drops tasks while the store is compacted: it does not wait for that, and the store opens
+// with what is left.
+func TestRetentionBesideCompaction(t *testing.T) {
+	slow(t)
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(300)}
+	s := openTestService(t, o)
 	var ids []uuid
-	for range 9 {
-		ids = append(ids, mustCreate(t, s, "noop").id)
+	create := func(n int) {
+		for range n {
+			ids = append(ids, mustCreate(t, s, "noop").id)
+		}
 	}
-	wantKept(t, s, ids...)
-	s.store.retain.release()
-	wantKept(t, s, ids[7:]...)
+	create(300)
+	compactAround(t, s.store, func() {
+		create(290)
+		if got, _ := s.store.size(); got != 300 {
+			t.Errorf("the store keeps %d tasks; want 300", got)
+		}
+	})
+	s = reopenTestService(t, s, o)
+	wantKept(t, s, ids[290:]...)
+	if got := s.store.retain.dropped; got != 290 {
+		t.Errorf("got %d tasks dropped; want 290", got)
+	}
+	closeTestService(t, s)
 }
 
 // TestDroppedMeanwhile ends attempts and retries of tasks that were dropped
@@ -267,7 +271,7 @@ func newRetentionWorld(t *testing.T, seed uint64) *retentionWorld {
 
 func (w *retentionWorld) open() {
 	w.s = openTestService(w.t, w.o)
-	w.s.store.tasks.packing.floor = 1
+	w.s.store.tasks.goneFloor = 1
 }
 
 func (w *retentionWorld) run(n int) {
@@ -304,7 +308,7 @@ func (w *retentionWorld) act() {
 	case n < 16:
 		w.s.operator.cancelTask(w.t.Context(), some(), taskActor{})
 	case n < 18:
-		if rows, _ := w.s.store.dead.index.page(dlqFilter{}, nil, 0, 5); len(rows) > 0 {
+		if rows, _, _ := w.s.store.dead.page(dlqFilter{}, 0, 5); len(rows) > 0 {
 			q := &investigation{status: []dlqStatus{dlqPending, dlqCancelled}[w.r.IntN(2)]}
 			w.s.dlq.update(w.t.Context(), rows[w.r.IntN(len(rows))].id, q, nil)
 		}

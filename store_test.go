@@ -222,7 +222,7 @@ func TestIDsGoOnAfterARestart(t *testing.T) {
 	for i := range ids { // the other way round, as when two callers race
 		id := ids[len(ids)-1-i]
 		must(s.store.update(func(c *change) error {
-			_, err := c.create(&record{kind: recCreated, task: id, created: &creation{template: tpl.hash, context: []byte("{}")}}, tpl)
+			_, err := c.create(&record{kind: recCreated, task: id, created: &creation{template: tpl.hash, context: []byte("{}"), initiator: "api", source: "stepwell"}}, tpl)
 			return err
 		}))(t)
 	}
@@ -496,9 +496,9 @@ func TestContextEvents(t *testing.T) {
 func kept(s *service) (ids []uuid) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	for pos := range s.store.tasks.slots {
-		if !s.store.tasks.slots[pos].vacant() {
-			ids = append(ids, s.store.tasks.idOf(uint32(pos)))
+	for _, sl := range s.store.tasks.slots {
+		if sl != nil {
+			ids = append(ids, sl.id)
 		}
 	}
 	return ids

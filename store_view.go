@@ -53,15 +53,133 @@ func (t *taskTemplates) replayLine(line []byte, obs replayer) (*task, error) {
 	return h.replay(t.find(h.template), obs)
 }
 
+// keptTask is a task as it was at a moment, to be read without the lock. Nobody changes it.
+type keptTask struct {
+	line  shortLine // of a task that was over
+	live  *task     // a copy of a live one, which may lack its steps; one that was over, if it need not be decoded
+	at    instant   // when a list was made
+	ready int       // how many steps of a live one were ready then
+}
+
+// kept returns the task in a slot as it is at an instant. A live one lacks its steps, but has its log: later records go
+// behind that or into another one.
+func (sl *slot) kept(now instant) keptTask {
+	k := keptTask{line: sl.line, at: now}
+	if t := sl.live; t != nil {
+		k.live, k.ready = t.withoutSteps(), t.readySteps(now)
+	}
+	return k
+}
+
+// whole returns the task in a slot with its steps.
+func (x *slotTable) whole(sl *slot) keptTask {
+	if sl.live != nil {
+		return keptTask{live: sl.live.clone()}
+	}
+	return keptTask{line: sl.line, live: x.decoded.find(sl)}
+}
+
+// wholeByID is whole for the task with an id.
+func (x *slotTable) wholeByID(id uuid) (keptTask, error) {
+	if sl, ok := x.find(id); ok {
+		return x.whole(sl), nil
+	}
+	return keptTask{}, taskNotFound(id)
+}
+
+// keptOf returns the task with an id, without its steps.
+func (s *store) keptOf(id uuid) (keptTask, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sl, ok := s.tasks.find(id); ok {
+		return sl.kept(0), nil
+	}
+	return keptTask{}, taskNotFound(id)
+}
+
+// taskIn returns a task that was kept as a whole.
+func (t *taskTemplates) taskIn(k keptTask) (*task, error) {
+	if k.live != nil {
+		return k.live, nil
+	}
+	return t.readTask(k.line.text())
+}
+
+// taskWithin is taskIn; it asks for the memory.
+func (t *taskTemplates) taskWithin(k keptTask, h holder) (*task, error) {
+	if err := k.ask(h); err != nil {
+		return nil, err
+	}
+	return t.taskIn(k)
+}
+
+// listed returns a task that was kept, perhaps without its steps, and how many of these were ready.
+func (t *taskTemplates) listed(k *keptTask, by holder) (found *task, ready int, err error) {
+	if k.live != nil {
+		return k.live, k.ready, nil
+	}
+	h, err := readTaskHead(k.line.text())
+	if err != nil {
+		return nil, 0, err
+	}
+	// Only a replay shows whether its steps are ready.
+	if h.counts[stepPending]+h.counts[stepWaitingForRetry] > 0 {
+		if found, err = t.taskWithin(*k, by); err == nil {
+			ready = found.readySteps(k.at)
+		}
+		return found, ready, err
+	}
+	r, err := h.creationRecord()
+	if err != nil {
+		return nil, 0, err
+	}
+	found = &task{
+		id: h.id, lastSeq: h.lastSeq, tpl: t.find(h.template), by: r.created, state: h.state,
+		created: h.created, updated: h.updated, completed: h.completed, counts: h.counts,
+	}
+	return found, 0, nil
+}
+
+// replay replays a task that was kept for an observer, and returns it. It asks for the memory.
+func (t *taskTemplates) replay(k keptTask, obs replayer, by holder) (*task, error) {
+	if err := k.ask(by); err != nil {
+		return nil, err
+	}
+	if k.line != nil {
+		return t.replayLine(k.line.text(), obs)
+	}
+	return replayRecords(k.live.id, k.live.tpl, k.live.log, obs)
+}
+
 // view returns a copy of a task that nobody changes.
 func (s *store) view(id uuid) (*task, error) {
 	s.mu.Lock()
-	kept, err := s.tasks.copyOf(id)
+	k, err := s.tasks.wholeByID(id)
 	s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	return s.templates.taskIn(kept)
+	return s.templates.taskIn(k)
+}
+
+// viewWithin is view; it asks for the memory.
+func (s *store) viewWithin(id uuid, h holder) (*task, error) {
+	// The holder may have to wait for memory, which must not happen under the lock. The copy is
+	// then of the task as it is afterwards.
+	if err := s.askForTask(id, h); err != nil {
+		return nil, err
+	}
+	return s.view(id)
+}
+
+// viewObserved is view; an observer receives every record and transition of the
+// task.
+func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
+	k, err := s.keptOf(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.templates.replay(k, obs, h)
 }
 
 // holder is asked before about n bytes are taken for a copy of a large task. After
@@ -96,265 +214,35 @@ func askFor(steps int, h holder) error {
 	return nil
 }
 
-// askForLine asks for the memory of the task in a line, if there is one.
-func askForLine(line shortLine, h holder) error {
-	if len(line) <= smallLine {
+// ask asks for the memory of the task.
+func (k *keptTask) ask(h holder) error {
+	if k.line == nil {
+		return askFor(stepTotal(&k.live.counts), h)
+	}
+	if len(k.line) <= smallLine {
 		return nil
 	}
-	head, err := readTaskHead(line.text())
+	head, err := readTaskHead(k.line.text())
 	if err != nil {
 		return err
 	}
 	return askFor(stepTotal(&head.counts), h)
 }
 
-// ask asks for the memory of the task.
-func (l *taskLog) ask(h holder) error {
-	if l.line != nil {
-		return askForLine(l.line, h)
-	}
-	return askFor(l.steps, h)
-}
-
 // askForTask asks for the memory of a copy of a task.
 func (s *store) askForTask(id uuid, h holder) error {
-	l, err := s.logOf(id)
-	if err != nil {
-		return err
-	}
-	return l.ask(h)
-}
-
-// viewWithin is view; it asks for the memory.
-func (s *store) viewWithin(id uuid, h holder) (*task, error) {
 	s.mu.Lock()
-	if t := s.liveLocked(id); t != nil && len(t.steps)*stepMemory > smallCopy {
+	sl, ok := s.tasks.find(id)
+	if !ok {
 		s.mu.Unlock()
-		// The holder may have to wait for memory, which must not happen under the lock. The copy is
-		// then of the task as it is afterwards.
-		if err := askFor(len(t.steps), h); err != nil {
-			return nil, err
-		}
-		return s.view(id)
+		return taskNotFound(id)
 	}
-	kept, err := s.tasks.copyOf(id)
+	k := keptTask{line: sl.line}
+	if sl.live != nil {
+		k.live = &task{counts: sl.live.counts} // without a copy of the rest
+	}
 	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	return s.templates.taskWithin(kept, h)
-}
-
-// taskWithin is taskIn; it asks for the memory.
-func (t *taskTemplates) taskWithin(sl slot, h holder) (*task, error) {
-	if err := askForLine(sl.line, h); err != nil {
-		return nil, err
-	}
-	return t.taskIn(sl)
-}
-
-// viewObserved is view; an observer receives every record and transition of the
-// task.
-func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
-	l, err := s.logOf(id)
-	if err != nil {
-		return nil, err
-	}
-	return s.templates.replayLog(l, obs, h)
-}
-
-// copyOf returns a copy of the slot of a task.
-func (x *slotTable) copyOf(id uuid) (slot, error) {
-	pos, ok := x.find(id)
-	if !ok {
-		return slot{}, taskNotFound(id)
-	}
-	return x.copyAt(pos), nil
-}
-
-// taskIn returns the task of a slot that was copied.
-func (t *taskTemplates) taskIn(sl slot) (*task, error) {
-	if sl.live != nil {
-		return sl.live, nil
-	}
-	return t.readTask(sl.line.text())
-}
-
-// copyAt returns a copy of the slot at a position, with the task if it need not be
-// decoded.
-func (x *slotTable) copyAt(pos uint32) slot {
-	sl := x.slots[pos]
-	if sl.live != nil {
-		sl.live = sl.live.clone()
-	} else {
-		sl.live = x.decoded.find(pos, sl.line)
-	}
-	return sl
-}
-
-// listedTask is a task as it was when it was listed: a copy without its steps, or the
-// line of one that was over.
-type listedTask struct {
-	slot
-	at    instant
-	ready int // steps of a live one
-}
-
-// taskList is a page of tasks as they were when they were listed.
-type taskList struct {
-	tasks         []listedTask
-	total, before int        // tasks that match, and how many of them come up to the place that the query names
-	last          taskPlace  // of the last task of the page
-	counts        stateCount // by state, if the query asks for it
-	unindexed     int        // values that a filter by values does not see, for lack of memory
-	seq           uint64     // everything in the page is durable with it
-}
-
-// list returns one page of the matching tasks.
-func (s *store) list(q *taskQuery) (l taskList) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.tasks.index.list(q)
-	l = taskList{tasks: make([]listedTask, len(r.positions)), total: r.total, before: r.before, counts: r.counts}
-	if len(q.values) > 0 {
-		l.unindexed = s.tasks.index.found.values
-	}
-	now := s.clock.now()
-	for i, pos := range r.positions {
-		l.tasks[i] = s.tasks.listedAt(pos, now)
-		l.seq = max(l.seq, s.lastSeqLocked(pos))
-	}
-	if n := len(r.positions); n > 0 {
-		last := r.positions[n-1]
-		l.last = taskPlace{s.tasks.index.rank(q.order, last), s.tasks.seqAt(last)}
-	}
-	return l
-}
-
-// matchingTask is a task that a query selects.
-type matchingTask struct {
-	id    uuid
-	tpl   *template
-	place taskPlace
-}
-
-// matching returns a page of tasks in the order of creation, of some or, if ids is nil, of all. Their templates are found
-// by their hash. Callers hold the store's lock.
-func (x *slotTable) matching(q *taskQuery, ids map[uuid]bool, find func(hash string) *template) (page []matchingTask) {
-	var positions []uint32
-	if ids == nil {
-		positions = x.index.list(q).positions
-	} else {
-		positions = x.named(q, ids)
-	}
-	for _, pos := range positions {
-		m := matchingTask{id: x.idOf(pos), place: taskPlace{x.index.rank(q.order, pos), x.seqAt(pos)}}
-		if sl := x.slots[pos]; sl.live != nil {
-			m.tpl = sl.live.tpl
-		} else if h, err := readTaskHead(sl.line.text()); err == nil {
-			m.tpl = find(h.template)
-		}
-		page = append(page, m)
-	}
-	return page
-}
-
-// named returns the positions of a page of some tasks.
-func (x *slotTable) named(q *taskQuery, ids map[uuid]bool) []uint32 {
-	sel, ok := x.index.selected(&q.taskFilter)
-	if !ok {
-		return nil
-	}
-	some := &positions{}
-	for id := range ids {
-		if pos, ok := x.find(id); ok && (q.after == nil || x.seqAt(pos) > q.after.seq) {
-			some.few = append(some.few, pos)
-		}
-	}
-	slices.Sort(some.few)
-	sel.narrow(some)
-	found := sel.among()
-	return found[:min(len(found), q.limit)]
-}
-
-// listedAt returns the task at a position as it is at an instant.
-func (x *slotTable) listedAt(pos uint32, now instant) listedTask {
-	l := listedTask{slot: x.slots[pos], at: now}
-	if t := l.live; t != nil {
-		l.live, l.ready = t.withoutSteps(), t.readySteps(now)
-	}
-	return l
-}
-
-// listed returns a listed task, perhaps without its steps, and how many of these are
-// ready.
-func (t *taskTemplates) listed(l *listedTask, by holder) (found *task, ready int, err error) {
-	if l.live != nil {
-		return l.live, l.ready, nil
-	}
-	h, err := readTaskHead(l.line.text())
-	if err != nil {
-		return nil, 0, err
-	}
-	// Only a replay shows whether its steps are ready.
-	if h.counts[stepPending]+h.counts[stepWaitingForRetry] > 0 {
-		if found, err = t.taskWithin(l.slot, by); err == nil {
-			ready = found.readySteps(l.at)
-		}
-		return found, ready, err
-	}
-	r, err := h.creationRecord()
-	if err != nil {
-		return nil, 0, err
-	}
-	found = &task{
-		id: h.id, lastSeq: h.lastSeq, tpl: t.find(h.template), by: r.created, state: h.state,
-		created: h.created, updated: h.updated, completed: h.completed, counts: h.counts,
-	}
-	return found, 0, nil
-}
-
-// taskLog is what a task can be replayed from without a lock.
-type taskLog struct {
-	line shortLine // of a task that is over
-	id   uuid      // of a live task, like tpl, log and steps
-	tpl  *template
-	log  []byte
-
-	steps int
-}
-
-// logAt returns the log of a task as it is now.
-func (x *slotTable) logAt(pos uint32) taskLog {
-	if t := x.slots[pos].live; t != nil {
-		// Later records go behind this slice or into another one, so it can be read without the
-		// lock.
-		return taskLog{id: t.id, tpl: t.tpl, log: t.log[:len(t.log):len(t.log)], steps: len(t.steps)}
-	}
-	return taskLog{line: x.slots[pos].line}
-}
-
-// replayLog replays a log for an observer, and returns the task. It asks for the
-// memory.
-func (t *taskTemplates) replayLog(l taskLog, obs replayer, by holder) (*task, error) {
-	if err := l.ask(by); err != nil {
-		return nil, err
-	}
-	if l.line != nil {
-		return t.replayLine(l.line.text(), obs)
-	}
-	return replayRecords(l.id, l.tpl, l.log, obs)
-}
-
-// logOf returns the log of a task.
-func (s *store) logOf(id uuid) (taskLog, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pos, ok := s.tasks.find(id)
-	if !ok {
-		return taskLog{}, taskNotFound(id)
-	}
-	return s.tasks.logAt(pos), nil
+	return k.ask(h)
 }
 
 // writeLines passes every template's line to add, without its closing

@@ -89,7 +89,7 @@ func TestEndedTaskIsNotDecodedAtOnce(t *testing.T) {
 	if !kept(small) || kept(large) {
 		t.Errorf("kept: the small task %v, the large one %v; want the small one alone", kept(small), kept(large))
 	}
-	decoded := must(s.store.templates.readTask(s.store.tasks.slots[small.pos].line.text()))(t)
+	decoded := must(s.store.templates.readTask(s.store.tasks.byID[small.id].line.text()))(t)
 	if got, want := string(must(s.store.view(small.id))(t).appendTaskLine(nil)), string(decoded.appendTaskLine(nil)); got != want {
 		t.Errorf("the task that was kept has the line %s; want %s", got, want)
 	}

@@ -54,14 +54,14 @@ type waiter struct {
 	place int // in awaited.all
 	done  chan struct{}
 	end   waitEnd
-	found slot // the task at that moment; empty if it must be looked up
+	found keptTask // the task at that moment; empty if it must be looked up
 }
 
 // join adds a waiter for a task that is in a state.
 func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 	n := &waiter{task: id, wants: wants, done: make(chan struct{})}
 	if w.closed != "" {
-		n.finish(w.closed, slot{})
+		n.finish(w.closed, keptTask{})
 		return n
 	}
 	a := w.byTask[id]
@@ -99,7 +99,7 @@ func (w *waiters) hasNews(id uuid) bool {
 
 // notify ends the waits for states that the task entered. All of them share the
 // slot: the task as it is now.
-func (w *waiters) notify(id uuid, now slot) {
+func (w *waiters) notify(id uuid, now keptTask) {
 	a := w.byTask[id]
 	all, passed := a.all, a.passed
 	// wants is collected again, without the states of waits that were withdrawn.
@@ -124,7 +124,7 @@ func (w *waiters) notify(id uuid, now slot) {
 }
 
 // finish ends the wait.
-func (n *waiter) finish(end waitEnd, found slot) {
+func (n *waiter) finish(end waitEnd, found keptTask) {
 	n.end, n.found = end, found
 	close(n.done)
 }
@@ -141,7 +141,7 @@ func (n *waiter) finished() bool {
 
 // withdraw ends one wait for another reason, unless it has ended. awaited.wants
 // keeps its states: that only makes a few extra looks.
-func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
+func (w *waiters) withdraw(n *waiter, why waitEnd, found keptTask) {
 	if n.finished() {
 		return
 	}
@@ -158,7 +158,7 @@ func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
 }
 
 // dropTask ends the waits for a task that is dropped, with the task as it was.
-func (w *waiters) dropTask(id uuid, was slot) {
+func (w *waiters) dropTask(id uuid, was keptTask) {
 	a := w.byTask[id]
 	if a == nil {
 		return
@@ -175,7 +175,7 @@ func (w *waiters) dropTask(id uuid, was slot) {
 func (w *waiters) releaseAll(why waitEnd) {
 	for _, a := range w.byTask {
 		for _, n := range a.all {
-			n.finish(why, slot{})
+			n.finish(why, keptTask{})
 		}
 	}
 	clear(w.byTask)
@@ -187,18 +187,18 @@ func (w *waiters) releaseAll(why waitEnd) {
 func (w *waiters) await(id uuid, wants stateSet) (*waiter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pos, ok := w.tasks.find(id)
+	sl, ok := w.tasks.find(id)
 	if !ok {
 		return nil, taskNotFound(id)
 	}
-	state := w.tasks.index.stateAt(pos)
+	state := sl.state
 	end, over := waitReached, wants.has(state)
 	if !over && state.final() {
 		end, over = waitEnded, true
 	}
 	if over {
 		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
-		n.finish(end, w.tasks.copyAt(pos))
+		n.finish(end, w.tasks.whole(sl))
 		return n, nil
 	}
 	return w.join(id, wants, state), nil
@@ -209,9 +209,9 @@ func (w *waiters) await(id uuid, wants stateSet) (*waiter, error) {
 func (w *waiters) stop(n *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var found slot
-	if pos, ok := w.tasks.find(n.task); ok && !n.finished() {
-		found = w.tasks.copyAt(pos)
+	var found keptTask
+	if sl, ok := w.tasks.find(n.task); ok && !n.finished() {
+		found = w.tasks.whole(sl)
 	}
 	w.withdraw(n, waitTimedOut, found)
 }
@@ -221,7 +221,7 @@ func (w *waiters) notifyTask(t *task) {
 	if !w.hasNews(t.id) {
 		return
 	}
-	now := w.tasks.copyAt(t.pos)
+	now := w.tasks.whole(w.tasks.slotOf(t))
 	if now.live == nil && len(t.steps)*stepMemory <= smallCopy {
 		now.live = t.clone() // in less time than they would need to decode its line
 	}

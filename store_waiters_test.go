@@ -208,7 +208,7 @@ func TestWaiters(t *testing.T) {
 			w.moved(id, to)
 			due := w.hasNews(id)
 			if due {
-				w.notify(id, slot{})
+				w.notify(id, keptTask{})
 			}
 			switch {
 			case to == wanted && (!n.finished() || n.end != waitReached):
@@ -233,14 +233,14 @@ func TestWaitersOfOneTask(t *testing.T) {
 	for i := range 12 {
 		all = append(all, w.join(id, setOf(taskState(i%3)), taskStates))
 	}
-	w.withdraw(all[4], waitTimedOut, slot{})
-	w.withdraw(all[4], waitShutdown, slot{}) // no more than once
+	w.withdraw(all[4], waitTimedOut, keptTask{})
+	w.withdraw(all[4], waitShutdown, keptTask{}) // no more than once
 	w.moved(id, 0)
 	if !w.hasNews(id) {
 		t.Fatal("no waiter was released")
 	}
-	w.notify(id, slot{})
-	w.withdraw(all[11], waitTimedOut, slot{})
+	w.notify(id, keptTask{})
+	w.withdraw(all[11], waitTimedOut, keptTask{})
 	for i, n := range all {
 		want := i%3 == 0 || i == 4 || i == 11
 		if n.finished() != want {

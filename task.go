@@ -50,9 +50,7 @@ type task struct {
 
 	superseded int // estimate of the bytes in the log that belong to checkpoints other than the newest of each step
 
-	weight  int64     // memory that it takes, for the store
-	pos     uint32    // its position in the store; valid under the lock only, see packing
-	indexed taskState // its state in the store's index
+	weight int64 // memory that it takes, for the store
 }
 
 // step is one workflow step of a task; its definition is (*task).def.
@@ -526,10 +524,10 @@ func (t *task) clone() *task {
 	return &c
 }
 
-// withoutSteps returns a copy that has neither steps nor records, for lists.
+// withoutSteps returns a copy without its steps, but with its records.
 func (t *task) withoutSteps() *task {
 	c := *t
-	c.steps, c.plan, c.dead, c.log = nil, nil, nil, nil
+	c.steps, c.plan, c.dead, c.log = nil, nil, nil, t.log[:len(t.log):len(t.log)]
 	return &c
 }
 

@@ -293,7 +293,7 @@ func TestLettersKeepTheirSnapshots(t *testing.T) {
 		}
 		y.answer("B", failVerb, outcome{err: &stepError{message: "no", errorType: "x"}})
 		snapshot := func() string {
-			v, err := y.dlq.entry(must(y.store.logOf(y.id))(t), 0, true, nil)
+			v, err := y.dlq.entry(must(y.store.keptOf(y.id))(t), 0, true, nil)
 			noError(t, err)
 			return string(must(json.Marshal(v.TaskSnapshot))(t))
 		}

@@ -335,8 +335,5 @@ var terminalStates = setOf(taskBlockedByFailures, taskComplete, taskError, taskC
 // finalStates are the states that nothing leads out of.
 var finalStates = setOf(taskComplete, taskCancelled, taskResolvedManually)
 
-// endedStates are the states of a task that is over.
-var endedStates = setOf(taskComplete, taskError, taskCancelled, taskResolvedManually)
-
 // anyState holds every state: a wait for it is over at once.
 const anyState = stateSet(1<<taskStates - 1)

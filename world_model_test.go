@@ -392,12 +392,13 @@ func worldImages(s *store) (map[string]string, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	images := map[string]string{}
-	for pos, sl := range s.tasks.slots {
+	for _, sl := range s.tasks.slots {
 		switch {
+		case sl == nil:
 		case sl.live != nil:
 			images[sl.live.id.String()] = string(sl.live.appendTaskLine(nil))
 		case sl.line != nil:
-			images[s.tasks.idOf(uint32(pos)).String()] = string(sl.line.text())
+			images[sl.id.String()] = string(sl.line.text())
 		}
 	}
 	return images, s.seq

@@ -79,7 +79,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	before := performanceOf(s, 1)
 	before.ActiveTasks = 0
 	cut := s.store.cut()
-	cut.taskCut, cut.header.tasks = taskCut{}, 0
+	cut.tasks, cut.header.tasks = taskCut{}, 0
 	noError(t, s.store.journal.replace(cut.offset, cut.life, func(w *lineWriter) error { return s.store.write(cut, w) }))
 	s = reopenTestService(t, s, o)
 	s.finish(context.Background())
@@ -126,7 +126,7 @@ func TestCountingOrder(t *testing.T) {
 		var held []*frozenFigures
 		var texts []string
 		for i, line := range all {
-			must(s.store.templates.replayLine([]byte(line), a))(t)
+			must(s.store.replayLine([]byte(line), a))(t)
 			if i%10 == 0 {
 				held = append(held, a.freeze())
 				texts = append(texts, frozenText(held[len(held)-1]))

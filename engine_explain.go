@@ -110,14 +110,14 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	if err != nil {
 		return nil, err
 	}
-	if x.t, err = e.store.reader().taskIn(kept); err != nil {
+	if x.t, err = kept.task(); err != nil {
 		return nil, err
 	}
 	if x.t.state == taskError {
 		// The reason and the limit are not kept in the task, only in its records.
 		log, err := e.store.keptOf(id)
 		if err == nil {
-			_, err = e.store.reader().replay(log, &staleObserver{mark: &x.stale}, by)
+			_, err = log.replay(&staleObserver{mark: &x.stale}, by)
 		}
 		if err != nil {
 			return nil, err

@@ -721,7 +721,7 @@ func (l *randomWorld) ended() map[int]string {
 	m := map[int]string{}
 	for i, sl := range l.s.store.tasks.slots {
 		if sl != nil && sl.live == nil {
-			m[i] = string(sl.line.text())
+			m[i] = string(sl.line())
 		}
 	}
 	return m

@@ -48,7 +48,7 @@ func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 func (w *world) begin() error {
 	svc, err := w.open(w.atStart)
 	if err == nil {
-		w.given = svc.store.reader().copy()
+		w.given = svc.store.taskTemplates().copy()
 		w.enter(svc)
 	}
 	return err

@@ -272,7 +272,7 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 	var t *task
 	var n *waiter
 	// A new template or many copies take more than the room that every change has.
-	s.store.disk().makeRoom(s.store.reader().extraOf(by, tpl))
+	s.store.disk().makeRoom(s.store.taskTemplates().extraOf(by, tpl))
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if err := s.admit(c, by, b.mayRead); err != nil {
 			return err
@@ -358,8 +358,8 @@ func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 
 // waitedFor returns the task as the waiter found it.
 func (s *creator) waitedFor(n *waiter) (*task, error) {
-	if n.found.live == nil && n.found.line == nil {
+	if n.found.live == nil && n.found.ended == nil {
 		return s.store.view(n.task)
 	}
-	return s.store.reader().taskIn(n.found)
+	return n.found.task()
 }

@@ -175,7 +175,7 @@ func (o *letterObserver) note(t *task) {
 // entry returns one entry of a task, whose snapshot it makes from the task's log.
 func (d *deadLetters) entry(l keptTask, n int, messages bool, by holder) (v dlqEntryView, err error) {
 	o := &letterObserver{wanted: n, messages: messages}
-	t, err := d.store.reader().replay(l, o, times{by, 2}) // with the snapshot
+	t, err := l.replay(o, times{by, 2}) // with the snapshot
 	if err != nil {
 		return v, err
 	}
@@ -233,7 +233,7 @@ func (d *deadLetters) ofTask(id uuid, messages bool, by holder) (*dlqTaskView, e
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.store.reader().replay(log, unobserved{}, by)
+	t, err := log.replay(unobserved{}, by)
 	if err != nil {
 		return nil, err
 	}

@@ -375,7 +375,7 @@ func TestSummary(t *testing.T) {
 
 // TestQueueAfterClockWentBack views an entry whose time is in the future.
 func TestQueueAfterClockWentBack(t *testing.T) {
-	q := &queuedLetter{dlqRow: dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}, tpl: &template{}}}
+	q := &queuedLetter{dlqRow: dlqRow{deadLetter: deadLetter{at: testStart, reason: dlqMaxRetriesExceeded}, tpl: &template{}}}
 	now := testStart.add(-time.Hour)
 	if got := q.priority(now); got != 500 {
 		t.Errorf("got priority %v; want 500", got)

@@ -54,7 +54,7 @@ func (s *service) failures(f *taskFilter, limit int, messages bool, by holder) (
 		CalculatedAt: zonedTime(now),
 	}
 	for i := range v.Groups {
-		step, err := s.store.reader().sampled(c.samples[i], by)
+		step, err := c.samples[i].read(by)
 		if err != nil {
 			return v, err
 		}

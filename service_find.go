@@ -137,7 +137,7 @@ func (f *finding) collectTemplates() {
 		f.registered[t.fullName()], hashes[t.hash] = true, true
 		f.known = append(f.known, t)
 	}
-	for _, t := range f.s.store.reader().all() {
+	for _, t := range f.s.store.taskTemplates().all() {
 		if !hashes[t.hash] {
 			f.known = append(f.known, t)
 		}
@@ -155,7 +155,7 @@ func (t *task) hit(path, value string) findHit {
 // each calls f for each of some tasks as they were listed.
 func (f *finding) each(listed []keptTask, add func(t *task) error) error {
 	for i := range listed {
-		t, _, err := f.s.store.reader().listed(&listed[i], f.by)
+		t, _, err := listed[i].listed(f.by)
 		if err == nil {
 			err = add(t)
 		}
@@ -381,7 +381,7 @@ func (f *finding) errors() (hits []findHit, err error) {
 	}
 	for _, l := range f.stored.withError(f.lower, f.limit+1) {
 		o := &errorSeeker{text: f.lower}
-		t, err := f.s.store.reader().replay(l, o, f.by)
+		t, err := l.replay(o, f.by)
 		if err != nil {
 			return nil, err
 		}

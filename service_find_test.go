@@ -303,7 +303,7 @@ func BenchmarkFind(b *testing.B) {
 // storedFinds returns a query of each kind.
 func storedFinds(b *testing.B, svc *service) (requests []storedRequest) {
 	some := svc.store.list(&taskQuery{limit: 1, skip: len(svc.store.tasks.slots) / 2})
-	t, _, err := svc.store.templates.listed(&some.tasks[0], nil)
+	t, _, err := some.tasks[0].listed(nil)
 	noError(b, err)
 	id := t.id.String()
 	for name, text := range map[string]string{

@@ -164,7 +164,7 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 // entry returns an entry for a record.
 func (o *auditObserver) entry(t *task, r *record) auditView {
 	return auditView{
-		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
+		AuditUUID: recordID(t.id, r, 1), TransitionUUID: recordID(t.id, r, 2),
 		WorkflowStepUUID: t.stepID(o.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
 		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(o.step).name,
 	}

@@ -85,7 +85,7 @@ func (v taskView) writeTask(o *jsonWriter, ready int) {
 		o.text("place", t.hold.place)
 		o.b = append(o.b, '}')
 	}
-	o.number("total_steps", stepTotal(&t.counts))
+	o.number("total_steps", t.stepTotal())
 	o.number("pending_steps", t.counts[stepPending])
 	o.number("in_progress_steps", t.counts[stepInProgress])
 	o.number("completed_steps", t.counts[stepComplete]+t.counts[stepResolvedManually])
@@ -153,7 +153,7 @@ type execution struct {
 // step counts as failed, except in a cancelled task, in which nobody can act on it.
 func executionOf(t *task, ready int) execution {
 	var x execution
-	done, all := t.counts[stepComplete]+t.counts[stepResolvedManually], stepTotal(&t.counts)
+	done, all := t.counts[stepComplete]+t.counts[stepResolvedManually], t.stepTotal()
 	if all > 0 {
 		x.completion = math.Round(float64(done)/float64(all)*10000) / 100
 	}
@@ -245,7 +245,7 @@ func (p *taskPage) writeMore(o *jsonWriter) {
 // ready steps.
 func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
 	o.list(len(p.tasks), func(i int) {
-		t, ready, err := p.store.reader().listed(&p.tasks[i], o)
+		t, ready, err := p.tasks[i].listed(o)
 		if err != nil {
 			o.fail(err)
 			return

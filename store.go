@@ -13,7 +13,7 @@ package main
 //	store_list.go       pages of tasks in order
 //	store_find.go       finding tasks by values, errors, a part of an id
 //	store_failures.go   failing steps by failure group
-//	store_lines.go      the short lines of ended tasks
+//	store_lines.go      the short logs of ended tasks
 //	store_letters.go    dead letters in their queue, and figures
 //	store_waiters.go    waiters for a task
 //	store_requests.go   repeated requests: the tasks of Idempotency-Keys
@@ -88,14 +88,14 @@ func newStore(c clock, log *slog.Logger) *store {
 		},
 	}
 	s.tasks = slotTable{
-		templates: &s.templates, log: log, resize: s.retain.resize,
+		log: log, resize: s.retain.resize,
 		byID: map[uuid]*slot{}, identities: map[identityKey]uuid{}, byStep: map[uuid]uuid{}, index: newTaskIndex(), goneFloor: 1024,
 	}
 	s.events.store, s.events.domain.store, s.retain.store = s, s, s
 	s.dead = storedLetters{&s.mu, &s.tasks, newDLQIndex()}
-	s.waiters = waiters{mu: &s.mu, tasks: &s.tasks, byTask: map[uuid]*awaited{}}
+	s.waiters = waiters{mu: &s.mu, tasks: &s.tasks, byTask: map[uuid][]*waiter{}}
 	s.requests = newRequestIndex()
-	s.requests.mu, s.requests.clock, s.requests.tasks, s.requests.resize = &s.mu, c, &s.tasks, s.retain.resize
+	s.requests.mu, s.requests.clock, s.requests.resize = &s.mu, c, s.retain.resize
 	return s
 }
 
@@ -125,8 +125,8 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	return s, nil
 }
 
-// reader returns what reads tasks from lines and logs.
-func (s *store) reader() *taskTemplates { return &s.templates }
+// taskTemplates returns the templates of all tasks.
+func (s *store) taskTemplates() *taskTemplates { return &s.templates }
 
 // change is one update of the store, under its lock.
 type change struct {
@@ -189,7 +189,7 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 }
 
 // reindex brings the indexes up to date with a changed task, and replaces a task
-// that is over by its line.
+// that is over by its header and its log.
 func (s *store) reindex(t *task) {
 	sl := s.tasks.slotOf(t)
 	s.dead.index.update(t, sl.trouble)
@@ -197,16 +197,15 @@ func (s *store) reindex(t *task) {
 	if sl.live == nil || t.state.ended() { // see slot
 		sl = new(*sl)
 	}
-	sl.state, sl.lastSeq = t.state, t.lastSeq
-	s.retain.note(sl, t.finished())
+	sl.taskHeader = t.taskHeader
+	s.retain.note(sl)
 	if t.state.ended() {
-		sl.line, sl.live = s.tasks.lineOf(t), nil
-		s.tasks.decoded.keep(t, sl.line)
+		sl.log, sl.live = shortenIn(&s.tasks.room, t.log), nil
 	} else {
 		t.weight = t.weigh()
-		sl.live, sl.line = t, nil
+		sl.live, sl.log = t, nil
 	}
-	s.tasks.replace(sl, t.updated, t.completed)
+	s.tasks.replace(sl)
 	s.retain.resize(sl.bytes() - before)
 }
 
@@ -245,7 +244,7 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	}
 	c.write(r)
 	t := newTask(r, tpl)
-	s.tasks.insert(&slot{live: t, id: t.id, seq: t.seq}, tpl, r.created, r.at)
+	s.tasks.insert(&slot{live: t, taskHeader: t.taskHeader}, r.created)
 	s.requests.insert(r.created.request, t.id, r.at)
 	return t, c.fold(t, r)
 }
@@ -293,7 +292,7 @@ func (s *store) apply(t *task, r *record) error {
 		return err
 	}
 	if !r.ids.isZero() || t.plan != nil && r.kind == recCreated {
-		s.tasks.noteID(t.plan.lastID())
+		s.tasks.noteID(t.lastID)
 	}
 	t.compactLog()
 	return nil
@@ -423,7 +422,7 @@ func (s *store) loadLocked() storeLoad {
 	x := s.requests
 	x.forget(s.clock.now()) // keys that are too old stay until somebody looks
 	return storeLoad{s.tasks.counts(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.index.counts,
-		[...]int{len(x.byKey), len(x.dropped)}, x.evicted}
+		[...]int{len(x.kept) - x.gone, x.gone}, x.evicted}
 }
 
 // duplicate returns the task that already has this identity.
@@ -467,11 +466,8 @@ func (s *store) lastSeqOf(id uuid) uint64 {
 // lastSeqLocked returns the sequence of the newest record of the task in a slot, or 0
 // if everything is durable.
 func (s *store) lastSeqLocked(sl *slot) uint64 {
-	switch {
-	case s.journal.groups.durable() >= s.seq:
+	if s.journal.groups.durable() >= s.seq {
 		return 0
-	case sl.live != nil:
-		return sl.live.lastSeq
 	}
 	return sl.lastSeq
 }

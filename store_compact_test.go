@@ -355,11 +355,7 @@ func lines(s *service) string {
 	defer s.store.mu.Unlock()
 	var b strings.Builder
 	for _, sl := range s.store.tasks.slots {
-		line := sl.line.text()
-		if sl.live != nil {
-			line = sl.live.appendTaskLine(nil)
-		}
-		fmt.Fprintf(&b, "%s\n", line)
+		fmt.Fprintf(&b, "%s\n", sl.line())
 	}
 	return b.String()
 }

@@ -11,15 +11,15 @@ import (
 
 // storeCut is that state.
 type storeCut struct {
-	header storeHeader
-	lives  lives
-	taskCut
+	header  storeHeader
+	lives   lives
+	tasks   taskCut
 	figures *frozenFigures
 	offset  int64  // of the first record after it, in the file of the journal
 	life    []byte // the line with which the life of this process continues after it, or nil
 
 	subscribers [][]byte // their lines
-	requests    []*droppedRequest
+	requests    []*keptRequest
 }
 
 // seq returns the record that the cut is as of.
@@ -36,8 +36,8 @@ func (s *store) cut() *storeCut {
 			format: storeFormat, store: s.journal.of.id, key: s.tasks.index.key, seq: s.seq, tasks: len(s.tasks.byID),
 			dropped: s.retain.dropped, lastID: s.tasks.lastID, extent: s.events.extentLocked(),
 		},
-		lives: s.lives.upTo(s.seq), taskCut: s.cutLocked(room), figures: s.analytics.freeze(), offset: s.journal.groups.offset(),
-		life: s.journal.groups.lifeAfter(s.seq), requests: s.requests.order, subscribers: s.events.domain.linesLocked(),
+		lives: s.lives.upTo(s.seq), tasks: s.cutLocked(room), figures: s.analytics.freeze(), offset: s.journal.groups.offset(),
+		life: s.journal.groups.lifeAfter(s.seq), requests: s.requests.dropped, subscribers: s.events.domain.linesLocked(),
 	}
 	if c, ok := s.clock.(statefulClock); ok {
 		cut.header.clock = c.state() // which moves under this lock alone
@@ -69,7 +69,7 @@ func (s *store) write(cut *storeCut, w *lineWriter) error {
 		func() error { return cut.figures.writeLines(cut.header.seq, w.line) },
 		func() error { return s.requests.writeLines(cut.requests, w.line) },
 		func() error {
-			for line := range cut.lines() {
+			for line := range cut.tasks.lines() {
 				if err := w.line(line[:len(line)-1]); err != nil {
 					return err
 				}

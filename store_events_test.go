@@ -376,7 +376,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 
 // BenchmarkEventLog measures the cost of keeping a transition.
 func BenchmarkEventLog(b *testing.B) {
-	l, of := &newStore(new(realClock), slog.New(slog.DiscardHandler)).events, &task{tpl: &template{}}
+	l, of := &newStore(new(realClock), slog.New(slog.DiscardHandler)).events, &task{taskHeader: taskHeader{tpl: &template{}}}
 	for n := uint64(0); b.Loop(); n++ {
 		l.maker.startRecord(of, &record{seq: n / 8})
 		l.append(l.maker.taskMove(of, taskPending, taskInitializing, testStart))

@@ -64,7 +64,7 @@ func (x *slotTable) addFailure(sl *slot, t *task, i int) {
 
 // addFailures adds the failing steps of a task that was just loaded.
 func (x *slotTable) addFailures(sl *slot, t *task) {
-	if !mayFail(&t.counts) {
+	if !t.mayFail() {
 		return
 	}
 	for i := range t.steps {
@@ -74,9 +74,9 @@ func (x *slotTable) addFailures(sl *slot, t *task) {
 	}
 }
 
-// mayFail reports whether one of the steps that were counted may be failing.
-func mayFail(counts *[stepStates]int) bool {
-	return counts[stepInError]+counts[stepWaitingForRetry]+counts[stepPending] > 0
+// mayFail reports whether one of the steps may be failing.
+func (h *taskHeader) mayFail() bool {
+	return h.counts[stepInError]+h.counts[stepWaitingForRetry]+h.counts[stepPending] > 0
 }
 
 // failureGroup returns the group of a failing step.
@@ -233,11 +233,11 @@ func (c *failureCourse) add(of *failureCount, at, now instant) {
 	c[min(int(float64(at.sub(of.first))/float64(span)*courseParts), courseParts-1)]++
 }
 
-// sampledStep is a failing step as it was at a moment: what a reader needs of it, or the line of its task.
+// sampledStep is a failing step as it was at a moment: what a reader needs of it, or its task that is over.
 type sampledStep struct {
 	failedStep
-	line shortLine
-	step int
+	ended *slot
+	step  int
 }
 
 // sampleOf returns a failing step, unless it no longer fails.
@@ -251,17 +251,17 @@ func sampleOf(s *store, f *failedTask) (sample sampledStep, ok bool) {
 	case t != nil:
 		sample.failedStep = t.failedStep(int(f.step))
 	default:
-		sample = sampledStep{line: f.task.line, step: int(f.step)}
+		sample = sampledStep{ended: f.task, step: int(f.step)}
 	}
 	return sample, true
 }
 
-// sampled returns a failing step. It asks for the memory of its task.
-func (t *taskTemplates) sampled(s sampledStep, by holder) (failedStep, error) {
-	if s.line == nil {
+// read returns the step. It asks for the memory of its task.
+func (s *sampledStep) read(by holder) (failedStep, error) {
+	if s.ended == nil {
 		return s.failedStep, nil
 	}
-	whole, err := t.taskWithin(keptTask{line: s.line}, by)
+	whole, err := (&keptTask{ended: s.ended}).taskWithin(by)
 	if err != nil {
 		return failedStep{}, err
 	}

@@ -352,8 +352,8 @@ func (f finder) byKeys(identities []identityKey, requests []replayKey) (identifi
 		}
 	}
 	for _, k := range requests {
-		if id, ok := f.s.requests.byKey[k]; ok {
-			requested = append(requested, id)
+		if r := f.s.requests.kept[k]; r != nil && !r.dropped {
+			requested = append(requested, r.task)
 		}
 	}
 	return identified, requested

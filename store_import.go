@@ -224,7 +224,7 @@ func (c *outsideChecker) template(line []byte) []byte {
 
 // task checks that a task follows from its log, and returns its line as this program writes it.
 func (c *outsideChecker) task(line []byte) ([]byte, error) {
-	h, err := readTaskHeader(line)
+	h, err := readTaskLine(line)
 	if err != nil {
 		return nil, err
 	}
@@ -233,12 +233,11 @@ func (c *outsideChecker) task(line []byte) ([]byte, error) {
 		return nil, templateMissing(&h)
 	}
 	order := &logOrder{}
-	t, err := h.replay(tpl, order)
+	t, err := replayRecords(h.id, tpl, h.log, order)
 	if err = cmp.Or(err, order.err); err != nil {
 		return nil, err
 	}
-	header := t.header()
-	again := header.appendLine(nil, order.log)
+	again := append(append(t.appendHead(nil), order.log...), "]}"...)
 	if !bytes.Equal(line, again) {
 		err = follows(line, again)
 	}

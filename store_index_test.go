@@ -15,7 +15,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,8 +94,8 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 	}
 	var lines [][]byte
 	for _, sl := range svc.store.tasks.slots {
-		if sl != nil && sl.line != nil {
-			lines = append(lines, sl.line.text())
+		if sl != nil && sl.live == nil {
+			lines = append(lines, sl.line())
 		}
 	}
 	return svc, lines
@@ -105,7 +104,7 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 // storedLine returns a line as that of the i-th of some tasks, which were created in that order
 // and ended seconds later, apart from every thousandth, which took a day.
 func storedLine(b *testing.B, line []byte, i, tasks int, id uuid) []byte {
-	h := must(readTaskHeader(line))(b)
+	h := must(readTaskLine(line))(b)
 	took := time.Duration(1+i%7) * time.Second
 	if i%1000 == 999 {
 		took = 24 * time.Hour
@@ -115,11 +114,11 @@ func storedLine(b *testing.B, line []byte, i, tasks int, id uuid) []byte {
 	h.updated = h.created.add(took)
 	h.completed = h.updated
 	c := memberCoder{b: []byte{'{'}}
-	h.members(&c)
+	h.members(&c, &h.template)
 	log := bytes.Replace(h.log, []byte(storedCorrelation), []byte(id.String()), 1)
 	log = bytes.Replace(log, []byte(storedTrace), fmt.Appendf(nil, "%x", id[:]), 1)
 	log = bytes.ReplaceAll(log, []byte(storedCustomer), fmt.Appendf(nil, "c-%d", i))
-	return append(append(append(c.b, `,"log":`...), log...), `,"sum":"00000000"}`...) // which cutSum cuts off
+	return append(append(append(c.b, `,"log":[`...), log...), `],"sum":"00000000"}`...) // which cutSum cuts off
 }
 
 // fillStored returns a service with that many tasks, loaded into the store as at a start.
@@ -194,7 +193,7 @@ func storedPages(b *testing.B, svc *service, path, filters string, f *taskFilter
 // order, with the first page, the last one, and one after a cursor.
 func storedFilters(b *testing.B, svc *service) (requests []storedRequest) {
 	some := svc.store.list(&taskQuery{limit: 1, skip: len(svc.store.tasks.slots) / 2})
-	t, _, err := svc.store.templates.listed(&some.tasks[0], nil)
+	t, _, err := some.tasks[0].listed(nil)
 	noError(b, err)
 	hours := func(n float64) string {
 		return testStart.add(time.Duration(n * float64(time.Hour))).zoned()
@@ -495,9 +494,9 @@ func (w *indexWorld) create() {
 	e.by.search = choose(r, nil, nil, []byte(`{"k":"common"}`), fmt.Appendf(nil, `{"k":"v%d","n":%d.0}`, w.seq, w.seq%50),
 		[]byte(`{"k":"c\u006fmmon","n":"7"}`))
 	e.by.tags = choose(r, nil, nil, []string{"common"}, []string{"common", fmt.Sprint("t", w.seq), fmt.Sprint("t", w.seq)})
-	e.slot = &slot{id: e.own.plus(-1), seq: e.seq, line: fmt.Append(nil, e.seq)}
+	e.slot = &slot{taskHeader: taskHeader{id: e.own.plus(-1), seq: e.seq, tpl: e.tpl, created: e.created, updated: e.created}}
 	w.tasks = append(w.tasks, e)
-	w.s.tasks.insert(e.slot, e.tpl, &e.by, e.created)
+	w.s.tasks.insert(e.slot, &e.by)
 	w.move(e, taskState(r.IntN(int(taskStates))))
 }
 
@@ -514,8 +513,8 @@ func (w *indexWorld) move(e *plainTask, to taskState) {
 	if e.slot.state.ended() || to.ended() {
 		e.slot = new(*e.slot)
 	}
-	e.slot.state = e.state
-	w.s.tasks.replace(e.slot, e.updated, e.completed)
+	e.slot.state, e.slot.updated, e.slot.completed = e.state, e.updated, e.completed
+	w.s.tasks.replace(e.slot)
 }
 
 // some returns a task.
@@ -585,8 +584,7 @@ func (w *indexWorld) compare(t *testing.T, queries int) {
 		got := w.s.list(q)
 		var seqs []uint64
 		for _, l := range got.tasks {
-			seq, _ := strconv.ParseUint(string(l.line), 10, 64)
-			seqs = append(seqs, seq)
+			seqs = append(seqs, l.header().seq)
 		}
 		if got.total != want.total || !slices.Equal(seqs, want.seqs) || q.counted && got.counts != want.counts ||
 			q.after != nil && got.before != want.before {

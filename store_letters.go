@@ -11,14 +11,14 @@ import (
 
 // dlqRow is one entry in the index. The entry itself is in its task.
 type dlqRow struct {
-	letterHeader
-	id   uuid
-	task uuid
-	n    uint32 // index among the task's entries
-	step int32  // the step of the template that stopped the task; -1 for none
-	tpl  *template
-	over bool     // the task has completed or was cancelled since
-	in   *trouble // of the task
+	deadLetter
+	id       uuid
+	task     uuid
+	n        int // index among the task's entries
+	declared int // the step of the template that stopped the task; -1 for none
+	tpl      *template
+	over     bool     // the task has completed or was cancelled since
+	in       *trouble // of the task
 }
 
 // dlqIndex is guarded by the store's mutex.
@@ -30,7 +30,7 @@ type dlqIndex struct {
 
 // took returns how long the entry took to leave Pending; never negative, even
 // if the clock was set back.
-func (h *letterHeader) took() time.Duration { return max(h.resolved.sub(h.at), 0) }
+func (d *deadLetter) took() time.Duration { return max(d.resolved.sub(d.at), 0) }
 
 func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]*dlqRow{}} }
 
@@ -40,7 +40,7 @@ func (t *task) letterRow(n int) dlqRow {
 	if d.step >= 0 {
 		step = t.declared(d.step)
 	}
-	return dlqRow{d.letterHeader, dlqEntryID(t.id, d.at, d.seq), t.id, uint32(n), int32(step), t.tpl, t.state.final(), nil}
+	return dlqRow{*d, dlqEntryID(t.id, d.at, d.seq), t.id, n, step, t.tpl, t.state.final(), nil}
 }
 
 // maxDLQHoles is how many more rows without an entry there may be than rows with one.
@@ -71,9 +71,9 @@ func (x *dlqIndex) update(t *task, in *trouble) {
 }
 
 // remove removes the entries of a task.
-func (x *dlqIndex) remove(task uuid, letters []letterHeader) {
-	for _, h := range letters {
-		id := dlqEntryID(task, h.at, h.seq)
+func (x *dlqIndex) remove(sl *slot) {
+	for _, d := range sl.dead {
+		id := dlqEntryID(sl.id, d.at, d.seq)
 		if r := x.byID[id]; r != nil {
 			x.counts[r.reason][r.status]--
 			*r = dlqRow{}
@@ -107,7 +107,7 @@ type dlqFilter struct {
 func (d *storedLetters) selects(f *dlqFilter, r *dlqRow) bool {
 	return !r.id.isZero() && (f.status == nil || *f.status == r.status) && (f.reason == nil || *f.reason == r.reason) &&
 		(f.over == nil || *f.over == r.over) && (f.namespace == "" || f.namespace == r.tpl.namespace) && (f.name == "" || f.name == r.tpl.name) &&
-		(f.step == "" || r.step >= 0 && f.step == r.tpl.steps[r.step].name) && f.made.has(r.at) &&
+		(f.step == "" || r.declared >= 0 && f.step == r.tpl.steps[r.declared].name) && f.made.has(r.at) &&
 		(f.failure == 0 || r.in.failsIn(f.failure))
 }
 
@@ -195,7 +195,7 @@ func (d *storedLetters) queue(f dlqFilter, now instant, skip, limit int) (queue 
 		if sl == nil { // dropped meanwhile
 			continue
 		}
-		l := queuedLetter{*q.row, sl.kept(0), sl.state, d.tasks.marks[d.tasks.place(sl.seq)].completed}
+		l := queuedLetter{*q.row, sl.kept(0), sl.state, sl.completed}
 		if sl.live != nil {
 			l.since = sl.live.since
 		}

@@ -1,6 +1,6 @@
 package main
 
-// The lines of tasks that are over, in memory: in a short form, from which each line can be restored exactly.
+// The logs of tasks that are over, in memory: in a short form, from which each log can be restored exactly.
 
 import (
 	"bytes"
@@ -10,15 +10,15 @@ import (
 	"strconv"
 )
 
-// shortLine is a line in which bytes below 0x20, which a line does not have, stand for the
-// lineWords and what comes after them. A line that cannot be shortened is kept as it is.
-type shortLine []byte
+// shortLog is a log in which bytes below 0x20, which a log does not have, stand for the
+// logWords and what comes after them. A log that cannot be shortened is kept as it is.
+type shortLog []byte
 
-// maxShortened is the longest line that is shortened: of a longer one most is text from outside.
+// maxShortened is the longest log that is shortened: of a longer one most is text from outside.
 const maxShortened = 8 << 10
 
-// lineWord is a text that most lines have.
-type lineWord struct {
+// logWord is a text that most logs have.
+type logWord struct {
 	text string
 	then wordTail
 }
@@ -30,48 +30,30 @@ const (
 	thenAny  wordTail = iota // not shortened
 	thenID                   // an id: 16 bytes
 	thenHash                 // 32 hexadecimal digits: 16 bytes
-	thenSame                 // those after the last word with a hash: nothing
 	thenTime                 // a number: its distance from the last time
 	thenSeq                  // a number: its distance from the last sequence
 )
 
-// lineWords are the words, by their codes. Of two that a text begins with, the first that fits counts.
-var lineWords = [...]lineWord{
-	{taskHead, thenID}, {`","state":"complete","created":`, thenTime}, {`","state":"`, thenAny},
-	{`","created":`, thenTime}, {`,"updated":`, thenTime}, {`,"completed":`, thenTime},
-	{`,"template":"`, thenSame}, {`,"template":"`, thenHash}, {`","seq":`, thenSeq}, {`,"last":`, thenSeq},
-	{`,"steps":{"complete":`, thenAny}, {logWord, thenSeq}, {`},{"seq":`, thenSeq}, {`,"at":`, thenTime},
-	{`,"kind":"created"`, thenAny}, {`,"kind":"ran","step":`, thenAny}, {`,"kind":"started","step":`, thenAny},
-	{`,"kind":"ended","step":`, thenAny}, {`,"kind":"claimed","step":`, thenAny}, {`,"kind":"`, thenAny},
-	{`,"began":`, thenAny}, {`,"ok":false,"`, thenAny}, {`,"result":`, thenAny}, {`,"lease":"`, thenHash},
-	{`","until":`, thenTime}, {`,"identity":"`, thenHash}, {`,"context":{`, thenAny}, {`,"initiator":"`, thenAny},
-	{`","correlation":"`, thenID}, {`,"retry_at":`, thenTime}, {`,"worker":"`, thenAny}, {`,"error":{"message":"`, thenAny},
+// logWords are the words, by their codes. Of two that a text begins with, the first that fits counts.
+var logWords = [...]logWord{
+	{`{"seq":`, thenSeq}, {`},{"seq":`, thenSeq}, {`,"at":`, thenTime},
+	{`,"kind":"created","template":"`, thenHash}, {`,"kind":"created"`, thenAny}, {`,"kind":"ran","step":`, thenAny},
+	{`,"kind":"started","step":`, thenAny}, {`,"kind":"ended","step":`, thenAny}, {`,"kind":"claimed","step":`, thenAny},
+	{`,"kind":"`, thenAny}, {`,"began":`, thenAny}, {`,"ok":false,"`, thenAny}, {`,"result":`, thenAny},
+	{`,"lease":"`, thenHash}, {`","until":`, thenTime}, {`","identity":"`, thenHash}, {`,"context":{`, thenAny},
+	{`,"initiator":"`, thenAny}, {`","correlation":"`, thenID}, {`,"retry_at":`, thenTime}, {`,"worker":"`, thenAny},
+	{`,"error":{"message":"`, thenAny},
 }
-
-// The word that ends a header, and the one with an error.
-const (
-	logWord   = `},"log":[{"seq":`
-	logCode   = 11
-	errorCode = 31
-)
 
 // wordsAt lists the words by their fourth byte, which differs more than those before it.
 var wordsAt = func() (at [256][]byte) {
-	for k, w := range lineWords {
+	for k, w := range logWords {
 		at[w.text[3]] = append(at[w.text[3]], byte(k))
 	}
 	return at
 }()
 
-// lineTexts are the texts of the words.
-var lineTexts = func() (texts [len(lineWords)][]byte) {
-	for k, w := range lineWords {
-		texts[k] = []byte(w.text)
-	}
-	return texts
-}()
-
-// wordEdges has the bytes at which a word may begin, and those that a line does not have.
+// wordEdges has the bytes at which a word may begin, and those that a log does not have.
 var wordEdges = func() (edges [256]bool) {
 	for b := range edges {
 		edges[b] = b < 0x20 || b == '"' || b == ',' || b == '{' || b == '}'
@@ -79,54 +61,52 @@ var wordEdges = func() (edges [256]bool) {
 	return edges
 }()
 
-// lineCoder shortens a line, or restores one.
-type lineCoder struct {
+// logCoder shortens a log, or restores one.
+type logCoder struct {
 	b    []byte
 	last [thenSeq + 1]int64 // the last number of each kind
-	id   uuid               // the last id or hash
-	hash []byte             // the digits of the last hash
 }
 
-// shorten appends a line in its short form, or as it is.
-func shorten(to, line []byte) []byte {
-	if len(line) > maxShortened {
-		return append(to, line...)
+// shorten appends a log in its short form, or as it is.
+func shorten(to, log []byte) []byte {
+	if len(log) > maxShortened {
+		return append(to, log...)
 	}
-	c := lineCoder{b: to}
-	for i := 0; i < len(line); {
-		if wordEdges[line[i]] {
-			if n := c.word(line[i:]); n > 0 {
+	c := logCoder{b: to}
+	for i := 0; i < len(log); {
+		if wordEdges[log[i]] {
+			if n := c.word(log[i:]); n > 0 {
 				i += n
 				continue
 			}
-			if line[i] < 0x20 {
-				return append(to, line...)
+			if log[i] < 0x20 {
+				return append(to, log...)
 			}
 		}
 		n := 1
-		for i+n < len(line) && !wordEdges[line[i+n]] {
+		for i+n < len(log) && !wordEdges[log[i+n]] {
 			n++
 		}
-		c.b = append(c.b, line[i:i+n]...)
+		c.b = append(c.b, log[i:i+n]...)
 		i += n
 	}
-	// A short form begins with the code of taskHead, by which isWhole recognizes it.
-	if len(line) == 0 || c.b[len(to)] != 0 {
-		return append(to, line...)
+	// A short form begins with the code of the first word, by which text recognizes it.
+	if len(log) == 0 || c.b[len(to)] != 0 {
+		return append(to, log...)
 	}
 	return c.b
 }
 
 // word shortens the word that a text begins with. It returns the length of the word with what comes after it; 0 if no
 // word fits.
-func (c *lineCoder) word(text []byte) (n int) {
+func (c *logCoder) word(text []byte) (n int) {
 	if len(text) < 4 {
 		return 0
 	}
 	for _, k := range wordsAt[text[3]] {
-		if rest, fits := bytes.CutPrefix(text, lineTexts[k]); fits {
-			if n = c.shortenTail(k, rest); n >= 0 {
-				return len(text) - len(rest) + n
+		if w := logWords[k].text; len(text) >= len(w) && string(text[:len(w)]) == w {
+			if n = c.shortenTail(k, text[len(w):]); n >= 0 {
+				return len(w) + n
 			}
 		}
 	}
@@ -135,8 +115,8 @@ func (c *lineCoder) word(text []byte) (n int) {
 
 // shortenTail shortens a word and what comes after it, of which it returns the length; -1 if that would not come back
 // as it is.
-func (c *lineCoder) shortenTail(k byte, rest []byte) (n int) {
-	switch then := lineWords[k].then; then {
+func (c *logCoder) shortenTail(k byte, rest []byte) (n int) {
+	switch then := logWords[k].then; then {
 	case thenAny:
 		c.b = append(c.b, k)
 	case thenTime, thenSeq:
@@ -146,11 +126,6 @@ func (c *lineCoder) shortenTail(k byte, rest []byte) (n int) {
 		}
 		c.b = binary.AppendVarint(append(c.b, k), v-c.last[then])
 		c.last[then], n = v, digits
-	case thenSame:
-		if n = len(c.hash); n == 0 || !bytes.HasPrefix(rest, c.hash) {
-			return -1
-		}
-		c.b = append(c.b, k)
 	default:
 		if n = 36; then == thenHash {
 			n = 32
@@ -159,153 +134,53 @@ func (c *lineCoder) shortenTail(k byte, rest []byte) (n int) {
 			return -1
 		}
 		id, ok := parseUUID(rest[:n])
-		// A line is restored in lower case.
-		if !ok || hasUpper(rest[:n]) {
+		if !ok || bytes.ContainsAny(rest[:n], "ABCDEF") { // a log is restored in lower case
 			return -1
-		}
-		if then == thenHash {
-			c.hash = rest[:n]
 		}
 		c.b = append(append(c.b, k), id[:]...)
 	}
 	return n
 }
 
-// hasUpper reports whether an id has a capital letter.
-func hasUpper(id []byte) bool {
-	for _, b := range id {
-		if b >= 'A' && b <= 'F' {
-			return true
-		}
-	}
-	return false
-}
+// text returns the log.
+func (l shortLog) text() []byte { return l.appendTo(nil) }
 
-// isWhole reports whether the line was kept as it is.
-func (l shortLine) isWhole() bool { return len(l) == 0 || l[0] != 0 }
-
-// taskID returns the id of the task.
-func (l shortLine) taskID() (id uuid, ok bool) {
-	if l.isWhole() {
-		return lineID(l)
-	}
-	return uuid(l[1:17]), true
-}
-
-// text returns the line.
-func (l shortLine) text() []byte { return l.textIn(nil) }
-
-// textIn is text, in memory that it may use.
-func (l shortLine) textIn(room []byte) []byte {
-	if l.isWhole() {
-		return l
-	}
-	return l.appendText(slices.Grow(room[:0], 6*len(l)), "")
-}
-
-// appendTo appends the line.
-func (l shortLine) appendTo(b []byte) []byte {
-	if l.isWhole() {
+// appendTo appends the log.
+func (l shortLog) appendTo(b []byte) []byte {
+	if len(l) == 0 || l[0] != 0 { // kept as it is
 		return append(b, l...)
 	}
-	return l.appendText(b, "")
-}
-
-// appendText appends a line that is not whole, up to a word unless that is "".
-func (l shortLine) appendText(to []byte, end string) []byte {
-	c := lineCoder{b: to}
+	c := logCoder{b: slices.Grow(b, 5*len(l))}
 	for i := 0; i < len(l); {
 		if l[i] >= 0x20 {
 			c.b, i = append(c.b, l[i]), i+1
 			continue
 		}
-		w := &lineWords[l[i]]
-		if w.text == end {
-			break
-		}
+		w := &logWords[l[i]]
 		c.b = append(c.b, w.text...)
-		i += 1 + c.take(w.then, l[i+1:])
-		c.restore(w.then)
+		i++
+		switch rest := l[i:]; w.then {
+		case thenTime, thenSeq:
+			v, n := binary.Varint(rest)
+			c.last[w.then] += v
+			c.b = strconv.AppendInt(c.b, c.last[w.then], 10)
+			i += n
+		case thenID:
+			c.b = uuid(rest[:16]).appendText(c.b)
+			i += 16
+		case thenHash:
+			c.b = hex.AppendEncode(c.b, rest[:16])
+			i += 16
+		}
 	}
 	return c.b
 }
 
-// take reads the text after a word, and returns the length of its short form.
-func (c *lineCoder) take(then wordTail, short []byte) int {
-	switch then {
-	case thenTime, thenSeq:
-		v, n := binary.Varint(short)
-		c.last[then] += v
-		return n
-	case thenID, thenHash:
-		c.id = uuid(short[:len(c.id)])
-		return len(c.id)
+// shortenIn returns a log in its short form. It makes that in room, which it may replace.
+func shortenIn(room *[]byte, log []byte) shortLog {
+	if len(log) > maxShortened { // the room for one long log would stay that large
+		return bytes.Clone(log)
 	}
-	return 0
-}
-
-// restore appends what was taken.
-func (c *lineCoder) restore(then wordTail) {
-	switch then {
-	case thenTime, thenSeq:
-		c.b = strconv.AppendInt(c.b, c.last[then], 10)
-	case thenID:
-		c.b = c.id.appendText(c.b)
-	case thenHash:
-		c.b = hex.AppendEncode(c.b, c.id[:])
-		c.hash = c.b[len(c.b)-2*len(c.id):]
-	case thenSame:
-		c.b = append(c.b, c.hash...)
-	}
-}
-
-// number returns the number after a name in the header; 0 for none.
-func (l shortLine) number(name string) uint64 {
-	if l.isWhole() {
-		return lineNumber(l, name)
-	}
-	var room [512]byte
-	return lineNumber(l.appendText(room[:0], logWord), name)
-}
-
-// mayHaveError reports whether an attempt in the line may have an error, without looking at the whole line, which takes
-// several times as long. The member's name is in the word, or as it is but for its first quote, with which a word may end.
-func (l shortLine) mayHaveError() bool {
-	return bytes.IndexByte(l, errorCode) >= 0 || bytes.Contains(l, []byte(`error":`))
-}
-
-// lineOf returns the line of a task that is over.
-func (x *slotTable) lineOf(t *task) shortLine {
-	line := t.appendTaskLine(x.room[:0])
-	x.room = shorten(line, line)
-	short := x.room[len(line):]
-	if len(line) > maxShortened {
-		// The room for one long line would stay that large.
-		x.room = nil
-	}
-	return append(make(shortLine, 0, len(short)), short...)
-}
-
-// decodedLines holds small tasks that ended last, because their clients usually ask
-// for them at once. Nobody changes these tasks.
-type decodedLines [64]struct {
-	line shortLine
-	task *task
-}
-
-// keep keeps a task beside its line. The engine may still change one with a queued step.
-func (d *decodedLines) keep(t *task, line shortLine) {
-	if len(t.log) <= smallCopy && !slices.ContainsFunc(t.steps, func(s step) bool { return s.queued }) {
-		place := &d[t.seq%uint64(len(d))]
-		place.line, place.task = line, t
-	}
-}
-
-// find returns the task of a line, or nil. A line never changes, so it names its task.
-func (d *decodedLines) find(sl *slot) *task {
-	line, place := sl.line, &d[sl.seq%uint64(len(d))]
-	if len(line) == 0 || len(place.line) == 0 || &place.line[0] != &line[0] {
-		return nil
-	}
-	return place.task
+	*room = shorten((*room)[:0], log)
+	return bytes.Clone(*room)
 }

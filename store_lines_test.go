@@ -24,75 +24,57 @@ func storedTaskLines(t *testing.T) (lines [][]byte) {
 	return lines
 }
 
-// checkShort checks that a line comes back from its short form, with its id and numbers.
-func checkShort(t *testing.T, line []byte) (short shortLine) {
+// checkShort checks that a log comes back from its short form.
+func checkShort(t *testing.T, log []byte) (short shortLog) {
 	t.Helper()
-	short = shorten([]byte("x"), line)[1:]
-	if got := short.text(); !bytes.Equal(got, line) {
-		t.Fatalf("got %s; want %s", got, line)
-	}
-	id, ok := short.taskID()
-	if want, valid := lineID(line); ok != valid || id != want {
-		t.Errorf("got id %s, %v; want %s, %v: %s", id, ok, want, valid, line)
+	var room []byte
+	short = shortenIn(&room, log)
+	if got := short.text(); !bytes.Equal(got, log) {
+		t.Fatalf("got %s; want %s", got, log)
 	}
 	return short
 }
 
-// TestShortLines shortens lines of tasks, and lines that no task has.
-func TestShortLines(t *testing.T) {
-	if len(lineWords) > 0x20 || lineWords[logCode].text != logWord || lineWords[0].text != taskHead ||
-		!strings.Contains(lineWords[errorCode].text, `"error":`) {
-		t.Errorf("got %d words; want 32 at most, with those of codes 0, %d and %d in place", len(lineWords), logCode, errorCode)
+// TestShortLogs shortens logs of tasks, and logs that no task has.
+func TestShortLogs(t *testing.T) {
+	if len(logWords) > 0x20 || logWords[0].text != recordHead {
+		t.Errorf("got %d words; want 32 at most, with %s as the first", len(logWords), recordHead)
 	}
 	for _, line := range storedTaskLines(t) {
-		short := checkShort(t, line)
-		for _, name := range []string{`,"created":`, `,"seq":`, `,"last":`} {
-			if got, want := short.number(name), lineNumber(line, name); got != want || want == 0 {
-				t.Errorf("%s: got %d; want %d: %s", name, got, want, line)
-			}
-		}
-		if bytes.Contains(line, []byte(`"error":`)) && !short.mayHaveError() {
-			t.Errorf("the error is not seen in %s", line)
-		}
-		if h := must(readTaskHead(line))(t); h.counts == [stepStates]int{stepComplete: 4} && 2*len(short) > len(line) {
-			t.Errorf("got %d bytes for %d: %s", len(short), len(line), line)
+		l := must(readTaskLine(line))(t)
+		if short := checkShort(t, l.log); l.counts == [stepStates]int{stepComplete: 4} && 2*len(short) > len(l.log) {
+			t.Errorf("got %d bytes for %d: %s", len(short), len(l.log), l.log)
 		}
 	}
-	const id = `01a206b4-ab5b-7576-be95-471a2111fe97`
-	for _, line := range []string{
-		``, `{`, `{"task":"`, `{"task":"` + id, `{"task":"` + strings.ToUpper(id), `{"task":"` + strings.ReplaceAll(id, "-", "") + `"}`,
-		`{"task":"` + id + "\x00", `{"task":"` + id + `","created":007,"updated":0,"completed":-1,"last":12345678901234567890}`,
-		`{"task":"` + id + `","template":"x","template":"` + strings.Repeat("A0", 16) + `","template":"` + strings.Repeat("a0", 16) +
-			`","template":"` + strings.Repeat("a0", 16) + `","template":"` + strings.Repeat("a1", 16),
-		`{"task":"` + id + `","created":5,"updated":999999999999999999,"completed":0,"at":1.5,"at":1e9,"seq":`,
-		`{"task":"` + id + strings.Repeat("ü,{}\"", maxShortened),
+	const id, head = `01a206b4-ab5b-7576-be95-471a2111fe97`, `{"seq":1`
+	for _, log := range []string{
+		``, `{`, head, head + `","correlation":"` + id, head + `","correlation":"` + strings.ToUpper(id),
+		head + `","correlation":"` + strings.ReplaceAll(id, "-", "") + `"}`, head + "\x00",
+		head + `,"at":007,"at":0,"at":-1,"at":12345678901234567890`, `{"seq":007`, `{"seq":18446744073709551615`,
+		head + `,"lease":"` + strings.Repeat("A0", 16) + `,"lease":"` + strings.Repeat("a0", 16) + `,"lease":"x`,
+		head + `,"at":999999999999999999,"at":5,"at":1.5,"at":1e9,"at":`,
+		head + strings.Repeat("ü,{}\"", maxShortened),
 	} {
-		checkShort(t, []byte(line))
+		checkShort(t, []byte(log))
 	}
 }
 
-// TestShortLinesOfAnyText shortens lines whose bytes were changed at random.
-func TestShortLinesOfAnyText(t *testing.T) {
+// TestShortLogsOfAnyText shortens logs whose bytes were changed at random.
+func TestShortLogsOfAnyText(t *testing.T) {
 	lines, r := storedTaskLines(t), rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		line := slices.Clone(lines[r.IntN(len(lines))])
+		log := slices.Clone(must(readTaskLine(lines[r.IntN(len(lines))]))(t).log)
 		for range 1 + r.IntN(4) {
-			at := r.IntN(len(line))
+			at := r.IntN(len(log))
 			switch r.IntN(3) {
 			case 0:
-				line[at] = byte(r.IntN(256))
+				log[at] = byte(r.IntN(256))
 			case 1:
-				line = slices.Delete(line, at, min(at+r.IntN(9), len(line)))
+				log = slices.Delete(log, at, min(at+r.IntN(9), len(log)))
 			default:
-				line = slices.Insert(line, at, []byte(lineWords[r.IntN(len(lineWords))].text)...)
+				log = slices.Insert(log, at, []byte(logWords[r.IntN(len(logWords))].text)...)
 			}
 		}
-		short := shorten(nil, line)
-		if got := shortLine(short).text(); !bytes.Equal(got, line) {
-			t.Fatalf("got %q; want %q", got, line)
-		}
-		if got := shorten(nil, line); !bytes.Equal(got, short) {
-			t.Fatalf("got %q without the lines before it; want %q", got, short)
-		}
+		checkShort(t, log)
 	}
 }

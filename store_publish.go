@@ -339,7 +339,7 @@ func (l *domainLog) undelivered(t *task) (all []undeliveredEvent) {
 			if sub.wants == nil || x.task != t.id || l.pending(sub, x) {
 				continue
 			}
-			if step := t.stepOfRecord(x.seq); step >= 0 {
+			if step := stepOfRecord(t, x.seq); step >= 0 {
 				all = append(all, undeliveredEvent{deliveryID(sub.name, x.seq, x.n), sub.name, x.event, t.stepID(step),
 					t.def(step).name, x.attempts, new(x.problem), zonedTime(x.at)})
 			}

@@ -12,7 +12,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -34,37 +33,27 @@ func (c *requestsConfig) limits() limits {
 type requestIndex struct {
 	clock clock
 	mu    *sync.Mutex // the store's; it guards what follows
-	tasks *slotTable
 
-	limits                                // the age limits all keys, the number those of dropped tasks
-	byKey   map[replayKey]uuid            // tasks in the store
-	ages    []agedRequest                 // of these, oldest first; includes keys that were forgotten since
-	dropped map[replayKey]*droppedRequest // may include keys that are too old
-	order   []*droppedRequest             // as dropped; includes keys that were forgotten since
-	flights map[replayKey]*requestMark    // requests that are being answered
-	evicted uint64                        // keys of dropped tasks forgotten early since the start, because of their number
-	resize  func(by int64)                // notes that the keys of dropped tasks take so much more memory
+	limits                             // the age limits all keys, the number those of dropped tasks
+	kept    map[replayKey]*keptRequest // may include keys that are too old
+	aged    []*keptRequest             // of tasks in the store, oldest first, and keys that were forgotten or dropped since
+	dropped []*keptRequest             // of dropped tasks, as dropped, and keys that were forgotten since
+	gone    int                        // number of keys of dropped tasks
+	flights map[replayKey]*requestMark // requests that are being answered
+	evicted uint64                     // keys of dropped tasks forgotten early since the start, because of their number
+	resize  func(by int64)             // notes that the keys of dropped tasks take so much more memory
 }
 
-// agedRequest is a key and when it was first used.
-type agedRequest struct {
-	key  replayKey
-	task uuid
-	at   instant
-}
-
-// droppedRequest is the request that created a task which was dropped.
-type droppedRequest struct {
+// keptRequest is a request that created a task, and when.
+type keptRequest struct {
 	requestMark
-	task uuid
-	at   instant
+	task    uuid
+	at      instant
+	dropped bool // whether the task was dropped
 }
 
 func newRequestIndex() *requestIndex {
-	return &requestIndex{
-		byKey: map[replayKey]uuid{}, dropped: map[replayKey]*droppedRequest{},
-		flights: map[replayKey]*requestMark{}, resize: func(int64) {},
-	}
+	return &requestIndex{kept: map[replayKey]*keptRequest{}, flights: map[replayKey]*requestMark{}, resize: func(int64) {}}
 }
 
 // agesFloor is how many keys of dropped tasks are not worth clearing.
@@ -76,68 +65,77 @@ func (x *requestIndex) insert(m requestMark, id uuid, at instant) {
 		return
 	}
 	x.forget(at)
-	x.byKey[m.key] = id
-	x.ages = append(x.ages, agedRequest{m.key, id, at})
-	if len(x.ages) > 2*len(x.byKey)+agesFloor {
-		x.clearAges()
+	r := &keptRequest{requestMark: m, task: id, at: at}
+	x.keep(r)
+	if x.aged = append(x.aged, r); len(x.aged) > 2*(len(x.kept)-x.gone)+agesFloor {
+		x.aged = slices.DeleteFunc(slices.Clone(x.aged), func(r *keptRequest) bool { return r.dropped || !x.holds(r) })
 	}
 }
 
-// clearAges drops the entries of dropped tasks.
-func (x *requestIndex) clearAges() {
-	x.ages = slices.DeleteFunc(slices.Clone(x.ages), func(a agedRequest) bool { return x.byKey[a.key] != a.task })
+// keep keeps a request in place of an earlier one with its key.
+func (x *requestIndex) keep(r *keptRequest) {
+	if old := x.kept[r.key]; old != nil {
+		x.remove(old)
+	}
+	x.kept[r.key] = r
 }
 
-// expired reports whether a key first used at an instant is too old.
-func (x *requestIndex) expired(at, now instant) bool { return x.age > 0 && at.add(x.age) <= now }
+func (x *requestIndex) holds(r *keptRequest) bool { return x.kept[r.key] == r }
+
+// remove forgets a request, unless that was done before.
+func (x *requestIndex) remove(r *keptRequest) {
+	if !x.holds(r) {
+		return
+	}
+	delete(x.kept, r.key)
+	if r.dropped {
+		x.gone--
+		x.resize(-droppedRequestBytes)
+	}
+}
+
+// expired reports whether a key is too old.
+func (x *requestIndex) expired(r *keptRequest, now instant) bool {
+	return x.age > 0 && r.at.add(x.age) <= now
+}
 
 // forget drops the keys that are too old. It runs before each look-up, so
 // nothing else needs to.
 func (x *requestIndex) forget(now instant) {
-	for len(x.ages) > 0 && x.expired(x.ages[0].at, now) {
-		if old := x.ages[0]; x.byKey[old.key] == old.task {
-			delete(x.byKey, old.key)
+	for len(x.aged) > 0 && (x.aged[0].dropped || !x.holds(x.aged[0]) || x.expired(x.aged[0], now)) {
+		if !x.aged[0].dropped {
+			x.remove(x.aged[0])
 		}
-		x.ages = x.ages[1:]
+		x.aged = x.aged[1:]
 	}
-	for len(x.order) > 0 && (x.expired(x.order[0].at, now) || !x.holds(x.order[0])) {
-		x.forgetDropped()
-	}
-}
-
-func (x *requestIndex) holds(d *droppedRequest) bool { return x.dropped[d.key] == d }
-
-// forgetDropped forgets the key whose task was dropped first.
-func (x *requestIndex) forgetDropped() {
-	if first := x.order[0]; x.holds(first) {
-		delete(x.dropped, first.key)
-		x.resize(-droppedRequestBytes)
-	}
-	x.order = x.order[1:]
-}
-
-// drop notes that the task of a request, created at an instant, was dropped.
-func (x *requestIndex) drop(m requestMark, id uuid, at instant) {
-	if x.byKey[m.key] == id {
-		delete(x.byKey, m.key)
-		x.keepDropped(&droppedRequest{m, id, at})
+	for len(x.dropped) > 0 && (!x.holds(x.dropped[0]) || x.expired(x.dropped[0], now)) {
+		x.remove(x.dropped[0])
+		x.dropped = x.dropped[1:]
 	}
 }
 
-func (x *requestIndex) keepDropped(d *droppedRequest) {
-	if x.dropped[d.key] == nil {
-		x.resize(droppedRequestBytes)
+// drop notes that the task of a request was dropped.
+func (x *requestIndex) drop(m requestMark, id uuid) {
+	if r := x.kept[m.key]; r != nil && r.task == id && !r.dropped {
+		x.keepDropped(r)
 	}
-	x.dropped[d.key] = d
-	x.order = append(x.order, d)
+}
+
+func (x *requestIndex) keepDropped(r *keptRequest) {
+	x.keep(r)
+	r.dropped = true
+	x.gone++
+	x.resize(droppedRequestBytes)
+	x.dropped = append(x.dropped, r)
 	x.evict()
 }
 
 // evict forgets the keys of dropped tasks beyond their number.
 func (x *requestIndex) evict() {
-	for x.count > 0 && len(x.dropped) > x.count {
-		x.evicted += uint64(boolCount(x.holds(x.order[0])))
-		x.forgetDropped()
+	for x.count > 0 && x.gone > x.count {
+		x.evicted += uint64(boolCount(x.holds(x.dropped[0])))
+		x.remove(x.dropped[0])
+		x.dropped = x.dropped[1:]
 	}
 }
 
@@ -146,9 +144,6 @@ func (x *requestIndex) limit(l limits, now instant) {
 	x.limits = l
 	x.forget(now)
 	x.evict()
-	tasks := make(map[replayKey]uuid, len(x.byKey)) // gives back the memory of what was forgotten
-	maps.Copy(tasks, x.byKey)
-	x.byKey, x.ages = tasks, slices.Clone(x.ages)
 }
 
 // keepUpTo sets how long the requests of a store that was just opened are kept.
@@ -166,35 +161,24 @@ func (x *requestIndex) begin(m requestMark) (earlier uuid, flight *requestMark, 
 		return earlier, nil, nil
 	}
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	now := x.clock.now()
 	x.forget(now)
-	other, gone := x.flights[m.key], x.dropped[m.key]
-	id, done := x.byKey[m.key]
-	var kept *slot
+	other, r := x.flights[m.key], x.kept[m.key]
 	switch {
+	case other != nil && *other != m, other == nil && r != nil && r.requestMark != m && !x.expired(r, now):
+		return earlier, nil, &failure{kind: invalidFields, message: "the Idempotency-Key was used for a request with another body",
+			details: inputProblems{{Field: "Idempotency-Key", Message: "was used for a request with another body"}}}
 	case other != nil:
-	case done:
-		kept, _ = x.tasks.find(id) // a task's creation never changes
-	case gone != nil && !x.expired(gone.at, now):
-	default:
-		flight = &m
-		x.flights[m.key] = flight
-	}
-	x.mu.Unlock()
-	// The rest may decode a task's line, which takes too long for the lock.
-	switch {
-	case flight != nil:
-	case other != nil && *other != m, other == nil && !done && gone.requestMark != m:
-		err = otherBody()
-	case other != nil:
-		err = &failure{kind: conflict, retryAfter: flightRetryTime,
+		return earlier, nil, &failure{kind: conflict, retryAfter: flightRetryTime,
 			message: "the first request with this Idempotency-Key is still being answered"}
-	case done:
-		earlier, err = kept.madeBy(m)
-	default:
-		err = droppedTask(gone.task)
+	case r == nil || x.expired(r, now):
+		x.flights[m.key] = &m
+		return earlier, &m, nil
+	case r.dropped:
+		return earlier, nil, droppedTask(r.task)
 	}
-	return earlier, flight, err
+	return r.task, nil, nil
 }
 
 // droppedTask is the answer to a repeated request whose task was dropped.
@@ -216,41 +200,11 @@ func (x *requestIndex) end(flight *requestMark) {
 	}
 }
 
-// madeBy returns the id of the task in a slot, if the same request created it.
-func (sl *slot) madeBy(m requestMark) (uuid, error) {
-	id, by, err := sl.origin()
-	if err == nil && by.request != m {
-		return uuid{}, otherBody()
-	}
-	return id, err
-}
-
-// origin returns the id of the task in a slot and its creation.
-func (sl *slot) origin() (uuid, *creation, error) {
-	if sl.live != nil {
-		return sl.live.id, sl.live.by, nil
-	}
-	h, err := readTaskHeader(sl.line.text())
-	if err != nil {
-		return uuid{}, nil, err
-	}
-	r, err := h.creationRecord()
-	if err != nil {
-		return uuid{}, nil, err
-	}
-	return h.id, r.created, nil
-}
-
-func otherBody() *failure {
-	return &failure{kind: invalidFields, message: "the Idempotency-Key was used for a request with another body",
-		details: inputProblems{{Field: "Idempotency-Key", Message: "was used for a request with another body"}}}
-}
-
 // The lines of dropped requests in the compacted part.
 
 const requestHead = `{"request":`
 
-func (d *droppedRequest) members(c *memberCoder) {
+func (d *keptRequest) members(c *memberCoder) {
 	c.hex("request", true, d.key[:], d.body[:])
 	c.id("task", &d.task)
 	nonzero(c, "at", &d.at)
@@ -261,11 +215,11 @@ const requestBatch = 256
 
 // writeLines passes the lines of the dropped requests that are still kept to add, without
 // their closing braces.
-func (x *requestIndex) writeLines(dropped []*droppedRequest, add func(line []byte) error) error {
+func (x *requestIndex) writeLines(dropped []*keptRequest, add func(line []byte) error) error {
 	var buf []byte
 	for batch := range slices.Chunk(dropped, requestBatch) {
 		x.mu.Lock()
-		batch = slices.DeleteFunc(slices.Clone(batch), func(d *droppedRequest) bool { return !x.holds(d) })
+		batch = slices.DeleteFunc(slices.Clone(batch), func(d *keptRequest) bool { return !x.holds(d) })
 		x.mu.Unlock()
 		for _, d := range batch {
 			c := memberCoder{b: append(buf[:0], '{')}
@@ -281,10 +235,10 @@ func (x *requestIndex) writeLines(dropped []*droppedRequest, add func(line []byt
 
 // requestLine loads such a line.
 func (l *restorer) requestLine(line []byte) error {
-	d := new(droppedRequest)
+	d := new(keptRequest)
 	var c memberCoder
 	for c.again(line) {
-		*d = droppedRequest{}
+		*d = keptRequest{}
 		d.members(&c)
 	}
 	if c.err == nil && (d.key == replayKey{} || d.task.isZero() || d.at == 0) {

@@ -128,7 +128,7 @@ func TestIdempotencyKeysExpire(t *testing.T) {
 	mustReplay(t, s, "b", other, true)
 	clock.advance(24 * time.Hour)
 	mustReplay(t, s, "b", uuid{}, false)
-	if n := len(s.store.requests.ages); n != 1 {
+	if n := len(s.store.requests.kept); n != 1 {
 		t.Errorf("got %d keys; want the new one alone", n)
 	}
 }
@@ -308,19 +308,19 @@ func TestRequestIndexOfDroppedTasks(t *testing.T) {
 	for i := range 100 * kept {
 		x.insert(mark(i), uuid{}.plus(i+1), testStart.add(time.Duration(i)*time.Millisecond))
 		if old := i - kept; old >= 0 {
-			x.drop(mark(old), uuid{}.plus(old+1), testStart.add(time.Duration(old)*time.Millisecond))
+			x.drop(mark(old), uuid{}.plus(old+1))
 		}
 	}
-	if n := len(x.ages); len(x.byKey) != kept || n > 2*kept+agesFloor {
-		t.Errorf("%d keys take %d entries", len(x.byKey), n)
+	if n := len(x.aged); len(x.kept) != 3*kept || n > 2*kept+agesFloor {
+		t.Errorf("%d keys take %d entries", len(x.kept), n)
 	}
-	if len(x.dropped) != 2*kept || len(x.order) != 2*kept || x.evicted != 97*kept || memory != 2*kept*droppedRequestBytes {
-		t.Errorf("%d keys of dropped tasks take %d entries and %d bytes, %d were forgotten early", len(x.dropped),
-			len(x.order), memory, x.evicted)
+	if x.gone != 2*kept || len(x.dropped) != 2*kept || x.evicted != 97*kept || memory != 2*kept*droppedRequestBytes {
+		t.Errorf("%d keys of dropped tasks take %d entries and %d bytes, %d were forgotten early", x.gone,
+			len(x.dropped), memory, x.evicted)
 	}
 	x.forget(testStart.add(25 * time.Hour))
-	if len(x.byKey)+len(x.ages)+len(x.dropped)+len(x.order) != 0 || memory != 0 {
-		t.Errorf("%d, %d and %d keys are left after their day, with %d bytes; want none", len(x.byKey), len(x.ages),
+	if len(x.kept)+len(x.aged)+len(x.dropped)+x.gone != 0 || memory != 0 {
+		t.Errorf("%d, %d and %d keys are left after their day, with %d bytes; want none", len(x.kept), len(x.aged),
 			len(x.dropped), memory)
 	}
 }
@@ -495,7 +495,7 @@ func TestRequestIndexMemory(t *testing.T) {
 		t.Errorf("a key takes %d bytes; want at most %d", each, most)
 	}
 	for i := range many {
-		x.drop(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
+		x.drop(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1))
 	}
 	x.limit(limits{age: time.Hour}, testStart)
 	each = (heapBytes() - before) / many
@@ -504,7 +504,7 @@ func TestRequestIndexMemory(t *testing.T) {
 		t.Errorf("a key of a dropped task takes %d bytes; want about %d", each, droppedRequestBytes)
 	}
 	x.forget(testStart.add(time.Hour))
-	if len(x.byKey)+len(x.ages)+len(x.dropped)+len(x.order) != 0 {
-		t.Errorf("%d, %d and %d keys are left; want none", len(x.byKey), len(x.ages), len(x.dropped))
+	if len(x.kept)+len(x.aged)+len(x.dropped) != 0 {
+		t.Errorf("%d, %d and %d keys are left; want none", len(x.kept), len(x.aged), len(x.dropped))
 	}
 }

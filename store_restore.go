@@ -5,127 +5,33 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/hex"
 	"fmt"
 	"slices"
 )
 
-// storedTask holds the members that a start reads from the line of a task.
+// storedTask is what a start reads from the line of a task.
 type storedTask struct {
-	taskHeader
-	by     *creation // without the values of its context, if these are in search
-	search []byte
-	line   shortLine
+	taskLine
+	by     *creation
+	short  shortLog
 	errors []string // their texts
 	err    error
 }
 
-// lineSlabSize is how large slabs are of which short lines are slices.
-const lineSlabSize = 64 << 10
-
-// lineSlab is memory for short lines, and what the lines have in common.
-type lineSlab struct {
-	free []byte
-
-	by            *creation // of the task before, without values, with what comes before and after them
-	before, after []byte
-	hash          uuid   // of the template of the task before
-	template      string // the same in digits
-}
-
-// shorten returns a line in its short form, which may be longer than the line by a little.
-func (s *lineSlab) shorten(line []byte) shortLine {
-	if len(line) > maxShortened {
-		return bytes.Clone(line)
-	}
-	if cap(s.free)-len(s.free) < len(line) {
-		s.free = make([]byte, 0, lineSlabSize)
-	}
-	n := len(s.free)
-	s.free = shorten(s.free, line)
-	return s.free[n:len(s.free):len(s.free)]
-}
-
-// readStoredTask reads the line of a task.
-func readStoredTask(line []byte, slab *lineSlab) (t storedTask) {
-	const log = `,"log":`
-	t.line = slab.shorten(line)
-	if slab.completed(&t) {
-		t.log = line[bytes.Index(line, []byte(log))+len(log) : len(line)-1]
-	} else if t.taskHeader, t.err = readTaskHeader(line); t.err != nil {
+// readStoredTask reads the line of a task. It shortens the log in room.
+func readStoredTask(line []byte, room *[]byte) (t storedTask) {
+	if t.taskLine, t.err = readTaskLine(line); t.err != nil {
 		return t
 	}
-	t.by, t.search, t.err = slab.creation(t.log)
-	if t.line.mayHaveError() {
-		t.errors = errorTextsIn(t.log)
-	}
-	return t
-}
-
-// creation returns the creation with which a log begins. Most are like that of the task before, apart
-// from the context, which nobody needs, and the values in it by which the task is found: those come apart then.
-func (s *lineSlab) creation(log []byte) (by *creation, search []byte, err error) {
-	rest := log[max(bytes.IndexByte(log[:min(len(log), 64)], 'k'), 0):] // from its kind on
-	if s.by != nil && bytes.HasPrefix(rest, s.before) {
-		search, end := searchAfter(rest, skipJSONValue(rest, len(s.before)))
-		if bytes.HasPrefix(rest[end:], s.after) {
-			return s.by, search, nil
-		}
-	}
-	r, err := (&taskHeader{log: log}).creationRecord()
+	r, err := creationIn(t.log)
 	if err != nil {
-		return nil, nil, err
+		t.err = fmt.Errorf("task %s: %w", t.id, err)
+		return t
 	}
-	const context = `"context":`
-	if i := bytes.Index(rest, []byte(context)) + len(context); i >= len(context) {
-		end := len(rest) - len(log) + skipJSONValue(log, 1)
-		_, after := searchAfter(rest, skipJSONValue(rest, i))
-		by := *r.created
-		by.search = nil
-		s.by, s.before, s.after = &by, rest[:i], rest[min(after, end):end]
-	}
-	return r.created, nil, nil
-}
-
-// searchAfter returns the values by which a task is found, nil for none, if a place in its creation has them, and
-// what comes after them.
-func searchAfter(creation []byte, at int) (search []byte, end int) {
-	const member = `,"search":`
-	if !bytes.HasPrefix(creation[at:], []byte(member)) {
-		return nil, at
-	}
-	end = skipJSONValue(creation, at+len(member))
-	return creation[at+len(member) : end], end
-}
-
-// completedWords begin the line of a completed task whose steps all completed, up to their number.
-var completedWords = [...]byte{0, 1, 4, 5, 7, 8, 9, 10}
-
-// completed reads the header of such a line, without its log, and reports false for others.
-func (s *lineSlab) completed(t *storedTask) bool {
-	var c lineCoder
-	var numbers [len(completedWords)]int64
-	l := t.line
-	for i, k := range completedWords {
-		if len(l) == 0 || l[0] != k {
-			return false
-		}
-		then := lineWords[k].then
-		l = l[1+c.take(then, l[1:]):]
-		numbers[i] = c.last[then]
-	}
-	n, digits := leadingNumber(l)
-	if digits == len(l) || l[digits] != logCode {
-		return false
-	}
-	if s.hash != c.id {
-		s.hash, s.template = c.id, hex.EncodeToString(c.id[:])
-	}
-	t.id, _ = t.line.taskID()
-	t.state, t.template, t.counts[stepComplete] = taskComplete, s.template, int(n)
-	t.created, t.updated, t.completed = instant(numbers[1]), instant(numbers[2]), instant(numbers[3])
-	t.seq, t.lastSeq = uint64(numbers[5]), uint64(numbers[6])
-	return true
+	t.by = r.created
+	t.short = shortenIn(room, t.log)
+	t.errors = errorTextsIn(t.log)
+	return t
 }
 
 // Rebuilding the store from lines and records, by the same apply that changed it the first time.
@@ -135,7 +41,7 @@ type restorer struct {
 	s      *store
 	seq    uint64 // that the compacted part is as of
 	events moveCollector
-	slab   lineSlab        // of the lines that were not decoded ahead
+	room   []byte          // for logs that were not decoded ahead
 	check  *outsideChecker // of lines from outside; nil for a file
 }
 
@@ -193,7 +99,7 @@ func (l *restorer) taskLine(line []byte) error {
 		}
 		line = sound
 	}
-	t := readStoredTask(line, &l.slab)
+	t := readStoredTask(line, &l.room)
 	return l.task(&t)
 }
 
@@ -202,72 +108,66 @@ func (l *restorer) task(t *storedTask) error {
 	if t.err != nil {
 		return t.err
 	}
-	h := &t.taskHeader
-	tpl := l.s.templates.find(h.template)
+	tpl := l.s.templates.find(t.template)
 	if tpl == nil {
-		return templateMissing(h)
+		return templateMissing(&t.taskLine)
 	}
-	if _, twice := l.s.tasks.find(h.id); twice {
-		return fmt.Errorf("duplicate task %s", h.id)
+	t.tpl = tpl
+	if _, twice := l.s.tasks.find(t.id); twice {
+		return fmt.Errorf("duplicate task %s", t.id)
 	}
-	if h.lastSeq > l.seq {
-		return fmt.Errorf("task %s: its last record is %d, but the header says %d", h.id, h.lastSeq, l.seq)
+	if t.lastSeq > l.seq {
+		return fmt.Errorf("task %s: its last record is %d, but the header says %d", t.id, t.lastSeq, l.seq)
 	}
-	by := t.by
-	if t.search != nil { // the creation is that of the task before, apart from these values
-		own := *t.by
-		by, own.search = &own, t.search
-	}
-	sl := &slot{line: t.line, id: h.id, seq: h.seq, lastSeq: h.lastSeq}
-	l.s.tasks.insert(sl, tpl, by, h.created)
-	l.s.requests.insert(t.by.request, h.id, h.created)
+	sl := &slot{taskHeader: t.taskHeader, log: t.short}
+	l.s.tasks.insert(sl, t.by)
+	l.s.requests.insert(t.by.request, t.id, t.created)
 	for _, text := range t.errors {
 		l.s.tasks.fail(sl, text)
 	}
-	l.s.tasks.noteID(h.lastID)
-	sl.state = h.state
-	l.s.tasks.replace(sl, h.updated, h.completed) // insert has indexed it as pending
-	for s, n := range h.counts {
+	l.s.tasks.noteID(t.lastID)
+	for s, n := range t.counts {
 		l.s.tasks.index.steps[s] += n
 	}
-	l.s.retain.note(sl, finishedAt(h.state, h.completed, h.dead))
-	live, err := l.replayed(h, tpl)
+	live, err := l.replayed(&t.taskLine)
 	if err != nil {
 		return err
 	}
 	if live != nil {
+		sl.dead = live.dead
 		l.s.tasks.addFailures(sl, live)
 		l.s.dead.index.update(live, sl.trouble)
 	}
-	if !h.state.ended() {
+	l.s.retain.note(sl)
+	if !t.state.ended() {
 		live.weight = live.weigh()
-		sl.live, sl.line = live, nil
+		sl.live, sl.log = live, nil
 	}
 	l.s.retain.resize(sl.bytes())
 	return nil
 }
 
-func templateMissing(h *taskHeader) error {
-	return missing{fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)}
+func templateMissing(t *taskLine) error {
+	return missing{fmt.Errorf("task %s: its template %s is not among the lines before it", t.id, t.template)}
 }
 
 // replayed returns the task of a line, or nil if nobody needs it: the task is over without a failing step or a dead
 // letter, the figures count all of it, and the event log holds nothing of it. It also counts the task in the figures if
 // there were none, as in a state that was written by hand.
-func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
+func (l *restorer) replayed(t *taskLine) (*task, error) {
 	var obs replayer = unobserved{}
-	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq) || l.events.wantsDomain(tpl, h.lastSeq)
+	uncounted, recent := t.lastSeq > l.s.analytics.covered, l.events.wants(t.lastSeq) || l.events.wantsDomain(t.tpl, t.lastSeq)
 	if uncounted {
 		obs = l.s.analytics
 	}
 	if recent {
 		obs = &lineReplay{figures: obs, keeper: &l.events, maker: &l.s.events.maker}
 	}
-	if h.state.ended() && !uncounted && !recent && h.dead == nil && !(h.state == taskError && mayFail(&h.counts)) {
+	if t.state.ended() && !uncounted && !recent && t.dead == nil && !(t.state == taskError && t.mayFail()) {
 		return nil, nil
 	}
-	h.log = bytes.Clone(h.log) // the task or the event log keeps parts of it
-	return h.replay(tpl, obs)
+	// The task or the event log keeps parts of it.
+	return replayRecords(t.id, t.tpl, bytes.Clone(t.log), obs)
 }
 
 // figuresLine loads figures, which come before the tasks.
@@ -355,7 +255,7 @@ func (l *restorer) created(line *checkedLine) error {
 		return missing{fmt.Errorf("its template %s was never recorded", r.created.template)}
 	}
 	t := newTask(r, tpl)
-	s.tasks.insert(&slot{live: t, id: t.id, seq: t.seq}, tpl, r.created, r.at)
+	s.tasks.insert(&slot{live: t, taskHeader: t.taskHeader}, r.created)
 	s.requests.insert(r.created.request, t.id, r.at)
 	return l.apply(t, line)
 }

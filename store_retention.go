@@ -64,24 +64,24 @@ func (l limits) String() string {
 	return fmt.Sprintf("the last %d finished tasks are kept, for %v hours", l.count, l.age.Hours())
 }
 
-// finished returns when the task finished; 0 if it is not finished.
-func (t *task) finished() instant { return finishedAt(t.state, t.completed, t.letterHeaders()) }
-
-func finishedAt(state taskState, completed instant, dead []letterHeader) instant {
-	if !state.ended() {
+// finishedAt returns when the task finished; 0 if it is not finished.
+func (h *taskHeader) finishedAt() instant {
+	if !h.state.ended() {
 		return 0
 	}
-	for i := range dead {
-		if dead[i].status == dlqPending {
+	at := h.completed
+	for i := range h.dead {
+		if h.dead[i].status == dlqPending {
 			return 0
 		}
-		completed = max(completed, dead[i].resolved)
+		at = max(at, h.dead[i].resolved)
 	}
-	return completed
+	return at
 }
 
 // note keeps when a task finished, or that it is not finished any more.
-func (r *retention) note(sl *slot, at instant) {
+func (r *retention) note(sl *slot) {
+	at := sl.finishedAt()
 	switch {
 	case at == sl.finished:
 		return
@@ -149,8 +149,8 @@ func (sl *slot) bytes() int64 {
 	switch {
 	case sl.live != nil:
 		return sl.live.weight
-	case sl.line != nil:
-		return endedBytes + int64(len(sl.line))
+	case sl.log != nil:
+		return endedBytes + int64(len(sl.log))
 	}
 	return 0
 }
@@ -231,32 +231,24 @@ func (c *change) dropFinished(most int) (more bool) {
 
 // remove undoes insert and reindex for a finished task.
 func (s *store) remove(sl *slot) error {
-	h, err := readTaskHead(sl.line.text())
+	by, err := sl.creation()
 	if err != nil {
 		return err
 	}
-	identity, request := h.keys()
-	if s.tasks.identities[identity] == h.id {
-		delete(s.tasks.identities, identity)
+	if s.tasks.identities[by.identity] == sl.id {
+		delete(s.tasks.identities, by.identity)
 	}
-	// Creations seldom name ids of steps, so they are read only if one did.
-	if len(s.tasks.byStep) > 0 {
-		r, err := h.creationRecord()
-		if err != nil {
-			return err
-		}
-		for _, step := range r.created.steps {
-			delete(s.tasks.byStep, step)
-		}
+	for _, step := range by.steps {
+		delete(s.tasks.byStep, step)
 	}
-	s.requests.drop(request, h.id, h.created)
-	s.dead.index.remove(h.id, h.dead)
-	s.events.taskDropped(s.templates.find(h.template), h.lastSeq)
-	for state, n := range h.counts {
+	s.requests.drop(by.request, sl.id)
+	s.dead.index.remove(sl)
+	s.events.taskDropped(sl.tpl, sl.lastSeq)
+	for state, n := range sl.counts {
 		s.tasks.index.steps[state] -= n
 	}
 	s.tasks.remove(sl)
-	s.waiters.dropTask(h.id, keptTask{line: sl.line})
+	s.waiters.releaseTask(sl.id, waitEnded, keptTask{ended: sl})
 	s.retain.resize(-sl.bytes())
 	s.retain.finished--
 	s.retain.dropped++

@@ -24,7 +24,7 @@ func checkRetention(t testing.TB, s *store) {
 			gone++
 			continue
 		}
-		v, err := s.viewOf(sl)
+		v, err := sl.task()
 		if err != nil {
 			t.Error(err)
 			continue
@@ -37,7 +37,7 @@ func checkRetention(t testing.TB, s *store) {
 		if v.by.identity != (identityKey{}) {
 			keys[v.by.identity] = v.id
 		}
-		if at := v.finished(); at != 0 {
+		if at := v.finishedAt(); at != 0 {
 			finished++
 			if sl.finished != at {
 				t.Errorf("task %s finished at %d; the store has %d", v.id, at, sl.finished)
@@ -54,7 +54,7 @@ func checkRetention(t testing.TB, s *store) {
 		t.Errorf("the store counts %d dropped tasks in the table and %d finished ones; want %d and %d",
 			s.tasks.gone, s.retain.finished, gone, finished)
 	}
-	bytes += int64(len(s.requests.dropped))*droppedRequestBytes + s.tasks.index.memory()
+	bytes += int64(s.requests.gone)*droppedRequestBytes + s.tasks.index.memory()
 	if s.retain.bytes != bytes {
 		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}
@@ -62,14 +62,6 @@ func checkRetention(t testing.TB, s *store) {
 	if l := s.retain.limits; l.count > 0 && finished > l.count && !awaited {
 		t.Errorf("%d finished tasks are kept; want at most %d", finished, l.count)
 	}
-}
-
-// viewOf returns the task in a slot; the lock is held.
-func (s *store) viewOf(sl *slot) (*task, error) {
-	if sl.live != nil {
-		return sl.live, nil
-	}
-	return s.templates.readTask(sl.line.text())
 }
 
 // retaining returns a configuration that keeps n finished tasks.
@@ -344,7 +336,7 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 	if err != nil {
 		return 1
 	}
-	return v.finished()
+	return v.finishedAt()
 }
 
 // The cost of keeping few of many tasks: memory and latency must stay flat.

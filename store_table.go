@@ -15,22 +15,17 @@ import (
 // when it continues, and when anything changes after its end. So the slot of an ended task never changes, and whoever
 // has it may read it without the lock, also after the task was dropped.
 type slot struct {
-	live *task     // nil once the task is over
-	line shortLine // of a task that is over
-
-	id           uuid
-	tpl          *template
-	seq, lastSeq uint64  // of its creation, and of its newest record
-	finished     instant // for retention; 0 before
-	state        taskState
+	taskHeader          // as of the latest change
+	live       *task    // nil once the task is over
+	log        shortLog // of a task that is over
+	finished   instant  // for retention; 0 before
 	slotLabels
 }
 
 // slotTable holds every task, and finds it. The store's mutex guards it.
 type slotTable struct {
-	templates *taskTemplates
-	log       *slog.Logger
-	resize    func(by int64) // notes that the tasks take so much more memory
+	log    *slog.Logger
+	resize func(by int64) // notes that the tasks take so much more memory
 
 	// In the order of creation, for each task that was not dropped long ago:
 	slots     []*slot     // nil for a dropped one
@@ -49,9 +44,8 @@ type slotTable struct {
 	byStep     map[uuid]uuid        // tasks by the ids of steps that their creations name
 	lastID     uuid                 // the greatest id that a task ever took
 	index      taskIndex
-	decoded    decodedLines // tasks that ended last
 
-	room []byte // for the line of a task that ends
+	room []byte // for the log of a task that ends
 }
 
 // slotKind is the number of a template and a state; 0 for a dropped task.
@@ -67,12 +61,11 @@ type taskMarks struct {
 	priority                    int32
 }
 
-// insert gives a pending task that was created at an instant its place.
-func (x *slotTable) insert(sl *slot, tpl *template, by *creation, created instant) {
-	sl.tpl, sl.state = tpl, taskPending
+// insert gives a task its place.
+func (x *slotTable) insert(sl *slot, by *creation) {
 	before := x.index.memory()
 	labels, sieve := x.index.label(sl, by)
-	marks := taskMarks{created: created, updated: created, priority: int32(by.priority), sieve: sieve}
+	marks := taskMarks{sl.created, sl.updated, sl.completed, sieve, int32(by.priority)}
 	x.resize(x.index.memory() - before)
 	at := len(x.seqs)
 	if at > 0 && sl.seq <= x.seqs[at-1] { // a file that something else wrote
@@ -81,7 +74,7 @@ func (x *slotTable) insert(sl *slot, tpl *template, by *creation, created instan
 	x.slots = slices.Insert(x.slots, at, sl)
 	x.seqs = slices.Insert(x.seqs, at, sl.seq)
 	x.ids = slices.Insert(x.ids, at, sl.id)
-	x.kinds = slices.Insert(x.kinds, at, x.index.kind(tpl, taskPending))
+	x.kinds = slices.Insert(x.kinds, at, x.index.kind(sl.tpl, sl.state))
 	x.marks = slices.Insert(x.marks, at, marks)
 	x.labels = slices.Insert(x.labels, at, labels)
 	x.troubles = slices.Insert(x.troubles, at, nil)
@@ -90,7 +83,7 @@ func (x *slotTable) insert(sl *slot, tpl *template, by *creation, created instan
 		x.identities[by.identity] = sl.id
 	}
 	x.index.count(x.kinds[at], 1)
-	x.noteID(sl.id.plus(tpl.ids() - 1)) // declared steps and the correlation have the ids that follow
+	x.noteID(sl.id.plus(sl.tpl.ids() - 1)) // declared steps and the correlation have the ids that follow
 	for _, step := range by.steps {
 		if !step.isZero() {
 			x.noteID(step)
@@ -105,10 +98,10 @@ func (x *slotTable) place(seq uint64) int {
 	return at
 }
 
-// replace gives a task another slot, or notes that its own changed, and when it changed and completed.
-func (x *slotTable) replace(sl *slot, updated, completed instant) {
+// replace gives a task another slot, or notes that its own changed.
+func (x *slotTable) replace(sl *slot) {
 	at := x.place(sl.seq)
-	x.marks[at].updated, x.marks[at].completed = updated, completed
+	x.marks[at].updated, x.marks[at].completed = sl.updated, sl.completed
 	if kind := x.index.kind(sl.tpl, sl.state); kind != x.kinds[at] {
 		x.index.count(x.kinds[at], -1)
 		x.index.count(kind, 1)
@@ -167,13 +160,13 @@ func (x *slotTable) noteID(id uuid) {
 	}
 }
 
-// taskOf returns the task in a slot to be changed; it decodes one that is over. The table keeps the line
+// taskOf returns the task in a slot to be changed; it decodes one that is over. The table keeps the slot
 // until the task is reindexed.
 func (x *slotTable) taskOf(sl *slot) (*task, error) {
 	if sl.live != nil {
 		return sl.live, nil
 	}
-	return x.templates.readTask(sl.line.text())
+	return sl.replay(unobserved{})
 }
 
 // Walks over all tasks.
@@ -288,14 +281,11 @@ func (x *slotTable) eachUnsettledError(f func(t *task)) error {
 		if kind == 0 || kind.state() != taskError {
 			continue
 		}
-		h, err := readTaskHeader(x.slots[at].line.text())
-		if err != nil {
-			return err
-		}
-		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
+		sl := x.slots[at]
+		if sl.counts[stepInProgress]+sl.counts[stepWaitingForRetry] == 0 {
 			continue
 		}
-		t, err := x.taskOf(x.slots[at])
+		t, err := x.taskOf(sl)
 		if err != nil {
 			return err
 		}
@@ -317,11 +307,10 @@ func (s *store) eachInError(f func(t *task)) error {
 		f(sl.live)
 	}
 	for _, sl := range ended {
-		text := sl.line.text()
-		if h, err := readTaskHeader(text); err == nil && h.counts[stepInError] == 0 {
+		if sl.counts[stepInError] == 0 {
 			continue
 		}
-		t, err := s.templates.readTask(text)
+		t, err := sl.replay(unobserved{})
 		if err != nil {
 			return fmt.Errorf("looking at failed steps: %w", err)
 		}
@@ -330,45 +319,59 @@ func (s *store) eachInError(f func(t *task)) error {
 	return nil
 }
 
-// taskCut is all tasks as of one moment, in the order of creation.
-type taskCut struct {
-	slots []*slot
-	live  []liveCut // of those among them that were live
-}
-
-// liveCut is an unfinished task: its header, and its log, which is only appended to.
-type liveCut struct {
-	head taskHeader
-	log  []byte
-}
+// taskCut is all tasks as of one moment, in the order of creation, in slots that never change.
+type taskCut []*slot
 
 // cutLocked returns all tasks as they are now. Nobody has to wait for whoever reads them. room has been made before
 // the lock was taken, because it may be large.
-func (s *store) cutLocked(room []*slot) (cut taskCut) {
-	cut.slots = append(room, s.tasks.slots...)
-	s.tasks.eachLive(func(t *task) { cut.live = append(cut.live, liveCut{t.header(), t.log[:len(t.log):len(t.log)]}) })
+func (s *store) cutLocked(room []*slot) taskCut {
+	cut := append(room, s.tasks.slots...)
+	for i, sl := range cut {
+		if sl != nil && sl.live != nil {
+			cut[i] = sl.frozen()
+		}
+	}
 	return cut
+}
+
+// frozen returns the slot of a live task as if the task were over: with its log, which is only appended to.
+func (sl *slot) frozen() *slot {
+	f := &slot{taskHeader: sl.taskHeader, log: shortLog(sl.live.log[:len(sl.live.log):len(sl.live.log)])}
+	f.dead = slices.Clone(f.dead)
+	return f
 }
 
 // lines returns the lines of the tasks, each until the next. It lets go of each task, which may be dropped and collected
 // during a long export.
-func (cut *taskCut) lines() iter.Seq[[]byte] {
+func (cut taskCut) lines() iter.Seq[[]byte] {
 	return func(yield func(line []byte) bool) {
 		var room []byte
-		for i, sl := range cut.slots {
-			cut.slots[i] = nil
-			switch {
-			case sl == nil:
+		for i, sl := range cut {
+			if cut[i] = nil; sl == nil {
 				continue
-			case sl.live == nil:
-				room = sl.line.appendTo(room[:0])
-			default:
-				room = cut.live[0].head.appendLine(room[:0], cut.live[0].log)
-				cut.live = cut.live[1:]
 			}
-			if !yield(room) {
+			if room = sl.appendLine(room[:0]); !yield(room) {
 				return
 			}
 		}
 	}
+}
+
+// appendLine appends the line of a task that is over.
+func (sl *slot) appendLine(b []byte) []byte {
+	return append(sl.log.appendTo(sl.appendHead(b)), "]}"...)
+}
+
+// replay decodes a task that is over, and notifies an observer of each record and transition.
+func (sl *slot) replay(obs replayer) (*task, error) {
+	return replayRecords(sl.id, sl.tpl, sl.log.text(), obs)
+}
+
+// creation returns what a task that is over was created with.
+func (sl *slot) creation() (*creation, error) {
+	r, err := creationIn(sl.log.text())
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", sl.id, err)
+	}
+	return r.created, nil
 }

@@ -396,7 +396,7 @@ func TestViewAfterIsDurable(t *testing.T) {
 	id := createAside(t, s, "one")
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if _, err := s.store.viewAfter(gone, &task{id: id}, 0); !errors.Is(err, context.Canceled) {
+	if _, err := s.store.viewAfter(gone, &task{taskHeader: taskHeader{id: id}}, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v; want the answer to wait for the disk", err)
 	}
 }

@@ -1,7 +1,7 @@
 package main
 
-// Copies for readers: a task as it is, a page of a list, and the log of a task. The memory for
-// a large copy is asked for before it is made.
+// Copies for readers: a task as it is or was, whole or as a list shows it. The memory for a large copy is asked for
+// before it is made.
 
 import (
 	"cmp"
@@ -10,8 +10,7 @@ import (
 	"sync"
 )
 
-// taskTemplates holds the templates of all tasks, for as long as the store is open, and reads tasks from their lines
-// and logs, which needs no other lock.
+// taskTemplates holds the templates of all tasks, for as long as the store is open.
 type taskTemplates struct {
 	mu     sync.RWMutex
 	byHash map[string]*template // guarded by mu; nobody changes a template
@@ -38,51 +37,35 @@ func (t *taskTemplates) keep(tpl *template) {
 	t.byHash[tpl.hash] = tpl
 }
 
-// readTask decodes a task from its line.
-func (t *taskTemplates) readTask(line []byte) (*task, error) {
-	return t.replayLine(line, unobserved{})
-}
-
-// replayLine decodes a task from its line, and notifies an observer of each record
-// and transition.
-func (t *taskTemplates) replayLine(line []byte, obs replayer) (*task, error) {
-	h, err := readTaskHeader(line)
-	if err != nil {
-		return nil, err
-	}
-	return h.replay(t.find(h.template), obs)
-}
-
 // keptTask is a task as it was at a moment, to be read without the lock. Nobody changes it.
 type keptTask struct {
-	line  shortLine // of a task that was over
-	live  *task     // a copy of a live one, which may lack its steps; one that was over, if it need not be decoded
-	at    instant   // when a list was made
-	ready int       // how many steps of a live one were ready then
+	ended *slot   // of a task that was over
+	live  *task   // a copy of a live one, which may lack its steps; or of one that was over, if it need not be decoded
+	at    instant // when a list was made
+	ready int     // how many steps of a live one were ready then
 }
 
 // kept returns the task in a slot as it is at an instant. A live one lacks its steps, but has its log: later records go
 // behind that or into another one.
 func (sl *slot) kept(now instant) keptTask {
-	k := keptTask{line: sl.line, at: now}
 	if t := sl.live; t != nil {
-		k.live, k.ready = t.withoutSteps(), t.readySteps(now)
+		return keptTask{live: t.withoutSteps(), ready: t.readySteps(now), at: now}
 	}
-	return k
+	return keptTask{ended: sl, at: now}
 }
 
 // whole returns the task in a slot with its steps.
-func (x *slotTable) whole(sl *slot) keptTask {
+func (sl *slot) whole() keptTask {
 	if sl.live != nil {
 		return keptTask{live: sl.live.clone()}
 	}
-	return keptTask{line: sl.line, live: x.decoded.find(sl)}
+	return keptTask{ended: sl}
 }
 
 // wholeByID is whole for the task with an id.
 func (x *slotTable) wholeByID(id uuid) (keptTask, error) {
 	if sl, ok := x.find(id); ok {
-		return x.whole(sl), nil
+		return sl.whole(), nil
 	}
 	return keptTask{}, taskNotFound(id)
 }
@@ -97,56 +80,54 @@ func (s *store) keptOf(id uuid) (keptTask, error) {
 	return keptTask{}, taskNotFound(id)
 }
 
-// taskIn returns a task that was kept as a whole.
-func (t *taskTemplates) taskIn(k keptTask) (*task, error) {
+// header returns the header of the task.
+func (k *keptTask) header() *taskHeader {
+	if k.live != nil {
+		return &k.live.taskHeader
+	}
+	return &k.ended.taskHeader
+}
+
+// task returns a task that was kept as a whole.
+func (k *keptTask) task() (*task, error) {
 	if k.live != nil {
 		return k.live, nil
 	}
-	return t.readTask(k.line.text())
+	return k.ended.replay(unobserved{})
 }
 
-// taskWithin is taskIn; it asks for the memory.
-func (t *taskTemplates) taskWithin(k keptTask, h holder) (*task, error) {
+// taskWithin is task; it asks for the memory.
+func (k *keptTask) taskWithin(h holder) (*task, error) {
 	if err := k.ask(h); err != nil {
 		return nil, err
 	}
-	return t.taskIn(k)
+	return k.task()
 }
 
 // listed returns a task that was kept, perhaps without its steps, and how many of these were ready.
-func (t *taskTemplates) listed(k *keptTask, by holder) (found *task, ready int, err error) {
+func (k *keptTask) listed(by holder) (found *task, ready int, err error) {
 	if k.live != nil {
 		return k.live, k.ready, nil
 	}
-	h, err := readTaskHead(k.line.text())
-	if err != nil {
-		return nil, 0, err
-	}
+	sl := k.ended
 	// Only a replay shows whether its steps are ready.
-	if h.counts[stepPending]+h.counts[stepWaitingForRetry] > 0 {
-		if found, err = t.taskWithin(*k, by); err == nil {
+	if sl.counts[stepPending]+sl.counts[stepWaitingForRetry] > 0 {
+		if found, err = k.taskWithin(by); err == nil {
 			ready = found.readySteps(k.at)
 		}
 		return found, ready, err
 	}
-	r, err := h.creationRecord()
-	if err != nil {
-		return nil, 0, err
-	}
-	found = &task{
-		id: h.id, lastSeq: h.lastSeq, tpl: t.find(h.template), by: r.created, state: h.state,
-		created: h.created, updated: h.updated, completed: h.completed, counts: h.counts,
-	}
-	return found, 0, nil
+	created, err := sl.creation()
+	return &task{taskHeader: sl.taskHeader, by: created}, 0, err
 }
 
-// replay replays a task that was kept for an observer, and returns it. It asks for the memory.
-func (t *taskTemplates) replay(k keptTask, obs replayer, by holder) (*task, error) {
+// replay replays the task for an observer, and returns it. It asks for the memory.
+func (k *keptTask) replay(obs replayer, by holder) (*task, error) {
 	if err := k.ask(by); err != nil {
 		return nil, err
 	}
-	if k.line != nil {
-		return t.replayLine(k.line.text(), obs)
+	if k.ended != nil {
+		return k.ended.replay(obs)
 	}
 	return replayRecords(k.live.id, k.live.tpl, k.live.log, obs)
 }
@@ -159,7 +140,7 @@ func (s *store) view(id uuid) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.templates.taskIn(k)
+	return k.task()
 }
 
 // viewWithin is view; it asks for the memory.
@@ -179,7 +160,7 @@ func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.templates.replay(k, obs, h)
+	return k.replay(obs, h)
 }
 
 // holder is asked before about n bytes are taken for a copy of a large task. After
@@ -203,7 +184,6 @@ func (t times) hold(n int) error {
 const (
 	stepMemory = 512      // what a step of a copy takes, about
 	smallCopy  = 16 << 10 // nobody is asked for less
-	smallLine  = 1 << 10  // the line of a task with few steps
 )
 
 // askFor asks for the memory of a copy with this many steps.
@@ -215,19 +195,7 @@ func askFor(steps int, h holder) error {
 }
 
 // ask asks for the memory of the task.
-func (k *keptTask) ask(h holder) error {
-	if k.line == nil {
-		return askFor(stepTotal(&k.live.counts), h)
-	}
-	if len(k.line) <= smallLine {
-		return nil
-	}
-	head, err := readTaskHead(k.line.text())
-	if err != nil {
-		return err
-	}
-	return askFor(stepTotal(&head.counts), h)
-}
+func (k *keptTask) ask(h holder) error { return askFor(k.header().stepTotal(), h) }
 
 // askForTask asks for the memory of a copy of a task.
 func (s *store) askForTask(id uuid, h holder) error {
@@ -237,12 +205,9 @@ func (s *store) askForTask(id uuid, h holder) error {
 		s.mu.Unlock()
 		return taskNotFound(id)
 	}
-	k := keptTask{line: sl.line}
-	if sl.live != nil {
-		k.live = &task{counts: sl.live.counts} // without a copy of the rest
-	}
+	steps := sl.stepTotal()
 	s.mu.Unlock()
-	return k.ask(h)
+	return askFor(steps, h)
 }
 
 // writeLines passes every template's line to add, without its closing

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 )
@@ -13,10 +11,7 @@ func BenchmarkCounting(b *testing.B) {
 	svc := benchService(b, "")
 	q := must(parseTaskRequest([]byte(diamondBody)))(b)
 	must(svc.createTask(b.Context(), q, true))(b)
-	line := svc.store.tasks.slots[0].line.text()
-	if line == nil {
-		b.Fatal("the diamond did not end")
-	}
+	line := svc.store.tasks.slots[0].line()
 	for _, bc := range []struct {
 		name string
 		obs  replayer
@@ -24,7 +19,7 @@ func BenchmarkCounting(b *testing.B) {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				must(svc.store.templates.replayLine(line, bc.obs))(b)
+				must(svc.store.replayLine(line, bc.obs))(b)
 			}
 		})
 	}
@@ -74,29 +69,4 @@ func TestRetentionFreesIdentity(t *testing.T) {
 		wantKept(t, s, last.id)
 	}
 	closeTestService(t, s)
-}
-
-// TestEndedTaskIsNotDecodedAtOnce: a task that has just ended is shown as it is in memory, unless
-// it is large, until others have taken its place.
-func TestEndedTaskIsNotDecodedAtOnce(t *testing.T) {
-	s := newTestService(t, serviceTest{extra: storyTemplates})
-	small := mustCreate(t, s, "noop")
-	large := mustCreate(t, s, "noop", fmt.Sprintf(`"context":{"text":%q}`, strings.Repeat("x", smallCopy)))
-	kept := func(v *task) bool {
-		first, second := must(s.store.view(v.id))(t), must(s.store.view(v.id))(t)
-		return first == second
-	}
-	if !kept(small) || kept(large) {
-		t.Errorf("kept: the small task %v, the large one %v; want the small one alone", kept(small), kept(large))
-	}
-	decoded := must(s.store.templates.readTask(s.store.tasks.byID[small.id].line.text()))(t)
-	if got, want := string(must(s.store.view(small.id))(t).appendTaskLine(nil)), string(decoded.appendTaskLine(nil)); got != want {
-		t.Errorf("the task that was kept has the line %s; want %s", got, want)
-	}
-	for range len(s.store.tasks.decoded) {
-		mustCreate(t, s, "noop")
-	}
-	if kept(small) {
-		t.Errorf("the task is kept after %d others", len(s.store.tasks.decoded))
-	}
 }

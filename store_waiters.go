@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 )
 
@@ -35,90 +36,65 @@ const (
 type waiters struct {
 	mu     *sync.Mutex // the store's; it guards what follows
 	tasks  *slotTable
-	byTask map[uuid]*awaited
+	byTask map[uuid][]*waiter
 	count  int     // number of waiters
 	closed waitEnd // why nobody may wait any more; "" while waiting is allowed
 }
 
-// awaited is one task and its waiters.
-type awaited struct {
-	wants  stateSet // the states that any of them waits for, and the final states
-	passed stateSet // states that the task entered since the waiters were last notified
-	all    []*waiter
-}
-
 // waiter is one wait. Its end may be read once done is closed.
 type waiter struct {
-	task  uuid
-	wants stateSet
-	place int // in awaited.all
-	done  chan struct{}
-	end   waitEnd
-	found keptTask // the task at that moment; empty if it must be looked up
+	task   uuid
+	wants  stateSet
+	passed stateSet // states that the task entered since the wait began
+	done   chan struct{}
+	end    waitEnd
+	found  keptTask // the task at that moment; empty if it must be looked up
 }
 
 // join adds a waiter for a task that is in a state.
 func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
-	n := &waiter{task: id, wants: wants, done: make(chan struct{})}
+	// The task may be in the state since its creation just now.
+	n := &waiter{task: id, wants: wants, passed: setOf(state), done: make(chan struct{})}
 	if w.closed != "" {
 		n.finish(w.closed, keptTask{})
 		return n
 	}
-	a := w.byTask[id]
-	if a == nil {
-		a = &awaited{wants: finalStates}
-		w.byTask[id] = a
-	}
-	n.place = len(a.all)
-	a.all = append(a.all, n)
-	a.wants |= wants
-	a.passed |= wants & setOf(state) // the task may be in the state since its creation just now
+	w.byTask[id] = append(w.byTask[id], n)
 	w.count++
 	return n
 }
 
 // moved receives every transition. It costs next to nothing while nobody waits.
 func (w *waiters) moved(id uuid, to taskState) {
-	if a := w.byTask[id]; a != nil {
-		a.passed |= setOf(to)
+	for _, n := range w.byTask[id] {
+		n.passed |= setOf(to)
 	}
 }
 
-// hasNews reports whether notify would end a wait.
-func (w *waiters) hasNews(id uuid) bool {
-	a := w.byTask[id]
-	if a == nil {
+// over reports whether the task has entered a wanted state, or can never enter one.
+func (n *waiter) over() bool { return n.passed&(n.wants|finalStates) != 0 }
+
+// notify ends the waits that are over, and reports whether there was one. All of them share what they find.
+func (w *waiters) notify(id uuid, find func() keptTask) bool {
+	if !slices.ContainsFunc(w.byTask[id], (*waiter).over) {
 		return false
 	}
-	if a.passed&a.wants == 0 {
-		a.passed = 0
-		return false
-	}
+	found := find()
+	w.settle(id, func(n *waiter) bool {
+		if n.over() {
+			n.finish(pick(n.passed&n.wants != 0, waitReached, waitEnded), found)
+		}
+		return n.over()
+	})
 	return true
 }
 
-// notify ends the waits for states that the task entered. All of them share the
-// slot: the task as it is now.
-func (w *waiters) notify(id uuid, now keptTask) {
-	a := w.byTask[id]
-	all, passed := a.all, a.passed
-	// wants is collected again, without the states of waits that were withdrawn.
-	a.all, a.wants, a.passed = all[:0], finalStates, 0
-	for _, n := range all {
-		switch {
-		case n.wants&passed != 0:
-			n.finish(waitReached, now)
-		case passed&finalStates != 0:
-			n.finish(waitEnded, now)
-		default:
-			n.place = len(a.all)
-			a.all = append(a.all, n)
-			a.wants |= n.wants
-		}
-	}
-	w.count -= len(all) - len(a.all)
-	clear(all[len(a.all):])
-	if len(a.all) == 0 {
+// settle removes the waiters of a task that a function has finished.
+func (w *waiters) settle(id uuid, finished func(n *waiter) bool) {
+	before := len(w.byTask[id])
+	left := slices.DeleteFunc(w.byTask[id], finished)
+	w.count -= before - len(left)
+	if w.byTask[id] = left; len(left) == 0 {
 		delete(w.byTask, id)
 	}
 }
@@ -139,47 +115,30 @@ func (n *waiter) finished() bool {
 	}
 }
 
-// withdraw ends one wait for another reason, unless it has ended. awaited.wants
-// keeps its states: that only makes a few extra looks.
-func (w *waiters) withdraw(n *waiter, why waitEnd, found keptTask) {
-	if n.finished() {
-		return
-	}
-	a := w.byTask[n.task]
-	last := len(a.all) - 1
-	a.all[n.place] = a.all[last]
-	a.all[n.place].place = n.place
-	a.all[last] = nil
-	if a.all = a.all[:last]; last == 0 {
-		delete(w.byTask, n.task)
-	}
-	w.count--
-	n.finish(why, found)
+// withdraw ends one wait for another reason, unless it has ended.
+func (w *waiters) withdraw(one *waiter, why waitEnd, found keptTask) {
+	w.settle(one.task, func(n *waiter) bool {
+		if n == one {
+			n.finish(why, found)
+		}
+		return n == one
+	})
 }
 
-// dropTask ends the waits for a task that is dropped, with the task as it was.
-func (w *waiters) dropTask(id uuid, was keptTask) {
-	a := w.byTask[id]
-	if a == nil {
-		return
-	}
-	for _, n := range a.all {
-		n.finish(waitEnded, was)
-	}
-	w.count -= len(a.all)
-	delete(w.byTask, id)
+// releaseTask ends every wait for a task.
+func (w *waiters) releaseTask(id uuid, why waitEnd, found keptTask) {
+	w.settle(id, func(n *waiter) bool {
+		n.finish(why, found)
+		return true
+	})
 }
 
 // releaseAll ends every wait. The tasks are looked up afterwards, if they still
 // exist.
 func (w *waiters) releaseAll(why waitEnd) {
-	for _, a := range w.byTask {
-		for _, n := range a.all {
-			n.finish(why, keptTask{})
-		}
+	for id := range w.byTask {
+		w.releaseTask(id, why, keptTask{})
 	}
-	clear(w.byTask)
-	w.count = 0
 }
 
 // await begins a wait for a task to enter one of the states. It is over at once
@@ -191,17 +150,12 @@ func (w *waiters) await(id uuid, wants stateSet) (*waiter, error) {
 	if !ok {
 		return nil, taskNotFound(id)
 	}
-	state := sl.state
-	end, over := waitReached, wants.has(state)
-	if !over && state.final() {
-		end, over = waitEnded, true
+	n := &waiter{task: id, wants: wants, passed: setOf(sl.state), done: make(chan struct{})}
+	if !n.over() {
+		return w.join(id, wants, sl.state), nil
 	}
-	if over {
-		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
-		n.finish(end, w.tasks.whole(sl))
-		return n, nil
-	}
-	return w.join(id, wants, state), nil
+	n.finish(pick(wants.has(sl.state), waitReached, waitEnded), sl.whole())
+	return n, nil
 }
 
 // stop ends a wait at its limit, with the task as it is, unless it has
@@ -211,19 +165,18 @@ func (w *waiters) stop(n *waiter) {
 	defer w.mu.Unlock()
 	var found keptTask
 	if sl, ok := w.tasks.find(n.task); ok && !n.finished() {
-		found = w.tasks.whole(sl)
+		found = sl.whole()
 	}
 	w.withdraw(n, waitTimedOut, found)
 }
 
 // notifyTask tells the waiters of a task which states it entered.
 func (w *waiters) notifyTask(t *task) {
-	if !w.hasNews(t.id) {
-		return
-	}
-	now := w.tasks.whole(w.tasks.slotOf(t))
-	if now.live == nil && len(t.steps)*stepMemory <= smallCopy {
-		now.live = t.clone() // in less time than they would need to decode its line
-	}
-	w.notify(t.id, now)
+	w.notify(t.id, func() keptTask {
+		now := w.tasks.slotOf(t).whole()
+		if now.ended != nil && len(t.steps)*stepMemory <= smallCopy {
+			now = keptTask{live: t.clone()} // in less time than they would need to decode its log
+		}
+		return now
+	})
 }

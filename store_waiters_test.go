@@ -194,22 +194,22 @@ func TestWaitWhile(t *testing.T) {
 	}
 }
 
+// nothing is what waiters find that do not look.
+func nothing() keptTask { return keptTask{} }
+
 // TestWaiters tests the registry of waiters alone, with every pair of states.
 func TestWaiters(t *testing.T) {
 	id := uuid{1}
 	for to := range taskStates {
 		for wanted := range taskStates {
-			w := waiters{byTask: map[uuid]*awaited{}}
+			w := waiters{byTask: map[uuid][]*waiter{}}
 			n := w.join(id, setOf(wanted), taskStates)
 			w.moved(uuid{2}, wanted)
-			if w.hasNews(uuid{2}) {
+			if w.notify(uuid{2}, nothing) {
 				t.Fatal("another task's transition is due")
 			}
 			w.moved(id, to)
-			due := w.hasNews(id)
-			if due {
-				w.notify(id, keptTask{})
-			}
+			due := w.notify(id, nothing)
 			switch {
 			case to == wanted && (!n.finished() || n.end != waitReached):
 				t.Errorf("in %s: got %t, %q; want it released", to, n.finished(), n.end)
@@ -227,7 +227,7 @@ func TestWaiters(t *testing.T) {
 
 // TestWaitersOfOneTask releases some waiters of a task and keeps others.
 func TestWaitersOfOneTask(t *testing.T) {
-	w := waiters{byTask: map[uuid]*awaited{}}
+	w := waiters{byTask: map[uuid][]*waiter{}}
 	id := uuid{1}
 	var all []*waiter
 	for i := range 12 {
@@ -236,10 +236,9 @@ func TestWaitersOfOneTask(t *testing.T) {
 	w.withdraw(all[4], waitTimedOut, keptTask{})
 	w.withdraw(all[4], waitShutdown, keptTask{}) // no more than once
 	w.moved(id, 0)
-	if !w.hasNews(id) {
+	if !w.notify(id, nothing) {
 		t.Fatal("no waiter was released")
 	}
-	w.notify(id, keptTask{})
 	w.withdraw(all[11], waitTimedOut, keptTask{})
 	for i, n := range all {
 		want := i%3 == 0 || i == 4 || i == 11
@@ -477,7 +476,7 @@ func TestManyWaiters(t *testing.T) {
 // TestWaiterMemory measures the memory of a waiter, without that of its request.
 func TestWaiterMemory(t *testing.T) {
 	const many, most = 10_000, 400
-	w := waiters{byTask: map[uuid]*awaited{}}
+	w := waiters{byTask: map[uuid][]*waiter{}}
 	kept := make([]*waiter, many)
 	before := heapBytes()
 	for i := range kept {
@@ -494,14 +493,14 @@ func TestWaiterMemory(t *testing.T) {
 // TestTransitionsWithoutWaiters expects transitions of tasks without waiters to
 // allocate nothing.
 func TestTransitionsWithoutWaiters(t *testing.T) {
-	w := waiters{byTask: map[uuid]*awaited{}}
+	w := waiters{byTask: map[uuid][]*waiter{}}
 	for _, others := range []int{0, 1} {
 		for i := range others {
 			w.join(uuid{9}.plus(i), terminalStates, taskPending)
 		}
 		if n := testing.AllocsPerRun(100, func() {
 			w.moved(uuid{1}, taskComplete)
-			if w.hasNews(uuid{1}) {
+			if w.notify(uuid{1}, nothing) {
 				t.Error("a waiter was released")
 			}
 		}); n != 0 {

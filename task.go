@@ -29,28 +29,34 @@ const maxRedeliveries = 3
 // task is one run of a template: the fold of its records. The store owns it and
 // changes it under its lock; views get a copy.
 type task struct {
-	id        uuid
-	seq       uint64 // of the record that created it: the creation order
-	lastSeq   uint64 // of the newest record that it holds
-	tpl       *template
-	plan      *plan // nil unless the template has dynamic steps
-	by        *creation
-	state     taskState
-	created   instant
-	updated   instant
-	completed instant // 0 until it ended
-	since     instant // when it entered its state
-	steps     []step
-	counts    [stepStates]int // steps by state
-	blockers  int             // steps in error, and cancelled steps with unfinished children
-	setAside  int             // steps in error that stop the task only once nothing else of it can run
-	hold      *hold           // why nothing of it runs here; nil unless it is held
-	dead      []deadLetter    // its entries in the dead letter queue, oldest first
-	log       []byte          // its records without the task's id, comma-separated
+	taskHeader
+	plan     *plan // nil unless the template has dynamic steps
+	by       *creation
+	since    instant // when it entered its state
+	steps    []step
+	blockers int    // steps in error, and cancelled steps with unfinished children
+	setAside int    // steps in error that stop the task only once nothing else of it can run
+	hold     *hold  // why nothing of it runs here; nil unless it is held
+	log      []byte // its records without the task's id, comma-separated
 
 	superseded int // estimate of the bytes in the log that belong to checkpoints other than the newest of each step
 
 	weight int64 // memory that it takes, for the store
+}
+
+// taskHeader is what of a task can be known without its records: of one that is over, the store decodes no more.
+type taskHeader struct {
+	id        uuid
+	seq       uint64 // of the record that created it: the creation order
+	lastSeq   uint64 // of the newest record that it holds
+	tpl       *template
+	state     taskState
+	created   instant
+	updated   instant
+	completed instant         // 0 until it ended
+	counts    [stepStates]int // steps by state
+	dead      []deadLetter    // its entries in the dead letter queue, oldest first
+	lastID    uuid            // the greatest id of a step that the template does not declare; zero without one
 }
 
 // step is one workflow step of a task; its definition is (*task).def.
@@ -168,7 +174,7 @@ func (a *applier) run() {
 
 // newTask returns a task to which no record was applied yet.
 func newTask(r *record, tpl *template) *task {
-	t := &task{id: r.task, seq: r.seq, tpl: tpl, by: r.created, created: r.at, since: r.at}
+	t := &task{taskHeader: taskHeader{id: r.task, seq: r.seq, tpl: tpl, created: r.at}, by: r.created, since: r.at}
 	if tpl.dynamic {
 		t.plan = newPlan(tpl)
 		// Unobserved, because create reports all steps once the task itself was reported.
@@ -342,7 +348,7 @@ func (a *applier) evaluate(operator bool) {
 	switch {
 	case t.blockers > 0:
 		a.block()
-	case t.allFinished():
+	case t.counts[stepComplete]+t.counts[stepResolvedManually]+t.counts[stepCancelled] == len(t.steps):
 		a.moveTask(taskAllSuccessful)
 	case len(a.ready) > 0:
 		a.enqueueReady()
@@ -363,10 +369,6 @@ func (a *applier) block() {
 	if a.t.counts[stepInError] > 0 { // not for a cancelled step with unfinished children
 		a.addDeadLetter(dlqMaxRetriesExceeded)
 	}
-}
-
-func (t *task) allFinished() bool {
-	return t.counts[stepComplete]+t.counts[stepResolvedManually]+t.counts[stepCancelled] == len(t.steps)
 }
 
 // becameReady collects the step if it can be enqueued.
@@ -659,9 +661,9 @@ func (t *task) readySteps(now instant) (n int) {
 	return n
 }
 
-// stepTotal returns the number of steps that are counted by state.
-func stepTotal(counts *[stepStates]int) (n int) {
-	for _, c := range counts {
+// stepTotal returns the number of steps.
+func (h *taskHeader) stepTotal() (n int) {
+	for _, c := range h.counts {
 		n += c
 	}
 	return n

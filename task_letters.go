@@ -67,19 +67,15 @@ func parseDLQStatus(s string) (dlqStatus, bool) {
 	return parseWord[dlqStatus](s, dlqStatusNames[:], dlqStatusWords[:])
 }
 
-// letterHeader is the part of an entry that the header of a task's line holds:
-// enough to index it.
-type letterHeader struct {
+// deadLetter is one entry of a task in the dead letter queue.
+type deadLetter struct {
+	// What a task's line has before its log:
 	seq          uint64  // of the record that made the entry
 	at, resolved instant // when it was made, and left Pending; resolved is 0 while pending
 	reason       dlqReason
 	state        taskState // of the task when the entry was made; of a stale task, before it moved
 	status       dlqStatus
-}
 
-// deadLetter is one entry of a task in the dead letter queue.
-type deadLetter struct {
-	letterHeader
 	step     int // the step that stopped the task, as the log says; -1 for none
 	updated  instant
 	notes    *string // nil until given, like by and metadata
@@ -89,7 +85,7 @@ type deadLetter struct {
 
 // dlqEntryID returns the id of the entry that a record made.
 func dlqEntryID(id uuid, at instant, seq uint64) uuid {
-	return recordID(&task{id: id}, &record{at: at, seq: seq}, 3)
+	return recordID(id, &record{at: at, seq: seq}, 3)
 }
 
 // staleMark is the content of a stale record: the limit in minutes that the
@@ -115,8 +111,8 @@ func (a *applier) addDeadLetter(reason dlqReason) {
 	if t.pendingLetter() != nil {
 		return
 	}
-	h := letterHeader{seq: a.r.seq, at: a.r.at, reason: reason, state: t.state, status: dlqPending}
-	t.dead = append(t.dead, deadLetter{letterHeader: h, step: a.stopper(), updated: a.r.at})
+	t.dead = append(t.dead, deadLetter{seq: a.r.seq, at: a.r.at, reason: reason, state: t.state, status: dlqPending,
+		step: a.stopper(), updated: a.r.at})
 }
 
 // stopper returns the step that stopped the task. It is the step of the record if that is in error, else the step in
@@ -187,12 +183,4 @@ func (t *task) currentLetter() *deadLetter {
 		return d
 	}
 	return &t.dead[len(t.dead)-1]
-}
-
-func (t *task) letterHeaders() []letterHeader {
-	list := make([]letterHeader, len(t.dead))
-	for i := range t.dead {
-		list[i] = t.dead[i].letterHeader
-	}
-	return list
 }

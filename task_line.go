@@ -15,8 +15,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,32 +22,24 @@ import (
 
 const taskHead = `{"task":"`
 
-// taskHeader is the part of a line that can be read without applying its log.
-type taskHeader struct {
-	id        uuid
-	state     taskState
-	created   instant
-	updated   instant
-	completed instant
-	template  string // its hash
-	seq       uint64
-	lastSeq   uint64
-	counts    [stepStates]int
-	dead      []letterHeader
-	lastID    uuid   // greatest id of a step that the template does not declare; zero without one
-	log       []byte // JSON array of records; a slice of the line
+// taskLine is a line that was read.
+type taskLine struct {
+	taskHeader        // without its template
+	template   string // the hash of that
+	log        []byte // records, separated by commas; a slice of the line
 }
 
 // sumLength is the length of `,"sum":"xxxxxxxx"}`, the end of a line on disk.
 const sumLength = 18
 
-func (h *taskHeader) members(c *memberCoder) {
+// members are those before the log. The template is named by its hash.
+func (h *taskHeader) members(c *memberCoder, template *string) {
 	c.id("task", &h.id)
 	word(c, "state", &h.state, taskStateNames[:])
 	nonzero(c, "created", &h.created)
 	nonzero(c, "updated", &h.updated)
 	nonzero(c, "completed", &h.completed)
-	c.text("template", &h.template)
+	c.text("template", template)
 	nonzero(c, "seq", &h.seq)
 	nonzero(c, "last", &h.lastSeq)
 	var in memberCoder
@@ -59,11 +49,11 @@ func (h *taskHeader) members(c *memberCoder) {
 		}
 		c.leave(&in)
 	}
-	objects(c, "dlq", &h.dead, (*letterHeader).members)
+	objects(c, "dlq", &h.dead, (*deadLetter).members)
 	c.id("last_id", &h.lastID)
 }
 
-func (l *letterHeader) members(c *memberCoder) {
+func (l *deadLetter) members(c *memberCoder) {
 	nonzero(c, "seq", &l.seq)
 	nonzero(c, "at", &l.at)
 	word(c, "reason", &l.reason, dlqReasonWords[:])
@@ -72,34 +62,20 @@ func (l *letterHeader) members(c *memberCoder) {
 	nonzero(c, "resolved", &l.resolved)
 }
 
-// header returns the task's header, without its log.
-func (t *task) header() taskHeader {
-	h := taskHeader{
-		id: t.id, state: t.state, created: t.created, updated: t.updated, completed: t.completed,
-		template: t.tpl.hash, seq: t.seq, lastSeq: t.lastSeq, counts: t.counts, dead: t.letterHeaders(),
-	}
-	if t.plan != nil {
-		h.lastID = t.plan.lastID()
-	}
-	return h
-}
-
 // appendTaskLine appends the line, without a checksum.
 func (t *task) appendTaskLine(b []byte) []byte {
-	h := t.header()
-	return h.appendLine(b, t.log)
+	return append(append(t.appendHead(b), t.log...), "]}"...)
 }
 
-// appendLine appends the line of a task with this header, and a log whose records are separated by commas.
-func (h *taskHeader) appendLine(b, log []byte) []byte {
+// appendHead appends a line up to its log.
+func (h *taskHeader) appendHead(b []byte) []byte {
 	c := memberCoder{b: append(b, '{')}
-	h.members(&c)
-	b = append(append(c.b, `,"log":[`...), log...)
-	return append(b, ']', '}')
+	h.members(&c, &h.tpl.hash)
+	return append(c.b, `,"log":[`...)
 }
 
 // stepOfRecord returns the step that one of the task's records is about; -1 if it is about none.
-func (t *task) stepOfRecord(seq uint64) int {
+func stepOfRecord(t *task, seq uint64) int {
 	head := strconv.AppendUint([]byte(`{"seq":`), seq, 10)
 	for from := 0; from < len(t.log); {
 		end := skipJSONValue(t.log, from)
@@ -121,25 +97,9 @@ func lineID(line []byte) (uuid, bool) {
 	return parseUUID(line[len(taskHead) : len(taskHead)+36])
 }
 
-// lineNumber returns the number after a name of the line, which is one of its header: no
-// text from outside comes before it. It returns 0 if there is none.
-func lineNumber(line []byte, name string) uint64 {
-	_, rest, _ := bytes.Cut(line, []byte(name))
-	n, _ := leadingNumber(rest)
-	return uint64(n)
-}
-
 // leadingNumber reads a number of up to 18 digits, without leading zeros. It returns how many it has, 0 for none.
 func leadingNumber(text []byte) (v int64, n int) {
-	// 18 digits always fit, without a check for overflow.
-	for len(text) >= n+8 && n < 16 {
-		eight, ok := eightDigits(binary.LittleEndian.Uint64(text[n:]))
-		if !ok {
-			break
-		}
-		v, n = v*1e8+eight, n+8
-	}
-	for n < len(text) && n < 18 && '0' <= text[n] && text[n] <= '9' {
+	for n < len(text) && n < 18 && '0' <= text[n] && text[n] <= '9' { // 18 digits always fit
 		v = 10*v + int64(text[n]-'0')
 		n++
 	}
@@ -147,20 +107,6 @@ func leadingNumber(text []byte) (v int64, n int) {
 		return 0, 0
 	}
 	return v, n
-}
-
-// eightDigits returns the number of eight digits, of which the first is in the lowest byte.
-func eightDigits(b uint64) (v int64, ok bool) {
-	const high, zeros = 0xf0f0f0f0f0f0f0f0, 0x3030303030303030
-	// A byte is a digit if its upper half is 3 and stays 3 when 6 is added.
-	if b&high != zeros || (b+0x0606060606060606)&high != zeros {
-		return 0, false
-	}
-	// Each step joins neighbours at once: digits to pairs, pairs to fours, and fours to eight.
-	b -= zeros
-	b = (b*10 + b>>8) & 0x00ff00ff00ff00ff
-	b = (b*100 + b>>16) & 0x0000ffff0000ffff
-	return int64((b*10000 + b>>32) & 0xffffffff), true
 }
 
 // taskMember is the length of `"task":"…"`, with which the members of a record
@@ -245,15 +191,15 @@ func supersededIn(log []byte, letters []deadLetter) map[int]bool {
 	return dropped
 }
 
-// errorTextsIn returns the texts of the errors of attempts in a line's log, without repeats.
+// errorTextsIn returns the texts of the errors of attempts in a log, without repeats.
 func errorTextsIn(log []byte) (texts []string) {
 	member := []byte(`"error":`)
 	if !bytes.Contains(log, member) {
 		return nil
 	}
-	eachElement(log, func(entry []byte) bool {
+	eachLogEntry(log, func(entry []byte) {
 		if !bytes.Contains(entry, member) {
-			return true
+			return
 		}
 		kind, _ := jsonString(objectMember(entry, "kind"))
 		if err := objectMember(entry, "error"); err != nil && kind != recLate.String() {
@@ -261,7 +207,6 @@ func errorTextsIn(log []byte) (texts []string) {
 				texts = append(texts, text)
 			}
 		}
-		return true
 	})
 	return texts
 }
@@ -282,61 +227,29 @@ func cutSum(line []byte) []byte {
 	return line[:len(line)-sumLength+1]
 }
 
-// readTaskHeader reads a line's members and keeps its log as it is.
-func readTaskHeader(line []byte) (h taskHeader, err error) {
+// readTaskLine reads the line of a task and keeps its log as it is.
+func readTaskLine(line []byte) (l taskLine, err error) {
 	var c memberCoder
 	for c.again(line) {
-		h = taskHeader{}
-		h.members(&c)
-		c.raw("log", &h.log)
+		l = taskLine{}
+		l.members(&c, &l.template)
+		c.raw("log", &l.log)
 	}
-	if err = c.err; err == nil && (h.id.isZero() || h.log == nil || h.template == "") {
+	if err = c.err; err == nil && (l.id.isZero() || jsonKind(l.log) != '[' || l.template == "") {
 		err = fmt.Errorf("a task must have its id, template and log")
 	}
-	return h, err
-}
-
-// readTaskHead is readTaskHeader without scanning the log, whatever its length.
-func readTaskHead(line []byte) (taskHeader, error) {
-	const log = `,"log":`
-	i := bytes.Index(line, []byte(log)) // no text from outside comes before it
-	if i < 0 {
-		return readTaskHeader(line)
+	if err == nil {
+		l.log = l.log[1 : len(l.log)-1 : len(l.log)-1]
 	}
-	h, err := readTaskHeader(append(line[:i:i], log+"[]}"...))
-	h.log = line[i+len(log) : len(line)-1]
-	return h, err
+	return l, err
 }
 
-// keys returns the task's identity and the mark of the request that created it;
-// zero for none. They were checked when they were read or made.
-func (h *taskHeader) keys() (identity identityKey, request requestMark) {
-	eachElement(h.log, func(e []byte) bool {
-		eachMemberBytes(e, func(key, value []byte) bool {
-			switch string(key) {
-			case "identity":
-				hex.Decode(identity[:], value[1:len(value)-1])
-			case "request":
-				mark := value[1 : len(value)-1]
-				hex.Decode(request.body[:], mark[2*len(request.key):])
-				hex.Decode(request.key[:], mark[:2*len(request.key)])
-			}
-			return true
-		})
-		// Both are in the record of the creation, which is the first.
-		return false
-	})
-	return identity, request
-}
-
-// creationRecord returns the first record of the task's log.
-func (h *taskHeader) creationRecord() (r *record, err error) {
-	eachElement(h.log, func(e []byte) bool {
-		r, err = decodeRecord(e)
-		return false
-	})
-	if err == nil && (r == nil || r.kind != recCreated) {
-		err = fmt.Errorf("task %s: its log does not begin with its creation", h.id)
+// creationIn returns the first record of the log of a task.
+func creationIn(log []byte) (*record, error) {
+	from := skipJSONSpace(log, 0)
+	r, err := decodeRecord(log[from:skipJSONValue(log, from)])
+	if err == nil && r.kind != recCreated {
+		err = fmt.Errorf("its log does not begin with its creation")
 	}
 	return r, err
 }
@@ -346,11 +259,6 @@ func (h *taskHeader) creationRecord() (r *record, err error) {
 type replayer interface {
 	observer
 	startRecord(t *task, r *record)
-}
-
-// replay rebuilds the task by applying its log.
-func (h *taskHeader) replay(tpl *template, obs replayer) (*task, error) {
-	return replayRecords(h.id, tpl, h.log[1:len(h.log)-1:len(h.log)-1], obs)
 }
 
 // replayRecords rebuilds a task by applying its records, which are separated by commas.

@@ -79,16 +79,6 @@ func (p *plan) stepIndex(task, id uuid) (int, bool) {
 	return 0, false
 }
 
-// lastID returns the greatest id of a step that the template does not declare;
-// zero without one.
-func (p *plan) lastID() uuid {
-	if len(p.blocks) == 0 {
-		return uuid{}
-	}
-	b := p.blocks[len(p.blocks)-1]
-	return b.first.plus(b.n - 1)
-}
-
 // def returns the definition of a step; each instance of a batch worker has its
 // own. Dependencies are in parents and children, not here.
 func (t *task) def(i int) *stepTemplate {
@@ -348,9 +338,10 @@ func (g *growth) instantiate(b branching) {
 	}
 	if n := len(b.cursors); n > 0 && !g.a.r.ids.isZero() {
 		g.p.blocks = append(g.p.blocks, idBlock{g.a.r.ids, len(g.t.steps), n})
+		g.t.lastID = g.a.r.ids.plus(n - 1)
 	}
+	d := b.worker
 	for n, cursor := range b.cursors {
-		d := b.worker
 		// The instance that only says that there are no batches has the number 0.
 		g.p.declared[d].instances += boolCount(!b.noOp)
 		name := instanceName(g.t.tpl.steps[d].name, g.p.declared[d].instances)
@@ -366,9 +357,7 @@ func (t *template) instance(d int, name string, cursor []byte) *stepTemplate {
 	def := t.steps[d]
 	def.name = name
 	def.id = stableID(t.namespace, t.name, t.version, def.name)
-	if cursor != nil {
-		def.config = mergeObjects(nil, def.config, append(append([]byte(`{"cursor":`), cursor...), '}'))
-	}
+	def.config = mergeObjects(nil, def.config, append(append([]byte(`{"cursor":`), cursor...), '}'))
 	return &def
 }
 
@@ -376,11 +365,8 @@ func (t *template) instance(d int, name string, cursor []byte) *stepTemplate {
 // without a batch.
 func instanceName(worker string, n int) string { return fmt.Sprintf("%s_%03d", worker, n) }
 
-// createStep creates a step and links it.
-func (g *growth) createStep(d int, def *stepTemplate, id uuid) { g.link(g.enter(d, def, id)) }
-
-// enter appends a new step to the task.
-func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
+// createStep appends a new step to the task and links it.
+func (g *growth) createStep(d int, def *stepTemplate, id uuid) {
 	t, at := g.t, g.a.r.at
 	i := len(t.steps)
 	t.steps = append(t.steps, step{maxAttempts: def.retry.MaxAttempts, updated: at})
@@ -389,7 +375,7 @@ func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
 	p.named = def.kind == stepBatchWorker && def.name != instanceName(t.tpl.steps[d].name, p.instance)
 	g.p.steps = append(g.p.steps, p)
 	g.a.obs.stepMoved(t, i, noStepState, stepPending, at)
-	return i
+	g.link(i)
 }
 
 // link connects a step with the steps that exist, and notes what its existence

@@ -268,9 +268,7 @@ func (r *record) stepMembers(c *memberCoder) {
 			began = r.at - r.startedAt
 		}
 		nonzero(c, "began", &began)
-		if r.startedAt = r.at - began; c.reading {
-			nonzero(c, "started", &r.startedAt) // as the first version wrote it
-		}
+		r.startedAt = r.at - began
 	case recOperator:
 		word(c, "action", &r.action, stepActionNames[:])
 		c.text("by", &r.by)
@@ -507,8 +505,8 @@ func (r *record) hasOutcome() bool {
 // record's time, its sequence, and bits of the task's id, so that ids of other
 // services differ. The purpose, 0 to 3, distinguishes the ids made from one
 // record.
-func recordID(t *task, r *record, purpose uint64) (u uuid) {
-	salt := uint64(crc32.ChecksumIEEE(t.id[:])) & (1<<24 - 1)
+func recordID(task uuid, r *record, purpose uint64) (u uuid) {
+	salt := uint64(crc32.ChecksumIEEE(task[:])) & (1<<24 - 1)
 	// First 48 bits of milliseconds, the version, and the upper 12 bits of the sequence. Then the
 	// variant, the lower 36 bits of the sequence, the salt and the purpose. So the ids of a task's
 	// records are in their order.

@@ -393,12 +393,8 @@ func worldImages(s *store) (map[string]string, uint64) {
 	defer s.mu.Unlock()
 	images := map[string]string{}
 	for _, sl := range s.tasks.slots {
-		switch {
-		case sl == nil:
-		case sl.live != nil:
-			images[sl.live.id.String()] = string(sl.live.appendTaskLine(nil))
-		case sl.line != nil:
-			images[sl.id.String()] = string(sl.line.text())
+		if sl != nil {
+			images[sl.id.String()] = string(sl.line())
 		}
 	}
 	return images, s.seq
@@ -417,14 +413,14 @@ func (m *worldModel) began(l *worldLife) {
 		m.w.Errorf("life %d begins with record %d; %d was on disk before", l.n, seq, m.acked)
 	}
 	for id, line := range m.images {
-		last := shortLine(line).number(`,"last":`)
+		last := must(readTaskLine([]byte(line)))(m.w).lastSeq
 		now, there := images[id]
 		switch {
 		case !there && last <= m.acked && !m.w.part("retention"):
 			m.w.Errorf("life %d begins without task %s", l.n, id)
-		case there && shortLine(now).number(`,"last":`) == last && now != line && last <= m.acked:
+		case there && must(readTaskLine([]byte(now)))(m.w).lastSeq == last && now != line && last <= m.acked:
 			m.w.Errorf("life %d begins with %s; it was %s", l.n, now, line)
-		case there && shortLine(now).number(`,"last":`) < last && last <= m.acked:
+		case there && must(readTaskLine([]byte(now)))(m.w).lastSeq < last && last <= m.acked:
 			m.w.Errorf("life %d begins with an older task: %s; it was %s", l.n, now, line)
 		}
 	}

@@ -201,7 +201,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
-		failed: o.failed, fs: o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows, finds: s.quotas.found.most,
+		failed: o.failed, fs: o.disk, log: s.log, now: s.clock.now, until: o.until, shows: o.shows,
 	}
 	deriveStore(&jo, s.ids)
 	var err error
@@ -223,7 +223,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	}
 	// Limits apply only from here on: while the files were read, tasks were dropped by their
 	// records alone.
-	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota, &s.quotas.found)
+	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota)
 	s.store.requestKeys().keepUpTo(s.cfg.Requests.limits())
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.engine.schemas.memory = &s.quotas.decoded

@@ -123,13 +123,6 @@ func (s *service) find(q *findQuery, by holder) (*findView, error) {
 
 func (f *finding) leaveOut(kind, reason string) { f.gaps = append(f.gaps, findGap{kind, reason}) }
 
-// leaveUnindexed says what is not indexed, unless it is nothing.
-func (f *finding) leaveUnindexed(kind string, n int, one, many string) {
-	if n > 0 {
-		f.leaveOut(kind, counted(n, one, many)+" not indexed: the memory for that, a share of store.max_memory_mb, is in use")
-	}
-}
-
 // collectTemplates lists the registered templates, and the templates of tasks, which may be earlier definitions.
 func (f *finding) collectTemplates() {
 	hashes := map[string]bool{}
@@ -320,8 +313,6 @@ func (f *finding) contexts() (hits []findHit, err error) {
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b findHit) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
-	values, _ := f.stored.unindexed()
-	f.leaveUnindexed("context", values, "value is", "values are")
 	return hits, nil
 }
 
@@ -391,8 +382,6 @@ func (f *finding) errors() (hits []findHit, err error) {
 			hits = append(hits, h)
 		}
 	}
-	_, errors := f.stored.unindexed()
-	f.leaveUnindexed("error", errors, "task has errors that are", "tasks have errors that are")
 	return hits, nil
 }
 

@@ -23,7 +23,6 @@ type quotas struct {
 	decoded     decodedMemory
 	stored      quota  // bytes of tasks
 	replies     *quota // bytes of replies of handlers under way
-	found       quota  // bytes of the index of their values and errors
 
 	lostLines *atomic.Uint64 // of the log
 }
@@ -53,7 +52,6 @@ func newQuotas(c *Config, h *handlerSet) *quotas {
 	q.bodies.most = bodyShare(q.stored.most)
 	q.decoded.most = min(4*q.bodies.most, maxDecodedMemory)
 	q.replies = h.limitReplies(bodyShare(q.stored.most))
-	q.found.most = q.stored.most / 16
 	return q
 }
 
@@ -97,7 +95,6 @@ func (q *quotas) each(f func(name string, q *quota)) {
 	f("decoded_bytes", &q.decoded.quota)
 	f("reply_bytes", q.replies)
 	f("stored_bytes", &q.stored)
-	f("find_bytes", &q.found)
 }
 
 // Load beyond what the process can do. A trial takes the way of a request without doing

@@ -227,9 +227,6 @@ func (p *taskPage) writeMore(o *jsonWriter) {
 	if p.cursored {
 		o.textOrNull("next_cursor", p.next)
 	}
-	if p.unindexed > 0 {
-		o.number("values_not_indexed", p.unindexed)
-	}
 	if !p.count {
 		return
 	}

@@ -104,7 +104,6 @@ func newStore(c clock, log *slog.Logger) *store {
 func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*store, error) {
 	s := newStore(c, log)
 	s.events.keep, s.events.domain.keep = keepEvents, keepEvents
-	s.tasks.index.found.memory.most = cmp.Or(o.finds, findMemory)
 	o.key = cmp.Or(o.key, newFailureKey())
 	s.tasks.index.key = o.key
 	l := &restorer{s: s}

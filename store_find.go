@@ -1,7 +1,6 @@
 package main
 
 // Finding tasks by values of their contexts, by the texts of their errors, and by a part of an id.
-// What values and errors take of the memory is bounded: beyond it they are not indexed.
 
 import (
 	"bytes"
@@ -12,13 +11,10 @@ import (
 	"strings"
 )
 
-// The memory that values and errors take, in bytes, as measured.
+// The memory that errors take, in bytes, as measured.
 const (
 	errorBytes = 24 // of an error of a task
 	textBytes  = 70 // of the text of an error, besides its length
-
-	findMemory    = 64 << 20 // limit of a store for which the options set none
-	maxErrorTexts = 8 << 20  // texts of errors: a search looks at all of them
 )
 
 // maxTaskErrors is how many different errors of a task are indexed.
@@ -27,46 +23,10 @@ const maxTaskErrors = 32
 // contextValue is a value of a context, at a path. The text is that of a string, a number, true or false.
 type contextValue struct{ path, text string }
 
-// findIndex bounds the memory of values and errors, and holds the texts of errors. The store's mutex guards it.
-type findIndex struct {
-	memory     *quota // which others share
-	bytes      int64  // taken of it
-	errorBytes int64  // of these, for errors: at most half of all
-	length     int64  // of the texts, in bytes
-
-	texts   map[string]*failureText // of the errors of all tasks
-	lacks   int                     // values that have no label for lack of memory
-	unknown int                     // tasks with an error that has no text here for lack of memory
-}
-
 // failureText is the text of errors, which errorTextOf made.
 type failureText struct {
 	text  string
 	tasks int // that have it
-}
-
-func newFindIndex() findIndex {
-	return findIndex{memory: &quota{most: findMemory}, texts: map[string]*failureText{}}
-}
-
-// take takes memory, if there is some.
-func (x *findIndex) take(n int64) bool {
-	if !x.memory.take(n) {
-		return false
-	}
-	x.bytes += n
-	return true
-}
-
-func (x *findIndex) give(n int64) {
-	x.memory.give(n)
-	x.bytes -= n
-}
-
-// share makes the index take its memory from a quota that others use, too.
-func (x *findIndex) share(memory *quota) {
-	memory.used.Add(x.bytes)
-	x.memory = memory
 }
 
 // eachValue calls f with the label of each value by which a task is found.
@@ -98,44 +58,30 @@ func (x *taskIndex) labelsOf(v contextValue) []uint64 {
 }
 
 // fail adds an error of a task, by its text.
-func (x *findIndex) fail(in *trouble, text string) {
+func (x *taskIndex) fail(in *trouble, text string) {
 	known := x.texts[text]
 	if len(in.errors) == maxTaskErrors || known != nil && slices.Contains(in.errors, known) {
 		return
 	}
-	cost := int64(errorBytes)
-	if known == nil {
-		cost += textBytes + int64(len(text))
-	}
-	if known == nil && x.length+int64(len(text)) > maxErrorTexts || x.errorBytes+cost > x.memory.most/2 || !x.take(cost) {
-		x.unknown += boolCount(!in.unknown)
-		in.unknown = true
-		return
-	}
-	x.errorBytes += cost
 	if known == nil {
 		known = &failureText{text: text}
 		x.texts[text] = known
-		x.length += int64(len(text))
+		x.errorBytes += textBytes + int64(len(text))
 	}
 	known.tasks++
+	x.errorBytes += errorBytes
 	in.errors = append(in.errors, known)
 }
 
 // forgetErrors removes the errors of a task.
-func (x *findIndex) forgetErrors(of *trouble) {
-	x.unknown -= boolCount(of.unknown)
-	cost := int64(0)
+func (x *taskIndex) forgetErrors(of *trouble) {
 	for _, e := range of.errors {
-		cost += errorBytes
+		x.errorBytes -= errorBytes
 		if e.tasks--; e.tasks == 0 {
 			delete(x.texts, e.text)
-			cost += textBytes + int64(len(e.text))
-			x.length -= int64(len(e.text))
+			x.errorBytes -= textBytes + int64(len(e.text))
 		}
 	}
-	x.give(cost)
-	x.errorBytes -= cost
 }
 
 // troubled returns what has gone wrong in a task, to add to it.
@@ -151,7 +97,7 @@ func (x *slotTable) troubled(sl *slot) *trouble {
 // fail adds an error of a task.
 func (x *slotTable) fail(sl *slot, text string) {
 	before := x.index.memory()
-	x.index.found.fail(x.troubled(sl), text)
+	x.index.fail(x.troubled(sl), text)
 	x.resize(x.index.memory() - before)
 }
 
@@ -159,13 +105,6 @@ func (x *slotTable) fail(sl *slot, text string) {
 type finder struct{ s *store }
 
 func newFinder(s *store) finder { return finder{s} }
-
-// unindexed returns how many values, and the errors of how many tasks, are not indexed for lack of memory.
-func (f finder) unindexed() (values, errors int) {
-	f.s.mu.Lock()
-	defer f.s.mu.Unlock()
-	return f.s.tasks.index.found.lacks, f.s.tasks.index.found.unknown
-}
 
 // withValues returns up to limit tasks with each of some values, the newest first.
 func (f finder) withValues(all []contextValue, limit int) [][]keptTask {

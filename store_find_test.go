@@ -12,10 +12,7 @@ import (
 func checkFound(t testing.TB, s *store) {
 	t.Helper()
 	x := &s.tasks.index
-	if x.found.lacks > 0 || x.found.unknown > 0 {
-		return // what is left out depends on what was there earlier
-	}
-	held, values, errors, texts := 0, 0, 0, map[string]int{}
+	held, errors, texts := 0, 0, map[string]int{}
 	for at, sl := range s.tasks.slots {
 		if sl == nil {
 			continue
@@ -24,17 +21,16 @@ func checkFound(t testing.TB, s *store) {
 		v, err := sl.task()
 		noError(t, err)
 		x.eachValue(v.by, func(label uint64) {
-			values++
 			if !slices.Contains(labels[len(labels)-int(sl.values):], label) {
 				t.Errorf("task %s has no label of a value in %s", sl.id, v.by.search)
 			}
 		})
-		held += len(labels) - int(sl.values)
+		held += len(labels)
 		var got []string
 		if sl.trouble != nil {
 			for _, e := range sl.errors {
 				got = append(got, e.text)
-				if x.found.texts[e.text] != e {
+				if x.texts[e.text] != e {
 					t.Errorf("the text %q of task %s is not in the index", e.text, sl.id)
 				}
 			}
@@ -55,16 +51,14 @@ func checkFound(t testing.TB, s *store) {
 	length := 0
 	for text, n := range texts {
 		length += len(text)
-		if x.found.texts[text] == nil || x.found.texts[text].tasks != n {
-			t.Errorf("the text %q counts %+v; want %d tasks", text, x.found.texts[text], n)
+		if x.texts[text] == nil || x.texts[text].tasks != n {
+			t.Errorf("the text %q counts %+v; want %d tasks", text, x.texts[text], n)
 		}
 	}
 	taken := int64(errors*errorBytes + len(texts)*textBytes + length)
-	if x.held != held || len(x.found.texts) != len(texts) || x.found.length != int64(length) || x.found.errorBytes != taken ||
-		x.found.bytes != taken+int64(values*labelBytes) {
-		t.Errorf("the index has %d labels, %d texts of %d bytes, and counts %d bytes of errors and %d in all; want %d, %d, %d, %d and %d",
-			x.held, len(x.found.texts), x.found.length, x.found.errorBytes, x.found.bytes, held, len(texts), length, taken,
-			taken+int64(values*labelBytes))
+	if x.held != held || len(x.texts) != len(texts) || x.errorBytes != taken {
+		t.Errorf("the index has %d labels, %d texts, and counts %d bytes of errors; want %d, %d and %d",
+			x.held, len(x.texts), x.errorBytes, held, len(texts), taken)
 	}
 }
 
@@ -80,87 +74,55 @@ type foundTask struct {
 // dropped. Nothing remains of them in the end.
 func TestFindIndex(t *testing.T) {
 	t.Parallel()
-	for _, most := range []int64{1 << 30, 20_000, 1_000} {
-		seed := rand.Uint64()
-		r := rand.New(rand.NewPCG(seed, 2))
-		index := newTaskIndex()
-		x := &index.found
-		x.memory.most = most
-		tasks := map[int]*foundTask{}
-		for range 20_000 {
-			n := r.IntN(400)
-			task := tasks[n]
-			switch {
-			case task == nil:
-				task = &foundTask{by: &creation{search: fmt.Appendf(nil, `{"k":"v%d","n":%d}`, r.IntN(50), n)}, texts: map[string]bool{}}
-				tasks[n] = task
-				task.slot.trouble = &trouble{}
-				task.labels, _ = index.label(&task.slot, task.by)
-			case r.IntN(10) == 0:
-				index.unlabel(&task.slot, task.labels)
-				delete(tasks, n)
-			default:
-				text := fmt.Sprintf("E: order %d of many", r.IntN(300)*r.IntN(3))
-				x.fail(task.slot.trouble, text)
-				task.texts[text] = true
-			}
-			if x.memory.used.Load() != x.bytes || x.bytes > most || x.errorBytes > most/2 {
-				t.Fatalf("seed %d: the index takes %d bytes, %d for errors, of %d; %d are in use", seed, x.bytes, x.errorBytes, most,
-					x.memory.used.Load())
-			}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 2))
+	x := newTaskIndex()
+	tasks := map[int]*foundTask{}
+	for range 20_000 {
+		n := r.IntN(400)
+		task := tasks[n]
+		switch {
+		case task == nil:
+			task = &foundTask{by: &creation{search: fmt.Appendf(nil, `{"k":"v%d","n":%d}`, r.IntN(50), n)}, texts: map[string]bool{}}
+			tasks[n] = task
+			task.slot.trouble = &trouble{}
+			task.labels, _ = x.label(&task.slot, task.by)
+		case r.IntN(10) == 0:
+			x.unlabel(&task.slot, task.labels)
+			delete(tasks, n)
+		default:
+			text := fmt.Sprintf("E: order %d of many", r.IntN(300)*r.IntN(3))
+			x.fail(task.slot.trouble, text)
+			task.texts[text] = true
 		}
-		checkFoundTasks(t, &index, tasks, most < 1<<30)
-		for _, task := range tasks {
-			index.unlabel(&task.slot, task.labels)
-		}
-		if x.bytes != 0 || x.errorBytes != 0 || x.length != 0 || x.lacks+x.unknown+index.held+len(x.texts) > 0 {
-			t.Errorf("seed %d: %+v remains; want nothing", seed, x)
-		}
+	}
+	checkFoundTasks(t, &x, tasks)
+	for _, task := range tasks {
+		x.unlabel(&task.slot, task.labels)
+	}
+	if x.memory() != 0 || len(x.texts) > 0 {
+		t.Errorf("seed %d: %d bytes and %d texts remain; want nothing", seed, x.memory(), len(x.texts))
 	}
 }
 
-// checkFoundTasks checks that the index has all of the tasks but for what it says that it left out.
-func checkFoundTasks(t *testing.T, x *taskIndex, tasks map[int]*foundTask, bounded bool) {
+// checkFoundTasks checks that the index has all of the tasks.
+func checkFoundTasks(t *testing.T, x *taskIndex, tasks map[int]*foundTask) {
 	t.Helper()
-	values, unknown := 0, 0
 	for n, task := range tasks {
-		x.eachValue(task.by, func(label uint64) { values += boolCount(!slices.Contains(task.labels, label)) })
-		if task.slot.trouble == nil {
-			continue
-		}
-		unknown += boolCount(task.slot.unknown)
+		x.eachValue(task.by, func(label uint64) {
+			if !slices.Contains(task.labels, label) {
+				t.Errorf("a value of task %d is missing", n)
+			}
+		})
 		for text := range task.texts {
 			known := slices.ContainsFunc(task.slot.errors, func(e *failureText) bool { return e.text == text })
-			if !known && !task.slot.unknown && len(task.slot.errors) < maxTaskErrors {
+			if !known && len(task.slot.errors) < maxTaskErrors {
 				t.Errorf("%q of task %d is missing", text, n)
 			}
 		}
 		if len(task.slot.errors) > maxTaskErrors {
 			t.Errorf("%d errors of a task are indexed; want at most %d", len(task.slot.errors), maxTaskErrors)
 		}
-	}
-	if values != x.found.lacks || unknown != x.found.unknown || (values+unknown > 0) != bounded {
-		t.Errorf("%d values and errors of %d tasks are not indexed; the index counts %d and %d", values, unknown, x.found.lacks,
-			x.found.unknown)
-	}
-}
-
-// TestTextsOfErrorsAreBounded indexes errors that are all different: what a search has to look at is bounded.
-func TestTextsOfErrorsAreBounded(t *testing.T) {
-	t.Parallel()
-	x := newFindIndex()
-	x.memory.most = 1 << 40
-	long := strings.Repeat("x", 2*errorTextPart)
-	const n = 2 * maxErrorTexts / (2 * errorTextPart)
-	for i := range n {
-		x.fail(&trouble{}, fmt.Sprint(i, long))
-	}
-	if x.length > maxErrorTexts || x.unknown < n/3 || x.unknown > n*2/3 {
-		t.Errorf("texts of %d bytes are indexed, and %d of %d are not", x.length, x.unknown, n)
-	}
-	in := &trouble{}
-	if x.fail(in, fmt.Sprint(0, long)); len(in.errors) != 1 {
-		t.Error("an error with a known text is not indexed")
 	}
 }
 

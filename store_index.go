@@ -44,11 +44,12 @@ type taskIndex struct {
 	states    [taskStates]int // number of tasks in each state
 	steps     [stepStates]int // number of steps of all tasks in each state
 
-	seed    maphash.Seed // of the labels
-	held    int          // labels of all tasks
-	found   findIndex
-	key     failureKey // of the store's failure groups; not changed once it has tasks
-	failing int        // steps that are failing
+	seed       maphash.Seed            // of the labels
+	held       int                     // labels of all tasks
+	texts      map[string]*failureText // of the errors of all tasks
+	errorBytes int64                   // memory that errors take
+	key        failureKey              // of the store's failure groups; not changed once it has tasks
+	failing    int                     // steps that are failing
 }
 
 // templateTasks counts the tasks of a template by state.
@@ -60,7 +61,7 @@ type templateTasks struct {
 func newTaskIndex() taskIndex {
 	return taskIndex{
 		templates: []*templateTasks{{tpl: &template{}}}, numbers: map[*template]int{}, seed: maphash.MakeSeed(),
-		found: newFindIndex(),
+		texts: map[string]*failureText{},
 	}
 }
 
@@ -97,7 +98,6 @@ func (x *taskIndex) selected(f *taskFilter) (selected []bool, counts stateCount)
 // of values come last.
 type slotLabels struct {
 	values uint32 // how many of them are of values
-	lacks  uint32 // values that have no label for lack of memory
 	called bool   // whether a caller gave the correlation id
 	*trouble
 }
@@ -105,7 +105,6 @@ type slotLabels struct {
 // trouble is what has gone wrong in a task; nil for nothing.
 type trouble struct {
 	errors   []*failureText // of its attempts
-	unknown  bool           // whether an error is not among them for lack of memory
 	failures []failingStep  // the steps that are failing now, in order
 	one      [1]failingStep // room for the usual case
 }
@@ -165,36 +164,27 @@ func (x *taskIndex) label(sl *slot, by *creation) (labels []uint64, sieve uint64
 		add(labelTrace, by.traceID())
 	}
 	n := len(labels)
-	x.eachValue(by, func(label uint64) {
-		if x.found.take(labelBytes) {
-			labels = append(labels, label)
-		} else {
-			sl.lacks++
-		}
-	})
+	x.eachValue(by, func(label uint64) { labels = append(labels, label) })
 	sl.values = uint32(len(labels) - n)
 	for _, label := range labels {
 		sieve |= sieveOf(label)
 	}
-	x.held += n
-	x.found.lacks += int(sl.lacks)
+	x.held += len(labels)
 	return slices.Clone(labels), sieve
 }
 
 // unlabel forgets the labels and the errors of a task.
 func (x *taskIndex) unlabel(sl *slot, labels []uint64) {
-	x.held -= len(labels) - int(sl.values)
-	x.found.give(labelBytes * int64(sl.values))
-	x.found.lacks -= int(sl.lacks)
+	x.held -= len(labels)
 	if sl.trouble != nil {
-		x.found.forgetErrors(sl.trouble)
+		x.forgetErrors(sl.trouble)
 		x.failing -= len(sl.failures)
 	}
 }
 
-// memory returns how much memory labels, values and errors take, in bytes.
+// memory returns how much memory labels and errors take, in bytes.
 func (x *taskIndex) memory() int64 {
-	return labelBytes*int64(x.held) + x.found.bytes + failingBytes*int64(x.failing)
+	return labelBytes*int64(x.held) + x.errorBytes + failingBytes*int64(x.failing)
 }
 
 // wantedLabels returns the labels that a filter asks for: of each list, a task must have one.

@@ -59,7 +59,6 @@ type journalOptions struct {
 	now    func() instant  // for times in the status
 	until  context.Context // reading the files fails when it ends; nil for never
 	shows  *readProgress   // shows how much of the files was read; nil for none
-	finds  int64           // bytes that the index of values and errors may take; 0 for findMemory
 }
 
 // oldNames12 are the files of formats 1 and 2.

@@ -63,7 +63,6 @@ type taskList struct {
 	total, before int        // tasks that match, and how many of them come up to the place that the query names
 	last          taskPlace  // of the last task of the page
 	counts        stateCount // by state, if the query asks for it
-	unindexed     int        // values that a filter by values does not see, for lack of memory
 	seq           uint64     // everything in the page is durable with it
 }
 
@@ -247,9 +246,6 @@ func (l *pageMaker) finish(s *store) {
 	}
 	if l.q.after != nil {
 		l.list.before = l.list.total - l.later
-	}
-	if len(l.q.values) > 0 {
-		l.list.unindexed = s.tasks.index.found.lacks
 	}
 	now := s.clock.now()
 	for _, p := range l.found {

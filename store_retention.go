@@ -135,7 +135,7 @@ const (
 	liveBytes  = 616
 	stepBytes  = 280
 	endedBytes = 241
-	labelBytes = 10 // of a tag, a correlation id or another label
+	labelBytes = 10 // of a tag, a value or another label
 )
 
 // weigh returns about how much memory an unfinished task takes. Its context and results are in
@@ -168,8 +168,6 @@ func (r *retention) giveBack() {
 	if r.memory != nil {
 		r.memory.give(r.bytes)
 		r.memory = nil
-		found := &r.store.tasks.index.found
-		found.memory.give(found.bytes)
 	}
 }
 
@@ -255,14 +253,13 @@ func (s *store) remove(sl *slot) error {
 	return nil
 }
 
-// keepUpTo sets the limits of a store that was just opened. The quotas, for tasks, for
-// what arrives and for the index of values and errors, are shared with others.
-func (r *retention) keepUpTo(l limits, memory, arriving, found *quota) {
+// keepUpTo sets the limits of a store that was just opened. The quotas, for tasks and for
+// what arrives, are shared with others.
+func (r *retention) keepUpTo(l limits, memory, arriving *quota) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	r.limits, r.memory, r.arriving = l, memory, arriving
 	memory.used.Add(r.bytes)
-	r.store.tasks.index.found.share(found)
 	r.queue = r.finishedInOrder()
 }
 

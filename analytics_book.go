@@ -5,9 +5,7 @@ package main
 // counted. A reader gets a copy of it as of one moment, see freeze.
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -362,38 +360,70 @@ const (
 	stepFiguresKind     = "step"
 )
 
-// figuresLine is one line on disk.
+// figuresLine is one line in the store.
 type figuresLine struct {
-	Figures   string      `json:"figures"`
-	Seq       uint64      `json:"seq"`
-	Namespace string      `json:"namespace"`
-	Name      string      `json:"name"`
-	Version   string      `json:"version"`
-	Step      string      `json:"step,omitempty"`
-	All       rowOnDisk   `json:"all"`
-	Hours     []rowOnDisk `json:"hours"`
+	kind string
+	seq  uint64
+	templateID
+	step  string // "" for the template
+	all   figureRow
+	hours []figureRow
 }
 
-// rowOnDisk is one row on disk; members that are zero are left out.
-type rowOnDisk struct {
-	Hour   int64             `json:"hour,omitempty"`
-	Counts map[string]uint64 `json:"counts,omitempty"`
-	Bins   [][2]uint64       `json:"bins,omitempty"` // number and count
-	Sum    int64             `json:"sum,omitempty"`
-	Max    int64             `json:"max,omitempty"`
-	Types  map[string]uint64 `json:"types,omitempty"`
-	Last   instant           `json:"last,omitempty"`
+func (l *figuresLine) members(c *memberCoder) {
+	c.text("figures", &l.kind)
+	nonzero(c, "seq", &l.seq)
+	c.text("namespace", &l.namespace)
+	c.text("name", &l.name)
+	c.text("version", &l.version)
+	c.text("step", &l.step)
+	var in memberCoder
+	if c.enter("all", &in) {
+		l.all.members(&in)
+		c.leave(&in)
+	}
+	objects(c, "hours", &l.hours, (*figureRow).members)
+}
+
+func (r *figureRow) members(c *memberCoder) {
+	nonzero(c, "hour", &r.hour)
+	var counts, types memberCoder
+	if c.enter("counts", &counts) {
+		for f, name := range figureNames {
+			nonzero(&counts, name, &r.counts[f])
+		}
+		c.leave(&counts)
+	}
+	bins := r.times.text()
+	if c.raw("bins", &bins); c.reading && !r.times.read(bins) {
+		c.fail("bins", "%.40s is not a list of numbers and counts", bins)
+	}
+	nonzero(c, "sum", &r.times.sum)
+	nonzero(c, "max", &r.times.max)
+	if (c.reading || r.types != nil) && c.enter("types", &types) {
+		for _, m := range types.left { // a type that is not documented any more counts as another
+			n, _ := jsonInt(m.value)
+			r.addType(errorKindNamed(string(m.key)), uint64(n))
+		}
+		types.left = nil
+		for i := range r.types {
+			if !c.reading {
+				number(&types, errorKindName(r.types[i].kind), &r.types[i].count)
+			}
+		}
+		c.leave(&types)
+	}
+	nonzero(c, "last", &r.last)
 }
 
 // writeLines passes every line to add, without its closing brace.
 func (f *frozenFigures) writeLines(seq uint64, add func(line []byte) error) error {
 	for _, t := range f.templates {
-		if err := f.writeLine(t.line(templateFiguresKind, seq), t.own, add); err != nil {
+		if err := f.writeLine(figuresLine{kind: templateFiguresKind, seq: seq, templateID: t.name}, t.own, add); err != nil {
 			return err
 		}
 		for i, s := range t.steps {
-			line := t.line(stepFiguresKind, seq)
-			line.Step = t.names[i]
+			line := figuresLine{kind: stepFiguresKind, seq: seq, templateID: t.name, step: t.names[i]}
 			if err := f.writeLine(line, s, add); err != nil {
 				return err
 			}
@@ -402,88 +432,60 @@ func (f *frozenFigures) writeLines(seq uint64, add func(line []byte) error) erro
 	return nil
 }
 
-func (t *templateFigures) line(kind string, seq uint64) figuresLine {
-	return figuresLine{
-		Figures: kind, Seq: seq, Namespace: t.name.namespace, Name: t.name.name, Version: t.name.version,
-	}
-}
-
 func (f *frozenFigures) writeLine(line figuresLine, s *figureSeries, add func(line []byte) error) error {
 	if s == nil {
 		return nil
 	}
-	line.All = s.all.onDisk()
-	line.Hours = []rowOnDisk{}
+	line.all = *s.all
 	for _, r := range s.hours(f.newest - keptHours) {
-		line.Hours = append(line.Hours, r.onDisk())
+		line.hours = append(line.hours, *r)
 	}
-	text, err := json.Marshal(line)
-	if err != nil {
-		return fmt.Errorf("encoding figures: %w", err)
-	}
-	return add(text[:len(text)-1])
-}
-
-func (r *figureRow) onDisk() rowOnDisk {
-	d := rowOnDisk{Hour: r.hour, Counts: map[string]uint64{}, Sum: r.times.sum, Max: r.times.max, Last: r.last}
-	for f, n := range r.counts {
-		if n > 0 {
-			d.Counts[figureNames[f]] = n
-		}
-	}
-	for _, b := range r.times.bins {
-		d.Bins = append(d.Bins, [2]uint64{uint64(b.number()), b.count()})
-	}
-	if len(r.types) > 0 {
-		d.Types = map[string]uint64{}
-	}
-	for _, t := range r.types {
-		d.Types[errorKindName(t.kind)] = t.count
-	}
-	return d
+	c := memberCoder{b: []byte{'{'}}
+	line.members(&c)
+	return add(c.b)
 }
 
 // load reads a line into a book that has counted nothing yet.
 func (a *analytics) load(line []byte) error {
-	var l figuresLine
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&l); err != nil {
-		return fmt.Errorf("figures: %w", err)
+	var c memberCoder
+	l := new(figuresLine)
+	for c.again(line) {
+		l.members(&c)
 	}
-	if l.Seq == 0 || a.covered != 0 && l.Seq != a.covered {
-		return fmt.Errorf("figures as of sequence %d after figures as of sequence %d", l.Seq, a.covered)
+	if c.err != nil {
+		return fmt.Errorf("figures of %s %s: %w", l.fullName(), l.step, c.err)
 	}
-	a.covered = l.Seq
+	if l.seq == 0 || a.covered != 0 && l.seq != a.covered {
+		return fmt.Errorf("figures as of sequence %d after figures as of sequence %d", l.seq, a.covered)
+	}
+	a.covered = l.seq
 	s, err := l.series(&a.book)
 	if err != nil {
-		return fmt.Errorf("figures of %s.%s@%s %s: %w", l.Namespace, l.Name, l.Version, l.Step, err)
+		return fmt.Errorf("figures of %s %s: %w", l.fullName(), l.step, err)
 	}
-	f := a.book.templates[a.book.findOrAdd(templateID{l.Namespace, l.Name, l.Version})]
+	f := a.book.templates[a.book.findOrAdd(l.templateID)]
 	p := &f.own
-	switch l.Figures {
+	switch l.kind {
 	case templateFiguresKind:
 	case stepFiguresKind:
-		p = &f.steps[f.findOrAdd(l.Step)]
+		p = &f.steps[f.findOrAdd(l.step)]
 	default:
-		return fmt.Errorf("figures of an unknown kind %q, from a newer version", l.Figures)
+		return fmt.Errorf("figures of an unknown kind %q, from a newer version", l.kind)
 	}
 	if *p != nil {
-		return fmt.Errorf("duplicate figures of %s.%s@%s %s", l.Namespace, l.Name, l.Version, l.Step)
+		return fmt.Errorf("duplicate figures of %s %s", l.fullName(), l.step)
 	}
 	*p = s
-	if l.Figures == templateFiguresKind {
+	if l.kind == templateFiguresKind {
 		a.book.addToWhole(s)
 	}
 	return nil
 }
 
 func (l *figuresLine) series(b *figureBook) (*figureSeries, error) {
-	all, err := l.All.row()
-	s := &figureSeries{all: all}
-	for i := range l.Hours {
-		r, rowErr := l.Hours[i].row()
-		err = cmp.Or(err, rowErr)
+	s := &figureSeries{all: &l.all}
+	for i := range l.hours {
+		r := &l.hours[i]
 		if s.now != nil && s.now.hour >= r.hour {
 			return nil, fmt.Errorf("hour %d comes after hour %d", r.hour, s.now.hour)
 		}
@@ -493,28 +495,5 @@ func (l *figuresLine) series(b *figureBook) (*figureSeries, error) {
 		s.now = r
 		b.newest = max(b.newest, r.hour)
 	}
-	return s, err
-}
-
-func (d *rowOnDisk) row() (*figureRow, error) {
-	r := &figureRow{hour: d.Hour, last: d.Last}
-	known := 0
-	for f, name := range figureNames {
-		if n, ok := d.Counts[name]; ok {
-			r.counts[f] = n
-			known++
-		}
-	}
-	if known < len(d.Counts) { // left out, they would be lost with the next compaction
-		return r, fmt.Errorf("unknown counts, from a newer version: %v", d.Counts)
-	}
-	r.times.sum, r.times.max = d.Sum, d.Max
-	for _, b := range d.Bins {
-		r.times.bins = append(r.times.bins, makeBin(int(b[0]), b[1]))
-		r.times.count += b[1]
-	}
-	for name, n := range d.Types {
-		r.addType(errorKindNamed(name), n)
-	}
-	return r, nil
+	return s, nil
 }

@@ -101,7 +101,7 @@ func frozenText(f *frozenFigures) string {
 		all = append(all, string(line))
 		return nil
 	})
-	f.writeLine(figuresLine{Figures: "whole"}, f.whole, func(line []byte) error {
+	f.writeLine(figuresLine{kind: "whole"}, f.whole, func(line []byte) error {
 		all = append(all, string(line))
 		return nil
 	})

@@ -4,6 +4,7 @@ package main
 // of two for quantiles.
 
 import (
+	"encoding/json"
 	"math"
 	"math/bits"
 	"slices"
@@ -93,6 +94,32 @@ func binMiddle(number int) float64 {
 	}
 	lo, hi := binRange(number)
 	return 2 * lo * hi / (lo + hi)
+}
+
+// text returns the bins as a list of their numbers and counts; nil for none.
+func (h *latencyHistogram) text() []byte {
+	if len(h.bins) == 0 {
+		return nil
+	}
+	pairs := make([][2]uint64, len(h.bins))
+	for i, b := range h.bins {
+		pairs[i] = [2]uint64{uint64(b.number()), b.count()}
+	}
+	text, _ := json.Marshal(pairs)
+	return text
+}
+
+// read reads the bins of such a list into an empty histogram, and reports whether it is one.
+func (h *latencyHistogram) read(text []byte) bool {
+	var pairs [][2]uint64
+	if text != nil && json.Unmarshal(text, &pairs) != nil {
+		return false
+	}
+	for _, p := range pairs {
+		h.bins = append(h.bins, makeBin(int(p[0]), p[1]))
+		h.count += p[1]
+	}
+	return true
 }
 
 // observe counts one duration; a negative one, from a clock that was set back,

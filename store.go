@@ -84,7 +84,6 @@ func newStore(c clock, log *slog.Logger) *store {
 		watch:     unobserved{},
 		events: eventLog{
 			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},
-			maker: moveMaker{places: map[*template]uint32{}, namePlaces: map[string]int32{}},
 		},
 	}
 	s.tasks = slotTable{

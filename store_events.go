@@ -13,17 +13,15 @@ import (
 )
 
 // move is one transition with everything that is reported about it, because its
-// task may be dropped meanwhile. It has no pointers, so that the garbage
-// collector need not scan a hundred thousand of them.
+// task may be dropped meanwhile.
 type move struct {
 	seq      uint64 // of the record that made it
 	at       instant
 	task     uuid
-	step     uuid   // zero if the task itself moved
-	n        uint32 // number within its record, from 1
-	template uint32 // index in the maker's list
-	declared int32  // the step in the template
-	instance int32  // number of an instance; negative if its name is in the maker's list
+	step     uuid // zero if the task itself moved
+	tpl      *template
+	name     string // of the step
+	n        int32  // number within its record, from 1
 	attempt  int32
 	yielded  int32 // the number of the checkpoint with which it yielded; else 0
 	from, to uint8 // a stepState, or of a task a taskState
@@ -34,63 +32,14 @@ type move struct {
 type moveMaker struct {
 	seq     uint64
 	started instant // start of the attempt, if the record starts one
-	n       uint32  // moves of the record so far
-
-	current   *template // of the record's task
-	place     uint32    // its index in templates
-	templates []*template
-	places    map[*template]uint32
-
-	names      []string // of instances that are not named by their number, from 1
-	namePlaces map[string]int32
+	n       int32   // moves of the record so far
 }
 
-// maxInstanceNames is how many names of instances events can have. Others have a number
-// in its place.
-const maxInstanceNames = 1 << 16
-
-func (m *moveMaker) startRecord(t *task, r *record) {
-	m.seq, m.started, m.n = r.seq, r.started(), 0
-	if m.current != t.tpl {
-		m.current, m.place = t.tpl, m.placeOf(t.tpl)
-	}
-}
-
-// placeOf returns the index of a template in the list, and adds the template if
-// needed.
-func (m *moveMaker) placeOf(tpl *template) uint32 {
-	place, ok := m.places[tpl]
-	if ok {
-		return place
-	}
-	place = uint32(len(m.templates))
-	m.templates, m.places[tpl] = append(m.templates, tpl), place
-	return place
-}
-
-// instanceOf returns which instance a step is.
-func (m *moveMaker) instanceOf(t *task, i int) int32 {
-	if t.plan == nil || !t.plan.steps[i].named {
-		return int32(t.instance(i))
-	}
-	name := t.def(i).name
-	place, ok := m.namePlaces[name]
-	if !ok && len(m.names) >= maxInstanceNames {
-		return int32(t.instance(i))
-	}
-	if !ok {
-		m.names = append(m.names, name)
-		place = int32(-len(m.names))
-		m.namePlaces[name] = place
-	}
-	return place
-}
+func (m *moveMaker) startRecord(_ *task, r *record) { m.seq, m.started, m.n = r.seq, r.started(), 0 }
 
 func (m *moveMaker) taskMove(t *task, from, to taskState, at instant) move {
 	m.n++
-	return move{
-		seq: m.seq, at: at, task: t.id, n: m.n, template: m.place, from: uint8(from), to: uint8(to),
-	}
+	return move{seq: m.seq, at: at, task: t.id, n: m.n, tpl: t.tpl, from: uint8(from), to: uint8(to)}
 }
 
 func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) move {
@@ -102,8 +51,7 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 		yielded = s.checkpoint.number
 	}
 	return move{
-		seq: m.seq, at: at, task: t.id, step: t.stepID(i), n: m.n, template: m.place,
-		declared: int32(t.declared(i)), instance: m.instanceOf(t, i), attempt: int32(attempt),
+		seq: m.seq, at: at, task: t.id, step: t.stepID(i), tpl: t.tpl, name: t.def(i).name, n: m.n, attempt: int32(attempt),
 		yielded: int32(yielded), from: uint8(from), to: uint8(to),
 	}
 }
@@ -340,10 +288,9 @@ const (
 	domainKind = "domain"
 )
 
-// selects reports whether the filter selects a move of a task made from the
-// template.
-func (f *eventFilter) selects(m *move, tpl *template) bool {
-	return f.selectsTask(m.task, tpl) && (f.kind == "" || m.step.isZero() == (f.kind == taskKind))
+// selects reports whether the filter selects a move.
+func (f *eventFilter) selects(m *move) bool {
+	return f.selectsTask(m.task, m.tpl) && (f.kind == "" || m.step.isZero() == (f.kind == taskKind))
 }
 
 func (f *eventFilter) selectsTask(id uuid, tpl *template) bool {
@@ -353,9 +300,7 @@ func (f *eventFilter) selectsTask(id uuid, tpl *template) bool {
 // event is a move as a follower reads it from the log.
 type event struct {
 	move
-	tpl  *template
-	last bool   // the last of its record
-	name string // of an instance that is not named by its number
+	last bool // the last of its record
 }
 
 // follower is one reader of the event log.
@@ -494,12 +439,8 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 	for n := 0; n < eventLook && len(batch) < eventBatch && f.next < end; n++ {
 		m := log.move(f.next)
 		last := f.next+1 == log.end() || log.move(f.next+1).seq != m.seq
-		if tpl := log.maker.templates[m.template]; f.filter.selects(m, tpl) {
-			e := event{move: *m, tpl: tpl, last: last}
-			if m.instance < 0 {
-				e.name = log.maker.names[-m.instance-1]
-			}
-			batch = append(batch, e)
+		if f.filter.selects(m) {
+			batch = append(batch, event{*m, last})
 		}
 		f.next++
 	}
@@ -540,7 +481,7 @@ func (e *event) appendJSON(b []byte) []byte {
 	o.text("version", e.tpl.version)
 	if !e.step.isZero() {
 		o.id("step_uuid", e.step)
-		o.text("step_name", e.stepName())
+		o.text("step_name", e.name)
 	}
 	o.textOrNull("from_state", from)
 	o.text("to_state", to)
@@ -551,18 +492,6 @@ func (e *event) appendJSON(b []byte) []byte {
 		o.number(checkpointMember, int(e.yielded))
 	}
 	return append(o.b, '}')
-}
-
-// stepName returns the name of the step that moved.
-func (e *event) stepName() string {
-	def := &e.tpl.steps[e.declared]
-	if e.name != "" {
-		return e.name
-	}
-	if def.kind == stepBatchWorker {
-		return instanceName(def.name, int(e.instance))
-	}
-	return def.name
 }
 
 // states returns the names of the states before and after the move; from is ""

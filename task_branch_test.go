@@ -279,7 +279,7 @@ func eventSteps(s *service) (names []string) {
 	batch, _, _ := f.read(nil)
 	for i := range batch {
 		if !batch[i].step.isZero() {
-			names = append(names, batch[i].stepName())
+			names = append(names, batch[i].name)
 		}
 	}
 	return names

@@ -46,9 +46,10 @@ func (t *task) letterRow(n int) dlqRow {
 // maxDLQHoles is how many more rows without an entry there may be than rows with one.
 const maxDLQHoles = 1024
 
-// sort puts the entries into the order in which they were made; a start finds them in another one.
+// sort puts the entries into the order in which they were made; a start finds them in another one. Whoever looks at the
+// rows keeps those that it has.
 func (x *dlqIndex) sort() {
-	x.rows = slices.DeleteFunc(x.rows, func(r *dlqRow) bool { return r.id.isZero() })
+	x.rows = slices.DeleteFunc(slices.Clone(x.rows), func(r *dlqRow) bool { return r.id.isZero() })
 	slices.SortFunc(x.rows, func(a, b *dlqRow) int { return cmp.Compare(a.seq, b.seq) })
 }
 
@@ -142,19 +143,32 @@ type storedLetters struct {
 	index *dlqIndex
 }
 
+// lettersPerLook is how many entries are looked at under the lock at a time.
+const lettersPerLook = 8192
+
+// each calls look with each entry that matches, the newest first. It takes the lock for some of them at a time.
+func (d *storedLetters) each(f *dlqFilter, look func(r *dlqRow)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, rows := 0, d.index.rows; i < len(rows); i++ {
+		if i%lettersPerLook == lettersPerLook-1 {
+			d.mu.Unlock()
+			d.mu.Lock()
+		}
+		if r := rows[len(rows)-1-i]; d.selects(f, r) {
+			look(r)
+		}
+	}
+}
+
 // page returns one page of the letters that match, newest first, for each its task,
 // and how many match.
 func (d *storedLetters) page(f dlqFilter, skip, limit int) (page []dlqRow, tasks []keptTask, total int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, r := range slices.Backward(d.index.rows) {
-		if !d.selects(&f, r) {
-			continue
-		}
+	d.each(&f, func(r *dlqRow) {
 		if total++; total > skip && len(page) < limit {
 			page, tasks = append(page, *r), append(tasks, d.tasks.byID[r.task].kept(0))
 		}
-	}
+	})
 	return page, tasks, total
 }
 
@@ -177,13 +191,7 @@ func (d *storedLetters) queue(f dlqFilter, now instant, skip, limit int) (queue 
 	}
 	var all []queued
 	f.status = new(dlqPending)
-	d.mu.Lock()
-	for _, r := range d.index.rows {
-		if d.selects(&f, r) {
-			all = append(all, queued{r, r.seq, r.reason, r.priority(now)})
-		}
-	}
-	d.mu.Unlock()
+	d.each(&f, func(r *dlqRow) { all = append(all, queued{r, r.seq, r.reason, r.priority(now)}) })
 	// Without the lock, because there may be many.
 	sortPart(all, skip, skip+limit, func(a, b queued) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.reason, b.reason), cmp.Compare(a.seq, b.seq))
@@ -206,17 +214,12 @@ func (d *storedLetters) queue(f dlqFilter, now instant, skip, limit int) (queue 
 
 // figures returns the statistics of each reason that has entries.
 func (d *storedLetters) figures() (list []dlqFigures) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	var all [dlqReasons]dlqFigures
-	for _, r := range d.index.rows {
-		if r.id.isZero() {
-			continue
-		}
+	d.each(&dlqFilter{}, func(r *dlqRow) {
 		f := &all[r.reason]
-		f.reason, f.newest = r.reason, r.at
+		f.reason, f.oldest = r.reason, r.at
 		if f.total++; f.total == 1 {
-			f.oldest = r.at
+			f.newest = r.at
 		}
 		f.counts[r.status]++
 		if r.status == dlqPending {
@@ -224,7 +227,7 @@ func (d *storedLetters) figures() (list []dlqFigures) {
 		} else {
 			f.resolving += r.took()
 		}
-	}
+	})
 	for _, f := range all {
 		if f.total > 0 {
 			list = append(list, f)

@@ -74,8 +74,6 @@ type pageMaker struct {
 	walk  taskWalk
 	begun bool
 	brief bool         // whether nobody asks how many tasks match
-	known bool         // whether they were counted before
-	back  bool         // whether the query is turned around
 	later int          // tasks that match and come after the place of the query
 	found []placedTask // of these, those that may be on the page
 	least *placedTask  // those after it are on no page
@@ -88,29 +86,17 @@ type placedTask struct {
 	*slot
 }
 
-// deepSkip is how many tasks before a page are worth a count, to look from the other end if that is nearer.
-const deepSkip = 1000
-
 // list returns one page of the matching tasks.
 func (s *store) list(q *taskQuery) taskList {
 	l := pageMaker{q: q}
-	if q.skip > deepSkip && q.after == nil {
-		first := s.list(&taskQuery{taskFilter: q.taskFilter, counted: q.counted})
-		l.known, l.list.total, l.list.counts = true, first.total, first.counts
-		if q.skip > first.total/2 {
-			turned := *q
-			turned.limit = max(min(q.limit, first.total-q.skip), 0)
-			turned.skip, turned.ascending = max(first.total-q.skip-turned.limit, 0), !q.ascending
-			l.q, l.back = &turned, true
-		}
-	}
 	for more := true; more; {
-		s.locked(func() {
-			if more = l.look(&s.tasks); !more {
-				l.finish(s)
-			}
-		})
+		s.locked(func() { more = l.look(&s.tasks) })
 	}
+	if n := len(l.found); q.order != orderCreated {
+		l.sort(q.skip, q.skip+q.limit) // without the lock, because there may be many
+		l.found = l.found[min(q.skip, n):min(q.skip+q.limit, n)]
+	}
+	s.locked(func() { l.finish(s) })
 	return l.list
 }
 
@@ -153,8 +139,6 @@ func (l *pageMaker) begin(x *slotTable) {
 	l.walk.templates, counts = x.index.selected(&l.q.taskFilter)
 	l.walk.states, l.walk.newest = cmp.Or(l.q.states, anyState), !l.q.ascending
 	switch {
-	case l.known:
-		l.walk.done = l.q.limit == 0
 	case l.m.simple:
 		for s, n := range counts {
 			l.list.total += n * boolCount(l.walk.states.has(taskState(s)))
@@ -183,12 +167,12 @@ func (l *pageMaker) look(x *slotTable) bool {
 	if l.walk.done {
 		return false
 	}
-	enough := l.q.order == orderCreated && (l.brief || l.known || quick)
+	enough := l.q.order == orderCreated && (l.brief || quick)
 	for at := range l.walk.batch(x) {
 		if !l.m.simple && !l.m.matches(at) {
 			continue
 		}
-		if !l.m.simple && !l.known {
+		if !l.m.simple {
 			state := x.kinds[at].state()
 			l.list.counts[state] += boolCount(l.q.counted)
 			if l.q.states != 0 && !l.q.states.has(state) {
@@ -237,13 +221,6 @@ func (l *pageMaker) sort(from, to int) {
 
 // finish makes the page of what was found.
 func (l *pageMaker) finish(s *store) {
-	if n := len(l.found); l.q.order != orderCreated {
-		l.sort(l.q.skip, l.q.skip+l.q.limit)
-		l.found = l.found[min(l.q.skip, n):min(l.q.skip+l.q.limit, n)]
-	}
-	if l.back {
-		slices.Reverse(l.found)
-	}
 	if l.q.after != nil {
 		l.list.before = l.list.total - l.later
 	}

@@ -199,15 +199,11 @@ func (k *keptTask) ask(h holder) error { return askFor(k.header().stepTotal(), h
 
 // askForTask asks for the memory of a copy of a task.
 func (s *store) askForTask(id uuid, h holder) error {
-	s.mu.Lock()
-	sl, ok := s.tasks.find(id)
-	if !ok {
-		s.mu.Unlock()
-		return taskNotFound(id)
+	k, err := s.keptOf(id)
+	if err == nil {
+		err = k.ask(h)
 	}
-	steps := sl.stepTotal()
-	s.mu.Unlock()
-	return askFor(steps, h)
+	return err
 }
 
 // writeLines passes every template's line to add, without its closing

@@ -400,16 +400,15 @@ func (r *figureRow) members(c *memberCoder) {
 	}
 	nonzero(c, "sum", &r.times.sum)
 	nonzero(c, "max", &r.times.max)
-	if (c.reading || r.types != nil) && c.enter("types", &types) {
-		for _, m := range types.left { // a type that is not documented any more counts as another
-			n, _ := jsonInt(m.value)
-			r.addType(errorKindNamed(string(m.key)), uint64(n))
-		}
-		types.left = nil
+	if c.reading {
+		eachMemberBytes(c.take("types"), func(name, count []byte) bool { // one that is not documented any more counts as another
+			n, _ := jsonInt(count)
+			r.addType(errorKindNamed(string(name)), uint64(n))
+			return true
+		})
+	} else if r.types != nil && c.enter("types", &types) {
 		for i := range r.types {
-			if !c.reading {
-				number(&types, errorKindName(r.types[i].kind), &r.types[i].count)
-			}
+			number(&types, errorKindName(r.types[i].kind), &r.types[i].count)
 		}
 		c.leave(&types)
 	}
@@ -450,6 +449,7 @@ func (a *analytics) load(line []byte) error {
 	var c memberCoder
 	l := new(figuresLine)
 	for c.again(line) {
+		*l = figuresLine{}
 		l.members(&c)
 	}
 	if c.err != nil {

@@ -401,7 +401,7 @@ type lineBlock struct {
 	tasks   []storedTask
 	records []record // like logs
 	logs    []byte
-	room    []byte        // for logs
+	common  storedCommon
 	err     error         // of reading on after them
 	decoded chan struct{} // closed once lines is complete
 }
@@ -484,6 +484,7 @@ func (b *lineBlock) read(src io.Reader, rest []byte) []byte {
 func (b *lineBlock) decode() {
 	defer close(b.decoded)
 	b.lines, b.tasks, b.records, b.logs = b.lines[:0], b.tasks[:0], b.records[:0], b.logs[:0]
+	b.common = storedCommon{room: b.common.room}
 	for rest := b.text; len(rest) > 0; {
 		l := checkedLine{}
 		l.text, rest, l.whole = bytes.Cut(rest, []byte("\n"))
@@ -513,7 +514,7 @@ func (b *lineBlock) line(l *checkedLine) {
 		b.recorded(l)
 	case bytes.HasPrefix(l.text, []byte(taskHead)) && l.sealed:
 		l.text = cutSum(l.text)
-		b.tasks = append(b.tasks, readStoredTask(l.text, &b.room))
+		b.tasks = append(b.tasks, b.common.read(l.text))
 		l.task = &b.tasks[len(b.tasks)-1]
 	}
 }

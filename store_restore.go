@@ -12,26 +12,69 @@ import (
 // storedTask is what a start reads from the line of a task.
 type storedTask struct {
 	taskLine
-	by     *creation
+	by     *creation // without the values of its context, if these are in search
+	search []byte
 	short  shortLog
 	errors []string // their texts
 	err    error
 }
 
-// readStoredTask reads the line of a task. It shortens the log in room.
-func readStoredTask(line []byte, room *[]byte) (t storedTask) {
+// storedCommon is what the lines of a block have in common. Reading it from each would take several times as long at a
+// start with a million tasks: see BenchmarkStart.
+type storedCommon struct {
+	room          []byte    // for short logs
+	by            *creation // of the task before, without values, with what comes before and after them
+	before, after []byte
+}
+
+// read reads the line of a task.
+func (s *storedCommon) read(line []byte) (t storedTask) {
 	if t.taskLine, t.err = readTaskLine(line); t.err != nil {
 		return t
 	}
-	r, err := creationIn(t.log)
-	if err != nil {
-		t.err = fmt.Errorf("task %s: %w", t.id, err)
+	if t.by, t.search, t.err = s.creation(t.log); t.err != nil {
+		t.err = fmt.Errorf("task %s: %w", t.id, t.err)
 		return t
 	}
-	t.by = r.created
-	t.short = shortenIn(room, t.log)
+	t.short = shortenIn(&s.room, t.log)
 	t.errors = errorTextsIn(t.log)
 	return t
+}
+
+// creation returns the creation with which a log begins. Most are like that of the task before, apart
+// from the context, which nobody needs, and the values in it by which the task is found: those come apart then.
+func (s *storedCommon) creation(log []byte) (by *creation, search []byte, err error) {
+	rest := log[max(bytes.IndexByte(log[:min(len(log), 64)], 'k'), 0):] // from its kind on
+	if s.by != nil && bytes.HasPrefix(rest, s.before) {
+		search, end := searchAfter(rest, skipJSONValue(rest, len(s.before)))
+		if bytes.HasPrefix(rest[end:], s.after) {
+			return s.by, search, nil
+		}
+	}
+	r, err := creationIn(log)
+	if err != nil {
+		return nil, nil, err
+	}
+	const context = `"context":`
+	if i := bytes.Index(rest, []byte(context)) + len(context); i >= len(context) {
+		end := len(rest) - len(log) + skipJSONValue(log, 0)
+		_, after := searchAfter(rest, skipJSONValue(rest, i))
+		by := *r.created
+		by.search = nil
+		s.by, s.before, s.after = &by, rest[:i], rest[min(after, end):end]
+	}
+	return r.created, nil, nil
+}
+
+// searchAfter returns the values by which a task is found, nil for none, if a place in its creation has them, and
+// what comes after them.
+func searchAfter(creation []byte, at int) (search []byte, end int) {
+	const member = `,"search":`
+	if !bytes.HasPrefix(creation[at:], []byte(member)) {
+		return nil, at
+	}
+	end = skipJSONValue(creation, at+len(member))
+	return creation[at+len(member) : end], end
 }
 
 // Rebuilding the store from lines and records, by the same apply that changed it the first time.
@@ -41,7 +84,7 @@ type restorer struct {
 	s      *store
 	seq    uint64 // that the compacted part is as of
 	events moveCollector
-	room   []byte          // for logs that were not decoded ahead
+	lines  storedCommon    // that were not decoded ahead
 	check  *outsideChecker // of lines from outside; nil for a file
 }
 
@@ -99,7 +142,7 @@ func (l *restorer) taskLine(line []byte) error {
 		}
 		line = sound
 	}
-	t := readStoredTask(line, &l.room)
+	t := l.lines.read(line)
 	return l.task(&t)
 }
 
@@ -120,7 +163,12 @@ func (l *restorer) task(t *storedTask) error {
 		return fmt.Errorf("task %s: its last record is %d, but the header says %d", t.id, t.lastSeq, l.seq)
 	}
 	sl := &slot{taskHeader: t.taskHeader, log: t.short}
-	l.s.tasks.insert(sl, t.by)
+	by := t.by
+	if t.search != nil { // the creation is that of the task before, apart from these values
+		own := *t.by
+		by, own.search = &own, t.search
+	}
+	l.s.tasks.insert(sl, by)
 	l.s.requests.insert(t.by.request, t.id, t.created)
 	for _, text := range t.errors {
 		l.s.tasks.fail(sl, text)

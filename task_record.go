@@ -663,22 +663,32 @@ func (x *deadNotice) members(c *memberCoder) {
 // memberCoder writes the members of an object, or reads them, so that a type
 // names its members once for both directions. A member that is left out stands
 // for its default. Reading is strict: a member that nobody asks for is an error,
-// never ignored.
+// never ignored. It takes two passes if the object is not spelled as it would be
+// written; see again.
 type memberCoder struct {
 	b []byte // writing: the text so far
 
 	reading bool
-	copies  bool         // values of any kind are copied, not slices of the object
-	left    []jsonMember // the members that were not taken
+	copies  bool   // values of any kind are copied, not slices of the object
+	next    []byte // in the first pass: the object from the brace or comma before the first member not taken
+	second  bool
+	rest    []jsonMember // in the second pass: the members not taken
+	inner   bool         // a member of an object within it was not taken
 	err     error        // the first
 }
 
-// again begins to read an object, and reports whether that has to be done. After it err is final.
+// again begins a pass over an object to be read, and reports whether one is
+// needed: the first takes the members in the order of writing, with no white
+// space between them, the second, if some are left, in any spelling. After it
+// err is final.
 func (c *memberCoder) again(object []byte) bool {
-	if c.reading {
+	if c.second {
 		c.refuseRest()
+	}
+	if c.reading && (c.second || !c.left() && !c.inner) {
 		return false
 	}
+	*c = memberCoder{second: c.reading, copies: c.copies}
 	c.open(object)
 	return true
 }
@@ -688,15 +698,24 @@ func (c *memberCoder) open(object []byte) {
 	c.reading = true
 	if jsonKind(object) != '{' {
 		c.err = fmt.Errorf("%.40s is not an object", object)
-		return
+	} else if c.next = object; c.second {
+		c.rest = appendJSONMembers(nil, object)
 	}
-	c.left = appendJSONMembers(make([]jsonMember, 0, 12), object)
+}
+
+// left reports whether a member was not taken. In the first pass, there is more
+// then than the closing brace.
+func (c *memberCoder) left() bool {
+	if c.second {
+		return len(c.rest) > 0
+	}
+	return len(c.next) > 1
 }
 
 // refuseRest makes a member that nobody asked for an error.
 func (c *memberCoder) refuseRest() {
-	if len(c.left) > 0 {
-		c.fail(string(c.left[0].key), "unknown member, from a newer version")
+	if len(c.rest) > 0 {
+		c.fail(string(c.rest[0].key), "unknown member, from a newer version")
 	}
 }
 
@@ -717,19 +736,31 @@ func appendName(b []byte, name string) []byte {
 
 // take returns the value of a member to be read, or nil.
 func (c *memberCoder) take(name string) []byte {
-	for i := range c.left {
-		if string(c.left[i].key) != name {
-			continue
-		}
-		value := c.left[i].value
-		if i == 0 { // members are mostly in the order of writing
-			c.left = c.left[1:]
-		} else {
-			c.left = slices.Delete(c.left, i, i+1)
-		}
-		return value[:len(value):len(value)]
+	if c.second {
+		return c.takeAny(name)
 	}
-	return nil
+	// b begins with a brace or a comma, then comes the name in quotes.
+	b, start := c.next, len(name)+len(`,"":`)
+	if len(b) <= start || b[start-2] != '"' || b[start-1] != ':' || string(b[2:start-2]) != name {
+		return nil
+	}
+	end := skipJSONValue(b, start)
+	if end == start { // white space
+		return nil
+	}
+	c.next = b[end:]
+	return b[start:end:end]
+}
+
+// takeAny is take in the second pass.
+func (c *memberCoder) takeAny(name string) []byte {
+	i := findJSONMember(c.rest, nil, []byte(name))
+	if i < 0 {
+		return nil
+	}
+	value := c.rest[i].value
+	c.rest = slices.Delete(c.rest, i, i+1)
+	return value
 }
 
 // enter begins an object as a member, and reports whether there is one. Its members
@@ -742,7 +773,7 @@ func (c *memberCoder) enter(name string, in *memberCoder) bool {
 	}
 	raw := c.take(name)
 	if raw != nil {
-		in.copies = c.copies
+		in.second, in.copies = c.second, c.copies
 		in.open(raw)
 	}
 	return raw != nil
@@ -754,7 +785,10 @@ func (c *memberCoder) leave(in *memberCoder) {
 		c.b = append(in.b, '}')
 		return
 	}
-	in.refuseRest()
+	if in.second {
+		in.refuseRest()
+	}
+	c.inner = c.inner || in.inner || in.left()
 	c.err = cmp.Or(c.err, in.err)
 }
 
@@ -960,7 +994,7 @@ func object[T any](c *memberCoder, name string, v **T, standard T, members func(
 func objects[T any](c *memberCoder, name string, v *[]T, members func(v *T, in *memberCoder)) {
 	if c.reading {
 		c.eachElement(name, func(raw []byte) {
-			in := memberCoder{copies: c.copies}
+			in := memberCoder{second: c.second, copies: c.copies}
 			in.open(raw)
 			*v = append(*v, *new(T))
 			members(&(*v)[len(*v)-1], &in)

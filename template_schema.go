@@ -144,6 +144,9 @@ func (r *schemaReader) schema(path string, s jsonValue) {
 		defer func(before bool) { r.named = before }(r.named)
 		r.named = r.named || s.node > 0 && s.has("$id")
 		for name, value := range s.inner() {
+			if len(r.problems) == maxProblems { // a hint takes long, and there may be any number of unknown members
+				return
+			}
 			r.keyword(templateMemberPath(path, string(name.text())), string(name.text()), value)
 		}
 	} else if !s.is("boolean") {

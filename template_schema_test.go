@@ -457,7 +457,11 @@ func TestCheckBudget(t *testing.T) {
 	if len(found) != 1 || len(found[0].at) > maxPointer+len("…") {
 		t.Errorf("got %v; want its place clipped", found)
 	}
-	many := compileSchema("", []byte(jsonObjectOf(2*maxProblems, jsonMemberName)), nil)
+	misspelled := []byte(jsonObjectOf(100_000, jsonMemberName))
+	var many *jsonSchema
+	if took, most := allocated(func() { many = compileSchema("", misspelled, nil) }), uint64(8*len(misspelled)); took > most {
+		t.Errorf("got %d bytes allocated for unknown keywords; want at most %d", took, most)
+	}
 	if len(many.problems) != maxProblems {
 		t.Errorf("got %d problems; want %d", len(many.problems), maxProblems)
 	}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -19,8 +18,8 @@ func startInTerminal(t *testing.T, term *wire.Terminal, env []string, args ...st
 	return cmd
 }
 
-// TestTerminal follows a workflow in a terminal that becomes narrow and then gets Ctrl-C: the picture
-// changes in place, has colours, fits the window, and leaves a cursor at the begin of a line.
+// TestTerminal follows a workflow in a terminal that becomes narrow and then gets Ctrl-C: the bar below the lines changes
+// in place, has colours, fits the window, and leaves a cursor at the begin of a line.
 func TestTerminal(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -29,10 +28,7 @@ func TestTerminal(t *testing.T) {
 	eventually(t, "the first step to run", func() bool { return strings.Contains(term.Written(), "in_progress") })
 	wide := len(term.Written())
 	term.Resize(20, 5)
-	eventually(t, "a narrow picture", func() bool { return strings.Contains(term.Written()[wide:], "more steps") })
-	if !strings.Contains(term.Written()[wide:], "…") {
-		t.Error("the lines are not cut")
-	}
+	eventually(t, "a narrow bar", func() bool { return strings.Contains(term.Written()[wide:], "…") })
 	term.Mine.WriteString("\x03")
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
@@ -40,10 +36,10 @@ func TestTerminal(t *testing.T) {
 	}
 	eventually(t, "the reason", func() bool { return strings.Contains(term.Written(), "which times out in") })
 	text := term.Written()
-	if !strings.Contains(text, "\x1b[34m▶\x1b[0m") || !regexp.MustCompile(`\x1b\[J\x1b\[\d+A\r\x1b\[K`).MatchString(text) {
-		t.Errorf("got %q; want colours, and a picture over the former", text)
+	if !strings.Contains(text, "\x1b[34m▶\x1b[0m") || !strings.Contains(text, "\r\x1b[K") {
+		t.Errorf("got %q; want colours, and a bar that is written over", text)
 	}
-	if strings.Contains(text, "\x1b[?") || !strings.Contains(text, "^C\r\n") {
+	if strings.Contains(text, "\x1b[?") || !strings.Contains(text, "^C\r\x1b[K") {
 		t.Errorf("the terminal is not left clean: %q", text)
 	}
 }
@@ -52,7 +48,7 @@ func TestTerminal(t *testing.T) {
 func TestTerminalWithoutColours(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	for variable, want := range map[string]string{"NO_COLOR=1": "✔ complete  demo/diamond@1.0.0", "TERM=dumb": "task  ✔ complete"} {
+	for variable, want := range map[string]string{"NO_COLOR=1": "task  ✔ complete", "TERM=dumb": "task  ✔ complete"} {
 		term := wire.OpenTerminal(t, 100, 24)
 		if err := startInTerminal(t, term, []string{variable}, "run", "demo/diamond").Wait(); err != nil {
 			t.Error(err)

@@ -45,6 +45,11 @@ var logWords = [...]logWord{
 	{`,"error":{"message":"`, thenAny},
 }
 
+// mayHaveError reports whether the log in a short form may have the error of an attempt.
+func mayHaveError(l shortLog) bool {
+	return bytes.IndexByte(l, byte(len(logWords)-1)) >= 0 || bytes.Contains(l, []byte(`"error":`))
+}
+
 // wordsAt lists the words by their fourth byte, which differs more than those before it.
 var wordsAt = func() (at [256][]byte) {
 	for k, w := range logWords {

@@ -23,13 +23,23 @@ type storedTask struct {
 // start with a million tasks: see BenchmarkStart.
 type storedCommon struct {
 	room          []byte    // for short logs
+	head          []byte    // of a line
 	by            *creation // of the task before, without values, with what comes before and after them
 	before, after []byte
 }
 
 // read reads the line of a task.
 func (s *storedCommon) read(line []byte) (t storedTask) {
-	if t.taskLine, t.err = readTaskLine(line); t.err != nil {
+	// The log is the largest part, and the last one: it need not be read to find the others.
+	head, log, _ := bytes.Cut(line, []byte(logHead))
+	if log, last := bytes.CutSuffix(log, []byte("]}")); last {
+		s.head = append(append(append(s.head[:0], head...), logHead...), "]}"...)
+		t.taskLine, t.err = readTaskLine(s.head)
+		t.log = log[:len(log):len(log)]
+	} else {
+		t.taskLine, t.err = readTaskLine(line)
+	}
+	if t.err != nil {
 		return t
 	}
 	if t.by, t.search, t.err = s.creation(t.log); t.err != nil {
@@ -37,7 +47,9 @@ func (s *storedCommon) read(line []byte) (t storedTask) {
 		return t
 	}
 	t.short = shortenIn(&s.room, t.log)
-	t.errors = errorTextsIn(t.log)
+	if mayHaveError(t.short) {
+		t.errors = errorTextsIn(t.log)
+	}
 	return t
 }
 

@@ -71,8 +71,11 @@ func (t *task) appendTaskLine(b []byte) []byte {
 func (h *taskHeader) appendHead(b []byte) []byte {
 	c := memberCoder{b: append(b, '{')}
 	h.members(&c, &h.tpl.hash)
-	return append(c.b, `,"log":[`...)
+	return append(c.b, logHead...)
 }
+
+// logHead begins the log of a line, which comes last in it.
+const logHead = `,"log":[`
 
 // stepOfRecord returns the step that one of the task's records is about; -1 if it is about none.
 func stepOfRecord(t *task, seq uint64) int {

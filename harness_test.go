@@ -646,3 +646,8 @@ func checkLetters(t testing.TB, d *storedLetters, rows []dlqRow, now instant) {
 		t.Errorf("the queue has %d of %d entries; want %d, the most urgent first", len(queued), total, pending)
 	}
 }
+
+// appendTaskLine appends the line, without a checksum.
+func (t *task) appendTaskLine(b []byte) []byte {
+	return append(append(t.appendHead(b), t.log...), "]}"...)
+}

@@ -47,7 +47,7 @@ var logWords = [...]logWord{
 
 // mayHaveError reports whether the log in a short form may have the error of an attempt.
 func mayHaveError(l shortLog) bool {
-	return bytes.IndexByte(l, byte(len(logWords)-1)) >= 0 || bytes.Contains(l, []byte(`"error":`))
+	return bytes.IndexByte(l, byte(len(logWords)-1)) >= 0 || bytes.Contains(l, []byte(`error":`))
 }
 
 // wordsAt lists the words by their fourth byte, which differs more than those before it.

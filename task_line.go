@@ -62,11 +62,6 @@ func (l *deadLetter) members(c *memberCoder) {
 	nonzero(c, "resolved", &l.resolved)
 }
 
-// appendTaskLine appends the line, without a checksum.
-func (t *task) appendTaskLine(b []byte) []byte {
-	return append(append(t.appendHead(b), t.log...), "]}"...)
-}
-
 // appendHead appends a line up to its log.
 func (h *taskHeader) appendHead(b []byte) []byte {
 	c := memberCoder{b: append(b, '{')}

@@ -285,7 +285,7 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		last := page[len(page)-1]
 		q.after = &last.place
 		page = slices.DeleteFunc(page, func(m placedTask) bool {
-			return m.seq > b.asOf || b.filter.stuck != nil && *b.filter.stuck != stuck[m.id]
+			return m.place.seq > b.asOf || b.filter.stuck != nil && *b.filter.stuck != stuck[m.id]
 		})
 		b.checkResult(ctx, page) // without the lock, because schemas can take long
 		if err := inBatches(ctx, b, page, func(batch []placedTask) error {
@@ -300,7 +300,7 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if last.seq > b.asOf {
+		if last.place.seq > b.asOf {
 			return nil
 		}
 		if len(page) == 0 {

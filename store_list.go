@@ -83,7 +83,8 @@ type pageMaker struct {
 // placedTask is a task that matches, and its place in the order.
 type placedTask struct {
 	place taskPlace
-	*slot
+	id    uuid
+	*slot // of a live task, the lock guards it
 }
 
 // list returns one page of the matching tasks.
@@ -121,7 +122,7 @@ func (l *pageMaker) lookAt(x *slotTable, ids map[uuid]bool) {
 	l.begin(x)
 	for id := range ids {
 		if sl, ok := x.find(id); ok && l.wants(x, sl) {
-			l.found = append(l.found, placedTask{taskPlace{seq: sl.seq}, sl})
+			l.found = append(l.found, placedTask{taskPlace{seq: sl.seq}, sl.id, sl})
 		}
 	}
 	if l.q.after != nil {
@@ -192,7 +193,7 @@ func (l *pageMaker) look(x *slotTable) bool {
 
 // keep keeps a task that matches if it may be on the page.
 func (l *pageMaker) keep(x *slotTable, at int) {
-	p := placedTask{taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}, x.slots[at]}
+	p := placedTask{taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}, x.ids[at], x.slots[at]}
 	if l.q.after != nil && l.q.compare(p.place, *l.q.after) <= 0 {
 		return
 	}

@@ -95,9 +95,10 @@ func (c clientTools) python(documents, urls []string) {
 	c.run("python/bin/openapi-spec-validator", documents...)
 	c.copy(repository("testdata/clients/redocly.yaml"), "redocly.yaml")
 	c.run("node_modules/.bin/redocly", append([]string{"lint", "--format=summary"}, documents...)...)
+	c.copy(repository("testdata/clients/python.yaml"), "python.yaml")
 	for _, document := range documents {
 		c.run("python/bin/openapi-python-client", "generate", "--path", document, "--meta", "none",
-			"--output-path", surfaceOf(document), "--fail-on-warning")
+			"--output-path", surfaceOf(document), "--fail-on-warning", "--config", "python.yaml")
 	}
 	c.copy(repository("testdata/clients/conversation.py"), "conversation.py")
 	c.run("python/bin/python", append([]string{"conversation.py"}, urls...)...)

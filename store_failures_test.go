@@ -66,7 +66,7 @@ func checkFailures(t testing.TB, s *store, found []plainFailure) {
 			want := failedTasks(found, func(f plainFailure) bool { return f.group == g })
 			var got []uint64
 			for _, p := range s.matching(&taskQuery{taskFilter: taskFilter{failure: g}, ascending: true, limit: 1e6}, nil) {
-				got = append(got, p.seq)
+				got = append(got, p.place.seq)
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("tasks created at %v are listed of group %s; want %v", got, g, want)

@@ -328,7 +328,7 @@ type plainTask struct {
 	own uuid // its own correlation id
 }
 
-// slotTimes is what a plain task knows of itself apart from its slot.
+// slotTimes holds what a plain task has in addition to its slot.
 type slotTimes struct {
 	state                       taskState
 	created, updated, completed instant
@@ -371,7 +371,7 @@ func (t *plainTask) rank(o taskOrder) int64 {
 	return 0
 }
 
-// plainList is what a list answers: tasks by the sequences of their creations.
+// plainList is the expected answer of a list: tasks by the sequences of their creations.
 type plainList struct {
 	seqs          []uint64
 	total, before int
@@ -628,7 +628,7 @@ func TestListsWorkInParts(t *testing.T) {
 	l := pageMaker{q: &q}
 	for l.look(&w.s.tasks) {
 	}
-	gone := l.found[1].seq
+	gone := l.found[1].place.seq
 	i := slices.IndexFunc(w.tasks, func(e *plainTask) bool { return e.seq == gone })
 	w.move(w.tasks[i], taskComplete)
 	if l.finish(w.s); len(l.list.tasks) != 2 {

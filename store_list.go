@@ -80,11 +80,12 @@ type pageMaker struct {
 	list  taskList
 }
 
-// placedTask is a task that matches, and its place in the order.
+// placedTask is a task that matches, and its place in the order. It has nothing of the slot of a live task, which changes
+// under the lock.
 type placedTask struct {
 	place taskPlace
 	id    uuid
-	*slot // of a live task, the lock guards it
+	tpl   *template // set by matching
 }
 
 // list returns one page of the matching tasks.
@@ -122,7 +123,7 @@ func (l *pageMaker) lookAt(x *slotTable, ids map[uuid]bool) {
 	l.begin(x)
 	for id := range ids {
 		if sl, ok := x.find(id); ok && l.wants(x, sl) {
-			l.found = append(l.found, placedTask{taskPlace{seq: sl.seq}, sl.id, sl})
+			l.found = append(l.found, placedTask{taskPlace{seq: sl.seq}, sl.id, sl.tpl})
 		}
 	}
 	if l.q.after != nil {
@@ -193,7 +194,10 @@ func (l *pageMaker) look(x *slotTable) bool {
 
 // keep keeps a task that matches if it may be on the page.
 func (l *pageMaker) keep(x *slotTable, at int) {
-	p := placedTask{taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}, x.ids[at], x.slots[at]}
+	p := placedTask{place: taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}, id: x.ids[at]}
+	if l.brief { // a list has no use for it, and a look at each slot takes long
+		p.tpl = x.slots[at].tpl
+	}
 	if l.q.after != nil && l.q.compare(p.place, *l.q.after) <= 0 {
 		return
 	}

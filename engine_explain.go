@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -271,7 +270,7 @@ func quotedNames(names []string) string {
 
 // The cause of one step.
 
-// sentence is what an explanation says of a step. Its holes are those of explainer.fill.
+// sentence describes a step in an explanation. explainer.fill fills its holes.
 type sentence struct {
 	cause   stepCause
 	says    string       // what follows the name of the step
@@ -279,6 +278,12 @@ type sentence struct {
 	actions []stepAction // that an operator can take now and that help the task on
 	blocked bool         // the actions do not help while another step blocks the task
 }
+
+const (
+	saysStopped = "is ready, but cannot start while the task is {status}{stoppers}"
+	saysOutside = "has waited for an outside actor for {waited}, because callable {quoted} has no handler"
+	mapIt       = "map it with --handler {callable}=URL or in [worker.handlers], or let an actor claim it"
+)
 
 var (
 	sentences = map[string]sentence{
@@ -294,12 +299,13 @@ var (
 		"decider":   {cause: causeParentFailed, says: "needs a decision by step {first}, which failed for good"},
 		"needs":     {cause: causeDependencies, says: "waits for {needs}"},
 		"undecided": {cause: causeUndecided, says: "waits for what {needs} may create"},
-		"stopped":   {causeTaskStopped, "is ready, but cannot start while the task is {status}{stoppers}", "", []stepAction{actionResolve, actionComplete, actionCancel}, true},
-		"outside": {causeOutside, "has waited for an outside actor for {waited}, because callable {quoted} has no handler{after}",
-			"map it with --handler {callable}=URL or in [worker.handlers], or let an actor claim it", toActor, false},
-		"batch":    {cause: causeBatch, says: "waits for other parts of its batch: {running} of {most} at once"},
-		"slot":     {cause: causeSlot, says: "waits for a slot: all {slots} for {kind} are taken"},
-		"starting": {cause: causeStarting, says: "is ready and about to start"},
+		"stopped":   {causeTaskStopped, saysStopped, "", []stepAction{actionResolve, actionComplete, actionCancel}, true},
+		"queued":    {causeTaskStopped, saysStopped, "", []stepAction{actionResolve, actionComplete, actionCancel, actionFail}, true},
+		"outside":   {causeOutside, saysOutside, mapIt, toActor, false},
+		"again":     {causeOutside, saysOutside + ", after attempt {n} of {max} failed{why}", mapIt, toActor, false},
+		"batch":     {cause: causeBatch, says: "waits for other parts of its batch: {running} of {most} at once"},
+		"slot":      {cause: causeSlot, says: "waits for a slot: all {slots} for {kind} are taken"},
+		"starting":  {cause: causeStarting, says: "is ready and about to start"},
 	}
 	toActor = []stepAction{actionComplete, actionFail, actionResolve, actionCancel}
 )
@@ -327,9 +333,6 @@ func (x *explainer) step(i int) stepExplanation {
 	fill := x.fill(&e, s, holes)
 	e.Cause, e.Message, e.Remedy = said.cause, fill(said.says), fill(said.remedy)
 	if !said.blocked || len(x.failed)+len(x.dropped) == 0 {
-		if name == "stopped" && s.state == stepEnqueued {
-			said.actions = append(slices.Clip(said.actions), actionFail)
-		}
 		for _, a := range said.actions {
 			e.Actions = append(e.Actions, a.String())
 		}
@@ -383,23 +386,21 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 		return x.needs(e, i)
 	case s.state == stepPending && x.t.open(i):
 		return x.undecided(e, i)
-	case s.state == stepPending || x.stopped():
-		if s.state == stepEnqueued {
-			e.Attempt = s.nextAttempt()
-		}
-		return x.waitsForTask(e)
+	case s.state == stepPending:
+		return "stopped", x.waitsForTask(e)
 	}
 	e.Attempt = s.nextAttempt()
+	if x.stopped() {
+		return "queued", x.waitsForTask(e)
+	}
 	kind := x.handlers.resolve(x.t.def(i).callable).kind
 	switch pool := x.pool(kind); {
 	case x.batches[i] > 0:
 		return "batch", []string{"{running}", strconv.Itoa(x.batches[i]), "{most}", strconv.Itoa(x.t.def(i).batch.parallelism)}
 	case kind == outsideActor:
-		waited, after := x.now.sub(s.updated), x.failure(s)
-		if after != "" {
-			after = fmt.Sprintf(", after attempt %d of %d failed%s", s.attempts, e.MaxAttempts, after)
-		}
-		return "outside", []string{"{after}", after, "{quoted}", strconv.Quote(e.Callable),
+		waited := x.now.sub(s.updated)
+		_, failed := s.last.fault()
+		return pick(failed, "again", "outside"), []string{"{quoted}", strconv.Quote(e.Callable),
 			"{waited}", pick(waited < time.Minute, "less than 1 min", roughly(waited))}
 	case x.exhausted[pool]:
 		return "slot", []string{"{slots}", strconv.Itoa(pool.size), "{kind}", pool.what}
@@ -484,12 +485,12 @@ func (x *explainer) undecided(e *stepExplanation, i int) (name string, holes []s
 }
 
 // waitsForTask explains a step that is ready while its task is stopped.
-func (x *explainer) waitsForTask(e *stepExplanation) (name string, holes []string) {
+func (x *explainer) waitsForTask(e *stepExplanation) (holes []string) {
 	e.WaitsFor = append(append(e.WaitsFor, x.failed...), x.dropped...)
 	if len(e.WaitsFor) == 0 {
-		return "stopped", []string{"{stoppers}", ""}
+		return []string{"{stoppers}", ""}
 	}
-	return "stopped", []string{"{stoppers}", ", because " + x.stoppedBy()}
+	return []string{"{stoppers}", ", because " + x.stoppedBy()}
 }
 
 // Times, for people.

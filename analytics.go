@@ -464,7 +464,7 @@ const (
 	spreadFrom         = 1e6  // µs; a lower 95th percentile is not worth mentioning
 )
 
-// advice is what recommendations look at: templates, and steps, with enough executions, the slowest first.
+// advice holds the templates and steps that recommendations consider: those with enough executions, the slowest first.
 type advice struct {
 	tasks, steps []namedFigures
 	slowest      map[templateID]*namedFigures // step of each template

@@ -125,11 +125,11 @@ func readAtOnce(f *os.File, b []byte) (n int) {
 	return n
 }
 
-// windowSize returns the columns and rows of a terminal; 0 if it is none.
-func windowSize(f *os.File) (columns, rows int) {
+// windowColumns returns the columns of a terminal; 0 if it is none.
+func windowColumns(f *os.File) int {
 	var size struct{ rows, columns, x, y uint16 }
 	syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
-	return int(size.columns), int(size.rows)
+	return int(size.columns)
 }
 
 // showsColours reports whether a terminal understands escape sequences, as all do.

@@ -210,8 +210,8 @@ func writeAtOnce(conn net.Conn, text string) {
 // readAtOnce reads nothing: a pipe has no deadline, so that all was read.
 func readAtOnce(*os.File, []byte) int { return 0 }
 
-// windowSize returns the columns and rows of a terminal; 0 if it is none.
-func windowSize(f *os.File) (columns, rows int) {
+// windowColumns returns the columns of a terminal; 0 if it is none.
+func windowColumns(f *os.File) int {
 	var info struct {
 		size, cursor             [2]int16
 		attributes               uint16
@@ -219,9 +219,9 @@ func windowSize(f *os.File) (columns, rows int) {
 		most                     [2]int16
 	}
 	if ok, _, _ := getConsoleScreenBuffer.Call(f.Fd(), uintptr(unsafe.Pointer(&info))); ok == 0 {
-		return 0, 0
+		return 0
 	}
-	return int(info.right-info.left) + 1, int(info.bottom-info.top) + 1
+	return int(info.right-info.left) + 1
 }
 
 // showsColours makes a console understand escape sequences, and reports whether that worked.

@@ -308,8 +308,7 @@ func (o *options) printHelp(w io.Writer) {
 // with ease; 0 for no limit.
 func (p *process) helpWidth() int {
 	if f, ok := behindDoor(p.stdout).(*os.File); ok && isTerminal(p.stdout) {
-		columns, _ := terminalSize(f)
-		return min(columns, 100)
+		return min(terminalColumns(f), 100)
 	}
 	return 0
 }

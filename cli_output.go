@@ -429,8 +429,7 @@ func (t *table) listOf(items []document, columns []column, before func(i int) st
 		t.row(cells...)
 	}
 	if t.terminal != nil && !t.wide {
-		columns, _ := terminalSize(t.terminal)
-		fitRows(t.rows[begin:], columns)
+		fitRows(t.rows[begin:], terminalColumns(t.terminal))
 	}
 }
 

@@ -216,9 +216,8 @@ func (c *client) drawBar(ctx context.Context, id string, b *progressBar, s style
 	defer tick.Stop()
 	for {
 		if t, err := c.get(ctx, "/v1/tasks/"+id, nil); err == nil {
-			columns, _ := terminalSize(s.terminal)
 			age := cmp.Or(took(t, "created_at", "completed_at"), c.p.age(t, "created_at"))
-			b.show(clipShown(s.state(t.text("status"))+"  "+templateColumn.show(nil, t)+"  "+progress(t)+"  "+age, columns-1))
+			b.show(clipShown(s.state(t.text("status"))+"  "+templateColumn.show(nil, t)+"  "+progress(t)+"  "+age, terminalColumns(s.terminal)-1))
 		}
 		select {
 		case <-tick.C:
@@ -228,12 +227,12 @@ func (c *client) drawBar(ctx context.Context, id string, b *progressBar, s style
 	}
 }
 
-// terminalSize returns the columns and rows of a terminal, or 80 and 24.
-func terminalSize(f *os.File) (columns, rows int) {
-	if columns, rows = windowSize(f); columns <= 0 || rows <= 0 {
-		return 80, 24
+// terminalColumns returns the columns of a terminal, or 80.
+func terminalColumns(f *os.File) int {
+	if columns := windowColumns(f); columns > 0 {
+		return columns
 	}
-	return columns, rows
+	return 80
 }
 
 // passedThrough are the states that tasks and steps only pass through; task events shows them.

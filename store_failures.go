@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// failingBytes is what a failing step takes, in bytes, as measured.
+// failingBytes is the measured memory of a failing step, in bytes.
 const failingBytes = 80
 
 // failingStep is one failing step of a task.

@@ -102,7 +102,7 @@ type slotLabels struct {
 	*trouble
 }
 
-// trouble is what has gone wrong in a task; nil for nothing.
+// trouble holds the failures of a task; nil if it has none.
 type trouble struct {
 	errors   []*failureText // of its attempts
 	failures []failingStep  // the steps that are failing now, in order

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// storedTask is what a start reads from the line of a task.
+// storedTask holds the parts of a task's line that a start needs.
 type storedTask struct {
 	taskLine
 	by     *creation // without the values of its context, if these are in search
@@ -19,7 +19,7 @@ type storedTask struct {
 	err    error
 }
 
-// storedCommon is what the lines of a block have in common. Reading it from each would take several times as long at a
+// storedCommon keeps what the lines of a block share. To read that from each line would take several times as long at a
 // start with a million tasks: see BenchmarkStart.
 type storedCommon struct {
 	room          []byte    // for short logs

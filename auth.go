@@ -14,7 +14,6 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"net/textproto"
@@ -85,26 +84,6 @@ func subjectOf(ctx context.Context) string {
 	}
 	return ""
 }
-
-// asideKey is the key of the function of withAside in a context.Context.
-type asideKey struct{}
-
-// withAside returns the context of a request whose connection gives way to others while the request waits for a key set
-// or an authenticator: anybody can make requests that do. giveWay begins such a wait. It returns a channel that is
-// closed if the connection gave way, and a function that ends the wait.
-func withAside(ctx context.Context, giveWay func() (gone <-chan struct{}, back func())) context.Context {
-	return context.WithValue(ctx, asideKey{}, giveWay)
-}
-
-// stepAside calls the function of withAside, if there is one.
-func stepAside(ctx context.Context) (gone <-chan struct{}, back func()) {
-	if giveWay, ok := ctx.Value(asideKey{}).(func() (<-chan struct{}, func())); ok {
-		return giveWay()
-	}
-	return nil, func() {}
-}
-
-var errGaveWay = errors.New("the connection was closed for others")
 
 // Refusals: failures that say why a request was not let through. They contain
 // nothing of a credential except the names of unknown permissions.

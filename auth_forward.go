@@ -130,14 +130,7 @@ func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityCo
 	}
 	req.Header = headers
 	req.Header.Set("Accept", "application/json")
-	gone, back := stepAside(ctx)
-	defer back()
 	res, err := a.client.Do(req)
-	select {
-	case <-gone:
-		err = errGaveWay
-	default:
-	}
 	if err != nil {
 		return nil, nil, cannotVerify("the authenticator does not answer: " + withoutURL(err).Error())
 	}

@@ -125,8 +125,6 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, erro
 
 // await waits for the end of a fetch.
 func (s *keySet) await(ctx context.Context, fetch keyFetch) error {
-	gone, back := stepAside(ctx)
-	defer back()
 	select {
 	case <-fetch:
 		return nil
@@ -134,8 +132,6 @@ func (s *keySet) await(ctx context.Context, fetch keyFetch) error {
 		return s.ctx.Err()
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-gone:
-		return errGaveWay
 	}
 }
 

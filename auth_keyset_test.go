@@ -835,14 +835,22 @@ type waitingTokens struct {
 
 func (b *authBench) waiting(t *testing.T) *waitingTokens { return &waitingTokens{t: t, b: b} }
 
+// awaitedContext counts who waits for its end.
+type awaitedContext struct {
+	context.Context
+	waits *atomic.Int64
+}
+
+func (c awaitedContext) Done() <-chan struct{} {
+	c.waits.Add(1)
+	return c.Context.Done()
+}
+
 // start sends a token, which will be refused for the reason, and returns once the request waits.
 func (w *waitingTokens) start(what, token, want string) {
 	w.t.Helper()
 	before := w.started.Load()
-	ctx := withAside(context.Background(), func() (<-chan struct{}, func()) {
-		w.started.Add(1)
-		return nil, func() {}
-	})
+	ctx := awaitedContext{context.Background(), &w.started}
 	w.all.Go(func() {
 		if _, f := w.b.request(requestWith("Authorization: Bearer " + token).WithContext(ctx)); reasonOf(f) != want {
 			w.t.Errorf("%s: got %q (%+v); want %q", what, reasonOf(f), f, want)

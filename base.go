@@ -59,7 +59,6 @@ const (
 	notIdle     // within the time given; carries what kept the service busy
 	unverified  // carries what was seen instead
 	storeFull   // tasks take all the memory they may
-	overloaded  // requests come faster than they can be answered
 	taskDropped // a repeated request whose task retention has dropped
 	taskMovedOn // the task is not as the caller saw it
 )

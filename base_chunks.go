@@ -18,8 +18,8 @@ const (
 var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
 // readChunks reads to the end of r. It allocates memory as data arrives, not by the announced length, which is -1 if
-// there is none. Before each allocation it calls grow with the size that will fit afterwards; an error from grow ends
-// the reading.
+// there is none. Before each allocation it calls grow, unless that is nil, with the size that will fit afterwards; an error
+// ends the reading.
 func readChunks(r io.Reader, announced int64, grow func(size int) error) (data []byte, err error) {
 	var chunks []*[chunkSize]byte
 	defer func() {
@@ -37,7 +37,7 @@ func readChunks(r io.Reader, announced int64, grow func(size int) error) (data [
 		if err == io.EOF {
 			return joinChunks(first, chunks, size), nil
 		}
-		if err == nil && len(room) == 0 {
+		if err == nil && len(room) == 0 && grow != nil {
 			err = grow(size + chunkSize)
 		}
 		if err != nil {

@@ -58,13 +58,6 @@ func (q *quota) take(n int64) bool {
 // give returns n that was taken.
 func (q *quota) give(n int64) { q.used.Add(-n) }
 
-// regain returns to the quota what a counter holds, and empties the counter. It reports whether it held anything.
-func (q *quota) regain(held *atomic.Int64) bool {
-	n := held.Swap(0)
-	q.give(n)
-	return n > 0
-}
-
 // refuse counts a refusal and returns it; full says what there is too much of.
 func (q *quota) refuse(full string, args ...any) *failure {
 	q.refused.Add(1)

@@ -1232,7 +1232,7 @@ func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces, p
 				body := strings.Replace(diamondBody, "bench", fmt.Sprintf("n%d", n%uint64(namespaces)), 1)
 				if err := runTask(c, body); err == nil {
 					done.Add(1)
-				} else if !strings.Contains(err.Error(), "OVERLOADED") {
+				} else if !strings.Contains(err.Error(), "BACKPRESSURE") {
 					b.Error(err)
 					return
 				}

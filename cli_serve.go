@@ -107,7 +107,7 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	if o.handlers, r, err = loadWork(v.cfg, v.log, getenv); err != nil {
 		return o, err
 	}
-	o.quotas = newQuotas(v.cfg, o.handlers)
+	o.quotas = newQuotas(v.cfg)
 	o.files.Store(r)
 	if v.watch != nil {
 		if err = v.watch.begin(r, getenv); err != nil {

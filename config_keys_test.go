@@ -54,19 +54,6 @@ func TestRemovedKeys(t *testing.T) {
 	}
 }
 
-// TestSharesOfMemory checks the memory of bodies, replies and answers: those of a machine of 8 GB, of a
-// container of 512 MB, and where hardly any tasks fit.
-func TestSharesOfMemory(t *testing.T) {
-	for mb, want := range map[int]int64{5734: 32 << 20, 358: 358 << 16, 64: 4 << 20, 1: maxConfigBytes} {
-		c := defaultConfig()
-		c.Store.MaxMemoryMB = mb
-		q := newQuotas(c, newTestHandlers(t, nil))
-		if bodies, replies := q.bodies.most, q.replies.most; bodies != want || replies != want {
-			t.Errorf("%d MB: got %d bytes for bodies and %d for replies; want %d", mb, bodies, replies, want)
-		}
-	}
-}
-
 func TestConfigTableIsSound(t *testing.T) {
 	flags := make(map[string]string)
 	for i := range configKeys {

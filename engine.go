@@ -24,7 +24,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // inlineBudget is how many builtin steps the goroutine that made them ready
@@ -602,8 +601,8 @@ func (e *engine) laterLocked(f func()) {
 type schemaGuard struct {
 	mode              string // templates.enforce_input_schema
 	log               *slog.Logger
-	memory            *decodedMemory // of the budgets; nil for no limit
-	contexts, results atomic.Uint64  // counts of contexts and results that did not fit
+	memory            *quota        // of the budgets; nil for no limit
+	contexts, results atomic.Uint64 // counts of contexts and results that did not fit
 }
 
 func (g *schemaGuard) on() bool      { return g.mode == "warn" || g.mode == "reject" }
@@ -621,12 +620,12 @@ func (g *schemaGuard) misfits(b *budget, s *schemaSource, value []byte) misfits 
 	return s.schema().check(b, value)
 }
 
-// fittedOwn is fitted for an outcome that comes from no request. It waits for memory at most as long as patience.
-func (g *schemaGuard) fittedOwn(patience time.Duration, def *stepTemplate, o outcome) outcome {
+// fittedOwn is fitted for an outcome that comes from no request.
+func (g *schemaGuard) fittedOwn(def *stepTemplate, o outcome) outcome {
 	if def.result == nil && def.publishes == nil {
 		return o
 	}
-	b := newOwnBudget(g.memory, patience)
+	b := newOwnBudget(g.memory)
 	defer b.end()
 	return g.fitted(b, def, o)
 }

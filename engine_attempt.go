@@ -42,7 +42,7 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 		began = e.clock.now()
 		o, delay := g.builtin.run(a)
 		if delay == 0 { // or finish does it
-			o = e.schemas.fittedOwn(memoryPatience, def, o)
+			o = e.schemas.fittedOwn(def, o)
 		}
 		return o, delay
 	})
@@ -243,7 +243,7 @@ func (e *engine) finish(k *run, o outcome) { e.finishBefore(k, o, nil) }
 // finishBefore is finish for a caller that can run one more attempt: if next is not nil and the outcome starts
 // an attempt, *next may be set to it, and the caller must run it.
 func (e *engine) finishBefore(k *run, o outcome, next **handlerRun) {
-	o = e.schemas.fittedOwn(memoryPatience, k.def, o)
+	o = e.schemas.fittedOwn(k.def, o)
 	if e.hooks.pacer != nil && e.hooks.pacer.ended(k, new(o)) {
 		return
 	}

@@ -39,7 +39,7 @@ func (r *outcomeRules) withhold(t *task, i int, end *ending, fits []payloadFit) 
 		return
 	}
 	if fits == nil { // no handler's goroutine has checked it, so this does, under the lock
-		fits = def.fits(newOwnBudget(nil, 0), end.payload(), end.errorContext())
+		fits = def.fits(newOwnBudget(nil), end.payload(), end.errorContext())
 	}
 	withheld := map[string]string{}
 	for n := range def.publishes {

@@ -79,9 +79,6 @@ func (a *controlAPI) addTemplate(w *responseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
-	if err := w.holdTurn(body); err != nil {
-		return nil, err
-	}
 	t, replaced, err := a.surface.svc.templates.add(budgetOf(r), body)
 	if err != nil {
 		return nil, err

@@ -76,10 +76,8 @@ func TestRequestAllocations(t *testing.T) {
 	if routes < 20 {
 		t.Errorf("got %d routes with a body; want those of all surfaces", routes)
 	}
-	for name, q := range map[string]*quota{"decoded": &s.world.service().quotas.decoded.quota, "bodies": &s.world.service().quotas.bodies.quota} {
-		if used := q.used.Load(); used != 0 {
-			t.Errorf("%s: got %d bytes still in use; want none", name, used)
-		}
+	if used := s.world.service().quotas.memory.used.Load(); used != 0 {
+		t.Errorf("got %d bytes still in use; want none", used)
 	}
 }
 

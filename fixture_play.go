@@ -116,7 +116,7 @@ func (f *fixture) play(t *task, i int, g target) (played bool, err error) {
 func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 	e := f.svc.engine
 	c := f.callOf(t, i, t.steps[i].nextAttempt()).by(s, noFault)
-	o = e.schemas.fittedOwn(0, t.def(i), o) // under the lock: without waiting
+	o = e.schemas.fittedOwn(t.def(i), o)
 	err := e.recordRanLocked(t, i, o, e.clock.now())
 	if err == nil {
 		f.requests.begin(c)

@@ -561,8 +561,8 @@ func TestStubsReadOnce(t *testing.T) {
 	}
 	s.do("DELETE", "/_stepwell/stubs", "").want(204)
 	s.do("POST", "/_stepwell/stubs", large).want(201)
-	s.world.service().quotas.decoded.most = 2 // bytes: less than any value takes
-	if a := s.do("POST", "/_stepwell/stubs", large).want(422); !strings.Contains(a.text("error.message"), "match.context the decoded value needs") {
+	deep := `{"match":{"context":{"a":[0` + strings.Repeat(",0", 2_000_000) + `]}},"outcomes":[{"result":1}]}`
+	if a := s.do("POST", "/_stepwell/stubs", deep).want(422); !strings.Contains(a.text("error.message"), "match.context the decoded value needs") {
 		t.Errorf("got %s; want what takes too much", a.body)
 	}
 }

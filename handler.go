@@ -10,7 +10,6 @@ package main
 //	handler_exec.go        programs as handlers (exec)
 //	handler_http.go        calling handlers over HTTP
 //	handler_connections.go the connections of these calls
-//	handler_memory.go      the memory for replies under way
 //	handler_secrets.go     hiding secrets in what handlers reply
 
 import (
@@ -192,15 +191,14 @@ func refusal(kind handlerKind, errorType, why string) target {
 	return target{kind: kind, builtin: &builtin{run: fail}}
 }
 
-// handlerSet holds the handlers that the worker's configuration describes. It is shared by all services of the process,
-// and immutable except for the memory for replies.
+// handlerSet holds the handlers that the worker's configuration describes. It is immutable, and shared by all services of
+// the process.
 type handlerSet struct {
 	outside   bool                  // nothing runs here
 	mapped    callableTable[target] // worker.handlers
 	byDefault target
 	web       *httpCaller
 	programs  *programRunner
-	replies   replyMemory
 }
 
 // callableTable holds values by the name of a callable, or by a prefix of such names and
@@ -229,8 +227,6 @@ func (t callableTable[V]) find(callable string) (v V, ok bool) {
 func newHandlerSet(c *workerConfig, version string, getenv func(string) string) (*handlerSet, error) {
 	web, err := newHTTPCaller(c, version)
 	h := &handlerSet{mapped: callableTable[target]{}, web: web, programs: newProgramRunner(c, getenv)}
-	h.replies.largest = c.MaxResultBytes // with the room to find that there is no more, which is less than freeReply
-	h.limitReplies(0)
 	h.byDefault, _ = h.parse(c.DefaultHandler)
 	for callable, mapped := range c.Handlers {
 		h.mapped[callable], _ = h.parse(mapped)
@@ -244,17 +240,6 @@ func (h *handlerSet) adoptOrphans() {
 	if h.programs != nil && h.programs.allowed {
 		h.programs.running.adopt()
 	}
-}
-
-// limitReplies limits the memory of all replies under way together, in bytes; there is always room for one of them. It
-// returns the quota.
-func (h *handlerSet) limitReplies(most int64) *quota {
-	h.replies.mu.Lock()
-	defer h.replies.mu.Unlock()
-	if most = max(most, h.replies.largest); h.replies.most != most { // other services may read it
-		h.replies.most = most
-	}
-	return &h.replies.quota
 }
 
 // outsideOnly returns a set in which every step waits for an outside actor.
@@ -370,29 +355,19 @@ func (h *handlerSet) run(ctx *attemptContext, t target, a *attempt) outcome {
 	}
 	ctx.begin(a.timeout)
 	defer ctx.rest()
-	ctx.replies = &h.replies
-	var o outcome
 	switch t.kind {
 	case httpHandler:
-		o = h.web.call(ctx, t, a)
+		return h.web.call(ctx, t, a)
 	case execHandler:
-		o = h.programs.run(ctx, t.program, a)
-	default:
-		o = typedFailure(invalidHandlerType, "the step is for an outside actor; no handler here runs it")
+		return h.programs.run(ctx, t.program, a)
 	}
-	if ctx.releaseReply() && o.err != nil {
-		o.err.message += "; its reply waited for memory that other replies took"
-	}
-	return o
+	return typedFailure(invalidHandlerType, "the step is for an outside actor; no handler here runs it")
 }
 
 // attemptContext is the context of an attempt by a handler. It ends when the attempt is cancelled, and when a
 // handler that has begun takes too long. It is cheaper than nested contexts of package context. The zero value
 // is ready.
 type attemptContext struct {
-	replies *replyMemory // of the handlers; set while one runs
-	reply   heldReply    // of its memory; guarded by its mu
-
 	mu       sync.Mutex
 	err      error         // why it has ended; guarded by mu, as all below
 	done     chan struct{} // nil until somebody asks for it
@@ -401,7 +376,7 @@ type attemptContext struct {
 	calls    []*func()     // to be called when it ends
 }
 
-// begin starts the timeout of a handler. A context that an earlier handler ended, by its timeout or a slow reply,
+// begin starts the timeout of a handler. A context that an earlier handler ended by its timeout
 // becomes usable again; a cancelled one stays cancelled.
 func (c *attemptContext) begin(timeout time.Duration) {
 	c.mu.Lock()
@@ -496,9 +471,6 @@ func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
 		return o, false
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return timedOut(a.timeout), true
-	case ctx.Err() == errSlowReply:
-		return typedFailure(slowReplyType, "the reply took more than %v for %d bytes while other replies waited for memory",
-			replyPatience, chunkSize), true
 	}
 	return typedFailure(cancelledType, "the attempt was cancelled"), true
 }

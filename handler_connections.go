@@ -139,7 +139,7 @@ func newHandlerTransport(concurrency int, proxy *url.URL) *handlerTransport {
 		MaxResponseHeaderBytes: maxReplyHeader,
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: freeReply}, // of a reply that waits for memory
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
 	}
 	if proxy != nil {
 		t.Proxy = http.ProxyURL(proxy)

@@ -374,7 +374,7 @@ func (p *programRun) begin() error {
 	w.file, w.read = file, make(chan struct{})
 	go func() {
 		defer close(w.read)
-		w.data, w.err = readChunks(io.LimitReader(w, w.limit+1), 0, p.ctx.growReply)
+		w.data, w.err = readChunks(io.LimitReader(w, w.limit+1), 0, nil)
 		if int64(len(w.data)) > w.limit {
 			p.kill()
 		}

@@ -205,7 +205,7 @@ func (c *httpCaller) replied(ctx *attemptContext, t target, a *attempt, resp *ht
 	secrets := t.headers.secrets
 	switch resp.StatusCode / 100 {
 	case 2:
-		data, err := readChunks(io.LimitReader(resp.Body, c.limit+1), resp.ContentLength, ctx.growReply)
+		data, err := readChunks(io.LimitReader(resp.Body, c.limit+1), resp.ContentLength, nil)
 		if err != nil {
 			return brokenCall(ctx, t, a, err)
 		}

@@ -236,7 +236,6 @@ const (
 	invalidOutcomeType  = "invalid_outcome"
 	schemaMismatchType  = "schema_mismatch"
 	resultTooLargeType  = "result_too_large"
-	slowReplyType       = "slow_reply"
 	handlerErrorType    = "handler_error"
 	checkpointLimitType = "too_many_checkpoints"
 	programUnusableType = "program_unusable"
@@ -266,7 +265,6 @@ var handlerErrorTypes = []errorTypeRow{
 	{invalidOutcomeType, false, "a decision or batchable step decided what its template does not allow"},
 	{schemaMismatchType, false, "the result does not fit result_schema, with templates.enforce_input_schema = \"reject\""},
 	{resultTooLargeType, false, "the reply is larger than worker.max_result_bytes"},
-	{slowReplyType, true, "the reply came slowly while other replies waited for memory"},
 	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or an invalid program"},
 	{invalidConfigType, false, "handler.initialization has a member of a wrong type or value"},
 	{"exec_not_allowed", false, "the handler is a program, and worker.allow_exec is off"},

@@ -349,7 +349,7 @@ func newTestServer(t testing.TB, o serviceTest) *testServer {
 
 // manyConnections returns connections that no test has too many of.
 func manyConnections() *connections {
-	return newConnections(newQuotas(defaultConfig(), outsideOnly()), nil)
+	return newConnections(newQuotas(defaultConfig()), nil)
 }
 
 // with returns another surface of the same service, on its own listener.

@@ -57,6 +57,7 @@ func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any
 		return nil, streams.refuse("%d event streams are open already, as many as events.max_streams allows", streams.most)
 	}
 	defer streams.give(1)
+	w.endWork()
 	s := &eventStream{w: w, control: http.NewResponseController(w), from: f,
 		valid: func() time.Duration { return a.surface.validFor(r) }}
 	s.open(after)
@@ -200,12 +201,12 @@ func (s *eventStream) send() (more, open bool) {
 		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
-	if c.moves > 0 && s.w.holdShort(cap(c.text)) != nil {
+	if c.moves > 0 && s.w.hold(cap(c.text)) != nil {
 		s.from.cutOff()
-		s.end("too many answers are under way; reconnect with the last id")
+		s.end("too many requests are under way; reconnect with the last id")
 		return false, false
 	}
-	defer s.w.share.release()
+	defer s.w.release()
 	b.Write(c.text) // in place, unless it grew
 	s.buf = s.buf[:0]
 	if !s.write(b.Bytes()) {

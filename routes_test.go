@@ -573,7 +573,7 @@ func startProgram(t *testing.T, args ...string) readyReport {
 func TestStarting(t *testing.T) {
 	t.Parallel()
 	parts := testParts(t, serviceTest{})
-	parts.shows, parts.quotas = new(readProgress), newQuotas(parts.cfg, parts.handlers)
+	parts.shows, parts.quotas = new(readProgress), newQuotas(parts.cfg)
 	v := &serving{cfg: parts.cfg, log: parts.log, passed: (&process{getenv: os.Getenv}).passedListener}
 	v.cfg.Orchestration.Web.Listen, v.cfg.Worker.Web.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	gates := must(v.listen(&parts))(t)

@@ -15,7 +15,6 @@ package main
 //	server_answer.go      writing answers: the response writer, gzip
 //	server_texts.go       public texts: packed once, shared by those who wait
 //	server_errors.go      errors as responses
-//	server_room.go        the room that answers may take
 //	server_metrics.go     GET /metrics
 //	server_health.go      the health routes of a role
 //	server_openapi.go     OpenAPI documents
@@ -24,6 +23,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -124,7 +124,6 @@ type surface struct {
 	origins *pageOrigins
 	guard   *hostGuard    // nil if every caller needs credentials that pages cannot send
 	parts   *surfaceParts // shared with the surfaces of other services
-	room    *answerRoom   // shared with all surfaces of the process
 	rows    []servedRoute
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
@@ -159,8 +158,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 	x, _ := svc.extension.(surfaceExtension)
 	return &surface{
 		extension: x, guard: newHostGuard(svc.cfg, name, auth, origins), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
-		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.quotas.bodies.most / 2) }),
-		svc:  svc, name: name, origins: origins, log: svc.log.With("role", name), stats: newHTTPStats(name, auth), encode: encode,
+		svc: svc, name: name, origins: origins, log: svc.log.With("role", name), stats: newHTTPStats(name, auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
@@ -183,19 +181,12 @@ func (s *surface) handleRow(row servedRoute) {
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := s.newResponseWriter(w, r)
 	began := instantOf(rec.arrived) // even if the service's clock is frozen
-	rec.conn.unread.Store(false)    // until the end: a handler that cuts its answer off closes the connection at once
-	// Without a turn there is nobody to answer: the connection was closed for others.
-	if rec.conn.follows && !rec.conn.takeTurn(s.isHealth(r.URL.Path)) {
-		panic(http.ErrAbortHandler)
-	}
 	if s.extension != nil {
 		rec.watch = s.extension.watch(s, r)
 		// Clients tell the time of a service by its Date, and that of fixture mode is virtual.
 		w.Header()["Date"] = []string{s.svc.clock.now().time().UTC().Format(http.TimeFormat)}
 	}
 	w.Header()["X-Request-Id"] = []string{rec.requestID}
-	s.svc.load.open.Add(1)
-	defer s.svc.load.open.Add(-1)
 	defer s.finish(rec, r, began)
 	if s.parts.mux.ServeHTTP(rec, r); rec.status != 0 || r.Method == http.MethodTrace { // the mux has its own answer
 		s.writeUnmatched(rec, r)
@@ -204,19 +195,17 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isHealth reports whether a path is one by which others watch the service.
-func (s *surface) isHealth(path string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(path, s.svc.cfg.Mount.Path), "/health")
-}
-
 // answer answers a request that matches a row.
 func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	w.matched = true
 	if !row.controls {
 		s.origins.share(w.Header(), r)
 	}
-	// Each check comes before those that cost more: overload is refused before credentials are verified, and
+	// Each check comes before those that cost more: what is too much is refused before credentials are verified, and
 	// credentials before a byte of the body is read.
+	if w.conn.excess {
+		w.Header().Set("Connection", "close")
+	}
 	err := s.guard.check(r, row)
 	if err == nil && s.svc.health.starting != nil && !row.isTaskless() {
 		err = s.svc.notOpen()
@@ -224,7 +213,7 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	if err == nil && !row.isPublic() {
 		err = w.conn.refusal()
 		if !row.controls {
-			err = cmp.Or(err, s.svc.load.refusal(w.change))
+			err = cmp.Or(err, w.beginWork())
 		}
 	}
 	if err == nil {
@@ -245,8 +234,6 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 		v, err = s.serveRow(w, r, row, limit)
 	}
 	if err == nil {
-		// From now on, the connection is among the last to be closed for others.
-		w.conn.known = w.conn.known || !row.isPublic()
 		err = writeReply(w, v)
 	}
 	if err != nil {
@@ -257,22 +244,28 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 // serveRow calls the method of a row. When it returns, even by a panic, what the request has taken is free: before a
 // slow client reads the answer.
 func (s *surface) serveRow(w *responseWriter, r *http.Request, row servedRoute, limit int64) (any, error) {
-	body := s.newRequestBody(w, r, limit)
+	body := &requestBody{ReadCloser: http.MaxBytesReader(w, r.Body, limit), memory: &s.svc.quotas.memory, answer: w.Header()}
 	defer body.free()
-	if body.answer = w.Header(); !row.controls {
+	if limit > s.maxBody {
+		// The route takes a whole state, which may be larger than the memory for all requests.
+		body.memory = &quota{most: limit}
+	}
+	if !row.controls {
 		body.operation = row.pattern
 	}
 	r.Body = body
 	v, err := row.handle(w, r)
-	if w.unread = w.unread && body.err != io.EOF; w.unread {
+	if w.unread && body.err != io.EOF {
 		leaveBody(w, r, nil)
 	}
+	_, large := errors.AsType[*http.MaxBytesError](body.err)
+	w.unread = w.unread && (body.err == nil || large)
 	return v, err
 }
 
 // finish ends a request: it turns a panic into a 500, and logs and counts the request.
 func (s *surface) finish(rec *responseWriter, r *http.Request, began instant) {
-	defer rec.share.release()
+	defer rec.release()
 	p := recover()
 	// An answer was cut off on purpose, which only net/http can do.
 	if p == http.ErrAbortHandler {
@@ -290,7 +283,10 @@ func (s *surface) finish(rec *responseWriter, r *http.Request, began instant) {
 	if rec.watch != nil {
 		rec.watch.answered(rec.status, began)
 	}
-	rec.conn.unread.Store(rec.unread && p != http.ErrAbortHandler)
+	if rec.unread && !rec.gone && p != http.ErrAbortHandler {
+		rec.release()
+		rec.drain()
+	}
 }
 
 // logRequest logs a request. Its query is left out, because it may have secrets.
@@ -408,7 +404,7 @@ func (rowNumber) ServeHTTP(http.ResponseWriter, *http.Request) {}
 // short body.
 func leaveBody(w *responseWriter, r *http.Request, refusal error) {
 	short := r.ContentLength >= 0 && r.ContentLength < 256<<10 // as much as net/http reads
-	if r.ContentLength != 0 && !(short && kindOf(refusal) == overloaded) {
+	if r.ContentLength != 0 && !(short && kindOf(refusal) == backpressure) {
 		w.Header().Set("Connection", "close")
 	}
 }

@@ -38,7 +38,7 @@ func writeReply(w *responseWriter, v any) error {
 	case reply:
 		return writeJSON(w, v.status, jsonType, v.body)
 	case *packedText:
-		return v.write(w)
+		v.write(w)
 	case noContent:
 		w.WriteHeader(http.StatusNoContent)
 	case notModified:
@@ -73,7 +73,7 @@ func writeJSON(w *responseWriter, status int, contentType string, v any) error {
 	}
 	// The buffer is in use until the reader has taken it, so it counts like that of a long answer.
 	if len(a.b) > copiedBody {
-		if err := w.holdShort(cap(a.b)); err != nil {
+		if err := w.hold(cap(a.b)); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func (a *jsonAnswer) free() {
 }
 
 // hold implements jsonSink.
-func (a *jsonAnswer) hold(n int) error { return a.w.hold(n) }
+func (a *jsonAnswer) hold(n int) error { return a.w.hold(n + streamMemory) }
 
 // streamMemory is the memory of a long answer, apart from copies of large tasks: for the piece that is written, and for
 // the list of what is still to come.
@@ -232,7 +232,10 @@ type responseWriter struct {
 	change    bool             // the request is neither GET nor HEAD
 	asked     http.Header      // of the request
 	body      *gzipBody        // nil unless the body is compressed
-	share     answerShare
+	sent      io.Reader        // the body of the request
+	held      int64            // bytes of the memory for requests
+	coding    int64            // of these, for compressing the answer
+	working   bool             // it counts as a request at work
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
@@ -242,7 +245,7 @@ type responseWriter struct {
 
 func (s *surface) newResponseWriter(w http.ResponseWriter, r *http.Request) *responseWriter {
 	return &responseWriter{ResponseWriter: w, surface: s, conn: connectionOf(r), arrived: time.Now(), requestID: requestID(r, s.svc.ids),
-		unread: r.ContentLength != 0, head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, share: answerShare{room: s.room, w: w}}
+		unread: r.ContentLength != 0, head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, sent: r.Body}
 }
 
 func (w *responseWriter) WriteHeader(status int) {
@@ -268,17 +271,99 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 
 // send writes to the client.
 func (w *responseWriter) send(b []byte) (int, error) {
-	write := w.ResponseWriter.Write
 	if len(b) > copiedBody {
-		write = w.share.write
+		setWriteDeadline(w.ResponseWriter, answerPatience)
 	}
-	n, err := write(b)
+	n, err := w.ResponseWriter.Write(b)
 	w.gone = w.gone || err != nil
 	return n, err
 }
 
 // Unwrap implements what http.ResponseController looks for.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// beginWork counts a request as one at work, or returns why it is refused.
+func (w *responseWriter) beginWork() error {
+	q := &w.surface.svc.quotas.requests
+	if w.working = q.take(1); !w.working {
+		return q.refuse("%d requests are being served already", q.most)
+	}
+	return nil
+}
+
+// endWork ends that. A request that begins to wait, or an event stream, ends it early.
+func (w *responseWriter) endWork() {
+	if w.working {
+		w.surface.svc.quotas.requests.give(1)
+		w.working = false
+	}
+}
+
+// hold makes sure that the request holds n bytes of the memory for requests, until release.
+func (w *responseWriter) hold(n int) error {
+	q := &w.surface.svc.quotas.memory
+	// However long the answer is, it must be possible to get it.
+	if more := min(int64(n), q.most/2) + w.coding - w.held; more > 0 {
+		if err := takeMemory(q, more); err != nil {
+			return err
+		}
+		w.held += more
+	}
+	return nil
+}
+
+// holdEach is hold for a list of n elements, unless it is short.
+func (w *responseWriter) holdEach(n, bytes int) error {
+	if n*bytes < smallCopy {
+		return nil
+	}
+	return w.hold(n * bytes)
+}
+
+// holdTemplates is hold for a list of the templates.
+func (s *surface) holdTemplates(w *responseWriter) error {
+	return w.holdEach(len(s.svc.templates.registry().all()), 256)
+}
+
+// addCoding takes memory for compressing the answer, if half of it is left for others.
+func (w *responseWriter) addCoding() bool {
+	q := &w.surface.svc.quotas.memory
+	if q.used.Load() > q.most/2 || !q.take(gzipMemory) {
+		return false
+	}
+	w.held, w.coding = w.held+gzipMemory, gzipMemory
+	return true
+}
+
+// release gives back everything that the request holds.
+func (w *responseWriter) release() {
+	w.endWork()
+	w.surface.svc.quotas.memory.give(w.held)
+	w.held, w.coding = 0, 0
+}
+
+// answerPatience is how long a client may take to read a piece of an answer.
+const answerPatience = 10 * time.Second
+
+// setWriteDeadline gives the writes to a connection some more time. A test's recorder has no deadlines.
+func setWriteDeadline(w http.ResponseWriter, d time.Duration) {
+	http.NewResponseController(w).SetWriteDeadline(realDeadline(d))
+}
+
+// What a client that was refused may still send.
+const (
+	drainBytes = 16 << 20
+	drainTime  = 10 * time.Second
+)
+
+// drain reads what the client still sends of a body that nobody wants. Many clients read an answer only once they have
+// sent their request, and lose it if the connection is closed before that.
+func (w *responseWriter) drain() {
+	c := http.NewResponseController(w.ResponseWriter)
+	if c.Flush() == nil && c.SetReadDeadline(realDeadline(drainTime)) == nil { // a test's recorder has no deadlines
+		io.CopyN(io.Discard, w.sent, drainBytes)
+	}
+}
 
 // Compressed answers. An answer is compressed while it is sent, if there is room for that; an event stream never is.
 // Nor is the answer to a change: a worker that asks for gzip by default, as net/http does, would pay for it with every
@@ -320,7 +405,7 @@ func (w *responseWriter) beginGzip() {
 	// Also where the answer is not compressed: a cache must not give it to those who want the other form, and vice
 	// versa.
 	h["Vary"] = append(h["Vary"], "Accept-Encoding")
-	if packed || w.status == http.StatusNotModified || !w.wantsGzip(n) || !w.share.addCoding() {
+	if packed || w.status == http.StatusNotModified || !w.wantsGzip(n) || !w.addCoding() {
 		return
 	}
 	w.body = &gzipBody{to: w, zip: gzipWriters.Get().(*gzip.Writer)}
@@ -408,7 +493,8 @@ func (w *responseWriter) endGzip() {
 	if z := w.body; z != nil && !w.gone {
 		z.zip.Close()
 		gzipWriters.Put(z.zip)
-		w.share.endCoding()
+		w.surface.svc.quotas.memory.give(w.coding)
+		w.held, w.coding = w.held-w.coding, 0
 		w.body = nil
 		w.send(z.out)
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // longContext is a context that makes an answer long.
@@ -137,16 +138,16 @@ func TestCompressedAnswers(t *testing.T) {
 			t.Errorf("%+v: got %d bytes, Content-Length %q; want %d", tt, len(body), h.Get("Content-Length"), plain.Body.Len())
 		}
 	}
-	if a.surface.room.taken != 0 || len(a.surface.room.shares) > 0 {
-		t.Errorf("got %+v; want nothing held", a.surface.room)
+	if held := a.surface.svc.quotas.memory.used.Load(); held != 0 {
+		t.Errorf("got %d bytes held; want none", held)
 	}
 }
 
-// TestCompressingTakesRoom checks that an answer is sent as it is when there is no room to compress it.
-func TestCompressingTakesRoom(t *testing.T) {
+// TestCompressingTakesMemory checks that an answer is sent as it is when there is no memory to compress it.
+func TestCompressingTakesMemory(t *testing.T) {
 	s := &testServer{t: t, svc: newTestService(t, serviceTest{templates: apiTemplates})}
 	api := newOrchestrationAPI(s.svc, nil)
-	api.surface.room.limit = 1 << 20
+	s.svc.quotas.memory.most = 1 << 20
 	s = s.with(api)
 	createWith(t, s.svc, longContext)
 	for _, path := range []string{"/v1/tasks", "/v1/tasks?context=false"} {
@@ -168,19 +169,17 @@ func TestCompressedAnswersHoldLittle(t *testing.T) {
 		createWith(t, p.svc, fmt.Sprintf(`{"x":"%x"}`, noise))
 		p.dial("GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n")
 		synctest.Wait()
-		room := p.api.surface.room
-		if room.taken == 0 || room.taken > 2*jsonPiece || len(room.shares) != 1 {
-			t.Errorf("got %d bytes held by %d answers; want those of one buffer", room.taken, len(room.shares))
+		if held := p.svc.quotas.memory.used.Load(); held == 0 || held > 2*jsonPiece {
+			t.Errorf("got %d bytes held; want those of one buffer", held)
 		}
 	})
 }
 
-// TestErrorsWithoutRoom checks that an error that is too long for the room is answered by a
-// short one.
-func TestErrorsWithoutRoom(t *testing.T) {
+// TestErrorsWithoutMemory checks that an error that is too long for the memory for requests is answered by a short one.
+func TestErrorsWithoutMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
-		a.surface.room.taken = a.surface.room.limit
+		a.surface.svc.quotas.memory.take(maxRequestMemory)
 		w := httptest.NewRecorder()
 		body := `{"name":"a","tags":["` + strings.Repeat(`","`, maxTags-1) + `"]}`
 		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(body))
@@ -255,5 +254,39 @@ func TestAcceptWeight(t *testing.T) {
 		if got := acceptWeight([]string{tt.header}, "gzip"); got != tt.want {
 			t.Errorf("%q: got %v; want %v", tt.header, got, tt.want)
 		}
+	}
+}
+
+// TestSlowReaders checks that a reader that takes a piece from time to time gets the whole
+// answer, and that one that takes nothing is cut off. Neither holds the memory longer.
+func TestSlowReaders(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		every time.Duration // between two reads of half a piece
+		whole bool
+	}{
+		{"slow", answerPatience / 3, true},
+		{"too slow", answerPatience, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPipedServer(t, serviceTest{templates: apiTemplates})
+				createWith(t, p.svc, longContext)
+				r := p.get("/v1/tasks")
+				var body bytes.Buffer
+				var err error
+				for err == nil {
+					time.Sleep(tc.every) // of the bubble's time
+					_, err = io.CopyN(&body, r, jsonPiece/2)
+				}
+				if whole := err == io.EOF && json.Valid(body.Bytes()); whole != tc.whole {
+					t.Errorf("got %d bytes, %v; want the whole answer: %v", body.Len(), err, tc.whole)
+				}
+				synctest.Wait()
+				if held := p.svc.quotas.memory.used.Load(); held != 0 {
+					t.Errorf("got %d bytes held; want none", held)
+				}
+			})
+		})
 	}
 }

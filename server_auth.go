@@ -16,11 +16,7 @@ func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*h
 	if row.isPublic() {
 		return r, nil
 	}
-	ctx := r.Context()
-	if s.auth.asksOthers() {
-		ctx = withAside(ctx, w.conn.giveWay)
-	}
-	sc, f := s.auth.authenticate(ctx, callerOf(r), s.credentialTime(row))
+	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
 	switch {
 	case f != nil:
 	// No other row lists as many: this one needs all of them, others any one.

@@ -1,22 +1,18 @@
 package main
 
-// Listeners and their connections: how many there may be, which of them give way to new ones,
-// and the memory that headers take.
+// Listeners and their connections: how many there may be, and which of them are closed for new ones.
 
 import (
 	"container/list"
 	"context"
 	"errors"
-	"io"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -26,7 +22,7 @@ const (
 	headerTimeout  = 10 * time.Second
 	requestTimeout = 60 * time.Second
 	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 64 << 10
+	maxHeaderBytes = 32 << 10
 )
 
 // listenTCP opens a listener. The system buffers little for clients that do not read.
@@ -122,67 +118,32 @@ func (d debugWriter) Write(p []byte) (int, error) {
 }
 
 // Connections: their number is limited for all listeners of a process together. At the limit, and when the process runs
-// out of file descriptors, a connection is closed that waits for a turn, for a request or the rest of its header or
-// body, or for a client that does not read its answer.
+// out of file descriptors, the connection that has waited longest for a request is closed.
 
 // connections are the open connections of a process.
 type connections struct {
-	quotas *quotas
+	places *quota
 	log    *slog.Logger
 
-	turns   [2]chan struct{} // hold a token for each turn that is taken, the second for health
-	waiting atomic.Int64     // connections that wait for turns
-
-	// line holds the connections in the order in which they are closed, from its end to known: after
-	// behind those that wait for a turn, after strangers those that wait for their client and were of no
-	// use yet, after known the others that wait for their client, before it those that are busy. Within
-	// each part the longest waiting is first. Guarded by mu, as all below.
-	mu                       sync.Mutex
-	line                     list.List
-	known, strangers, behind *list.Element // marks in line
-	warned                   time.Time     // when the lack of file descriptors was logged last
+	mu     sync.Mutex
+	idle   list.List // those that wait for a request, the longest waiting first; guarded by mu, as all below
+	warned time.Time // when the lack of file descriptors was logged last
 }
 
 // connection is one of them.
 type connection struct {
 	net.Conn
-	all   *connections
-	place *list.Element // in all.line
-	since instant       // when it began to wait for its client; 0 if it waits for a turn. Guarded by all.mu
-	kept  bool          // it waits for another request of its client; guarded by all.mu
-	left  chan struct{} // closed when it leaves the line
-
+	all      *connections
+	excess   bool // it was accepted while all others were busy
 	loopback bool // its listener has a local address, see isLocal
 
-	// For the goroutine that serves it:
-	excess    bool          // all others were busy when it was accepted
-	known     bool          // a request on it was admitted and served
-	inRequest bool          // the header was read
-	read      int64         // bytes of the header
-	filled    bool          // the latest read of a header filled the buffer
-	more      bool          // it filled the buffer for the previous request, and no body emptied that
-	follows   bool          // its request was sent before the previous one was answered
-	turn      *time.Timer   // ends its turn; nil if it has none
-	turnOf    chan struct{} // holds the token of its turn
-
-	unread    atomic.Bool // its client may be sending what nobody reads any more
-	answered  atomic.Bool // something was written since the latest request
-	lingering atomic.Bool // net/http has closed it, and linger will
-
-	writing atomic.Int64 // when the present write began, an instant; 0 for none
-
-	header    atomic.Int64 // bytes that the header takes from the quota
-	body      atomic.Int64 // bytes that the body takes from the quota
-	bodySince atomic.Int64 // when it asked for them, an instant
+	place *list.Element // in all.idle; nil while a request is served. Guarded by all.mu, as all below
+	since instant       // when it began to wait
+	left  bool          // it does not count any more
 }
 
 func newConnections(q *quotas, log *slog.Logger) *connections {
-	all := &connections{quotas: q, log: log}
-	for i := range all.turns {
-		all.turns[i] = make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1))
-	}
-	all.known, all.strangers, all.behind = all.line.PushBack(nil), all.line.PushBack(nil), all.line.PushBack(nil)
-	return all
+	return &connections{places: &q.connections, log: log}
 }
 
 // boundedListener accepts connections within the limit.
@@ -197,7 +158,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			if outOfDescriptors(err) {
 				l.all.warnOfFiles(err)
-				l.all.closeWaiting(anyConnection)
+				l.all.closeIdle(0)
 			}
 			return nil, err // net/http tries again, after a pause
 		}
@@ -222,100 +183,45 @@ func (all *connections) warnOfFiles(err error) {
 	}
 }
 
-// admit adds a new connection. It returns nil if there is no place for it, even after a while.
+// nextRequest is how long a client has to send a request before its connection is closed for a new one that could be
+// refused instead.
+const nextRequest = 100 * time.Millisecond
+
+// admit adds a new connection. It returns nil if there is no place for it.
 func (all *connections) admit(c net.Conn) *connection {
-	n := &connection{Conn: c, all: all, left: make(chan struct{})}
-	q := &all.quotas.connections
-	q.used.Add(1)
-	for until := realNow().add(stalledAfter); all.crowded() && !all.closeLongest() && !all.closeStalled(); time.Sleep(time.Millisecond) {
-		if n.excess = q.used.Load() <= q.most; n.excess {
-			break
-		}
-		if realNow() >= until {
-			q.give(1)
-			return nil
-		}
+	n, q := &connection{Conn: c, all: all}, all.places
+	// Requests on the last places are refused if all other connections are busy.
+	last := min(q.most/64+1, q.most/2)
+	switch used := q.used.Add(1); {
+	case used <= q.most-last:
+	case all.closeIdle(pick(used > q.most, 0, nextRequest)):
+	case used > q.most:
+		q.refuse("")
+		q.give(1)
+		return nil
+	default:
+		n.excess = true
 	}
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	n.since, n.place = realNow(), all.line.InsertBefore(n, all.behind)
+	all.waits(n)
 	return n
 }
 
-// crowded reports whether there are more connections than those for all routes. A few are kept for public routes, so
-// that they are answered while all others are busy.
-func (all *connections) crowded() bool {
-	q := &all.quotas.connections
-	return q.used.Load() > q.most-min(q.most/64+1, q.most/2)
-}
-
-// nextRequest is how long a client has to send a request before its connection gives way to a new one.
-const nextRequest = 100 * time.Millisecond
-
-// closeLongest closes the first connection that waits, unless it has just begun to wait for its client. It reports
+// closeIdle closes the connection that has waited longest for a request, unless that is less than a time. It reports
 // whether it did.
-func (all *connections) closeLongest() bool {
-	now, first := realNow(), true
-	return all.closeWaiting(func(c *connection) bool {
-		long := first && now.sub(c.since) >= nextRequest
-		first = false
-		return long
-	})
-}
-
-// closeStalled closes a connection whose client does not read its answer. It reports whether there was one.
-func (all *connections) closeStalled() bool {
-	now := realNow()
-	return all.closeFirst(func(c *connection) bool {
-		began := c.writing.Load()
-		return began != 0 && now.sub(instant(began)) >= stalledAfter
-	}, all.line.Front)
-}
-
-// closeWaiting closes the first connection that waits and fits. It reports whether there was one.
-func (all *connections) closeWaiting(fits func(*connection) bool) bool {
-	return all.closeFirst(fits, all.behind.Next, all.strangers.Next, all.known.Next)
-}
-
-func anyConnection(*connection) bool { return true }
-
-// closeFirst closes the first connection that fits, in the parts of the line whose first elements the functions return.
-// It reports whether there was one.
-func (all *connections) closeFirst(fits func(*connection) bool, parts ...func() *list.Element) bool {
+func (all *connections) closeIdle(least time.Duration) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for _, first := range parts {
-		for e := first(); e != nil && e.Value != nil; e = e.Next() { // to the next mark
-			if c := e.Value.(*connection); fits(c) {
-				all.leaveLocked(c)
-				c.closeKept()
-				return true
-			}
-		}
+	first := all.idle.Front()
+	if first == nil {
+		return false
 	}
-	return false
-}
-
-// givesWay answers a request that is on its way while its connection is closed for others.
-const givesWay = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-
-// closeKept closes a connection for others. Its client may be sending the next request: that is answered.
-func (c *connection) closeKept() {
-	if c.kept {
-		c.SetWriteDeadline(time.Time{})
-		writeAtOnce(c.Conn, givesWay)
+	c := first.Value.(*connection)
+	if realNow().sub(c.since) < least {
+		return false
 	}
-	c.Conn.Close()
-}
-
-// leaveLocked drops a connection, unless that was done before.
-func (all *connections) leaveLocked(c *connection) {
-	// Remove tells nothing about an element that is no longer in the list, so the length does.
-	before := all.line.Len()
-	if all.line.Remove(c.place); all.line.Len() < before {
-		all.quotas.connections.give(1)
-		close(c.left)
-	}
+	all.leaveLocked(c)
+	c.Close()
+	return true
 }
 
 // note follows the state of a connection.
@@ -323,213 +229,49 @@ func (all *connections) note(c net.Conn, state http.ConnState) {
 	n := c.(*connection)
 	switch state {
 	case http.StateActive:
-		n.inRequest = true
-		n.unread.Store(true) // if net/http refuses the request itself
-		n.answered.Store(false)
-		n.follows, n.more = n.read == 0 || n.more, n.filled
-		n.waits(false)
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		all.workLocked(n)
 	case http.StateIdle:
-		n.endTurn()
-		n.inRequest, n.read = false, 0
-		n.unread.Store(false)
-		all.quotas.headers.regain(&n.header)
-		n.waits(true)
-	case http.StateClosed:
-		n.endTurn()
-		all.quotas.headers.regain(&n.header)
-		if !n.lingering.Load() {
-			all.leave(n)
-		}
+		all.waits(n)
+	case http.StateClosed, http.StateHijacked:
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		all.leaveLocked(n)
 	}
 }
 
-func (all *connections) leave(c *connection) {
+// waits notes that a connection waits for a request, unless it was closed for another one.
+func (all *connections) waits(c *connection) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.leaveLocked(c)
-}
-
-// waits records whether the connection waits for its client.
-func (c *connection) waits(client bool) {
-	c.all.mu.Lock()
-	defer c.all.mu.Unlock()
-	c.since, c.kept = realNow(), client && c.known
-	switch {
-	case !client:
-		c.all.line.MoveBefore(c.place, c.all.known)
-	case c.known:
-		c.all.line.MoveBefore(c.place, c.all.strangers)
-	default:
-		c.all.line.MoveBefore(c.place, c.all.behind)
+	if !c.left {
+		c.since, c.place = realNow(), all.idle.PushBack(c)
 	}
 }
 
-// giveWay lets the connection be closed for others, as if it waited for its client, while its request waits for somebody
-// who verifies credentials. left is closed if it was; back ends the wait.
-func (c *connection) giveWay() (left <-chan struct{}, back func()) {
-	c.all.mu.Lock()
-	defer c.all.mu.Unlock()
-	c.since, c.kept = realNow(), false
-	c.all.line.MoveBefore(c.place, c.all.strangers)
-	return c.left, func() { c.waits(false) }
-}
-
-// Turns. A client can send requests without waiting for the answers (RFC 9112, 9.3.2). A request that was in the buffer
-// of its connection before the previous one was answered waits for a turn, so that those of other clients come first:
-// at most half of the processors have turns to serve, and the others soon notice what arrives. Health waits for other
-// health only. At most a quarter of the connections may wait, because each of them holds a request and its buffers. If
-// connections run short, those that wait are closed first.
-
-// turnLimit is how long a turn lasts at most: a request that takes longer waits for something else than a processor.
-const turnLimit = 100 * time.Millisecond
-
-// takeTurn waits for a turn. It reports false if too many wait, or the connection was closed meanwhile.
-func (c *connection) takeTurn(health bool) bool {
-	turns := c.all.turns[pick(health, 1, 0)]
-	select {
-	case turns <- struct{}{}:
-	default:
-		if !c.awaitTurn(turns) {
-			return false
-		}
-	}
-	c.turn, c.turnOf = time.AfterFunc(turnLimit, func() { <-turns }), turns
-	return true
-}
-
-func (c *connection) awaitTurn(turns chan struct{}) bool {
-	all := c.all
-	if n := all.waiting.Add(1); n > max(all.quotas.connections.most/4, 1) {
-		all.waiting.Add(-1)
-		return false
-	}
-	defer all.waiting.Add(-1)
-	all.mu.Lock()
-	c.since, c.kept = 0, false
-	all.line.MoveToBack(c.place)
-	all.mu.Unlock()
-	select {
-	case turns <- struct{}{}:
-		c.waits(false)
-		return true
-	case <-c.left:
-		return false
+// workLocked notes that a connection does not wait for a request.
+func (all *connections) workLocked(c *connection) {
+	if c.place != nil {
+		all.idle.Remove(c.place)
+		c.place = nil
 	}
 }
 
-// endTurn ends a turn, if the connection still has one.
-func (c *connection) endTurn() {
-	if c.turn != nil && c.turn.Stop() {
-		<-c.turnOf
-	}
-	c.turn = nil
-}
-
-// headerFirst is how much of a header does not count, in bytes.
-const headerFirst = 4 << 10
-
-// Read takes memory for large headers, if need be that of connections that wait for the rest of
-// theirs: they are closed.
-func (c *connection) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if c.inRequest {
-		if len(p) > 1 { // a body, while net/http reads ahead by one byte
-			c.more = false
-		}
-		return n, err
-	}
-	c.filled = n == len(p)
-	q := &c.all.quotas.headers
-	if c.read += int64(n); c.read <= headerFirst {
-		return n, err
-	}
-	for !q.take(int64(n)) {
-		if !c.all.closeWaiting(func(o *connection) bool { return o != c && q.regain(&o.header) }) {
-			q.refused.Add(1)
-			return 0, io.EOF // which closes the connection
-		}
-	}
-	c.header.Add(int64(n))
-	return n, err
-}
-
-// Write records when it began, for closeStalled, and that there is an answer that Close must not lose.
-func (c *connection) Write(p []byte) (int, error) {
-	c.writing.Store(int64(realNow()))
-	defer c.writing.Store(0)
-	c.answered.Store(true)
-	return c.Conn.Write(p)
-}
-
-// The end of connections. Many clients read an answer only once they have sent their request, and lose it if the
-// connection is closed before that. So a connection is closed in stages (RFC 9112, 9.6): only for writing at first, and
-// completely when the client has closed it. What the client sends meanwhile is dropped, within limits.
-
-const (
-	lingerBytes = 16 << 20
-	lingerTime  = 30 * time.Second
-	lingerPause = 2 * time.Second // without a byte
-)
-
-// Close closes the connection, in stages if its client may still be sending.
-func (c *connection) Close() error {
-	if c.unread.Swap(false) && c.answered.Load() {
-		c.CloseWrite()
-	}
-	if c.lingering.Load() {
-		return nil
-	}
-	return c.Conn.Close()
-}
-
-// CloseWrite is for net/http, which waits before it closes some connections, but drops nothing meanwhile.
-func (c *connection) CloseWrite() error {
-	w, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok {
-		return nil
-	}
-	err := w.CloseWrite()
-	if err == nil && !c.lingering.Swap(true) {
-		go c.linger()
-	}
-	return err
-}
-
-// linger drops what the client sends until it has closed the connection, which still counts, and is among the first to
-// be closed for others.
-func (c *connection) linger() {
-	defer c.all.leave(c)
-	defer c.Conn.Close()
-	c.all.mu.Lock()
-	c.since, c.kept = realNow(), false
-	c.all.line.MoveBefore(c.place, c.all.behind)
-	c.all.mu.Unlock()
-	piece, until := make([]byte, 8<<10), time.Now().Add(lingerTime)
-	for left := lingerBytes; left > 0 && time.Now().Before(until); {
-		c.Conn.SetReadDeadline(time.Now().Add(lingerPause))
-		n, err := c.Conn.Read(piece)
-		if err != nil {
-			return
-		}
-		left -= n
+// leaveLocked drops a connection, unless that was done before.
+func (all *connections) leaveLocked(c *connection) {
+	if all.workLocked(c); !c.left {
+		c.left = true
+		all.places.give(1)
 	}
 }
 
 // refusal returns why its requests are refused except for public routes, or nil.
 func (c *connection) refusal() error {
-	q := &c.all.quotas.connections
-	select {
-	case <-c.left: // its client was told so
-		c.excess = true
-		return tryLater("the connection was closed for others")
-	default:
-	}
-	if c.excess = c.excess && c.all.crowded() && !c.all.closeWaiting(anyConnection) && !c.all.closeStalled(); !c.excess {
+	if !c.excess {
 		return nil
 	}
-	f := q.refuse("all %d connections that web.max_connections allows are busy", q.most)
-	f.kind = overloaded
-	return f
+	return c.all.places.refuse("all %d connections that web.max_connections allows are busy", c.all.places.most)
 }
 
 // connectionKey is the key of its connection in the context of a request.
@@ -539,13 +281,12 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// connectionOf returns the connection of a request, or for a request without one, as
-// tests make them, a connection alone.
+// connectionOf returns the connection of a request, or for a request without one, as tests make them, a connection alone.
 func connectionOf(r *http.Request) *connection {
 	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
 		return c
 	}
-	return newConnections(&quotas{connections: quota{most: 1}}, nil).admit(nil)
+	return &connection{}
 }
 
 // url returns a URL that reaches the server from this machine.

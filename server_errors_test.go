@@ -230,7 +230,7 @@ func TestInternalErrorsStayInside(t *testing.T) {
 			t.Errorf("%s: the log lacks the cause or the request id: %s", path, &log)
 		}
 	}
-	if used := svc.quotas.decoded.used.Load(); used != 0 {
+	if used := svc.quotas.memory.used.Load(); used != 0 {
 		t.Errorf("got %d bytes of the budget still in use; want none", used)
 	}
 	counted("2")

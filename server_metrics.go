@@ -135,18 +135,20 @@ var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 // metrics answers with the metrics of the service and of the surface's listener.
 func (s *surface) metrics(w *responseWriter, r *http.Request) (any, error) {
 	w.Header().Add("Vary", "Accept")
-	open := acceptWeight(r.Header["Accept"], openMetricsMedia)
-	if open > 0 && open >= acceptWeight(r.Header["Accept"], "text/plain") {
-		return s.scrapes[1].get(w.arrived, func(size int) *packedText { return s.metricsNow(true, openMetricsContentType, size) }), nil
+	form, contentType := 0, metricsContentType
+	weight := acceptWeight(r.Header["Accept"], openMetricsMedia)
+	if weight > 0 && weight >= acceptWeight(r.Header["Accept"], "text/plain") {
+		form, contentType = 1, openMetricsContentType
 	}
-	return s.scrapes[0].get(w.arrived, func(size int) *packedText { return s.metricsNow(false, metricsContentType, size) }), nil
+	t := s.scrapes[form].get(w.arrived, func(size int) *packedText { return s.metricsNow(form == 1, contentType, size) })
+	return t, w.hold(len(t.plain))
 }
 
 // metricsNow returns the metrics in one of the formats, about size bytes.
 func (s *surface) metricsNow(open bool, contentType string, size int) *packedText {
 	m := metricsText{b: make([]byte, 0, size+size/8), role: s.stats.role, open: open, prefix: s.svc.cfg.Metrics.Prefix}
 	if m.role != "worker" || s.svc.cfg.Role == "worker" {
-		s.svc.writeMetrics(&m, s.room)
+		s.svc.writeMetrics(&m)
 	}
 	s.stats.write(roleMetrics{&m})
 	if open {
@@ -155,8 +157,8 @@ func (s *surface) metricsNow(open bool, contentType string, size int) *packedTex
 	return newPackedText(contentType, m.b, gzip.BestSpeed)
 }
 
-// writeMetrics writes the metrics of the process and of the room for answers.
-func (s *service) writeMetrics(m *metricsText, room *answerRoom) {
+// writeMetrics writes the metrics of the process.
+func (s *service) writeMetrics(m *metricsText) {
 	m.family("stepwell_build_info", "gauge", "Always 1; the label gives the version.")
 	m.sample("stepwell_build_info", 1, "version", version)
 	if c, ok := s.clock.(*realClock); ok {
@@ -182,9 +184,6 @@ func (s *service) writeMetrics(m *metricsText, room *answerRoom) {
 	m.single("stepwell_log_lines_lost_total", "counter",
 		"Lines of the log that were dropped because standard error was stuck, or could not be written.",
 		float64(s.quotas.lostLines.Load()))
-	m.single("stepwell_overload_refusals_total", "counter",
-		"Requests refused because earlier requests waited too long.", float64(s.load.refused.Load()))
-	room.write(m)
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	m.single("stepwell_goroutines", "gauge", "Goroutines of the process.", float64(runtime.NumGoroutine()))
@@ -304,7 +303,7 @@ func (q *quotas) write(m *metricsText) {
 			func(q *quota) float64 { return float64(q.most) }},
 		{"stepwell_limit_used", "gauge", "Capacity that callers use now, by limit.",
 			func(q *quota) float64 { return float64(q.used.Load()) }},
-		{"stepwell_limit_refusals_total", "counter", "Requests refused, and replies of handlers given up, because of a limit.",
+		{"stepwell_limit_refusals_total", "counter", "Requests and connections refused because of a limit.",
 			func(q *quota) float64 { return float64(q.refused.Load()) }},
 	} {
 		m.family(f.name, f.kind, f.help)
@@ -443,17 +442,6 @@ func (f *publishedFigures) write(m *metricsText) {
 	for _, s := range f.subscribers {
 		m.sample("stepwell_event_deliveries_dead", float64(s.kept), "subscriber", s.name)
 	}
-}
-
-func (r *answerRoom) write(m *metricsText) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m.single("stepwell_answers_held_bytes", "gauge", "Memory that answers hold while their readers take them.",
-		float64(r.taken))
-	m.single("stepwell_answers_cut_total", "counter", "Answers cut off because their readers were too slow.",
-		float64(r.cut))
-	m.single("stepwell_answers_refused_total", "counter", "Requests refused because answers hold too much memory.",
-		float64(r.refused))
 }
 
 // httpStats counts the requests to one listener by route pattern.

@@ -551,7 +551,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
 		"mode": deliveryModeNames[:], "task": {"kept", "dropped"}, "of": {"context", "result"}, "role": {"orchestration", "worker"},
-		"limit": {"connections", "header_bytes", "body_bytes", "decoded_bytes", "waiting_requests", "event_streams", "actions", "reply_bytes", "stored_bytes"},
+		"limit": {"connections", "requests", "request_bytes", "waiting_requests", "event_streams", "actions", "stored_bytes"},
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
 	}
 	for _, tpl := range s.svc.templates.registry().all() {

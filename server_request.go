@@ -1,10 +1,9 @@
 package main
 
-// Reading the bodies of requests: how much memory they may take, and how long.
+// Reading the bodies of requests: the memory that they take, and what they must be.
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"mime"
@@ -57,15 +56,13 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	return nil, failf(badRequest, "the body must be a JSON object")
 }
 
-// requestBody is the body of a request. Its memory is part of what all bodies may take together.
+// requestBody is the body of a request. Except for its first bytes, it counts as memory for requests once it was read.
 type requestBody struct {
 	io.ReadCloser
-	conn    *connection
-	memory  *bodyMemory
-	most    int64 // bytes
-	err     error // of the latest Read: io.EOF once it was read to its end
-	decoded *decodedMemory
-	budget  *budget // nil before anybody asks for it
+	memory *quota
+	held   int64   // bytes
+	err    error   // of the latest Read: io.EOF once it was read to its end
+	budget *budget // nil before anybody asks for it
 
 	answer    http.Header // to the request
 	operation string      // of openapi.json, such as "POST /v1/tasks"; "" for no hints about members
@@ -75,94 +72,41 @@ type requestBody struct {
 func budgetOf(r *http.Request) *budget {
 	b := r.Body.(*requestBody)
 	if b.budget == nil {
-		b.budget = newBudget(r.Context(), b.decoded)
+		b.budget = newBudget(r.Context(), b.memory)
 	}
 	return b.budget
 }
 
-func (s *surface) newRequestBody(w *responseWriter, r *http.Request, limit int64) *requestBody {
-	b := &requestBody{
-		ReadCloser: http.MaxBytesReader(w, r.Body, limit), conn: w.conn, memory: &s.svc.quotas.bodies, most: limit,
-		decoded: &s.svc.quotas.decoded,
-	}
-	// A body without a length may become as long as the limit.
-	if r.ContentLength >= 0 {
-		b.most = r.ContentLength
-	}
-	if limit > s.maxBody { // of a route that takes a whole state
-		// A state may be larger than the memory for all bodies.
-		b.memory = &bodyMemory{quota: quota{most: limit}}
-	}
-	return b
-}
-
 func (b *requestBody) Read(p []byte) (int, error) {
-	b.conn.waits(true)
-	defer b.conn.waits(false)
 	n, err := b.ReadCloser.Read(p)
 	b.err = err
 	return n, err
 }
 
-// bodyPatience is how long a body may be on its way before it loses its memory to one that waits.
-const bodyPatience = time.Second
-
-// reserve takes memory for the whole body, if need be that of bodies that have been on their
-// way for long: their connections are closed.
-func (b *requestBody) reserve(ctx context.Context) error {
-	b.conn.bodySince.Store(int64(realNow()))
-	if !b.memory.take(b.most) {
-		if err := b.await(ctx); err != nil {
-			return err
-		}
+// grow takes memory for a body of a size.
+func (b *requestBody) grow(size int) error {
+	n := int64(size) - b.held
+	if err := takeMemory(b.memory, n); err != nil {
+		return err
 	}
-	b.conn.body.Store(b.most)
+	b.held += n
 	return nil
 }
 
-// await is reserve when not enough memory is left.
-func (b *requestBody) await(ctx context.Context) error {
-	b.conn.waits(true)
-	defer b.conn.waits(false)
-	ctx, cancel := context.WithTimeout(ctx, memoryPatience)
-	defer cancel()
-	select {
-	case b.memory.turn <- struct{}{}:
-		defer func() { <-b.memory.turn }()
-	case <-ctx.Done():
-	}
-	for !b.memory.take(b.most) {
-		if ctx.Err() != nil {
-			return b.memory.refuse("other requests use all the memory for bodies, a share of store.max_memory_mb")
-		}
-		if !b.conn.all.closeWaiting(b.overdue) {
-			receiveWithin(ctx.Done(), memoryInterval)
-		}
-	}
-	return nil
-}
-
-// overdue takes the memory of another body if that has been on its way for long.
-func (b *requestBody) overdue(c *connection) bool {
-	return realNow().sub(instant(c.bodySince.Load())) > bodyPatience && b.memory.regain(&c.body)
-}
-
-// free gives the memory back, unless others have taken it, and ends the budget.
+// free gives the memory back, and ends the budget.
 func (b *requestBody) free() {
-	b.memory.regain(&b.conn.body)
+	b.memory.give(b.held)
+	b.held = 0
 	b.budget.end()
 }
 
-// readAll reads the body of a request. Its first bytes do not count.
+// readAll reads the body of a request.
 func readAll(r *http.Request) (body []byte, err error) {
-	return readChunks(r.Body, r.ContentLength, func(size int) error {
-		// The first chunk reserves memory for the whole body. Bodies that grew step by step could all be half read and
-		// wait for each other.
-		if b, ok := r.Body.(*requestBody); ok && size <= firstChunk+chunkSize {
-			return b.reserve(r.Context())
-		}
-		return nil
-	})
+	grow := func(int) error { return nil }
+	if b, ok := r.Body.(*requestBody); ok {
+		grow = b.grow
+	}
+	return readChunks(r.Body, r.ContentLength, grow)
 }
 
 // readAs reads the body of a request with a parser.
@@ -230,8 +174,8 @@ func extendWriting(w *responseWriter, by time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(realDeadline(by + requestTimeout)) // a test's recorder has none
 }
 
-// holdOpen extends the deadlines of the connection for an answer after d, and counts the request
-// as waiting until release is called.
+// holdOpen extends the deadlines of the connection for an answer after d, and counts the request as waiting, no longer
+// as at work, until release is called.
 func (s *surface) holdOpen(w *responseWriter, r *http.Request, d time.Duration) (release func(), err error) {
 	q := &s.svc.quotas.waiting
 	if !q.take(1) {
@@ -240,6 +184,7 @@ func (s *surface) holdOpen(w *responseWriter, r *http.Request, d time.Duration) 
 	if b, ok := r.Body.(*requestBody); ok {
 		b.free() // nobody needs it during the wait
 	}
+	w.endWork()
 	extendReading(w, d+2*requestTimeout)
 	extendWriting(w, d+requestTimeout)
 	return func() { q.give(1) }, nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
-	"time"
 )
 
 // TestContentType sends bodies of a known and an unknown length: the
@@ -316,7 +314,7 @@ func TestWaitingRequests(t *testing.T) {
 	for connections, want := range map[int]int64{1: 1, 2: 2, 3: 2, 3000: 2000} {
 		c := defaultConfig()
 		c.Web.MaxConnections = connections
-		if got := newQuotas(c, outsideOnly()).waiting.most; got != want {
+		if got := newQuotas(c).waiting.most; got != want {
 			t.Errorf("%d connections: got %d waiting requests; want %d", connections, got, want)
 		}
 	}
@@ -351,60 +349,55 @@ func taskBody(length int, first string) string {
 		"Content-Length: %d\r\n\r\n%s", length, first)
 }
 
-// TestBodyMemory fills the memory for bodies with requests that stall: they keep it until
-// others need it, and lose it then if they are old.
-func TestBodyMemory(t *testing.T) {
+// TestRequestMemory takes nearly all memory for requests: a long body and a long answer are refused, short ones are not.
+// Afterwards nothing is held.
+func TestRequestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipedServer(t, serviceTest{})
-		memory := &p.svc.quotas.bodies
-		memory.most = 4 << 20
-		whole := fmt.Sprintf(`{"namespace":"demo","name":"diamond","context":{"a":%q}}`, strings.Repeat("a", 1<<19))
-		begun := whole[:firstChunk]
-		var stalled []net.Conn
-		for range 4 {
-			stalled = append(stalled, p.dial(taskBody(1<<20, begun)))
-			synctest.Wait() // so that they wait one after the other
-		}
-		small := p.dial(taskBody(2<<20, begun[:firstChunk-1])) // which needs none
-		synctest.Wait()
-		if got := memory.used.Load(); got != 4<<20 {
-			t.Fatalf("got %d bytes taken; want all", got)
-		}
-		began := time.Now()
-		p.answerOn(p.dial(taskBody(len(whole), whole))).want(201)
-		if took := time.Since(began); took < bodyPatience/2 || took > 2*bodyPatience {
-			t.Errorf("the whole body waited for %s; want about %s", took, bodyPatience)
-		}
-		for i, conn := range stalled {
-			conn.SetReadDeadline(time.Now().Add(time.Second))
-			_, err := conn.Read(make([]byte, 1))
-			if closed := err == io.EOF; closed != (i < 1) {
-				t.Errorf("stalled body %d: got %v; want the first alone closed", i, err)
+		p := newPipedServer(t, serviceTest{templates: apiTemplates})
+		long := fmt.Sprintf(`{"namespace":"t","name":"manual","context":{"a":%q}}`, strings.Repeat("a", 1<<19))
+		p.answerOn(p.dial(taskBody(len(long), long))).want(201)
+		memory := &p.svc.quotas.memory
+		memory.take(memory.most)
+		const short = `{"namespace":"t","name":"manual"}`
+		p.answerOn(p.dial(taskBody(len(short), short))).want(201)
+		for _, a := range []*answer{p.answerOn(p.dial(taskBody(len(long), long[:2<<10]))), p.ask("/v1/tasks"), p.ask("/metrics")} {
+			if a.want(503); a.text("error.code") != "BACKPRESSURE" || a.header.Get("Retry-After") != "1" {
+				t.Errorf("got %v and %s; want a refusal for a second", a.header, a.body)
 			}
 		}
-		io.WriteString(small, strings.Repeat(" ", 2<<20-firstChunk+1))
-		p.answerOn(small).want(400)
-		synctest.Wait()
-		if got := memory.used.Load(); got != 2<<20 {
-			t.Errorf("got %d bytes taken; want those of the stalled bodies that are left", got)
+		memory.give(memory.most)
+		stalled := p.dial(taskBody(len(long), long[:100<<10]))
+		if synctest.Wait(); memory.used.Load() < 100<<10 || memory.used.Load() > 120<<10 {
+			t.Errorf("got %d bytes held; want those that have come", memory.used.Load())
+		}
+		stalled.Close()
+		p.ask("/v1/tasks").want(200)
+		if synctest.Wait(); memory.used.Load() != 0 || memory.refused.Load() != 3 {
+			t.Errorf("got %d bytes held and %d refusals; want none and 3", memory.used.Load(), memory.refused.Load())
 		}
 	})
 }
 
-// TestBodyMemoryRefusal checks that a body waits for a time, and is refused if no request gives
-// memory back.
-func TestBodyMemoryRefusal(t *testing.T) {
+// TestRequestsAtWork refuses requests beyond those at work, except on public routes. Those that wait, and event streams,
+// do not count.
+func TestRequestsAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipedServer(t, serviceTest{})
-		p.svc.quotas.bodies.take(p.svc.quotas.bodies.most)
-		began := time.Now()
-		a := p.answerOn(p.dial(taskBody(firstChunk+1, strings.Repeat(" ", firstChunk)))).want(503)
-		if took := time.Since(began); took < memoryPatience || took > 2*memoryPatience {
-			t.Errorf("the refusal took %s; want %s", took, memoryPatience)
+		p := newPipedServer(t, serviceTest{templates: apiTemplates})
+		q := &p.svc.quotas.requests
+		q.most = 1
+		id := mustCreate(t, p.svc, "manual").id.String()
+		get := func(path string) { p.dial(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)) }
+		get("/v1/tasks/" + id + "?wait=terminal&timeout=1h")
+		synctest.Wait()
+		p.get("/v1/events")
+		p.ask("/v1/tasks/" + id).want(200)
+		p.dial(taskBody(100, "{"))
+		synctest.Wait()
+		a := p.ask("/v1/tasks").want(503)
+		if a.text("error.code") != "BACKPRESSURE" || a.header.Get("Retry-After") != "1" || a.header.Get("Connection") != "" || q.refused.Load() != 1 {
+			t.Errorf("got %v and %s; want a refusal for a second, on a connection that stays", a.header, a.body)
 		}
-		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "store.max_memory_mb") {
-			t.Errorf("got %s; want a refusal that names the limit", a.body)
-		}
+		p.ask("/health/live").want(200)
 	})
 }
 

@@ -52,26 +52,14 @@ func (t *packedText) reply(w *responseWriter, r *http.Request) any {
 	return withTag(w, r, t.tag, t)
 }
 
-// write writes the text. A long one takes room, though it is in memory anyway, so that its readers can be cut off
-// if they are too slow.
-func (t *packedText) write(w *responseWriter) error {
-	zipped, body := w.wantsGzip(len(t.plain)), t.plain
-	if zipped {
+// write writes the text.
+func (t *packedText) write(w *responseWriter) {
+	body := t.plain
+	if w.wantsGzip(len(body)) {
 		body = t.zip()
-	}
-	if most := w.share.room.limit; len(body) > copiedBody {
-		if len(body) > jsonPiece {
-			most /= 2 // which leaves a quarter of the room to long answers that not everybody can ask for
-		}
-		if err := w.grow(min(len(body), jsonPiece), most); err != nil {
-			return err
-		}
-	}
-	if zipped {
 		markGzip(w.Header())
 	}
 	writeBody(w, http.StatusOK, t.contentType, body)
-	return nil
 }
 
 // textForms are texts that differ by a word, such as the path to their links. They are made when they are first asked

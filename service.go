@@ -8,7 +8,7 @@ package main
 //	service.go          opening and closing a service
 //	service_find.go     finding anything that has a text
 //	service_health.go   health checks
-//	service_load.go     load that is refused: quotas, the share of memory
+//	service_load.go     quotas
 //	service_create.go   creating tasks, repeated submissions
 //	service_again.go    repeating a task from a step
 //	service_template.go the catalog of templates: finding, adding, validating them
@@ -60,7 +60,6 @@ type service struct {
 	staleness *stalenessWatch // stale tasks
 	history   *historyReader  // transitions, audits
 	health    *health         // checks
-	load      *loadGauge      // whether requests are answered in time
 	publisher *publisher      // domain events to subscribers; nil with only the worker role
 
 	stopKeeping context.CancelFunc // ends the compactions
@@ -119,7 +118,7 @@ func newService(o *serviceOptions) *service {
 		started: o.clock.now(), stopKeeping: func() {}, quotas: o.quotas,
 	}
 	if s.quotas == nil {
-		s.quotas = newQuotas(o.cfg, o.handlers)
+		s.quotas = newQuotas(o.cfg)
 	}
 	return s
 }
@@ -176,7 +175,6 @@ func (s *service) assemble(files *atomic.Pointer[registry]) {
 	s.staleness = &stalenessWatch{
 		cfg: &s.cfg.Staleness, log: s.log, clock: s.clock, store: s.store, engine: s.engine, draining: &s.draining,
 	}
-	s.load = newLoadGauge(s.store)
 	s.history = &historyReader{s.store, s.workerID}
 	s.health = &health{
 		cfg: s.cfg, clock: s.clock, auth: s.auth, store: s.store, engine: s.engine, draining: &s.draining,
@@ -223,10 +221,10 @@ func (s *service) openStore(o *serviceOptions) error {
 	}
 	// Limits apply only from here on: while the files were read, tasks were dropped by their
 	// records alone.
-	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota)
+	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored)
 	s.store.requestKeys().keepUpTo(s.cfg.Requests.limits())
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
-	s.engine.schemas.memory = &s.quotas.decoded
+	s.engine.schemas.memory = &s.quotas.memory
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel

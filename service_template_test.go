@@ -168,7 +168,7 @@ func TestTemplateBudget(t *testing.T) {
 			t.Errorf("got %s; want %s", got, want)
 		}
 	}
-	if got := s.world.service().quotas.decoded.used.Load(); got != 0 {
+	if got := s.world.service().quotas.memory.used.Load(); got != 0 {
 		t.Errorf("got %d bytes still in use; want none", got)
 	}
 	s.do("GET", "/v1/templates/t/x/1.0.0", "").want(404)

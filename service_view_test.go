@@ -187,7 +187,7 @@ func TestEnforcedSchemas(t *testing.T) {
 	}
 	id = reject.create(`{"name":"checked","context":{"items":[]}}`)
 	complete(reject, id, `null`).want(200)
-	decoded := &reject.svc.quotas.decoded
+	decoded := &reject.svc.quotas.memory
 	if used := decoded.used.Load(); used != 0 {
 		t.Errorf("got %d bytes of budgets still in use; want none", used)
 	}

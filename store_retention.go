@@ -35,7 +35,6 @@ type retention struct {
 	queue    []finishedTask // in the order of finishing
 	bytes    int64          // memory that the tasks take
 	memory   *quota         // for the tasks of all stores; nil while the store is read
-	arriving *quota         // bytes of requests that may become tasks
 	early    uint64         // tasks dropped for lack of memory alone, since the start
 	warned   instant        // of the last warning about that
 }
@@ -101,20 +100,8 @@ func (r *retention) over(first finishedTask, now instant) bool {
 	return r.count > 0 && r.finished > r.count || r.age > 0 && first.at.add(r.age) <= now
 }
 
-// What arrives takes the memory of tasks, too: about four times its size, with its copies
-// and their garbage. It counts up to a quarter, so that it cannot keep tasks out.
-const (
-	arrivingWeight = 4
-	arrivingMost   = 4 // all memory divided by this is the most that counts
-)
-
-// taken returns how much of the memory is taken, in bytes.
-func (r *retention) taken() int64 {
-	return r.memory.used.Load() + min(arrivingWeight*r.arriving.used.Load(), r.memory.most/arrivingMost)
-}
-
 // crowded reports whether nearly all memory is taken.
-func (r *retention) crowded() bool { return r.taken() > r.memory.most/100*memoryMargin }
+func (r *retention) crowded() bool { return r.memory.used.Load() > r.memory.most/100*memoryMargin }
 
 // earlyWarnedEvery is the least time between two warnings of tasks dropped early.
 const earlyWarnedEvery = time.Hour
@@ -174,7 +161,7 @@ func (r *retention) giveBack() {
 // full returns why no task can be created, or nil.
 func (c *change) full() error {
 	m := c.s.retain.memory
-	if c.s.retain.taken() < m.most {
+	if m.used.Load() < m.most {
 		return nil
 	}
 	f := m.refuse("tasks use all the memory that store.max_memory_mb allows: no task was created")
@@ -253,12 +240,11 @@ func (s *store) remove(sl *slot) error {
 	return nil
 }
 
-// keepUpTo sets the limits of a store that was just opened. The quotas, for tasks and for
-// what arrives, are shared with others.
-func (r *retention) keepUpTo(l limits, memory, arriving *quota) {
+// keepUpTo sets the limits of a store that was just opened. The quota for tasks is shared with others.
+func (r *retention) keepUpTo(l limits, memory *quota) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
-	r.limits, r.memory, r.arriving = l, memory, arriving
+	r.limits, r.memory = l, memory
 	memory.used.Add(r.bytes)
 	r.queue = r.finishedInOrder()
 }

@@ -323,7 +323,7 @@ func dropUntilDeath(t *testing.T, disk *memDisk) (states [][]uuid, err error) {
 	if err != nil {
 		return [][]uuid{nil}, err
 	}
-	s.retain.keepUpTo(limits{count: 2}, &quota{most: 1 << 30}, new(quota))
+	s.retain.keepUpTo(limits{count: 2}, &quota{most: 1 << 30})
 	ids, tpl := newIDSource(c, &[32]byte{}), mustParseTemplate(t, storyTemplates[1])
 	states = [][]uuid{nil}
 	for i := range 12 {

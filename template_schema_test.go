@@ -368,7 +368,7 @@ func TestPatternBudget(t *testing.T) {
 		for i, part := range parts[1:] {
 			schema += strconv.Itoa(i) + part
 		}
-		b := newBudget(t.Context(), decodedOf(64<<20))
+		b := newBudget(t.Context(), &quota{most: 64 << 20})
 		took := allocated(func() { compileSchema("s", []byte(schema), b) })
 		if (b.err == nil) != (row.want == "") || b.err != nil && !strings.Contains(b.err.Error(), row.want) {
 			t.Errorf("%s: got %v; want %q", name, b.err, row.want)
@@ -396,7 +396,7 @@ func (c *leavingClient) Err() error {
 func TestLeavingClient(t *testing.T) {
 	schema := []byte(`{"allOf":[` + strings.Repeat(`{"pattern":"^a*$"},`, 999) + `{}]}`)
 	client := &leavingClient{t.Context(), 0, 1000}
-	b := newBudget(client, decodedOf(1<<30))
+	b := newBudget(client, &quota{most: 1 << 30})
 	s := compileSchema("", schema, b)
 	if n := len(s.patterns); n > client.most || b.err != context.Canceled {
 		t.Errorf("got %d schemas, %v; want the work to end", n, b.err)
@@ -442,7 +442,8 @@ func TestCheckBudget(t *testing.T) {
 		{`{"items":{"type":"number"}}`, numbers, 8 << 10, "the decoded value needs"},
 		{`{"uniqueItems":true}`, numbers, 32 << 10, "comparing the elements for uniqueItems needs"},
 	} {
-		b := newBudget(t.Context(), decodedOf(2*row.most))
+		b := newBudget(t.Context(), &quota{most: 2 * requestMemory})
+		b.taken = requestMemory - row.most // by what came before
 		compileSchema("", []byte(row.schema), nil).check(b, []byte(row.value))
 		if b.err == nil || !strings.Contains(b.err.Error(), row.want) {
 			t.Errorf("%s: got %v; want %s", row.schema, b.err, row.want)

@@ -215,9 +215,6 @@ func (a *workerAPI) validateTemplate(w *responseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
-	if err := w.holdTurn(body); err != nil {
-		return nil, err
-	}
 	// An empty object stands for the registered template, like no body.
 	if len(templateMembers(body)) > 0 {
 		named := templateName{r.PathValue("namespace"), r.PathValue("name")}

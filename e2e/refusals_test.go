@@ -37,7 +37,6 @@ func TestRefusalsReachSenders(t *testing.T) {
 			add(404, "POST", s[0]+s[1]+"/nothing/here")
 			add(405, "PUT", s[0]+strings.Replace(s[1], "stubs", "reset", 1))
 			add(413, "POST", s[0]+s[1])
-			add(417, "POST", s[0]+s[1], "Expect: nothing")
 			add(421, "POST", s[0]+s[1], "Host: elsewhere.example")
 			addSize(3<<20, 415, "POST", s[0]+s[1], "Content-Type: text/plain") // which is seen when the whole body has come
 		}

@@ -215,9 +215,6 @@ func (a *authenticator) close() {
 	}
 }
 
-// asksOthers reports whether verifying credentials may mean to wait for somebody outside.
-func (a *authenticator) asksOthers() bool { return a.keys != nil || a.forward != nil }
-
 // ready returns nil once credentials can be verified.
 func (a *authenticator) ready() error {
 	if a.keys == nil {

@@ -3,6 +3,7 @@ package main
 // The system calls of base_linux.go, through the journal and the exec handler.
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -105,7 +106,7 @@ func TestExecReapsOrphans(t *testing.T) {
 	defer syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 0, 0)
 	h := newTestHandlers(t, nil)
 	a := newTestAttempt(`{"args": ["-c", "sleep 60 <&- >&- 2>&- & echo $!"]}`)
-	o := h.run(new(attemptContext), h.resolve("exec:sh"), a)
+	o := h.run(context.Background(), h.resolve("exec:sh"), a)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(o.result)))
 	if err != nil {
 		t.Fatalf("%s (%s): %v", showOutcome(o), errorText(o), err)

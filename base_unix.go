@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io/fs"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -102,19 +101,6 @@ func makePrivate(fd uintptr) { syscall.Fchmod(int(fd), 0o600) }
 func peekSocket(fd uintptr, b []byte) (n int, quiet bool) {
 	n, _, err := syscall.Recvfrom(int(fd), b, syscall.MSG_PEEK)
 	return n, err == syscall.EAGAIN // package net's sockets do not block
-}
-
-// writeAtOnce sends as much of a text as the system accepts at once, and never waits for a client that does not read.
-func writeAtOnce(conn net.Conn, text string) {
-	if s, ok := conn.(syscall.Conn); ok {
-		if raw, err := s.SyscallConn(); err == nil {
-			raw.Write(func(fd uintptr) bool {
-				// The error does not matter: what cannot be sent at once is not sent.
-				syscall.Write(int(fd), []byte(text))
-				return true
-			})
-		}
-	}
 }
 
 // readAtOnce reads what a pipe holds at the moment.

@@ -5,12 +5,10 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"time"
 	"unsafe"
 )
 
@@ -199,12 +197,6 @@ func peekSocket(fd uintptr, _ []byte) (n int, quiet bool) {
 	var count uint32
 	controlSocket.Call(fd, countReadable, uintptr(unsafe.Pointer(&count)))
 	return int(count), false
-}
-
-// writeAtOnce sends what the system takes within a moment.
-func writeAtOnce(conn net.Conn, text string) {
-	conn.SetWriteDeadline(realDeadline(time.Millisecond))
-	conn.Write([]byte(text))
 }
 
 // readAtOnce reads nothing: a pipe has no deadline, so that all was read.

@@ -340,18 +340,16 @@ type handlerRow struct {
 // BenchmarkHandlers measures diamonds whose steps an HTTP handler in another process runs, each
 // from a creation to its answer at the end: in memory and with store.sync = "always". The references
 // make the same four calls in the same order with net/http, without an engine; the one for "always"
-// also waits for a sync where the service does. The row "nethttp" is the service in memory whose
-// connections to the handler are those of net/http. The five take turns.
+// also waits for a sync where the service does. The four take turns.
 //
 //	go test -run XXX -bench Handlers -benchtime 20000x .
 func BenchmarkHandlers(b *testing.B) {
 	handler := startHandler(b)
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
-			memory, always := webDiamonds(b, "memory", "", handler, nil), webDiamonds(b, "always", b.TempDir(), handler, nil)
-			nethttp := webDiamonds(b, "nethttp", "", handler, newHandlerTransport(1000, nil))
+			memory, always := webDiamonds(b, "memory", "", handler), webDiamonds(b, "always", b.TempDir(), handler)
 			bare, synced := bareDiamonds(b, "bare", memory, handler, func() {}), bareDiamonds(b, "synced", memory, handler, benchGroupSyncer(b))
-			rows := []*handlerRow{bare, synced, memory, nethttp, always}
+			rows := []*handlerRow{bare, synced, memory, always}
 			b.ResetTimer()
 			for range handlerTurns {
 				for _, row := range rows {
@@ -360,8 +358,6 @@ func BenchmarkHandlers(b *testing.B) {
 			}
 			b.StopTimer()
 			b.ReportMetric(medianRatio(memory.rates, bare.rates), "memory/bare")
-			b.ReportMetric(medianRatio(memory.rates, nethttp.rates), "memory/nethttp")
-			b.ReportMetric(medianRatio(memory.used, nethttp.used), "memory/nethttp-cpu")
 			b.ReportMetric(medianRatio(synced.rates, bare.rates), "synced/bare")
 			b.ReportMetric(medianRatio(always.rates, synced.rates), "always/synced")
 			b.ReportMetric(medianRatio(always.rates, memory.rates), "always/memory")
@@ -386,14 +382,10 @@ func startHandler(b *testing.B) (url string) {
 	return strings.TrimSpace(must(bufio.NewReader(stdout).ReadString('\n'))(b))
 }
 
-// webDiamonds is the row of a service whose creations wait for the end. Connections to the handler
-// that are not nil replace those of the service.
-func webDiamonds(b *testing.B, name, dir, handler string, connections http.RoundTripper) *handlerRow {
+// webDiamonds is the row of a service whose creations wait for the end.
+func webDiamonds(b *testing.B, name, dir, handler string) *handlerRow {
 	svc := newTestService(b, serviceTest{dir: dir, log: io.Discard, config: retaining(1000),
 		extra: []string{benchTemplate("diamond", handler, diamondParents)}})
-	if connections != nil {
-		svc.handlers.web.connections = connections
-	}
 	return &handlerRow{name: name, url: benchServer(b, svc), store: svc.store, diamond: func(c *wireClient) error {
 		status, body, err := c.do("POST", "/v1/tasks?wait=30s", diamondBody)
 		if err == nil && !bytes.Contains(body, []byte(`"status":"complete"`)) {
@@ -480,43 +472,6 @@ func medianRatio(rates, references []float64) float64 {
 	}
 	slices.Sort(ratios)
 	return ratios[len(ratios)/2]
-}
-
-// BenchmarkHandlerCall measures calls of an HTTP handler in another process over the service's own connections, over
-// the same ones without the look whether they are quiet, and over net/http's. The three take turns of 100 calls.
-//
-//	go test -run XXX -bench HandlerCall -benchtime 40000x .
-func BenchmarkHandlerCall(b *testing.B) {
-	const turn = 100
-	unlooked := newHandlerConnections(1, nil).(*plainConnections)
-	dial := unlooked.dial
-	unlooked.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		return struct{ net.Conn }{conn}, err // which has no syscall.RawConn
-	}
-	rows := []http.RoundTripper{unlooked, newHandlerConnections(1, nil), newHandlerTransport(1, nil)}
-	url, h := startHandler(b), newTestHandlers(b, nil)
-	to, a, used, took := h.resolve(url), newTestAttempt(`{}`), make([][]float64, len(rows)), make([][]float64, len(rows))
-	for range b.N/turn + 1 {
-		for i, connections := range rows {
-			h.web.connections = connections
-			began, cpu := time.Now(), cpuTime()
-			for range turn {
-				if o := h.run(new(attemptContext), to, a); o.err != nil {
-					b.Fatal(errorText(o))
-				}
-			}
-			used[i] = append(used[i], float64((cpuTime()-cpu).Microseconds())/turn)
-			took[i] = append(took[i], float64(time.Since(began).Microseconds())/turn)
-		}
-	}
-	for i, name := range []string{"unlooked", "own", "nethttp"} {
-		b.ReportMetric(medianRatio(took[i], took[0]), name+"-time")
-		b.ReportMetric(medianRatio(used[i], used[0]), name+"-cpu")
-		slices.Sort(took[i])
-		b.ReportMetric(took[i][len(took[i])/2], name+"-µs/call")
-		closeIdle(rows[i])
-	}
 }
 
 // BenchmarkStart measures the time from exec to the first answered request of the released
@@ -770,7 +725,7 @@ func BenchmarkSequentialStep(b *testing.B) {
 		t := createAndFinish(b, svc, benchRequest(b, "web"))
 		to, attempt := svc.handlers.resolve(handler.URL), svc.engine.attemptLocked(t, benchChain/2, 0, true)
 		return func() {
-			if o := svc.handlers.run(new(attemptContext), to, attempt); o.err != nil {
+			if o := svc.handlers.run(context.Background(), to, attempt); o.err != nil {
 				b.Fatal(o.err)
 			}
 		}

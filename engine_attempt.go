@@ -130,7 +130,7 @@ func (e *engine) startRunLocked(t *task, i int, g target) (*run, error) {
 // handlerRun is an attempt by an HTTP or exec handler that has not begun.
 type handlerRun struct {
 	*run
-	ctx    attemptContext
+	ctx    context.Context
 	target target
 	given  *attempt
 	seen   uint64 // the last record of what the handler sees
@@ -147,7 +147,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	}
 	r := &handlerRun{run: k, target: g, given: e.attemptLocked(t, i, k.number, true), seen: seen}
 	e.observeLocked(t, k)
-	k.cancel = r.ctx.cancel
+	r.ctx, k.cancel = context.WithCancel(context.Background())
 	e.joinLocked(k)
 	if e.work.follows != nil && *e.work.follows == nil {
 		*e.work.follows = r
@@ -164,12 +164,12 @@ func (e *engine) goHandlers(r *handlerRun) { e.wg.Go(func() { e.runHandlers(r) }
 func (e *engine) runHandlers(r *handlerRun) {
 	growStack()
 	for r != nil {
-		if err := e.store.wait(&r.ctx, r.seen); err != nil {
+		if err := e.store.wait(r.ctx, r.seen); err != nil {
 			e.abandon(r.run)
 			return
 		}
 		var next *handlerRun
-		e.finishBefore(r.run, e.runHandler(&r.ctx, r.target, r.given), &next)
+		e.finishBefore(r.run, e.runHandler(r.ctx, r.target, r.given), &next)
 		r = next
 	}
 }
@@ -185,7 +185,7 @@ func growStack() {
 
 // runHandler runs a handler. While the process has no descriptor left to begin, that is no
 // attempt: the handler is run again, with its slot and its whole timeout.
-func (e *engine) runHandler(ctx *attemptContext, g target, a *attempt) outcome {
+func (e *engine) runHandler(ctx context.Context, g target, a *attempt) outcome {
 	for {
 		o := e.handlers.run(ctx, g, a)
 		if !o.unmade {

@@ -208,7 +208,7 @@ func TestNoDescriptorIsNoAttempt(t *testing.T) {
 			s := newTestService(t, serviceTest{log: logged,
 				extra: []string{testTemplate("web", stepSpec{name: "a", callable: h.URL, retry: `{"max_attempts":1}`})}})
 			var refused atomic.Int32
-			s.handlers.web.connections.(*plainConnections).dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			s.handlers.web.connections.(*handlerTransport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if refused.Add(1) <= 3 {
 					return nil, refusal
 				}

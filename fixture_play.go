@@ -236,8 +236,8 @@ func (k *run) again() *run {
 // delivery is doubled.
 func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	e, k := f.svc.engine, p.run
-	ctx := new(attemptContext)
-	k.cancel = ctx.cancel
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
 	e.joinLocked(k)
 	deliver := func(end func(*run, outcome), k *run) {
 		// No handler may get a task that a crash could still undo.
@@ -256,7 +256,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	}
 	second := k.again()
 	// The second delivery runs a handler, so it takes a slot of its own and gives it back.
-	second.freed, second.cancel = false, ctx.cancel
+	second.freed, second.cancel = false, cancel
 	k.pool.free--
 	e.joinLocked(second)
 	inBatch := f.lockstep != nil

@@ -9,7 +9,7 @@ package main
 //	handler_builtin.go     the builtin handlers
 //	handler_exec.go        programs as handlers (exec)
 //	handler_http.go        calling handlers over HTTP
-//	handler_connections.go the connections of these calls
+//	handler_connections.go the transport of these calls
 //	handler_secrets.go     hiding secrets in what handlers reply
 
 import (
@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -348,13 +347,13 @@ func cutHandlerPrefix(callable string) (prefix, rest string) {
 // run makes an attempt with an HTTP or exec handler. It returns at the attempt's
 // timeout, in real time, at the latest. If ctx is cancelled before that, the
 // outcome has the type cancelled.
-func (h *handlerSet) run(ctx *attemptContext, t target, a *attempt) outcome {
+func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	if t.builtin != nil {
 		o, _ := t.builtin.run(a)
 		return o
 	}
-	ctx.begin(a.timeout)
-	defer ctx.rest()
+	ctx, stop := context.WithTimeout(ctx, a.timeout)
+	defer stop()
 	switch t.kind {
 	case httpHandler:
 		return h.web.call(ctx, t, a)
@@ -363,102 +362,6 @@ func (h *handlerSet) run(ctx *attemptContext, t target, a *attempt) outcome {
 	}
 	return typedFailure(invalidHandlerType, "the step is for an outside actor; no handler here runs it")
 }
-
-// attemptContext is the context of an attempt by a handler. It ends when the attempt is cancelled, and when a
-// handler that has begun takes too long. It is cheaper than nested contexts of package context. The zero value
-// is ready.
-type attemptContext struct {
-	mu       sync.Mutex
-	err      error         // why it has ended; guarded by mu, as all below
-	done     chan struct{} // nil until somebody asks for it
-	deadline time.Time     // of the handler that runs; zero for none
-	timer    *time.Timer   // runs until then
-	calls    []*func()     // to be called when it ends
-}
-
-// begin starts the timeout of a handler. A context that an earlier handler ended by its timeout
-// becomes usable again; a cancelled one stays cancelled.
-func (c *attemptContext) begin(timeout time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil && c.err != context.Canceled {
-		c.err, c.done = nil, nil
-	}
-	c.deadline = time.Now().Add(timeout)
-	c.timer = time.AfterFunc(timeout, func() { c.end(context.DeadlineExceeded) })
-}
-
-// rest stops the timeout of a handler that has ended.
-func (c *attemptContext) rest() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.timer.Stop()
-	c.deadline = time.Time{}
-}
-
-func (c *attemptContext) cancel() { c.end(context.Canceled) }
-
-func (c *attemptContext) end(why error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return
-	}
-	c.err = why
-	if c.done != nil {
-		close(c.done)
-	}
-	for _, f := range c.calls {
-		go (*f)()
-	}
-	c.calls = nil
-}
-
-// AfterFunc is context.AfterFunc for c. Package context calls it for contexts derived from c.
-func (c *attemptContext) AfterFunc(f func()) (stop func() bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		go f()
-		return func() bool { return false }
-	}
-	c.calls = append(c.calls, &f)
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		i := slices.Index(c.calls, &f)
-		if i < 0 {
-			return false
-		}
-		c.calls = slices.Delete(c.calls, i, i+1)
-		return true
-	}
-}
-
-func (c *attemptContext) Deadline() (deadline time.Time, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.deadline, !c.deadline.IsZero()
-}
-
-func (c *attemptContext) Done() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done == nil {
-		if c.done = make(chan struct{}); c.err != nil {
-			close(c.done)
-		}
-	}
-	return c.done
-}
-
-func (c *attemptContext) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
-
-func (c *attemptContext) Value(any) any { return nil }
 
 // cutOff returns the outcome of an attempt that was cancelled or ran out of time. ok is false if it was
 // neither.

@@ -1,6 +1,6 @@
 package main
 
-// Tests of the connections to HTTP handlers: one table for both implementations.
+// Tests of the connections to HTTP handlers.
 
 import (
 	"bufio"
@@ -15,40 +15,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 )
-
-// closeIdle closes the connections that wait for a request.
-func closeIdle(connections http.RoundTripper) {
-	switch c := connections.(type) {
-	case *plainConnections:
-		closeIdle(c.others)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.dropLocked(len(c.idle))
-	case *handlerTransport:
-		c.CloseIdleConnections()
-	}
-}
-
-// eachConnections runs a test with both implementations.
-func eachConnections(t *testing.T, f func(t *testing.T, connections http.RoundTripper)) {
-	for name, connections := range map[string]http.RoundTripper{
-		"own": newHandlerConnections(4, nil), "nethttp": newHandlerTransport(4, nil),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			t.Cleanup(func() { closeIdle(connections) })
-			f(t, connections)
-		})
-	}
-}
 
 // closeNoter is the body of a request. RoundTrip has to close it.
 type closeNoter struct {
@@ -113,12 +85,32 @@ func rawServer(t *testing.T, serve func(conn net.Conn)) (url string, opened *ato
 type scriptedServer struct {
 	net.Listener
 	serve   func(*talk)
-	early   string // what a new connection has before the client can use it
 	playing sync.WaitGroup
-	step    atomic.Pointer[attemptContext] // of the step that runs
+	step    atomic.Pointer[stepContext] // of the step that runs
 
 	mu    sync.Mutex
 	talks []*talk // guarded by mu
+}
+
+// stepContext is the context of a step, which ends as if its time were over.
+type stepContext struct {
+	context.Context
+	end context.CancelFunc
+}
+
+func newStepContext() *stepContext {
+	c := new(stepContext)
+	c.Context, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+func (c *stepContext) Value(any) any { return nil } // so that derived contexts ask Err
+
+func (c *stepContext) Err() error {
+	if c.Context.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // talk is the server's end of a connection.
@@ -190,10 +182,6 @@ func (s *scriptedServer) dial(t testing.TB) func(context.Context, string, string
 		far.(*net.TCPConn).SetReadBuffer(4 << 10)
 		k := &talk{Conn: far, server: s, near: near, r: bufio.NewReaderSize(far, 16)}
 		s.talks = append(s.talks, k)
-		if s.early != "" {
-			io.WriteString(far, s.early)
-			k.near.arrived(t)
-		}
 		s.playing.Go(func() {
 			defer far.Close()
 			s.serve(k)
@@ -236,7 +224,7 @@ func (k *talk) send(segments ...string) bool {
 // stall sends segments and then nothing, until the step's timeout.
 func (k *talk) stall(segments ...string) {
 	if k.send(segments...) {
-		k.server.step.Load().end(context.DeadlineExceeded)
+		k.server.step.Load().end()
 		k.near.await(math.MaxInt64)
 	}
 }
@@ -280,7 +268,7 @@ func repliesToHeads(reply string) func(*talk) {
 }
 
 // TestScriptedHandlers makes three steps, one after the other, over connections of each kind to handlers that reply in
-// usual, unusual and hostile ways. No step may get the result of another one, nor more of them than with net/http.
+// usual, unusual and hostile ways. No step may get the result of another one.
 func TestScriptedHandlers(t *testing.T) {
 	t.Parallel()
 	const (
@@ -377,63 +365,48 @@ func TestScriptedHandlers(t *testing.T) {
 		"broken trailer":         {serve: repliesOnce(parts + "\r\n1\r\n#\r\n0\r\nX\r\n\r\n"), want: "network_error", opened: 3},
 
 		// Replies to what was not asked, or not yet. What comes after a reply ends the connection.
-		"length of less than comes":  {serve: replies(reply + "9"), over: true, opened: 3},
-		"second reply with it":       {serve: replies(reply + other), over: true, opened: 3},
-		"second reply after it":      {serve: replies(reply), stray: other, opened: 3},
-		"interim reply after it":     {serve: replies(reply), stray: hint, opened: 3},
-		"empty line after it":        {serve: replies(reply), stray: "\r\n", opened: 3},
-		"second reply after chunks":  {serve: replies(parts + "\r\n1\r\n#\r\n0\r\n\r\n"), stray: other, opened: 3},
-		"body of no content":         {serve: replies("HTTP/1.1 204 No Content\r\nContent-Length: 1\r\n\r\n9"), want: "null", over: true, opened: 3},
-		"body of an unmodified":      {serve: replies("HTTP/1.1 304 Not Modified\r\nContent-Length: 1\r\n\r\n9"), want: "redirect", over: true, opened: 3},
-		"refused before the body":    {serve: repliesToHeads("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 1\r\n\r\n#"), long: true, want: "http_413", opened: 3},
-		"refused, and kept":          {serve: repliesToHeads("HTTP/1.1 413 Too Large\r\nContent-Length: 1\r\n\r\n#"), long: true, want: "http_413", opened: 3},
-		"replied before the body":    {serve: repliesToHeads(reply), long: true, opened: 3},
-		"replied before the request": {serve: replies(reply), early: other, want: "network_error", ownOnly: true, opened: 3},
+		"length of less than comes": {serve: replies(reply + "9"), over: true, opened: 3},
+		"second reply with it":      {serve: replies(reply + other), over: true, opened: 3},
+		"second reply after it":     {serve: replies(reply), stray: other, opened: 3},
+		"interim reply after it":    {serve: replies(reply), stray: hint, opened: 3},
+		"empty line after it":       {serve: replies(reply), stray: "\r\n", opened: 3},
+		"second reply after chunks": {serve: replies(parts + "\r\n1\r\n#\r\n0\r\n\r\n"), stray: other, opened: 3},
+		"body of no content":        {serve: replies("HTTP/1.1 204 No Content\r\nContent-Length: 1\r\n\r\n9"), want: "null", over: true, opened: 3},
+		"body of an unmodified":     {serve: replies("HTTP/1.1 304 Not Modified\r\nContent-Length: 1\r\n\r\n9"), want: "redirect", over: true, opened: 3},
+		"refused before the body":   {serve: repliesToHeads("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 1\r\n\r\n#"), long: true, want: "http_413", opened: 3},
+		"refused, and kept":         {serve: repliesToHeads("HTTP/1.1 413 Too Large\r\nContent-Length: 1\r\n\r\n#"), long: true, want: "http_413", opened: 3},
+		"replied before the body":   {serve: repliesToHeads(reply), long: true, opened: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wrong := row.run(t, newHandlerConnections(4, nil))
-			if row.ownOnly {
-				return
-			}
-			if wrongOf := row.run(t, newHandlerTransport(4, nil)); wrong > wrongOf {
-				t.Errorf("%d steps got the result of another one; with net/http %d", wrong, wrongOf)
-			}
+			row.run(t)
 		})
 	}
 }
 
 // scriptedRow is a row of TestScriptedHandlers.
 type scriptedRow struct {
-	serve   func(*talk)
-	want    string // type of the error, or "null", of each step; "" for its own result
-	opened  int    // connections for the three steps
-	long    bool   // the requests are too long to be under way at once
-	over    bool   // something comes with a reply, or the connection ends after it
-	stray   string // comes after a reply, before the next request
-	early   string // comes before the first request
-	ownOnly bool   // what net/http does depends on which of its goroutines is first
+	serve  func(*talk)
+	want   string // type of the error, or "null", of each step; "" for its own result
+	opened int    // connections for the three steps
+	long   bool   // the requests are too long to be under way at once
+	over   bool   // something comes with a reply, or the connection ends after it
+	stray  string // comes after a reply, before the next request
 }
 
-// run makes the steps, and returns how many got the result of another one.
-func (row scriptedRow) run(t *testing.T, connections http.RoundTripper) (wrong int) {
-	s := &scriptedServer{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), serve: row.serve, early: row.early}
-	own := false
-	switch c := connections.(type) {
-	case *plainConnections:
-		own, c.dial = true, s.dial(t)
-	case *handlerTransport:
-		c.DialContext = s.dial(t)
-	}
-	h := newTestHandlers(t, nil)
+// run makes the steps.
+func (row scriptedRow) run(t *testing.T) {
+	s := &scriptedServer{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), serve: row.serve}
+	h, connections := newTestHandlers(t, nil), newHandlerTransport(4, nil)
+	connections.DialContext = s.dial(t)
 	h.web.connections = connections
 	defer func() { // closing what is idle ends the scripts
-		closeIdle(connections)
+		connections.CloseIdleConnections()
 		s.playing.Wait()
 		s.Close()
 	}()
 	for i := range 3 {
-		a, ctx := newTestAttempt(`{}`), new(attemptContext)
+		a, ctx := newTestAttempt(`{}`), newStepContext()
 		a.timeout = time.Hour // scripts end what stalls
 		if a.number = i + 1; row.long {
 			a.context = fmt.Appendf(nil, "%q", make([]byte, 1<<20))
@@ -447,61 +420,31 @@ func (row scriptedRow) run(t *testing.T, connections http.RoundTripper) (wrong i
 			want = fmt.Sprint(a.number)
 		}
 		if got != want {
-			t.Errorf("step %d, own %v: got %s, %s; want %s", a.number, own, got, errorText(o), want)
+			t.Errorf("step %d: got %s, %s; want %s", a.number, got, errorText(o), want)
 		}
-		if o.result != nil && got != fmt.Sprint(a.number) {
-			wrong++
-		}
-		row.after(t, s, own)
+		row.after(s)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.talks); n != row.opened {
-		t.Errorf("own %v: %d connections for three steps; want %d", own, n, row.opened)
+		t.Errorf("%d connections for three steps; want %d", n, row.opened)
 	}
 	for _, k := range s.talks {
 		if n := k.near.read.Load(); n > int64(4-row.opened)*(maxReplyHeader+16<<10) {
-			t.Errorf("own %v: read %d bytes of a connection", own, n)
+			t.Errorf("read %d bytes of a connection", n)
 		}
 	}
-	return wrong
 }
 
-// after sends what comes after a reply, and waits until that is at the other end.
-func (row scriptedRow) after(t *testing.T, s *scriptedServer, own bool) {
+// after sends what comes after a reply, and waits until the client has closed the connection for it.
+func (row scriptedRow) after(s *scriptedServer) {
 	s.mu.Lock()
 	last := s.talks[len(s.talks)-1]
 	s.mu.Unlock()
 	io.WriteString(last, row.stray)
-	switch {
-	case row.stray == "" && !row.over:
-	case own: // looks when it uses the connection again
-		last.near.arrived(t)
-	default:
+	if row.stray != "" || row.over {
 		last.near.await(math.MaxInt64)
 	}
-}
-
-// TestReplyFollowedByAnother has the second reply come while the first is read: the connection is not kept.
-func TestReplyFollowedByAnother(t *testing.T) {
-	t.Parallel()
-	const reply = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"
-	s := &scriptedServer{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), serve: replies(reply)}
-	defer s.Close()
-	p := newHandlerConnections(4, nil).(*plainConnections)
-	p.dial = s.dial(t)
-	req := must(http.NewRequest(http.MethodPost, "http://"+s.Addr().String(), strings.NewReader("{}")))(t)
-	req.Header.Set("Idempotency-Key", "k:1")
-	resp := must(p.RoundTrip(req))(t)
-	io.Copy(io.Discard, resp.Body)
-	io.WriteString(s.talks[0], reply)
-	s.talks[0].near.arrived(t)
-	resp.Body.Close()
-	if !s.talks[0].near.closed.Load() || len(p.idle) > 0 {
-		t.Error("the connection is kept")
-	}
-	closeIdle(p)
-	s.playing.Wait()
 }
 
 // readHead reads the header of a request and leaves its body: net/http takes no reply before it has begun a request.
@@ -510,76 +453,31 @@ func readHead(conn net.Conn) { http.ReadRequest(bufio.NewReaderSize(conn, 16)) }
 // TestReplyLeftUnread closes a reply of which only the beginning was read: the connection goes with it.
 func TestReplyLeftUnread(t *testing.T) {
 	t.Parallel()
-	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
-		ended := make(chan struct{})
-		to, _ := rawServer(t, func(conn net.Conn) {
-			defer close(ended)
-			readHead(conn)
-			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
-			for err := error(nil); err == nil; {
-				_, err = conn.Write(make([]byte, 4096))
-			}
-		})
-		req := must(http.NewRequest(http.MethodPost, to, strings.NewReader("{}")))(t)
-		resp := must(connections.RoundTrip(req))(t)
-		resp.Body.Read(make([]byte, 1))
-		resp.Body.Close()
-		<-ended
+	ended := make(chan struct{})
+	to, _ := rawServer(t, func(conn net.Conn) {
+		defer close(ended)
+		readHead(conn)
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
+		for err := error(nil); err == nil; {
+			_, err = conn.Write(make([]byte, 4096))
+		}
 	})
+	req := must(http.NewRequest(http.MethodPost, to, strings.NewReader("{}")))(t)
+	resp := must(newHandlerTransport(4, nil).RoundTrip(req))(t)
+	resp.Body.Read(make([]byte, 1))
+	resp.Body.Close()
+	<-ended
 }
 
 // TestConnectionsRefused checks the error of an address where nobody listens.
 func TestConnectionsRefused(t *testing.T) {
 	t.Parallel()
-	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
-		closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-		closed.Close()
-		got, err := exchangeText(t.Context(), connections, "http://"+closed.Addr().String(), []byte("{}"))
-		if got != "no reply" || !strings.Contains(fmt.Sprint(err), "connection refused") {
-			t.Errorf("got %s, %v", got, err)
-		}
-	})
-}
-
-// TestIdleConnectionsAreBounded uses more connections than are kept, and then waits until they are
-// too old.
-func TestIdleConnectionsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var near net.Conn
-		p := plainConnections{size: 2, dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
-		var ends []net.Conn
-		for range 3 {
-			var far net.Conn
-			near, far = net.Pipe()
-			ends = append(ends, far)
-			p.give(must(p.take(t.Context(), &url.URL{Host: fmt.Sprint("h", len(ends))}))(t))
-		}
-		closed := func(n int) bool {
-			ends[n].SetReadDeadline(realDeadline(time.Millisecond))
-			_, err := ends[n].Read(make([]byte, 1))
-			return err == io.EOF
-		}
-		if !closed(0) || closed(1) || closed(2) {
-			t.Errorf("closed %v, %v, %v; want the first alone", closed(0), closed(1), closed(2))
-		}
-		receiveWithin(make(chan int), keptIdle/2)
-		near, _ = net.Pipe()
-		young := must(p.take(t.Context(), &url.URL{Host: "h4"}))(t)
-		p.give(young)
-		receiveWithin(make(chan int), keptIdle-1)
-		if c := p.takeIdle("h4"); c != young {
-			t.Error("an idle connection is not used")
-		}
-		p.give(young)
-		receiveWithin(make(chan int), keptIdle)
-		if p.takeIdle("h4") != nil {
-			t.Errorf("a connection that was idle for %v is used", keptIdle)
-		}
-		receiveWithin(make(chan int), keptIdle)
-		if !closed(1) || !closed(2) {
-			t.Errorf("an idle connection is open after more than %v", 2*keptIdle)
-		}
-	})
+	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	closed.Close()
+	got, err := exchangeText(t.Context(), newHandlerTransport(4, nil), "http://"+closed.Addr().String(), []byte("{}"))
+	if got != "no reply" || !strings.Contains(fmt.Sprint(err), "connection refused") {
+		t.Errorf("got %s, %v", got, err)
+	}
 }
 
 func TestHTTPProxy(t *testing.T) {
@@ -599,7 +497,7 @@ func TestHTTPProxy(t *testing.T) {
 	if got, want := showOutcome(callHandler(t, h, "http://handler.invalid/pay")), `ok "proxied"`; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
-	if newTestHandlers(t, nil).web.connections.(*plainConnections).others.(*handlerTransport).Proxy != nil {
+	if newTestHandlers(t, nil).web.connections.(*handlerTransport).Proxy != nil {
 		t.Error("there is a proxy, and none is configured")
 	}
 }
@@ -635,7 +533,7 @@ func TestHTTPConnectionsAreKept(t *testing.T) {
 		var calls sync.WaitGroup
 		for range parallel {
 			calls.Go(func() {
-				if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
+				if o := h.run(context.Background(), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
 					t.Errorf("got %s: %s", showOutcome(o), errorText(o))
 				}
 			})
@@ -651,39 +549,34 @@ func TestHTTPConnectionsAreKept(t *testing.T) {
 // byte: an attempt is delivered once, and fails.
 func TestOneDelivery(t *testing.T) {
 	const kept = 60
-	for name, plain := range map[string]bool{"own": true, "nethttp": false} {
-		var arrived sync.WaitGroup
-		arrived.Add(kept)
-		var delivered atomic.Int32
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body)
-			if delivered.Add(1) > kept {
-				panic(http.ErrAbortHandler)
-			}
-			arrived.Done()
-			arrived.Wait()
-			io.WriteString(w, "1")
-		}))
-		opened := countConnections(s)
-		h := newTestHandlers(t, func(c *workerConfig) { c.HTTPConcurrency = kept })
-		if s.Start(); !plain {
-			h.web.connections = newHandlerTransport(kept, nil)
+	var arrived sync.WaitGroup
+	arrived.Add(kept)
+	var delivered atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		if delivered.Add(1) > kept {
+			panic(http.ErrAbortHandler)
 		}
-		to := h.resolve(s.URL)
-		var calls sync.WaitGroup
-		for range kept {
-			calls.Go(func() { h.run(new(attemptContext), to, newTestAttempt(`{}`)) })
-		}
-		calls.Wait()
-		o := h.run(new(attemptContext), to, newTestAttempt(`{}`))
-		if n := delivered.Load() - kept; n != 1 || o.err == nil || o.err.errorType != "network_error" || !o.err.retryable {
-			t.Errorf("%s: %d deliveries of an attempt that ended as %s; want one, and a network_error", name, n, showOutcome(o))
-		}
-		if n := opened.Load(); n != kept {
-			t.Errorf("%s: %d connections; want %d", name, n, kept)
-		}
-		closeIdle(h.web.connections)
-		s.Close()
+		arrived.Done()
+		arrived.Wait()
+		io.WriteString(w, "1")
+	}))
+	opened := countConnections(s)
+	s.Start()
+	defer s.Close()
+	h := newTestHandlers(t, func(c *workerConfig) { c.HTTPConcurrency = kept })
+	to := h.resolve(s.URL)
+	var calls sync.WaitGroup
+	for range kept {
+		calls.Go(func() { h.run(context.Background(), to, newTestAttempt(`{}`)) })
+	}
+	calls.Wait()
+	o := h.run(context.Background(), to, newTestAttempt(`{}`))
+	if n := delivered.Load() - kept; n != 1 || o.err == nil || o.err.errorType != "network_error" || !o.err.retryable {
+		t.Errorf("%d deliveries of an attempt that ended as %s; want one, and a network_error", n, showOutcome(o))
+	}
+	if n := opened.Load(); n != kept {
+		t.Errorf("%d connections; want %d", n, kept)
 	}
 }
 
@@ -700,41 +593,35 @@ func TestEndedConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
-				var delivered atomic.Int32
-				s := &scriptedServer{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), serve: func(k *talk) {
-					if k.request() && delivered.Add(1) > 0 && k.send(reply) {
-						end(k)
-					}
-				}}
-				defer s.Close()
-				switch c := connections.(type) {
-				case *plainConnections:
-					c.dial = s.dial(t)
-				case *handlerTransport:
-					c.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-						conn, err := s.dial(t)(ctx, network, address)
-						return &countedConn{Conn: conn}, err
-					}
+			var delivered atomic.Int32
+			s := &scriptedServer{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t), serve: func(k *talk) {
+				if k.request() && delivered.Add(1) > 0 && k.send(reply) {
+					end(k)
 				}
-				h := newTestHandlers(t, nil)
-				h.web.connections = connections
-				to := h.resolve("http://" + s.Addr().String())
-				for i := range 20 {
-					if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
-						t.Errorf("step %d: got %s, %s", i, showOutcome(o), errorText(o))
-					}
-					s.mu.Lock()
-					last := s.talks[len(s.talks)-1]
-					s.mu.Unlock()
-					last.near.arrived(t)
+			}}
+			defer s.Close()
+			connections := newHandlerTransport(4, nil)
+			connections.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := s.dial(t)(ctx, network, address)
+				return &countedConn{Conn: conn}, err
+			}
+			h := newTestHandlers(t, nil)
+			h.web.connections = connections
+			to := h.resolve("http://" + s.Addr().String())
+			for i := range 20 {
+				if o := h.run(context.Background(), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
+					t.Errorf("step %d: got %s, %s", i, showOutcome(o), errorText(o))
 				}
-				if n := delivered.Load(); n != 20 {
-					t.Errorf("%d deliveries of 20 attempts", n)
-				}
-				closeIdle(connections)
-				s.playing.Wait()
-			})
+				s.mu.Lock()
+				last := s.talks[len(s.talks)-1]
+				s.mu.Unlock()
+				last.near.arrived(t)
+			}
+			if n := delivered.Load(); n != 20 {
+				t.Errorf("%d deliveries of 20 attempts", n)
+			}
+			connections.CloseIdleConnections()
+			s.playing.Wait()
 		})
 	}
 }
@@ -765,46 +652,12 @@ func TestEndedTLS(t *testing.T) {
 	h.web.connections = connections
 	to := h.resolve("https://" + l.Addr().String())
 	for i := range 20 {
-		if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
+		if o := h.run(context.Background(), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
 			t.Fatalf("step %d: got %s, %s", i, showOutcome(o), errorText(o))
 		}
 		<-ended
 	}
 	if n := delivered.Load(); n != 20 {
 		t.Errorf("%d deliveries of 20 attempts", n)
-	}
-}
-
-// TestSharedConnection makes parallel calls over one connection of HTTP/2, on which replies to others arrive at any time.
-func TestSharedConnection(t *testing.T) {
-	t.Parallel()
-	var delivered atomic.Int32
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if delivered.Add(1); r.ProtoMajor == 2 {
-			io.WriteString(w, "1")
-		}
-	}))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
-	connections := newHandlerTransport(16, nil)
-	connections.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig
-	defer connections.CloseIdleConnections()
-	h := newTestHandlers(t, nil)
-	h.web.connections = connections
-	to := h.resolve(s.URL)
-	var calls sync.WaitGroup
-	for range 16 {
-		calls.Go(func() {
-			for range 20 {
-				if o := h.run(new(attemptContext), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
-					t.Errorf("got %s: %s", showOutcome(o), errorText(o))
-				}
-			}
-		})
-	}
-	calls.Wait()
-	if n := delivered.Load(); n != 320 {
-		t.Errorf("%d deliveries of 320 attempts", n)
 	}
 }

@@ -117,7 +117,7 @@ func (r *programRunner) find(program string) (string, error) {
 }
 
 // run makes the attempt with a program.
-func (r *programRunner) run(ctx *attemptContext, program string, a *attempt) outcome {
+func (r *programRunner) run(ctx context.Context, program string, a *attempt) outcome {
 	args, problem := programArgs(a.config)
 	if problem != "" {
 		return typedFailure(invalidConfigType, "initialization.%s", problem)
@@ -174,7 +174,6 @@ func notStarted(err error) outcome {
 // programRun is one run of a program, which has its own process group.
 type programRun struct {
 	cmd    *exec.Cmd
-	ctx    *attemptContext
 	stdout programOutput
 	stderr tailOutput
 	born   uint64 // when it started, see processInfo; 0 if that is not known
@@ -185,8 +184,8 @@ type programRun struct {
 	gone  bool         // the group was killed, and its number may be reused
 }
 
-func (r *programRunner) command(ctx *attemptContext, path string, args []string) *programRun {
-	p := &programRun{cmd: exec.CommandContext(ctx, path, args...), ctx: ctx}
+func (r *programRunner) command(ctx context.Context, path string, args []string) *programRun {
+	p := &programRun{cmd: exec.CommandContext(ctx, path, args...)}
 	p.stdout.limit = r.limit
 	p.cmd.Env = r.env
 	p.cmd.Stderr = &p.stderr

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -110,7 +111,7 @@ func startHangingChild(address string, away bool) {
 
 func runExec(t *testing.T, h *handlerSet, do ...string) outcome {
 	t.Helper()
-	return h.run(new(attemptContext), h.resolve(thisProgram(t)), programAttempt(t, do...))
+	return h.run(context.Background(), h.resolve(thisProgram(t)), programAttempt(t, do...))
 }
 
 func TestExecOutcomes(t *testing.T) {
@@ -218,7 +219,7 @@ func TestExecArguments(t *testing.T) {
 		}
 	}
 	h := newTestHandlers(t, nil)
-	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), newTestAttempt(`{"args": [1]}`))
+	o := h.run(context.Background(), h.resolve(thisProgram(t)), newTestAttempt(`{"args": [1]}`))
 	if got, want := showOutcome(o)+": "+o.err.message,
 		"invalid_config permanent: initialization.args[0] is 1; want a string"; got != want {
 		t.Errorf("got %s; want %s", got, want)
@@ -338,7 +339,7 @@ func TestExecKillsFlood(t *testing.T) {
 	t.Parallel()
 	h, a := newTestHandlers(t, nil), programAttempt(t, "flood")
 	a.timeout = time.Hour // so that this ends only because of what it prints
-	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
+	o := h.run(context.Background(), h.resolve(thisProgram(t)), a)
 	if got, want := showOutcome(o), "result_too_large permanent"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
@@ -369,7 +370,7 @@ func TestExecDoesNotWaitForDaemons(t *testing.T) {
 func TestExecLeavesNoZombie(t *testing.T) {
 	h := newTestHandlers(t, nil)
 	for _, code := range []string{"0", "1"} {
-		p := h.programs.command(new(attemptContext), strings.TrimPrefix(thisProgram(t), "exec:"),
+		p := h.programs.command(context.Background(), strings.TrimPrefix(thisProgram(t), "exec:"),
 			handlerProgramArgs("say", "1", "", code))
 		noError(t, h.programs.running.start(p))
 		h.programs.running.wait(p)
@@ -410,7 +411,7 @@ func newTestHandlers(t testing.TB, change func(c *workerConfig)) *handlerSet {
 	if err != nil {
 		t.Fatalf("newHandlerSet: %v", err)
 	}
-	t.Cleanup(func() { closeIdle(h.web.connections) })
+	t.Cleanup(func() { h.web.connections.(*handlerTransport).CloseIdleConnections() })
 	return h
 }
 
@@ -487,7 +488,7 @@ func TestExecNotAllowed(t *testing.T) {
 			t.Errorf("missingProgram(%q): looked for a program that is not allowed: %v", callable, err)
 		}
 	}
-	o := h.run(new(attemptContext), h.resolve("A"), newTestAttempt(`{}`))
+	o := h.run(context.Background(), h.resolve("A"), newTestAttempt(`{}`))
 	if got, want := showOutcome(o), "exec_not_allowed permanent"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
@@ -519,13 +520,13 @@ func TestExecInput(t *testing.T) {
 	h := newTestHandlers(t, func(c *workerConfig) { c.MaxResultBytes = 1 << 20 })
 	a := programAttempt(t, "input")
 	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`) // more than a pipe holds
-	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
+	o := h.run(context.Background(), h.resolve(thisProgram(t)), a)
 	if string(o.result) != string(a.envelope(nil)) {
 		t.Errorf("got %d bytes, %s; want the envelope", len(o.result), errorText(o))
 	}
 	a = programAttempt(t, "say", "1", "", "0")
 	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`)
-	o = h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
+	o = h.run(context.Background(), h.resolve(thisProgram(t)), a)
 	if got, want := showOutcome(o), "ok 1"; got != want {
 		t.Errorf("a program that does not read its input: got %s (%s); want %s", got, errorText(o), want)
 	}
@@ -535,15 +536,15 @@ func TestExecTimeout(t *testing.T) {
 	h := newTestHandlers(t, nil)
 	a := programAttempt(t, "signal", "0") // none: it waits for ever
 	a.timeout = 30 * time.Millisecond
-	o := h.run(new(attemptContext), h.resolve(thisProgram(t)), a)
+	o := h.run(context.Background(), h.resolve(thisProgram(t)), a)
 	if got, want := showOutcome(o), "timeout retryable"; got != want {
 		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
 	}
 }
 
 func TestExecCancelledBeforeItStarts(t *testing.T) {
-	ctx := new(attemptContext)
-	ctx.cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	h := newTestHandlers(t, nil)
 	o := h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "say", "1", "", "0"))
 	if got, want := showOutcome(o), "cancelled retryable"; got != want {
@@ -556,12 +557,12 @@ func awaitEnd(conn net.Conn) { io.Copy(io.Discard, conn) }
 
 func TestExecCancelKillsTheWholeGroup(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
-	ctx := new(attemptContext)
-	defer ctx.cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	done := make(chan outcome)
 	go func() { done <- h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "fork", p.address())) }()
 	parent, child := p.accept(), p.accept()
-	ctx.cancel()
+	cancel()
 	if got, want := showOutcome(<-done), "cancelled retryable"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}

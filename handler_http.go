@@ -65,7 +65,7 @@ type httpCaller struct {
 // newHTTPCaller returns a caller in any case. The error is about the proxy.
 func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 	proxy, err := parseHandlerProxy(c.HTTPProxy)
-	return &httpCaller{connections: newHandlerConnections(c.HTTPConcurrency, proxy),
+	return &httpCaller{connections: newHandlerTransport(c.HTTPConcurrency, proxy),
 		headers: c.HTTPHeaders, agent: "stepwell/" + version, limit: c.MaxResultBytes}, err
 }
 
@@ -115,7 +115,7 @@ func parseHandlerProxy(s string) (*url.URL, error) {
 }
 
 // call makes the attempt with an HTTP handler.
-func (c *httpCaller) call(ctx *attemptContext, t target, a *attempt) outcome {
+func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
 	if t.headers.request == nil {
 		return typedFailure(invalidHandlerType, "no request can be made to the URL")
 	}
@@ -201,7 +201,7 @@ func outOfDescriptors(err error) bool {
 }
 
 // replied returns the outcome of a reply, without the secrets that were sent.
-func (c *httpCaller) replied(ctx *attemptContext, t target, a *attempt, resp *http.Response) outcome {
+func (c *httpCaller) replied(ctx context.Context, t target, a *attempt, resp *http.Response) outcome {
 	secrets := t.headers.secrets
 	switch resp.StatusCode / 100 {
 	case 2:

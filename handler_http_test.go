@@ -29,7 +29,7 @@ func newHandlerServer(t *testing.T, f http.HandlerFunc) *httptest.Server {
 // call runs an attempt with the callable.
 func callHandler(t *testing.T, h *handlerSet, callable string) outcome {
 	t.Helper()
-	return h.run(new(attemptContext), h.resolve(callable), newTestAttempt(`{}`))
+	return h.run(context.Background(), h.resolve(callable), newTestAttempt(`{}`))
 }
 
 func TestHTTPWithoutTraceparent(t *testing.T) {
@@ -285,12 +285,16 @@ func TestBrokenReplyHidesSecrets(t *testing.T) {
 	}
 }
 
+// lateContext is a context whose time is over, and which has not ended yet.
+type lateContext struct{ context.Context }
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now(), true }
+
 // TestHTTPTimeoutWhileDialing checks that an attempt whose time is over before its connection is there timed
 // out: net fails with "i/o timeout" then, perhaps before the attempt's context has ended.
 func TestHTTPTimeoutWhileDialing(t *testing.T) {
 	h := newTestHandlers(t, nil)
-	ctx := &attemptContext{deadline: time.Now()}
-	o := brokenCall(ctx, h.resolve("http://127.0.0.1:1/"), newTestAttempt(`{}`), os.ErrDeadlineExceeded)
+	o := brokenCall(lateContext{t.Context()}, h.resolve("http://127.0.0.1:1/"), newTestAttempt(`{}`), os.ErrDeadlineExceeded)
 	if got, want := showOutcome(o), "timeout retryable"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
@@ -369,56 +373,51 @@ func TestRequestsEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	contexts := map[string]func(ctx context.Context) (context.Context, context.CancelFunc){
 		"cancelled": context.WithCancel,
-		"cancelled attempt": func(context.Context) (context.Context, context.CancelFunc) {
-			c := new(attemptContext)
-			return c, c.cancel
-		},
-		"attempt without time": func(context.Context) (context.Context, context.CancelFunc) {
-			c := new(attemptContext)
-			return c, func() { c.end(context.DeadlineExceeded) }
+		"without time": func(context.Context) (context.Context, context.CancelFunc) {
+			c := newStepContext()
+			return c, c.end
 		},
 	}
-	eachConnections(t, func(t *testing.T, connections http.RoundTripper) {
-		for kind, limit := range contexts {
-			for part, want := range map[string]string{
-				"dialing": "no reply", "writing": "no reply", "reading the header": "no reply", "reading the body": "200 cut",
-			} {
-				t.Run(kind+" while "+part, func(t *testing.T) {
-					ctx, end := limit(t.Context())
-					body, ended := []byte("{}"), make(chan struct{})
-					if part == "writing" {
-						body = make([]byte, 16<<20) // more than the buffers of a connection take
-					}
-					to, _ := rawServer(t, func(conn net.Conn) {
-						defer close(ended)
-						r := bufio.NewReader(conn)
-						if r.ReadByte(); part != "writing" {
-							r.UnreadByte()
-							req, err := http.ReadRequest(r)
-							if err != nil {
-								return
-							}
-							io.Copy(io.Discard, req.Body)
+	connections := newHandlerTransport(4, nil)
+	for kind, limit := range contexts {
+		for part, want := range map[string]string{
+			"dialing": "no reply", "writing": "no reply", "reading the header": "no reply", "reading the body": "200 cut",
+		} {
+			t.Run(kind+" while "+part, func(t *testing.T) {
+				ctx, end := limit(t.Context())
+				body, ended := []byte("{}"), make(chan struct{})
+				if part == "writing" {
+					body = make([]byte, 16<<20) // more than the buffers of a connection take
+				}
+				to, _ := rawServer(t, func(conn net.Conn) {
+					defer close(ended)
+					r := bufio.NewReader(conn)
+					if r.ReadByte(); part != "writing" {
+						r.UnreadByte()
+						req, err := http.ReadRequest(r)
+						if err != nil {
+							return
 						}
-						if part == "reading the body" {
-							io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1")
-						}
-						end()
-						io.Copy(io.Discard, r)
-					})
-					if part == "dialing" {
-						end()
-						close(ended)
+						io.Copy(io.Discard, req.Body)
 					}
-					got, err := exchangeText(ctx, connections, to, body)
-					if got != want && !(part == "reading the body" && got == "no reply") || ctx.Err() == nil {
-						t.Errorf("got %s, %v; want %s", got, err, want)
+					if part == "reading the body" {
+						io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1")
 					}
-					<-ended
+					end()
+					io.Copy(io.Discard, r)
 				})
-			}
+				if part == "dialing" {
+					end()
+					close(ended)
+				}
+				got, err := exchangeText(ctx, connections, to, body)
+				if got != want && !(part == "reading the body" && got == "no reply") || ctx.Err() == nil {
+					t.Errorf("got %s, %v; want %s", got, err, want)
+				}
+				<-ended
+			})
 		}
-	})
+	}
 }
 
 func TestHTTPTimeout(t *testing.T) {
@@ -435,7 +434,7 @@ func TestHTTPTimeout(t *testing.T) {
 	for _, path := range []string{"/", "/body"} {
 		a := newTestAttempt(`{}`)
 		a.timeout = 300 * time.Millisecond
-		o := h.run(new(attemptContext), h.resolve(s.URL+path), a)
+		o := h.run(context.Background(), h.resolve(s.URL+path), a)
 		if got, want := showOutcome(o), "timeout retryable"; got != want {
 			t.Errorf("%s: got %s; want %s", path, got, want)
 		}
@@ -446,10 +445,10 @@ func TestHTTPTimeout(t *testing.T) {
 }
 
 func TestHTTPCancelled(t *testing.T) {
-	ctx := new(attemptContext)
+	ctx, cancel := context.WithCancel(t.Context())
 	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
-		ctx.cancel()
+		cancel()
 		<-r.Context().Done()
 	})
 	h := newTestHandlers(t, nil)

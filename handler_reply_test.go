@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -366,7 +367,7 @@ func TestUnusableTargetsFail(t *testing.T) {
 		"E": "the program is neither an absolute path nor a bare name",
 		"F": "the URL is malformed",
 	} {
-		o := h.run(new(attemptContext), h.resolve(callable), newTestAttempt(`{}`))
+		o := h.run(context.Background(), h.resolve(callable), newTestAttempt(`{}`))
 		if o.err == nil || o.err.errorType != invalidHandlerType || o.err.message != want {
 			t.Errorf("%s: got %s, %v; want %s", callable, showOutcome(o), o.err, want)
 		}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -123,57 +122,6 @@ func TestOutsideOnly(t *testing.T) {
 	}
 }
 
-// TestAttemptContext checks that the context of an attempt ends as one of the standard library does, and that
-// another handler gets another time.
-func TestAttemptContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := new(attemptContext)
-		if _, ok := c.Deadline(); ok || c.Err() != nil {
-			t.Errorf("a new one: got a deadline %v, %v", ok, c.Err())
-		}
-		began := time.Now()
-		c.begin(time.Minute)
-		if until, ok := c.Deadline(); !ok || until != began.Add(time.Minute) {
-			t.Errorf("got the deadline %v, %v", until, ok)
-		}
-		ends := make(chan time.Duration, 3)
-		ended := func() { ends <- time.Since(began) }
-		c.AfterFunc(ended)
-		context.AfterFunc(c, ended)
-		kept := c.AfterFunc(ended)
-		if !c.AfterFunc(ended)() || !context.AfterFunc(c, ended)() {
-			t.Error("a function that was not called could not be stopped")
-		}
-		child, stop := context.WithCancel(c)
-		defer stop()
-		<-child.Done()
-		for range 3 {
-			if at := <-ends; at != time.Minute {
-				t.Errorf("a function was called after %v", at)
-			}
-		}
-		if c.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded || kept() {
-			t.Errorf("after the deadline: got %v, %v", c.Err(), child.Err())
-		}
-		c.rest()
-
-		c.begin(time.Hour)
-		if c.Err() != nil {
-			t.Errorf("for another handler: got %v", c.Err())
-		}
-		c.cancel()
-		<-c.Done()
-		if c.rest(); c.Err() != context.Canceled || c.AfterFunc(ended)() {
-			t.Errorf("cancelled: got %v", c.Err())
-		}
-		<-ends
-		c.begin(time.Hour)
-		if c.rest(); c.Err() != context.Canceled {
-			t.Errorf("cancelled, for another handler: got %v", c.Err())
-		}
-	})
-}
-
 func TestHTTPRequest(t *testing.T) {
 	var got *http.Request
 	var body []byte
@@ -187,7 +135,7 @@ func TestHTTPRequest(t *testing.T) {
 	})
 	a := newTestAttempt(`{}`)
 	a.traceparent, a.tracestate = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1,congo=t61 rcWkg"
-	if o := h.run(new(attemptContext), h.resolve(s.URL+"/pay?x=1#top"), a); showOutcome(o) != `ok {"ok":true}` {
+	if o := h.run(context.Background(), h.resolve(s.URL+"/pay?x=1#top"), a); showOutcome(o) != `ok {"ok":true}` {
 		t.Fatalf("got %s: %s", showOutcome(o), errorText(o))
 	}
 	if string(body) != string(a.envelope(nil)) {

@@ -385,7 +385,7 @@ func (l *worldLife) options() serviceOptions {
 	cfg := testConfig(w, o)
 	log := slog.New(&failingHandler{t: w, out: o.log})
 	handlers := must(newHandlerSet(&cfg.Worker, version, func(string) string { return "" }))(w)
-	handlers.web.connections.(*plainConnections).dial = l.dialHandler
+	handlers.web.connections.(*handlerTransport).DialContext = l.dialHandler
 	c := newRealClock()
 	auth := must(newAuthenticators(cfg, &provenance{}, c, log))(w)
 	l.cleanups = append(l.cleanups, c.stop, auth.close)

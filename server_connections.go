@@ -22,7 +22,7 @@ const (
 	headerTimeout  = 10 * time.Second
 	requestTimeout = 60 * time.Second
 	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 16 << 10 // net/http accepts 4 KiB more
+	maxHeaderBytes = 14 << 10 // net/http accepts 4 KiB more
 )
 
 // listenTCP opens a listener. The system buffers little for clients that do not read.

@@ -56,7 +56,7 @@ type hostileKind struct {
 var hostileKinds = []hostileKind{
 	{name: "idle connections"},
 	{name: "slow headers", first: hostileGet("/v1/tasks", "X-A: b\r\n"), beat: sends("X-A: b\r\n")},
-	{name: "large headers", first: hostileGet("/v1/tasks", "X-A: "+strings.Repeat("a", 19<<10)), beat: sends("a")},
+	{name: "large headers", first: hostileGet("/v1/tasks", "X-A: "+strings.Repeat("a", 17<<10)), beat: sends("a")},
 	{name: "announced and silent bodies", first: hostileBody("")},
 	{name: "dribbled bodies", first: hostileBody(`{"name":"`), beat: sends("a")},
 	{name: "unfinished bodies",

@@ -406,9 +406,14 @@ func (o *limitOperation) send(target string, header http.Header, body any) *wire
 		o.t.Fatalf("%s %s: %v", o.id, target, err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge && len(target) > 16<<10 {
+		return nil // an encoded text of this length does not fit into a header
+	}
 	a := &wire.Answer{Code: resp.StatusCode, Header: resp.Header, Request: o.method + " " + target}
 	if resp.StatusCode >= 400 || resp.StatusCode == http.StatusMultiStatus {
-		a.Body = wire.Must(io.ReadAll(resp.Body))(o.t)
+		if a.Body, err = io.ReadAll(resp.Body); err != nil {
+			o.t.Fatalf("%s %.200s: %d, %v", o.id, target, resp.StatusCode, err)
+		}
 	}
 	return a
 }

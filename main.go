@@ -93,7 +93,7 @@ func (p *process) boundMemory(root fs.FS) {
 // Garbage is collected when it takes as much memory as what is in use, or garbageBytes if that is less,
 // but never before it takes garbageShare percent of what is in use.
 const (
-	garbageBytes = 64 << 20
+	garbageBytes = 32 << 20
 	garbageShare = 25
 
 	startGarbageShare = 50 // while the store is read, which makes much garbage: collecting it more often takes longer

@@ -21,7 +21,7 @@ import (
 
 // TestGarbageIsBounded expects the collector to run more often while much memory is in use.
 func TestGarbageIsBounded(t *testing.T) {
-	for live, want := range map[uint64]int{0: 100, 10 << 20: 100, 64 << 20: 99, 128 << 20: 49, 1 << 30: 25, 1 << 50: 25} {
+	for live, want := range map[uint64]int{0: 100, 10 << 20: 100, 32 << 20: 99, 64 << 20: 49, 1 << 30: 25, 1 << 50: 25} {
 		if got := garbagePercent(live); got != want {
 			t.Errorf("%d bytes in use: got %d percent; want %d", live, got, want)
 		}

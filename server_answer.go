@@ -325,10 +325,10 @@ func (s *surface) holdTemplates(w *responseWriter) error {
 	return w.holdEach(len(s.svc.templates.registry().all()), 256)
 }
 
-// addCoding takes memory for compressing the answer, if half of it is left for others.
+// addCoding takes memory for compressing the answer, if seven eighths of it are left for others.
 func (w *responseWriter) addCoding() bool {
 	q := &w.surface.svc.quotas.memory
-	if q.used.Load() > q.most/2 || !q.take(gzipMemory) {
+	if q.used.Load() > q.most/8 || !q.take(gzipMemory) {
 		return false
 	}
 	w.held, w.coding = w.held+gzipMemory, gzipMemory

@@ -16,8 +16,8 @@ package main
 //	base_json_write.go the JSON writer, and appending strings
 //	base_json_value.go decoded JSON values, exact decimals
 //	base_unix.go       system calls of every Unix: names, owners, locks, sockets, process groups, figures
-//	base_linux.go      durable data, reserved blocks, processes, memory on Linux
-//	base_other.go      the same data, blocks, processes, memory on other Unix systems
+//	base_linux.go      durable data, reserved blocks, exits, memory on Linux
+//	base_other.go      the same data, blocks, exits, memory on other Unix systems
 //	base_windows.go    both for Windows: handles, names, locks, sockets, jobs as process groups, figures
 
 import (

@@ -3,12 +3,11 @@ package main
 // The system calls of Linux that the program needs beyond package os.
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,16 +23,6 @@ func reserveBlocks(f *os.File, off, n int64) error {
 	// A start must not find zeros at the end of a journal only because blocks were set aside.
 	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
 	return fileCall(f, "fallocate", func(fd int) error { return syscall.Fallocate(fd, keepSize, off, n) })
-}
-
-// limitUnsent limits how much output of a connection the system holds before it is sent, also for connections that a
-// listener accepts. Otherwise, it holds megabytes for a client that does not read, and a slow client seems to stand
-// still meanwhile.
-func limitUnsent(conn syscall.RawConn, n int) error {
-	const notSentLowWater = 25 // TCP_NOTSENT_LOWAT
-	return conn.Control(func(fd uintptr) {
-		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, notSentLowWater, n)
-	})
 }
 
 // awaitExit returns once a child has ended, and reports whether the child is still
@@ -58,38 +47,6 @@ func reapOrphans(pgid int) {
 			return
 		}
 	}
-}
-
-// adoptOrphans makes this process the parent of every descendant whose own parent ends, sends
-// the signals of their ends, and reports whether it could.
-func adoptOrphans(exits chan<- os.Signal) bool {
-	const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER
-	_, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0)
-	if errno == 0 {
-		signal.Notify(exits, syscall.SIGCHLD)
-	}
-	return errno == 0
-}
-
-// processInfo describes a process.
-type processInfo struct {
-	zombie bool
-	parent int
-	born   uint64 // in ticks since the machine started
-}
-
-// lookUpProcess reports whether there is a process of that number, or its zombie.
-func lookUpProcess(pid int) (p processInfo, ok bool) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	end := strings.LastIndexByte(string(text), ')') // of the name, which can contain anything
-	fields := strings.Fields(string(text[end+1:]))
-	if len(fields) < 20 {
-		return p, false
-	}
-	p.zombie = fields[0] == "Z"
-	p.parent, _ = strconv.Atoi(fields[1])
-	p.born, _ = strconv.ParseUint(fields[19], 10, 64)
-	return p, true
 }
 
 // ticksPerSecond is the unit of times in /proc, in every build of Linux that Go runs on.
@@ -122,12 +79,14 @@ func openedFiles() float64 {
 
 // processStarted returns when the process started, in seconds since 1970; -1 if that is unknown.
 var processStarted = sync.OnceValue(func() float64 {
-	self, ok := lookUpProcess(os.Getpid())
+	text, _ := os.ReadFile("/proc/self/stat")
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name can contain anything
 	booted := procNumbers("/proc/stat", "btime", "")[0]
-	if !ok || booted < 0 {
+	if len(fields) < 20 || booted < 0 {
 		return -1
 	}
-	return booted + float64(self.born)/ticksPerSecond
+	ticks, _ := strconv.ParseFloat(fields[19], 64)
+	return booted + ticks/ticksPerSecond
 })
 
 // procNumbers returns numbers in a file of /proc: those in the columns that the first line with a word at its
@@ -152,44 +111,6 @@ func procNumbers(file, word string, columns ...string) []float64 {
 	}
 	return numbers
 }
-
-// childrenOf returns the children of a thread of a process, or of all with "*". Orphans
-// are children of the thread that has the number of the process.
-func childrenOf(pid int, thread string) (children []int) {
-	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/%s/children", pid, thread))
-	for _, name := range names {
-		text, _ := os.ReadFile(name)
-		for _, field := range strings.Fields(string(text)) {
-			child, _ := strconv.Atoi(field)
-			children = append(children, child)
-		}
-	}
-	return children
-}
-
-// orphans returns the children of this process that fell to it or that its first thread
-// started.
-func orphans() []int { return childrenOf(os.Getpid(), strconv.Itoa(os.Getpid())) }
-
-// killTree kills a process, if it is still a child of a parent, and all its descendants.
-func killTree(pid, parent int) {
-	p, err := os.FindProcess(pid) // a descriptor, because the number could be reused
-	if err != nil {
-		return
-	}
-	defer p.Release()
-	if info, ok := lookUpProcess(pid); !ok || info.parent != parent {
-		return
-	}
-	p.Signal(syscall.SIGSTOP) // it starts no more
-	for _, child := range childrenOf(pid, "*") {
-		killTree(child, pid)
-	}
-	p.Kill()
-}
-
-// reap frees the number of a child that has ended.
-func reap(pid int) { syscall.Wait4(pid, nil, syscall.WNOHANG, nil) }
 
 // machineMemory returns how much memory the machine has, in bytes; 0 if that is unknown.
 func machineMemory() int64 {

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"stepwell/e2e/wire"
@@ -114,23 +113,6 @@ func TestExecReapsOrphans(t *testing.T) {
 	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
 		t.Errorf("the orphan is still known: %v", err)
 	}
-}
-
-// TestUnsentIsLimited on the connections that a listener accepts.
-func TestUnsentIsLimited(t *testing.T) {
-	l := must(listenTCP("127.0.0.1:0"))(t)
-	defer l.Close()
-	client := must(net.Dial("tcp", l.Addr().String()))(t)
-	defer client.Close()
-	c := must(l.Accept())(t)
-	defer c.Close()
-	raw := must(c.(*net.TCPConn).SyscallConn())(t)
-	raw.Control(func(fd uintptr) {
-		const notSentLowWater = 25
-		if n := must(syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, notSentLowWater))(t); n != 2*jsonPiece {
-			t.Errorf("got %d bytes; want %d", n, 2*jsonPiece)
-		}
-	})
 }
 
 // TestCgroupMemory finds the least limit of a process's control groups.

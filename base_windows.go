@@ -180,9 +180,6 @@ func reserveBlocks(*os.File, int64, int64) error { return errors.ErrUnsupported 
 // makePrivate is not supported.
 func makePrivate(uintptr) {}
 
-// limitUnsent is not supported.
-func limitUnsent(syscall.RawConn, int) error { return nil }
-
 // peekSocket looks for unread input of a socket. If there is none and the peer has not closed the connection either,
 // quiet is true. Otherwise n is the number of bytes.
 func peekSocket(fd uintptr, _ []byte) (n int, quiet bool) {
@@ -291,33 +288,12 @@ func awaitExit(pid int) bool {
 	return err == nil // package os still has a handle
 }
 
-// adoptOrphans is not needed: all that a program starts is in its job.
-func adoptOrphans(chan<- os.Signal) bool { return false }
-
-// orphans finds none.
-func orphans() []int { return nil }
-
-// killTree has nothing to do: see processGroup.
-func killTree(int, int) {}
-
-// reap has nothing to free.
-func reap(int) {}
-
 // programVariables are the variables of the environment that every program gets besides PATH. Package os/exec adds
 // SYSTEMROOT.
 var programVariables = []string{"COMSPEC", "HOME", "LANG", "LOCALAPPDATA", "PATHEXT", "TEMP", "TMP", "TZ", "USERPROFILE"}
 
 // executable returns the path of a program, which may lack its extension.
 func executable(path string) (string, error) { return exec.LookPath(path) }
-
-// processInfo describes a process.
-type processInfo struct {
-	zombie bool
-	born   uint64
-}
-
-// lookUpProcess finds no process.
-func lookUpProcess(int) (p processInfo, ok bool) { return p, false }
 
 // processFigures are what the system tells about this process; negative where it does not.
 type processFigures struct {

@@ -63,7 +63,7 @@ func benchService(b *testing.B, dir string) *service {
 
 // benchServer serves the orchestration role as a service does: its connections are known.
 func benchServer(b *testing.B, svc *service) (url string) {
-	h := newHTTPServer(must(listenTCP("127.0.0.1:0"))(b), newOrchestrationAPI(svc, nil), manyConnections(), svc.log)
+	h := newHTTPServer(must(net.Listen("tcp", "127.0.0.1:0"))(b), newOrchestrationAPI(svc, nil), manyConnections(), svc.log)
 	go h.serve()
 	b.Cleanup(func() { h.server.Close() })
 	return h.url()

@@ -114,7 +114,6 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 			return o, err
 		}
 	}
-	o.handlers.adoptOrphans()
 	o.auth, err = newAuthenticators(v.cfg, origin, v.clock, v.log)
 	return o, err
 }

@@ -381,7 +381,7 @@ func parsePortRange(s string) *portRange {
 // listen listens on the next free port of a host.
 func (p *portRange) listen(host string) (net.Listener, error) {
 	for range p.high - p.low + 1 {
-		l, err := listenTCP(net.JoinHostPort(host, strconv.Itoa(p.take())))
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p.take())))
 		if err == nil {
 			return l, nil
 		}

@@ -233,14 +233,6 @@ func newHandlerSet(c *workerConfig, version string, getenv func(string) string) 
 	return h, err
 }
 
-// adoptOrphans makes this process the parent of what programs leave behind, so that it
-// can end that. The process must have no other children than programs.
-func (h *handlerSet) adoptOrphans() {
-	if h.programs != nil && h.programs.allowed {
-		h.programs.running.adopt()
-	}
-}
-
 // outsideOnly returns a set in which every step waits for an outside actor.
 func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
 

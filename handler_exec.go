@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,7 +48,6 @@ type programRunner struct {
 	env     []string // of every program, sorted; some values are secret
 	limit   int64    // of a result, in bytes
 	grace   time.Duration
-	running runningPrograms
 }
 
 func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunner {
@@ -57,7 +55,6 @@ func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunne
 		allowed: c.AllowExec,
 		limit:   c.MaxResultBytes,
 		grace:   execPipeGrace,
-		running: runningPrograms{byPID: map[int]*programRun{}},
 	}
 	path := getenv("PATH")
 	if c.ExecPath != "" {
@@ -128,13 +125,13 @@ func (r *programRunner) run(ctx context.Context, program string, a *attempt) out
 	}
 	p := r.command(ctx, path, args)
 	p.cmd.Stdin = bytes.NewReader(a.envelope(nil))
-	if err := r.running.start(p); err != nil {
+	if err := p.start(); err != nil {
 		if o, ok := cutOff(ctx, a); ok {
 			return o
 		}
 		return notStarted(err)
 	}
-	r.running.wait(p)
+	p.wait()
 	o := p.outcome(ctx, a)
 	if o.err != nil {
 		o.err.attach("stderr", p.stderr.tail())
@@ -176,8 +173,6 @@ type programRun struct {
 	cmd    *exec.Cmd
 	stdout programOutput
 	stderr tailOutput
-	born   uint64 // when it started, see processInfo; 0 if that is not known
-	ended  bool   // guarded by runningPrograms.mu
 
 	mu    sync.Mutex
 	group processGroup // guarded by mu, as all below
@@ -193,16 +188,13 @@ func (r *programRunner) command(ctx context.Context, path string, args []string)
 	return p
 }
 
-// kill kills the program, its descendants and the whole process group, unless it is gone.
+// kill kills the process group of the program, unless it is gone.
 func (p *programRun) kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
 		return os.ErrProcessDone
 	}
-	// The tree comes first. It is found through parents, and descendants that have left the group lose theirs when the
-	// group is killed.
-	killTree(p.cmd.Process.Pid, os.Getpid())
 	return p.group.kill()
 }
 
@@ -218,92 +210,18 @@ func (p *programRun) end() {
 	}
 }
 
-// runningPrograms are the programs that run. What a program leaves behind outside its
-// process group, such as a process that called setsid, becomes an orphan, and a child of
-// this process if that adopts orphans.
-type runningPrograms struct {
-	adopting bool // this process adopts orphans, and all its children are programs or orphans
-
-	mu    sync.Mutex // held while a program starts, so that no child is taken for an orphan
-	byPID map[int]*programRun
-}
-
-// adopt makes this process adopt orphans. It has no other children than programs.
-func (s *runningPrograms) adopt() {
-	exits := make(chan os.Signal, 1)
-	if s.adopting = adoptOrphans(exits); !s.adopting {
-		return
-	}
-	go func() {
-		for range exits {
-			s.sweep()
-		}
-	}()
-}
-
-func (s *runningPrograms) start(p *programRun) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := p.begin(); err != nil {
-		return err
-	}
-	pid := p.cmd.Process.Pid
-	info, _ := lookUpProcess(pid)
-	p.born = info.born
-	s.byPID[pid] = p
-	return nil
-}
-
-// wait waits until a program has ended, kills what it left running, and reads its output
-// to the end.
-func (s *runningPrograms) wait(p *programRun) {
-	pid := p.cmd.Process.Pid
+// wait waits until the program has ended, kills what it left running in its group, and reads its output to the end.
+func (p *programRun) wait() {
 	// The program has ended but is not waited for yet, so that the group's number still belongs to it: only now is it
 	// safe to kill the group. After Wait, the number may be that of another process.
-	if awaitExit(pid) {
+	if awaitExit(p.cmd.Process.Pid) {
 		p.end()
 	}
-	s.mu.Lock()
-	p.ended = true
-	s.mu.Unlock()
-	s.sweep()
 	p.cmd.Wait()
 	p.end()
 	<-p.stdout.read
 	p.stdout.file.Close()
-	s.mu.Lock()
-	if s.byPID[pid] == p { // else the number was given to another one
-		delete(s.byPID, pid)
-	}
-	s.mu.Unlock()
 	p.group.release()
-}
-
-// sweep kills the orphans of programs that have ended: those born before every program
-// that runs. An orphan whose program is not known therefore ends at the latest with the
-// programs that ran when it was born.
-func (s *runningPrograms) sweep() {
-	if !s.adopting {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	oldest := uint64(math.MaxUint64)
-	for _, p := range s.byPID {
-		if !p.ended {
-			oldest = min(oldest, p.born)
-		}
-	}
-	for _, pid := range orphans() {
-		info, ok := lookUpProcess(pid)
-		switch {
-		case !ok || s.byPID[pid] != nil:
-		case info.zombie:
-			reap(pid)
-		case info.born < oldest:
-			killTree(pid, os.Getpid()) // its end causes another sweep
-		}
-	}
 }
 
 // outcome returns the outcome of the program, which has ended.
@@ -354,8 +272,8 @@ type programOutput struct {
 	err   error         // why it could not be read
 }
 
-// begin starts the program and reads its output. If there is too much output, the program is killed.
-func (p *programRun) begin() error {
+// start starts the program and reads its output. If there is too much output, the program is killed.
+func (p *programRun) start() error {
 	w := &p.stdout
 	file, theirs, err := os.Pipe()
 	if err != nil {

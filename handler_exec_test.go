@@ -372,8 +372,8 @@ func TestExecLeavesNoZombie(t *testing.T) {
 	for _, code := range []string{"0", "1"} {
 		p := h.programs.command(context.Background(), strings.TrimPrefix(thisProgram(t), "exec:"),
 			handlerProgramArgs("say", "1", "", code))
-		noError(t, h.programs.running.start(p))
-		h.programs.running.wait(p)
+		noError(t, p.start())
+		p.wait()
 		if !isGone(p.cmd.Process.Pid) {
 			t.Errorf("exit %s: the process is still known", code)
 		}

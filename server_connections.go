@@ -25,15 +25,6 @@ const (
 	maxHeaderBytes = 14 << 10 // net/http accepts 4 KiB more
 )
 
-// listenTCP opens a listener. The system buffers little for clients that do not read.
-func listenTCP(address string) (net.Listener, error) {
-	c := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
-		return limitUnsent(conn, 2*jsonPiece)
-	}}
-	c.SetMultipathTCP(false) // or connections do not take over the limit
-	return c.Listen(context.Background(), "tcp", address)
-}
-
 // unixPrefix begins the address of a socket in the file system.
 const unixPrefix = "unix:"
 
@@ -41,7 +32,7 @@ const unixPrefix = "unix:"
 func listenOn(address string) (net.Listener, error) {
 	path, ok := strings.CutPrefix(address, unixPrefix)
 	if !ok {
-		return listenTCP(address)
+		return net.Listen("tcp", address)
 	}
 	l, err := listenUnix(path)
 	if !errors.Is(err, errAddressInUse) {

@@ -58,26 +58,19 @@ func awaitGone(t *testing.T, what string, pid int) {
 	eventually(t, "the end of "+what, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 }
 
-// detached is a script that leaves a process in a new session, which writes its number to a
-// file.
-func detached(file string) string {
-	return fmt.Sprintf(`setsid sh -c 'echo $$ >"$D/%[1]s.new"; mv "$D/%[1]s.new" "$D/%[1]s"; exec sleep 600' </dev/null >/dev/null 2>&1 &
-		until [ -e "$D/%[1]s" ]; do :; done
-		`, file)
-}
-
-// TestProgramsLeaveNothing checks that no process outlives its program, whatever it does to
-// escape.
+// TestProgramsLeaveNothing checks that no process of a program's group outlives it, and that a process which left the
+// group does not hold up the task.
 func TestProgramsLeaveNothing(t *testing.T) {
 	slow(t)
 	t.Parallel()
+	wait := func(file string) string {
+		return fmt.Sprintf(`sh -c 'echo $$ >"$D/%[1]s"; exec sleep 600' & until [ -s "$D/%[1]s" ]; do :; done; `, file)
+	}
 	scripts := map[string]string{
-		"setsid":     detached("setsid"),
-		"job":        `set -m; sh -c 'echo $$ >"$D/job"; exec sleep 600' </dev/null >/dev/null 2>&1 & until [ -s "$D/job" ]; do :; done`,
-		"orphan":     `(env -i D="$D" PATH="$PATH" sh -c '` + strings.ReplaceAll(detached("orphan"), "'", `'\''`) + `')`,
-		"grandchild": `setsid sh -c '` + strings.ReplaceAll(detached("grandchild"), "'", `'\''`) + `wait' & until [ -e "$D/grandchild" ]; do :; done`,
-		"output":     `setsid sh -c 'echo $$ >"$D/output"; exec sleep 600' & until [ -s "$D/output" ]; do :; done`,
-		"cut":        detached("cut") + "wait",
+		"child":      wait("child"),
+		"grandchild": "(" + wait("grandchild") + ")",
+		"cut":        wait("cut") + "wait",
+		"left":       "setsid " + wait("left"),
 	}
 	p, dir := serveShell(t, scripts)
 	for name := range scripts {
@@ -88,73 +81,14 @@ func TestProgramsLeaveNothing(t *testing.T) {
 		} else {
 			p.api().await(id, "complete")
 		}
+		if name == "left" {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
 		awaitGone(t, name, pid)
 	}
 	wantNoChildren(t, p)
 	if !p.running() {
 		t.Error("the service has ended, too")
-	}
-}
-
-// awaitTick waits for the next hundredth of a second, the unit in which Linux records when a process
-// started.
-func awaitTick(t *testing.T) {
-	t.Helper()
-	now := func() string { return strings.Fields(string(readFile(t, "/proc/uptime")))[0] }
-	before := now()
-	eventually(t, "a tick of the clock", func() bool { return now() != before })
-}
-
-// TestOrphansOfRunningProgramsLive checks that the end of one program ends no process of
-// programs that still run.
-func TestOrphansOfRunningProgramsLive(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	hold := func(name string) string { return fmt.Sprintf(`until [ -e "$D/end-%s" ]; do sleep 0.01; done`, name) }
-	p, dir := serveShell(t, map[string]string{
-		"first":  "(" + detached("first") + ")\n" + hold("first"),
-		"second": "(" + detached("second") + ")\n" + hold("second"),
-		"third":  "(" + detached("third") + ")\n" + hold("third"),
-	})
-	ids, pids := map[string]string{}, map[string]int{}
-	for _, name := range []string{"first", "second", "third"} {
-		ids[name] = begin(p, name)
-		pids[name] = awaitPID(t, dir, name)
-		awaitTick(t)
-	}
-	end := func(name string) {
-		writeFile(t, filepath.Join(dir, "end-"+name), nil)
-		p.api().await(ids[name], "complete")
-	}
-	wantAlive := func(names ...string) {
-		t.Helper()
-		for _, name := range names {
-			if err := syscall.Kill(pids[name], 0); err != nil {
-				t.Errorf("the orphan of the %s program: %v", name, err)
-			}
-		}
-	}
-	end("first") // its orphan is older than the other programs
-	awaitGone(t, "the first orphan", pids["first"])
-	wantAlive("second", "third")
-	end("third") // its orphan could be the second program's
-	wantAlive("second")
-	end("second")
-	awaitGone(t, "the second orphan", pids["second"])
-	awaitGone(t, "the third orphan", pids["third"])
-	wantNoChildren(t, p)
-}
-
-// TestShutdownEndsOrphans checks that a program which is cut off at shutdown leaves nothing
-// behind, either.
-func TestShutdownEndsOrphans(t *testing.T) {
-	t.Parallel()
-	p, dir := serveShell(t, map[string]string{"held": detached("child") + "(" + detached("orphan") + ")\nwait"})
-	begin(p, "held")
-	child, orphan := awaitPID(t, dir, "child"), awaitPID(t, dir, "orphan")
-	p.stop()
-	for _, pid := range []int{child, orphan} { // another process may not have reaped them yet
-		eventually(t, "the end of what a program left", func() bool { return isZombie(pid) })
 	}
 }
 

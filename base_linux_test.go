@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"stepwell/e2e/wire"
@@ -113,6 +114,22 @@ func TestExecReapsOrphans(t *testing.T) {
 	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
 		t.Errorf("the orphan is still known: %v", err)
 	}
+}
+
+// TestSendBuffer checks that the system holds little output of an accepted connection.
+func TestSendBuffer(t *testing.T) {
+	l := boundedListener{must(net.Listen("tcp", "127.0.0.1:0"))(t), manyConnections()}
+	defer l.Close()
+	client := must(net.Dial("tcp", l.Addr().String()))(t)
+	defer client.Close()
+	c := must(l.Accept())(t).(*connection)
+	defer c.Close()
+	raw := must(c.Conn.(*net.TCPConn).SyscallConn())(t)
+	raw.Control(func(fd uintptr) {
+		if n := must(syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF))(t); n != 4*jsonPiece {
+			t.Errorf("got %d bytes; want %d, twice what was asked for", n, 4*jsonPiece)
+		}
+	})
 }
 
 // TestCgroupMemory finds the least limit of a process's control groups.

@@ -153,6 +153,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			}
 			return nil, err // net/http tries again, after a pause
 		}
+		if t, ok := c.(*net.TCPConn); ok {
+			// Or the system holds megabytes for a slow client, which then seems to stand still while it reads them.
+			t.SetWriteBuffer(2 * jsonPiece)
+		}
 		if n := l.all.admit(c); n != nil {
 			n.loopback = isLocal(l.Addr())
 			return n, nil

@@ -41,7 +41,7 @@ func (f *fixture) attach(s *service) {
 	e := s.engine
 	e.hooks.substitute, e.hooks.observer, e.hooks.idled = f, f, f.clock.stirred.notify
 	s.publisher.attempt = f.deliver
-	s.store.subscribers().observe(func(e *domainEvent) { f.requests.enter(&eventEntry{event: e, lives: s.store.numbers()}) })
+	s.store.subscribers().observe(func(e *domainEvent) { f.requests.enter(f.eventOf(e)) })
 	// Ids that derive from a seed are the same again only if all records come in the same order.
 	if s.ids.derives() {
 		f.lockstep = &lockstep{fixture: f, engine: e, clock: f.clock}

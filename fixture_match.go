@@ -12,30 +12,78 @@ import (
 	"strings"
 )
 
-// matchable is anything with named facts.
-type matchable interface {
-	fact(member string) string     // "" for a missing one
-	document(member string) []byte // a JSON text; nil for a missing one
+// facts are what matches can demand of an entry of the request log, or of a delivery that is to begin. What it does not
+// have is zero.
+type facts struct {
+	surface, method, path, query, subject        string // of a request
+	event, subscriber, callable                  string
+	namespace, name, version, step, templateStep string
+	task                                         uuid
+	status, attempt                              int
+	stubbed, success                             bool
+	document                                     []byte     // the body, context or payload: a JSON text; nil for none
+	decoded                                      *jsonValue // where the first match leaves the document for others; nil if each decodes it
 }
 
-// matchedOnce is something that is compared with many matches, so its document is read only once. All matches use the
-// same document.
-type matchedOnce struct {
-	matchable
-	read jsonValue
+// factsOf returns the facts of an attempt.
+func factsOf(t *task, i, number int) facts {
+	def := t.def(i)
+	return facts{namespace: t.tpl.namespace, name: t.tpl.name, version: t.tpl.version, step: def.name,
+		templateStep: t.tpl.steps[t.declared(i)].name, callable: def.callable, attempt: number, task: t.id,
+		document: orEmptyObject(t.by.context)}
 }
 
-// documentOf returns a document as a tree, the zero value for a missing one.
-func documentOf(x matchable, member string) (document jsonValue) {
-	once, _ := x.(*matchedOnce)
-	if once != nil && once.read.tree != nil {
-		return once.read
+// text returns a fact as matches write it.
+func (x *facts) text(member string) string {
+	switch member {
+	case "surface":
+		return x.surface
+	case "method":
+		return x.method
+	case "path", "path_prefix":
+		return x.path
+	case "query":
+		return x.query
+	case "status":
+		return strconv.Itoa(x.status)
+	case "subject":
+		return x.subject
+	case "event":
+		return x.event
+	case "subscriber":
+		return x.subscriber
+	case "callable":
+		return x.callable
+	case "namespace":
+		return x.namespace
+	case "name":
+		return x.name
+	case "version":
+		return x.version
+	case "step":
+		return x.step
+	case "task_uuid":
+		return x.task.String()
+	case "attempt":
+		return strconv.Itoa(x.attempt)
+	case "stubbed":
+		return strconv.FormatBool(x.stubbed)
+	case "success":
+		return strconv.FormatBool(x.success)
 	}
-	if raw := x.document(member); raw != nil {
-		document = newJSONValue(raw)
+	return ""
+}
+
+// tree returns the decoded document, the zero value for none.
+func (x *facts) tree() (document jsonValue) {
+	if x.decoded != nil && x.decoded.tree != nil {
+		return *x.decoded
 	}
-	if once != nil {
-		once.read = document
+	if x.document != nil {
+		document = newJSONValue(x.document)
+	}
+	if x.decoded != nil {
+		*x.decoded = document
 	}
 	return document
 }
@@ -87,10 +135,10 @@ type matchRule struct {
 	subset jsonValue // of a document
 }
 
-func (m matcher) fits(x matchable) bool { return m.fitsBut(x, "") }
+func (m matcher) fits(x *facts) bool { return m.fitsBut(x, "") }
 
 // fitsBut is fits, ignoring one of the members.
-func (m matcher) fitsBut(x matchable, member string) bool {
+func (m matcher) fitsBut(x *facts, member string) bool {
 	for i := range m {
 		if m[i].member != member && !m[i].fits(x) {
 			return false
@@ -99,17 +147,17 @@ func (m matcher) fitsBut(x matchable, member string) bool {
 	return true
 }
 
-func (r *matchRule) fits(x matchable) bool {
+func (r *matchRule) fits(x *facts) bool {
 	switch r.form {
 	case matchSubset:
-		document := documentOf(x, r.member)
+		document := x.tree()
 		return document.tree != nil && r.subset.within(document, true)
 	case matchPrefix:
-		return strings.HasPrefix(x.fact(r.member), r.want)
+		return strings.HasPrefix(x.text(r.member), r.want)
 	case matchStep:
-		return x.fact("step") == r.want || x.fact("template_step") == r.want
+		return x.step == r.want || x.templateStep == r.want
 	}
-	return x.fact(r.member) == r.want
+	return x.text(r.member) == r.want
 }
 
 // specificity counts what is demanded: one for each member, and for a document one for
@@ -125,7 +173,7 @@ func (m matcher) specificity() (n int) {
 }
 
 // differences describes the actual fact for each rule that does not hold.
-func (m matcher) differences(x matchable) (all []string) {
+func (m matcher) differences(x *facts) (all []string) {
 	for i := range m {
 		r := &m[i]
 		switch {
@@ -133,18 +181,18 @@ func (m matcher) differences(x matchable) (all []string) {
 		case r.form == matchSubset:
 			all = append(all, r.member+" lacks a wanted member or value")
 		default:
-			all = append(all, fmt.Sprintf("%s is %q, not %q", r.member, redactName(x.fact(r.member)), r.want))
+			all = append(all, fmt.Sprintf("%s is %q, not %q", r.member, redactName(x.text(r.member)), r.want))
 		}
 	}
 	return all
 }
 
 // distance counts the letters that differ in the facts for rules that do not hold, or in their beginnings.
-func (m matcher) distance(x matchable) (letters int) {
+func (m matcher) distance(x *facts) (letters int) {
 	const most = 40 // of a fact
 	for i := range m {
 		if r := &m[i]; r.form != matchSubset && !r.fits(x) {
-			letters += typoDistance(clipText(x.fact(r.member), most), clipText(r.want, most), most)
+			letters += typoDistance(clipText(x.text(r.member), most), clipText(r.want, most), most)
 		}
 	}
 	return letters

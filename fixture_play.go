@@ -5,16 +5,15 @@ package main
 
 import (
 	"context"
-	"strconv"
 	"time"
 )
 
 // delivery holds fixture mode's data of an attempt in flight. It observes the
 // attempt's outcome.
 type delivery struct {
-	call    *handlerCall // in the request log; nil before it begins
-	created uint64       // the task's place in the order of creation
-	order   int          // among the deliveries of one attempt
+	call    *logEntry // in the request log; nil before it begins
+	created uint64    // the task's place in the order of creation
+	order   int       // among the deliveries of one attempt
 
 	member    bool       // its outcome is held until those of its batch have ended
 	outcome   *outcome   // of a member that has ended; guarded by the store's lock
@@ -33,61 +32,22 @@ func (d *delivery) ended(o outcome) {
 // started enters an attempt of a step's own handler in the request log.
 func (f *fixture) started(t *task, k *run) outcomeObserver {
 	c := f.callOf(t, k.key.step, k.number)
-	f.requests.begin(c)
+	f.requests.enter(c)
 	return &delivery{call: c, created: t.seq}
 }
 
 // ran enters an attempt that has ended at once.
 func (f *fixture) ran(t *task, i, number int, o outcome) {
 	c := f.callOf(t, i, number)
-	f.requests.begin(c)
+	f.requests.enter(c)
 	c.ended(o)
 }
 
-// callOf returns the entry of an attempt for the request log.
-func (f *fixture) callOf(t *task, i, number int) *handlerCall {
-	return &handlerCall{
-		attempt: f.svc.engine.attemptLocked(t, i, number, true), callable: t.def(i).callable, declared: declaredName(t, i),
-	}
-}
-
-// declaredName returns the template's name of a step, which the instances of a batch
-// worker share.
-func declaredName(t *task, i int) string { return t.tpl.steps[t.declared(i)].name }
-
 // Playing stubs.
-
-// startingAttempt is an attempt that is to start, as stubs see it.
-type startingAttempt struct {
-	t *task
-	i int
-}
-
-func (a startingAttempt) fact(member string) string {
-	switch member {
-	case "namespace":
-		return a.t.tpl.namespace
-	case "name":
-		return a.t.tpl.name
-	case "version":
-		return a.t.tpl.version
-	case "step":
-		return a.t.def(a.i).name
-	case "template_step":
-		return declaredName(a.t, a.i)
-	case "callable":
-		return a.t.def(a.i).callable
-	case "attempt":
-		return strconv.Itoa(a.t.steps[a.i].nextAttempt())
-	}
-	return ""
-}
-
-func (a startingAttempt) document(string) []byte { return orEmptyObject(a.t.by.context) }
 
 // mayPlay reports whether a stub may play a step for outside actors.
 func (f *fixture) mayPlay(t *task, i int) bool {
-	return len(f.stubs.list) > 0 && f.stubs.mayAct(startingAttempt{t, i})
+	return len(f.stubs.list) > 0 && f.stubs.mayAct(factsOf(t, i, t.steps[i].nextAttempt()))
 }
 
 // play lets a stub take the place of the handler of a step that left its queue, if
@@ -96,7 +56,7 @@ func (f *fixture) play(t *task, i int, g target) (played bool, err error) {
 	if len(f.stubs.list) == 0 {
 		return false, nil
 	}
-	s, so := f.stubs.choose(handlerEntry, startingAttempt{t, i})
+	s, so := f.stubs.choose(handlerEntry, factsOf(t, i, t.steps[i].nextAttempt()))
 	if so == nil {
 		return false, nil
 	}
@@ -119,7 +79,7 @@ func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 	o = e.schemas.fittedOwn(t.def(i), o)
 	err := e.recordRanLocked(t, i, o, e.clock.now())
 	if err == nil {
-		f.requests.begin(c)
+		f.requests.enter(c)
 		c.ended(o)
 	}
 	return err
@@ -129,7 +89,7 @@ func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 type playedRun struct {
 	*run
 	*stubOutcome
-	call    *handlerCall  // copied into the request log for each of its deliveries
+	call    *logEntry     // copied into the request log for each of its deliveries
 	delay   time.Duration // until it lands
 	timeout time.Duration
 }
@@ -138,7 +98,7 @@ type playedRun struct {
 func (f *fixture) begin(p *playedRun, k *run) {
 	d := deliveryOf(k)
 	d.call = new(*p.call)
-	f.requests.begin(d.call)
+	f.requests.enter(d.call)
 }
 
 // startPlayed begins an attempt that takes time or goes wrong. Where that needs an
@@ -151,7 +111,7 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 	}
 	k.observer = &delivery{created: t.seq}
 	call := f.callOf(t, i, k.number).by(s, so.fault)
-	a := call.attempt
+	a := call.delivered
 	p := &playedRun{run: k, stubOutcome: so, call: call, delay: so.delay, timeout: a.timeout}
 	if so.hang {
 		// Longer than the timeout, which land then turns into an attempt that timed out.
@@ -245,7 +205,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 			e.abandon(k)
 			return
 		}
-		end(k, e.handlers.run(ctx, g, p.call.attempt))
+		end(k, e.handlers.run(ctx, g, p.call.delivered))
 	}
 	if p.fault != duplicateDelivery {
 		deliveryOf(k).goesWrong = p
@@ -308,16 +268,17 @@ func (f *fixture) deliver(ctx context.Context, a *sendAttempt) sendResult {
 	if err := f.awaitSending(ctx, a); err != nil {
 		return sendResult{problem: err.Error()}
 	}
-	c := &sentEntry{eventEntry: eventEntry{event: a.event, lives: f.svc.store.numbers()}, sendAttempt: a}
+	c := f.eventOf(a.event)
+	c.kind, c.facts.subscriber, c.facts.attempt = ofDeliveries, a.Name, a.number
 	so := f.beginSending(c)
 	var r sendResult
 	switch {
 	case so != nil:
-		r = f.playSending(c, so)
-	case !c.stubbed:
+		r = f.playSending(a, so)
+	case !c.facts.stubbed:
 		r = f.svc.publisher.send(ctx, a)
 	}
-	f.requests.ended(c, &c.outcome, r.outcome())
+	c.ended(r.outcome())
 	return r
 }
 
@@ -349,31 +310,31 @@ func (f *fixture) awaitSending(ctx context.Context, a *sendAttempt) error {
 
 // beginSending enters an attempt to send an event in the request log, and returns the
 // outcome that a stub has for it; nil for none.
-func (f *fixture) beginSending(c *sentEntry) (so *stubOutcome) {
+func (f *fixture) beginSending(c *logEntry) (so *stubOutcome) {
 	f.svc.store.locked(func() {
 		var s *stub
-		if s, so = f.stubs.choose(deliveryEntry, c); so != nil {
+		if s, so = f.stubs.choose(deliveryEntry, c.facts); so != nil {
 			s.uses++
-			c.stub = &s.id
+			c.by(s, noFault)
 		}
-		c.stubbed = so != nil || !f.svc.cfg.Fixture.SendEvents
+		c.facts.stubbed = so != nil || !f.svc.cfg.Fixture.SendEvents
 		f.requests.enter(c)
 	})
 	return so
 }
 
 // playSending ends an attempt to send an event as a stub says. By hand, nothing waits.
-func (f *fixture) playSending(c *sentEntry, so *stubOutcome) sendResult {
-	delay, late := so.delay, so.hang || so.delay > c.timeout()
+func (f *fixture) playSending(a *sendAttempt, so *stubOutcome) sendResult {
+	delay, late := so.delay, so.hang || so.delay > a.timeout()
 	if late {
-		delay = c.timeout()
+		delay = a.timeout()
 	}
-	if delay > 0 && !c.byHand && !f.svc.publisher.rest(c.sendAttempt, delay, func() {}) {
+	if delay > 0 && !a.byHand && !f.svc.publisher.rest(a, delay, func() {}) {
 		return sendResult{problem: "the service ended"}
 	}
 	switch o := so.outcome; {
 	case late:
-		return c.noReply()
+		return a.noReply()
 	case !o.success:
 		return sendResult{o.err.message, !o.err.retryable, o.retryAfter}
 	}

@@ -42,22 +42,22 @@ func TestRequestJournalIsBounded(t *testing.T) {
 	t.Parallel()
 	j := &requestJournal{now: func() instant { return testStart }}
 	for range maxJournalEntries + 5 {
-		j.enter(&apiCall{})
+		j.enter(&logEntry{})
 	}
 	if n, d := len(j.rings[ofRequests].entries), j.rings[ofRequests].dropped; n != maxJournalEntries || d != 5 {
 		t.Errorf("%d entries are held and %d dropped", n, d)
 	}
 	for i := range 1000 {
-		c := &handlerCall{attempt: &attempt{number: i, inputs: make([]byte, 100<<10)}}
-		j.begin(c)
+		c := &logEntry{kind: ofHandlers, delivered: &attempt{number: i, inputs: make([]byte, 100<<10)}}
+		j.enter(c)
 		c.ended(outcome{success: true, result: make([]byte, 100<<10)})
 		if j.rings[ofHandlers].bytes > maxJournalBytes {
 			t.Fatalf("after %d calls %d bytes are held", i+1, j.rings[ofHandlers].bytes)
 		}
 	}
-	first := j.rings[ofHandlers].entries[0].(*handlerCall)
-	if n := len(j.rings[ofHandlers].entries); n < 70 || n+int(j.rings[ofHandlers].dropped) != 1000 || first.attempt.number != 1000-n {
-		t.Errorf("%d calls are held from %d on, %d dropped", n, first.attempt.number, j.rings[ofHandlers].dropped)
+	first := j.rings[ofHandlers].entries[0].delivered
+	if n := len(j.rings[ofHandlers].entries); n < 70 || n+int(j.rings[ofHandlers].dropped) != 1000 || first.number != 1000-n {
+		t.Errorf("%d calls are held from %d on, %d dropped", n, first.number, j.rings[ofHandlers].dropped)
 	}
 	if cap(j.rings[ofHandlers].entries) > 2000 {
 		t.Errorf("room for %d entries is kept", cap(j.rings[ofHandlers].entries))
@@ -158,7 +158,7 @@ func TestVerifyKnowsWhatItDoesNotKnow(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	j := fixtureOf(s.world.service()).requests
 	for range maxJournalEntries + 1 {
-		j.begin(&handlerCall{attempt: &attempt{stepName: "a", number: 1}})
+		j.enter(&logEntry{kind: ofHandlers, facts: facts{step: "a"}, delivered: &attempt{}})
 	}
 	for count, want := range map[string]int{
 		`{"at_least":10000}`: 200, `{"at_least":10001}`: 409, `{"exactly":10000}`: 409, `{"at_most":9999}`: 422, `{"at_most":10001}`: 409,

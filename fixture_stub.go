@@ -144,10 +144,10 @@ func (l *stubs) find(id string) *stub {
 
 // choose returns the stub that counts for an attempt of a kind about to start, and its
 // outcome; nil where there is none.
-func (l *stubs) choose(kind string, x matchable) (*stub, *stubOutcome) {
-	once := &matchedOnce{matchable: x}
+func (l *stubs) choose(kind string, x facts) (*stub, *stubOutcome) {
+	x.decoded = new(jsonValue) // all stubs look at the same document
 	for _, s := range l.list {
-		if s.kind == kind && s.match.fits(once) {
+		if s.kind == kind && s.match.fits(&x) {
 			return s, s.next()
 		}
 	}
@@ -155,10 +155,10 @@ func (l *stubs) choose(kind string, x matchable) (*stub, *stubOutcome) {
 }
 
 // mayAct reports whether some attempt of a step may be played, whichever comes next.
-func (l *stubs) mayAct(x matchable) bool {
-	once := &matchedOnce{matchable: x}
+func (l *stubs) mayAct(x facts) bool {
+	x.decoded = new(jsonValue) // all stubs look at the same document
 	return slices.ContainsFunc(l.list, func(s *stub) bool {
-		return s.kind == handlerEntry && s.next() != nil && s.match.fitsBut(once, "attempt")
+		return s.kind == handlerEntry && s.next() != nil && s.match.fitsBut(&x, "attempt")
 	})
 }
 

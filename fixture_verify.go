@@ -77,9 +77,9 @@ func (q *verification) readOrder(f *fieldReader, raw []byte) {
 }
 
 // follow returns how many of the matches of the order entries fit one after the other.
-func (q *verification) follow(entries []journalEntry) (n int) {
+func (q *verification) follow(entries []*logEntry) (n int) {
 	for _, e := range entries {
-		if n < len(q.order) && q.order[n].fits(e) {
+		if n < len(q.order) && q.order[n].fits(&e.facts) {
 			n++
 		}
 	}
@@ -142,10 +142,10 @@ func (a *controlAPI) verify(_ *responseWriter, r *http.Request) (any, error) {
 // the answer.
 func (q *verification) verify(j *requestJournal) (int, error) {
 	all, lost := j.copies(q.kind)
-	dropped := lost[slices.Index(entryKindNames, q.kind)]
-	var matched, others []journalEntry
+	dropped := lost[slices.Index(entryKindNames[:], q.kind)]
+	var matched, others []*logEntry
 	for _, e := range all {
-		if q.match.fits(e) {
+		if q.match.fits(&e.facts) {
 			matched = append(matched, e)
 		} else {
 			others = append(others, e)
@@ -178,7 +178,7 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 
 // finding says in one line what happened instead of what was expected, such as "2 calls match, 1 wanted: attempt 1
 // failed (declined), attempt 2 succeeded".
-func (q *verification) finding(matched []journalEntry, near []nearView) string {
+func (q *verification) finding(matched []*logEntry, near []nearView) string {
 	noun := entryNouns[q.kind]
 	text := fmt.Sprintf("%d %ss match, %s", len(matched), noun, q.bound)
 	if len(matched) == 1 {
@@ -201,19 +201,19 @@ func (q *verification) finding(matched []journalEntry, near []nearView) string {
 }
 
 // nearest returns the entries that differ in the fewest members, then in the fewest letters, then the newest ones.
-func (q *verification) nearest(others []journalEntry) []nearView {
+func (q *verification) nearest(others []*logEntry) []nearView {
 	type near struct {
-		entry   journalEntry
+		entry   *logEntry
 		differs []string
 		letters int
 	}
 	all := make([]near, len(others))
 	for i, e := range others {
-		all[i] = near{e, q.match.differences(e), q.match.distance(e)}
+		all[i] = near{e, q.match.differences(&e.facts), q.match.distance(&e.facts)}
 	}
 	slices.SortFunc(all, func(a, b near) int {
 		return cmp.Or(cmp.Compare(len(a.differs), len(b.differs)), cmp.Compare(a.letters, b.letters),
-			cmp.Compare(b.entry.head().seq, a.entry.head().seq))
+			cmp.Compare(b.entry.seq, a.entry.seq))
 	})
 	views := []nearView{}
 	for _, n := range all[:min(len(all), maxNear)] {

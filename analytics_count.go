@@ -7,7 +7,6 @@ package main
 import (
 	"math"
 	"slices"
-	"time"
 )
 
 // analytics counts while records are applied; the store's mutex guards it. It
@@ -232,8 +231,7 @@ type counters struct {
 	stepMoves [stepStates]uint64
 	attempts  [2]uint64     // attempts that ended: failed, succeeded
 	durations promHistogram // of attempts run by handlers
-	slow      slowAttempts
-	late      uint64 // results that came too late to count
+	late      uint64        // results that came too late to count
 
 	checkpoints [2]uint64 // taken, and refused because the step had made the most
 
@@ -320,20 +318,4 @@ func (c *counters) stepMoved(from, to stepState) {
 }
 
 // handlerDone counts an attempt that one of this process's handlers ended.
-func (c *counters) handlerDone(t *task, e *ending, at instant) {
-	if bucket := c.durations.observe(e.took); promSlow <= bucket {
-		c.slow[bucket-promSlow] = slowAttempt{t.id, e.took, at}
-	}
-}
-
-// slowAttempts has an example for each bucket of slow attempts: the newest.
-type slowAttempts [len(promBounds) + 1 - promSlow]slowAttempt
-
-// promSlow is the first bucket of promBounds that counts as slow.
-const promSlow = 6
-
-type slowAttempt struct {
-	task uuid
-	took time.Duration
-	at   instant // when it ended; 0 for no example
-}
+func (c *counters) handlerDone(e *ending) { c.durations.observe(e.took) }

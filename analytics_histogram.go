@@ -23,15 +23,14 @@ var promBounds = [...]time.Duration{
 	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute,
 }
 
-// observe counts a duration and returns its bucket.
-func (h *promHistogram) observe(d time.Duration) int {
+// observe counts a duration.
+func (h *promHistogram) observe(d time.Duration) {
 	h.sum += d
 	bucket := 0
 	for bucket < len(promBounds) && d > promBounds[bucket] {
 		bucket++
 	}
 	h.counts[bucket]++
-	return bucket
 }
 
 // A histogram with logarithmic bins: percentiles from little memory.

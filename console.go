@@ -65,11 +65,9 @@ func consolePolicy(style []byte) string {
 
 // consoleSite holds the files of the console. It is immutable.
 type consoleSite struct {
-	build  string                 // names this set of files; part of their paths, so that browsers keep them
-	files  map[string]*packedText // by name
-	page   string                 // index.html with its style and the facts about the service, without paths
-	policy string                 // of the page
-	pages  textForms              // by the path of /console relative to them
+	build string                 // names this set of files; part of their paths, so that browsers keep them
+	files map[string]*packedText // by name
+	pages []*packedText          // the page, by how many slashes follow /console in its path
 }
 
 // scriptComments are the lines of a script that are comments or types.
@@ -91,9 +89,12 @@ func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 	facts := fmt.Sprintf(`<meta name="stepwell" data-version="%s" data-fixture="%t" data-auth="%t" data-key-header="%s">`,
 		html.EscapeString(version), cfg.Fixture.Enabled, auth.Enabled, html.EscapeString(auth.APIKeyHeader))
 	style := s.files["console.css"].plain // in the page, so that the first paint waits for no other file
-	s.page = strings.NewReplacer("<!--facts-->", facts, "<!--style-->", string(tagged("style", style))).
+	page := strings.NewReplacer("<!--facts-->", facts, "<!--style-->", string(tagged("style", style))).
 		Replace(string(s.files["index.html"].plain))
-	s.policy = consolePolicy(style)
+	for up := "console"; len(s.pages) <= consoleDepth+1; up = pick(up == "console", ".", up+"/..") {
+		text := strings.NewReplacer("FILES", up+"/web/"+s.build, "CONSOLE", up).Replace(page)
+		s.pages = append(s.pages, newTaggedText(htmlType, []byte(text), consolePolicy(style)))
+	}
 	delete(s.files, "index.html")
 	delete(s.files, "console.css")
 	return s
@@ -105,16 +106,9 @@ const consoleDepth = 8
 // pageAt returns the page for a request path, or nil if that is too deep. Its links to files are relative, so that they
 // work behind a proxy that adds a prefix.
 func (s *consoleSite) pageAt(escapedPath string) *packedText {
-	up := "console"
-	if below, ok := strings.CutPrefix(escapedPath, consolePath+"/"); ok {
-		depth := strings.Count(below, "/")
-		if depth > consoleDepth {
-			return nil
-		}
-		up = strings.TrimSuffix("./"+strings.Repeat("../", depth), "/")
+	depth := strings.Count(strings.TrimPrefix(escapedPath, consolePath), "/")
+	if depth >= len(s.pages) {
+		return nil
 	}
-	return s.pages.get(up, func() *packedText {
-		page := strings.NewReplacer("FILES", up+"/web/"+s.build, "CONSOLE", up).Replace(s.page)
-		return newTaggedText(htmlType, []byte(page), s.policy)
-	})
+	return s.pages[depth]
 }

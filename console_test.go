@@ -33,7 +33,7 @@ func TestConsoleFacts(t *testing.T) {
 func TestConsoleIsWhole(t *testing.T) {
 	site := newConsoleSite(defaultConfig(), &authConfig{})
 	size := 0
-	texts := map[string][]byte{"index.html": []byte(site.page)}
+	texts := map[string][]byte{"index.html": site.pageAt("/console").plain}
 	for name, file := range site.files {
 		texts[name] = file.plain
 	}

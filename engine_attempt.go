@@ -322,7 +322,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if !k.gone {
 		k.gone = true
 		end := e.outcomes.ending(t, k.key.step, o, c.now, k.started)
-		e.stats.handlerDone(t, end, c.now)
+		e.stats.handlerDone(end)
 		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
 	}
 	// A delay of our own and a handler that was cut off have no outcome that the audit could show.

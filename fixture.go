@@ -80,7 +80,7 @@ func (f *fixture) extend(s *surface, shared *surfaceCache) {
 		}
 		s.handleRow(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
-	s.openapi = shared.document(s, nil, "fixture")
+	s.openapi = shared.document(s, "fixture")
 }
 
 // fixtureBanner returns the line about fixture mode that serve prints at its start.

@@ -227,11 +227,7 @@ func openAPICommand() command {
 				if !slices.Contains(surfaces, *role) {
 					return o.misuse("--role must be %s, not %q", anyOf(surfaces), *role)
 				}
-				document, err := openAPIForSurface(defaultAPIKeyHeader, nil, *role)
-				if err != nil {
-					return err
-				}
-				return o.p.printJSON(json.RawMessage(document))
+				return o.p.printJSON(json.RawMessage(openAPIForSurface(defaultAPIKeyHeader, defaultConfig().Mount.Path, *role)))
 			}
 		},
 	}

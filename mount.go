@@ -1,11 +1,9 @@
 package main
 
 // The mount-point API: the service under a path prefix and without a version, for clients of the
-// embedded service. This file has the prefix, links, errors and OpenAPI document.
+// embedded service. This file has the prefix, links and errors.
 
 import (
-	"bytes"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -17,7 +15,6 @@ type mountAPI struct {
 	prefix    string         // mount.path
 	trusted   []netip.Prefix // proxies whose X-Forwarded-Prefix counts
 	analytics *mountAnalytics
-	documents *textForms // the OpenAPI document, by the mount point's URL
 }
 
 // newMountAPI returns the surface, or nil if it is off. It shares the listener of
@@ -29,10 +26,10 @@ func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 	}
 	a := &mountAPI{
 		surface: newSurface(s, shared, "mount", mountError), prefix: c.Path, trusted: s.cfg.Web.trustedProxies(),
-		analytics: &mountAnalytics{service: s}, documents: cached(shared, "documents of mount", func() *textForms { return new(textForms) }),
+		analytics: &mountAnalytics{service: s},
 	}
 	a.surface.stats, a.surface.status, a.surface.taskPath = stats, mountStatus, a.taskLink
-	a.surface.openapi = shared.document(a.surface, c.editOpenAPI)
+	a.surface.openapi = shared.document(a.surface)
 	a.surface.handle(c.mounted(a.routes()))
 	return a
 }
@@ -132,32 +129,4 @@ func (a *mountAPI) links(w *responseWriter, r *http.Request) (any, error) {
 		links[name] = a.link(r, path)
 	}
 	return linksReply(w, r, links), nil
-}
-
-// document answers with the OpenAPI document, with the mount point's URL as the
-// caller must write it.
-func (a *mountAPI) document(w *responseWriter, r *http.Request) (any, error) {
-	doc, err := a.surface.openapi()
-	if err != nil {
-		return nil, err
-	}
-	root := a.link(r, "")
-	// Each proxy may have removed another prefix.
-	return a.documents.get(root, func() *packedText {
-		server := func(path string) []byte { return fmt.Appendf(nil, `"servers":[{"url":%q}]`, path) }
-		return newTaggedText(jsonType, bytes.Replace(doc.plain, server(a.prefix), server(root), 1), "")
-	}).reply(w, r), nil
-}
-
-// editOpenAPI sets the server of the document, and adds the permissions of the rows
-// that the configuration guards in the words of openapi.json.
-func (c *mountConfig) editOpenAPI(doc map[string]any) {
-	doc["servers"] = []map[string]string{{"url": c.Path}}
-	for pattern, permissions := range c.guarded() {
-		method, path, _ := strings.Cut(pattern, " ")
-		o := doc["paths"].(map[string]any)[path].(map[string]any)[strings.ToLower(method)].(map[string]any)
-		o["security"] = []any{map[string]any{"bearer_auth": []any{}}, map[string]any{"api_key_auth": []any{}}}
-		o["x-required-permission"] = permissions[0].String()
-		o["description"] = fmt.Sprintf("%s\n\n**Required Permission:** `%s`", o["description"], permissions[0])
-	}
 }

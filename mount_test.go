@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -85,38 +84,6 @@ func TestMountLinks(t *testing.T) {
 			newOrchestrationAPI(s, nil).ServeHTTP(w, r)
 			if got := w.Header().Get("Location"); !strings.HasPrefix(got, want+"/stepwell/tasks/") {
 				t.Errorf("trusted %v, prefix %q: got %s; want one below %s/stepwell", trusted, given, got, want)
-			}
-		}
-	}
-}
-
-// TestMountDocumentShowsGuards compares permissions of the document and the routes.
-func TestMountDocumentShowsGuards(t *testing.T) {
-	slowAndSequential(t)
-	t.Parallel()
-	for _, status := range []bool{true, false} {
-		for _, metrics := range []bool{true, false} {
-			s := newTestServer(t, serviceTest{config: func(c *Config) {
-				c.Mount.StatusRequiresAuth, c.Mount.MetricsRequireAuth = status, metrics
-				withAPIKeys(&c.Mount.Auth)
-				c.Mount.Auth.Enabled = true
-			}})
-			want := map[string]string{}
-			for _, row := range s.svc.cfg.Mount.mounted((&mountAPI{}).routes()) {
-				pattern := strings.NewReplacer("/stepwell", "", "{$}", "", "...}", "}").Replace(row.pattern)
-				if want[pattern] = ""; row.permissions != nil {
-					want[pattern] = row.permissions[0].String()
-				}
-			}
-			delete(want, "GET ") // in the document there is no path without a slash
-			got := map[string]string{}
-			doc := must(wire.Decode(s.do("GET", "/stepwell/api-docs.json", "").want(200).body))(t)
-			eachOpenAPIOperation(doc.(map[string]any), func(route string, operation map[string]any) {
-				got[route], _ = operation["x-required-permission"].(string)
-				checkOpenAPIPermission(t, route, got[route], operation)
-			})
-			if !maps.Equal(got, want) {
-				t.Errorf("status guarded %v, metrics %v: got %q; want %q", status, metrics, got, want)
 			}
 		}
 	}

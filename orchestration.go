@@ -29,7 +29,7 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 			v.Info = healthInfo(s.cfg, s.health.operationalState())
 		}},
 	}
-	a.surface.openapi = shared.document(a.surface, nil)
+	a.surface.openapi = shared.document(a.surface)
 	a.console = cached(shared, "console", func() func() *consoleSite {
 		return sync.OnceValue(func() *consoleSite { return newConsoleSite(s.cfg, a.surface.auth.config) })
 	})

@@ -76,7 +76,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /console", public, a.consolePage},
 		{"GET /console/{page...}", public, a.consolePage},
 		{"GET /console/web/{build}/{file}", public, a.consoleFile},
-	}, a.surface.docsRoutes(a.surface.document)...)
+	}, a.surface.docsRoutes()...)
 }
 
 // routes returns the rows of the worker role.
@@ -95,7 +95,7 @@ func (a *workerAPI) routes() []route {
 		{"GET /metrics/worker", public, a.metricsJSON},
 		{"GET /metrics/events", public, a.metricsEvents},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutes(a.document)...)
+	}, a.docsRoutes()...)
 }
 
 // routes returns the rows of the mount-point API, relative to mount.path.
@@ -120,7 +120,7 @@ func (a *mountAPI) routes() []route {
 		{mountStatusRoute, public, a.healthStatus},
 		{mountMetricsRoute, public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.surface.docsRoutes(a.document)...)
+	}, a.surface.docsRoutes()...)
 }
 
 // gates are the handlers of the two listeners.

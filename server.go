@@ -129,8 +129,8 @@ type surface struct {
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
 	status  func(k failureKind) int
 	maxBody int64
-	openapi func() (*packedText, error) // its OpenAPI document
-	scrapes [2]sharedText               // its metrics, and those in OpenMetrics
+	openapi func() *packedText // its OpenAPI document
+	scrape  sharedText         // its metrics
 
 	taskPath func(r *http.Request, id uuid) string // the path of a task for this caller
 
@@ -249,9 +249,6 @@ func (s *surface) serveRow(w *responseWriter, r *http.Request, row servedRoute, 
 	if limit > s.maxBody {
 		// The route takes a whole state, which may be larger than the memory for all requests.
 		body.memory = &quota{most: limit}
-	}
-	if !row.controls {
-		body.operation = row.pattern
 	}
 	r.Body = body
 	v, err := row.handle(w, r)

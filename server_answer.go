@@ -399,7 +399,7 @@ func (w *responseWriter) beginGzip() {
 	short := n >= 0 && n < gzipFrom
 	switch {
 	case packed || w.status == http.StatusNotModified: // as for the whole answer
-	case w.change || kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 || short && h["Etag"] == nil:
+	case w.change || kind == nil || !compressible(kind[0]) || w.status/100 == 3 || short && h["Etag"] == nil:
 		return
 	}
 	// Also where the answer is not compressed: a cache must not give it to those who want the other form, and vice
@@ -432,7 +432,7 @@ func markGzip(h http.Header) {
 func compressible(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	return media == jsonType || media == linesType || strings.HasPrefix(media, "text/") && media != "text/event-stream" ||
-		strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml") || media == openMetricsMedia
+		strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml")
 }
 
 // acceptsGzip reports whether a client asks for gzip.

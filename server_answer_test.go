@@ -128,8 +128,12 @@ func TestCompressedAnswers(t *testing.T) {
 		if !tt.zipped {
 			continue
 		}
-		if tag := h.Get("Etag"); tag != "" && tag != strings.TrimSuffix(plain.Header().Get("Etag"), `"`)+`-gzip"` {
-			t.Errorf("%+v: got the tag %s; want that of the other answer with -gzip, %s", tt, tag, plain.Header().Get("Etag"))
+		want := plain.Header().Get("Etag")
+		if want != "" && want[0] == '"' {
+			want = strings.TrimSuffix(want, `"`) + `-gzip"`
+		}
+		if tag := h.Get("Etag"); tag != "" && tag != want {
+			t.Errorf("%+v: got the tag %s; want %s", tt, tag, want)
 		}
 		sent := w.Body.Len()
 		body := must(io.ReadAll(must(gzip.NewReader(w.Body))(t)))(t)

@@ -5,8 +5,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -95,14 +93,8 @@ func withTag(w *responseWriter, r *http.Request, tag string, view any) any {
 	return view
 }
 
-// contentTag returns the tag of a text that is not made for each request.
-func contentTag(text []byte) string {
-	sum := sha256.Sum256(text)
-	return `"` + hex.EncodeToString(sum[:12]) + `"`
-}
-
-// weakTag returns the tag of views of templates with a hash. It is weak because they may also have the time, or counts
-// of look-ups.
+// weakTag returns the tag of a text, or of views of templates with a hash. These may also have the time, or counts of
+// look-ups.
 func weakTag(hash string) string { return `W/"` + hash + `"` }
 
 // namedTag returns the form of a tag that a header names, compressed or not, or "". Weak tags

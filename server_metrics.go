@@ -1,9 +1,9 @@
 package main
 
-// GET /metrics in the Prometheus text format, version 0.0.4, or OpenMetrics. Label values come from
-// sets of bounded size, such as states, route patterns, status codes and the first templates. Whoever
-// scrapes both roles of a process gets each series once: the orchestration role reports on the process,
-// and what each role counts has the label role.
+// GET /metrics in the Prometheus text format, version 0.0.4. Label values come from sets of bounded
+// size, such as states, route patterns, status codes and the first templates. Whoever scrapes both
+// roles of a process gets each series once: the orchestration role reports on the process, what each
+// role counts has the label role, and what only the worker role reports has names of its own.
 
 import (
 	"cmp"
@@ -23,16 +23,9 @@ import (
 
 const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// openMetricsMedia is the media type of OpenMetrics.
-const (
-	openMetricsMedia       = "application/openmetrics-text"
-	openMetricsContentType = openMetricsMedia + "; version=1.0.0; charset=utf-8"
-)
-
 // metricsText collects metrics in the text format.
 type metricsText struct {
 	b      []byte
-	open   bool   // OpenMetrics
 	role   string // whose requests are counted
 	prefix string // what names begin with instead of namePrefix
 }
@@ -52,10 +45,7 @@ func (m *metricsText) named(name string) string {
 
 // family begins a metric. The kind is counter, gauge or histogram.
 func (m *metricsText) family(name, kind, help string) {
-	if name = m.named(name); m.open && kind == "counter" {
-		// In OpenMetrics, the samples of a counter have this suffix, but its family does not.
-		name = strings.TrimSuffix(name, "_total")
-	}
+	name = m.named(name)
 	for _, part := range [...]string{"# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"} {
 		m.b = append(m.b, part...)
 	}
@@ -63,11 +53,6 @@ func (m *metricsText) family(name, kind, help string) {
 
 // sample adds a value. Labels are name, value, name, value, …
 func (m *metricsText) sample(name string, value float64, labels ...string) {
-	m.exemplified("", name, value, labels...)
-}
-
-// exemplified is sample with an exemplar after the value.
-func (m *metricsText) exemplified(example, name string, value float64, labels ...string) {
 	b := append(m.b, m.named(name)...)
 	for i := 0; i < len(labels); i += 2 {
 		b = append(append(append(b, pick[byte](i == 0, '{', ',')), labels[i]...), `="`...)
@@ -76,25 +61,14 @@ func (m *metricsText) exemplified(example, name string, value float64, labels ..
 	if len(labels) > 0 {
 		b = append(b, '}')
 	}
-	b = strconv.AppendFloat(append(b, ' '), value, 'g', -1, 64)
-	m.b = append(append(b, example...), '\n')
+	m.b = append(strconv.AppendFloat(append(b, ' '), value, 'g', -1, 64), '\n')
 }
-
-func metricValue(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 // roleMetrics are metrics of the requests to one role.
 type roleMetrics struct{ *metricsText }
 
 func (m roleMetrics) sample(name string, value float64, labels ...string) {
 	m.metricsText.sample(name, value, append([]string{"role", m.role}, labels...)...)
-}
-
-// example returns the exemplar of a bucket with a slow attempt, or "".
-func (m *metricsText) example(a *slowAttempt) string {
-	if !m.open || a.at == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" # {task_id=%q} %s %.6f", a.task, metricValue(a.took.Seconds()), float64(a.at)/1e6)
 }
 
 // single adds a metric of one sample.
@@ -111,50 +85,58 @@ func counts[N int | uint64](m *metricsText, name, kind, help, label string, valu
 	}
 }
 
-// histogram adds the samples of a histogram, with examples of its slow buckets or none.
-func (m *metricsText) histogram(name string, h *promHistogram, slow *slowAttempts, labels ...string) {
+// histogram adds the samples of a histogram, whose durations are shown in a unit.
+func (m *metricsText) histogram(name string, h *promHistogram, unit time.Duration, labels ...string) {
+	shown := func(d time.Duration) float64 { return float64(d) / float64(unit) }
 	var total uint64
 	for i, n := range h.counts {
 		total += n
 		le := "+Inf"
 		if i < len(promBounds) {
-			le = metricValue(promBounds[i].Seconds())
+			le = strconv.FormatFloat(shown(promBounds[i]), 'g', -1, 64)
 		}
-		example := ""
-		if slow != nil && i >= promSlow {
-			example = m.example(&slow[i-promSlow])
-		}
-		m.exemplified(example, name+"_bucket", float64(total), append(slices.Clone(labels), "le", le)...)
+		m.sample(name+"_bucket", float64(total), append(slices.Clone(labels), "le", le)...)
 	}
-	m.sample(name+"_sum", h.sum.Seconds(), labels...)
+	m.sample(name+"_sum", shown(h.sum), labels...)
 	m.sample(name+"_count", float64(total), labels...)
 }
 
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // metrics answers with the metrics of the service and of the surface's listener.
-func (s *surface) metrics(w *responseWriter, r *http.Request) (any, error) {
-	w.Header().Add("Vary", "Accept")
-	form, contentType := 0, metricsContentType
-	weight := acceptWeight(r.Header["Accept"], openMetricsMedia)
-	if weight > 0 && weight >= acceptWeight(r.Header["Accept"], "text/plain") {
-		form, contentType = 1, openMetricsContentType
-	}
-	t := s.scrapes[form].get(w.arrived, func(size int) *packedText { return s.metricsNow(form == 1, contentType, size) })
+func (s *surface) metrics(w *responseWriter, _ *http.Request) (any, error) {
+	t := s.scrape.get(w.arrived, s.metricsNow)
 	return t, w.hold(len(t.plain))
 }
 
-// metricsNow returns the metrics in one of the formats, about size bytes.
-func (s *surface) metricsNow(open bool, contentType string, size int) *packedText {
-	m := metricsText{b: make([]byte, 0, size+size/8), role: s.stats.role, open: open, prefix: s.svc.cfg.Metrics.Prefix}
+// metricsNow returns the metrics, about size bytes.
+func (s *surface) metricsNow(size int) *packedText {
+	m := metricsText{b: make([]byte, 0, size+size/8), role: s.stats.role, prefix: s.svc.cfg.Metrics.Prefix}
 	if m.role != "worker" || s.svc.cfg.Role == "worker" {
 		s.svc.writeMetrics(&m)
 	}
-	s.stats.write(roleMetrics{&m})
-	if open {
-		m.b = append(m.b, "# EOF\n"...)
+	if m.role == "worker" {
+		s.svc.writeWorkerMetrics(&m)
 	}
-	return newPackedText(contentType, m.b, gzip.BestSpeed)
+	s.stats.write(roleMetrics{&m})
+	return newPackedText(metricsContentType, m.b, gzip.BestSpeed)
+}
+
+// writeWorkerMetrics writes what the worker role alone reports. With the prefix tasker, these are the names that
+// dashboards for Tasker's workers expect.
+func (s *service) writeWorkerMetrics(m *metricsText) {
+	m.family("stepwell_worker_info", "gauge", "Always 1; the labels describe the worker.")
+	m.sample("stepwell_worker_info", 1, "version", version, "worker_id", s.workerID, "worker_type", workerType)
+	m.single("stepwell_worker_uptime_seconds", "gauge", "Seconds since the worker started.", float64(s.uptimeSeconds()))
+	if s.engine == nil {
+		return // steps run in other processes
+	}
+	f := s.workFigures()
+	m.single("stepwell_worker_steps_executions_total", "counter", "Step attempts that ended.", float64(f.attempts[0]+f.attempts[1]))
+	m.single("stepwell_worker_steps_failures_total", "counter", "Step attempts that failed.", float64(f.attempts[0]))
+	m.family("stepwell_worker_step_execution_duration_milliseconds", "histogram",
+		"How long attempts took in HTTP, exec and delayed handlers.")
+	m.histogram("stepwell_worker_step_execution_duration_milliseconds", &f.durations, time.Millisecond)
 }
 
 // writeMetrics writes the metrics of the process.
@@ -257,6 +239,8 @@ func writeGoMetrics(m *metricsText, mem *runtime.MemStats) {
 
 func writeMemoryMetrics(m *metricsText, mem *runtime.MemStats) {
 	list := []plainMetric{
+		{"alloc_bytes_total", "counter", "Total number of bytes allocated in heap until now, even if released already.",
+			float64(mem.TotalAlloc)},
 		{"frees_total", "counter", "Total number of heap objects frees.", float64(mem.Frees)},
 		{"mallocs_total", "counter", "Total number of heap objects allocated, both live and gc-ed.", float64(mem.Mallocs)},
 		{"heap_objects", "gauge", "Number of currently allocated objects.", float64(mem.HeapObjects)},
@@ -285,10 +269,6 @@ func writeMemoryMetrics(m *metricsText, mem *runtime.MemStats) {
 		{"sys", "obtained from system", mem.Sys},
 	} {
 		list = append(list, plainMetric{f.name + "_bytes", "gauge", "Number of bytes " + f.what + ".", float64(f.n)})
-	}
-	if !m.open { // in OpenMetrics, its family would have the name of the gauge alloc_bytes
-		list = append(list, plainMetric{"alloc_bytes_total", "counter",
-			"Total number of bytes allocated in heap until now, even if released already.", float64(mem.TotalAlloc)})
 	}
 	m.figures("go_memstats_", list)
 }
@@ -362,7 +342,7 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	counts(m, "stepwell_schema_misfits_total", "counter", "Contexts and results that did not fit their schemas.", "of",
 		[]string{"context", "result"}, f.misfits[:])
 	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")
-	m.histogram("stepwell_handler_duration_seconds", &f.durations, &f.slow)
+	m.histogram("stepwell_handler_duration_seconds", &f.durations, time.Second)
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(f.queued))
 	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(f.running))
 	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(f.waiting))
@@ -494,6 +474,6 @@ func (h *httpStats) write(m roleMetrics) {
 	m.sample("stepwell_internal_errors_total", float64(internal))
 	m.family("stepwell_http_request_duration_seconds", "histogram", "Time to answer, by route.")
 	for _, route := range slices.Sorted(maps.Keys(h.times)) {
-		m.histogram("stepwell_http_request_duration_seconds", h.times[route], nil, "role", m.role, "route", route)
+		m.histogram("stepwell_http_request_duration_seconds", h.times[route], time.Second, "role", m.role, "route", route)
 	}
 }

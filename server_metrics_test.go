@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -386,48 +385,42 @@ func TestTemplateCountersAreBounded(t *testing.T) {
 	}
 }
 
-// TestOpenMetrics checks the other format, who gets it, and its examples of slow attempts.
-func TestOpenMetrics(t *testing.T) {
-	s := newTestServer(t, serviceTest{templates: apiTemplates})
-	v := mustCreate(t, s.svc, "manual")
-	s.svc.store.locked(func() {
-		for _, took := range []time.Duration{time.Millisecond, 2 * time.Second, 3 * time.Second, time.Hour} {
-			s.svc.engine.stats.handlerDone(v, &ending{took: took}, 1767225600_500000)
-		}
-	})
-	for accept, open := range map[string]bool{
-		"": false, "*/*": false, "text/plain": false, "application/openmetrics-text": true,
-		"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3": true,
-		"application/openmetrics-text;q=0.3,text/plain;q=0.5":                             false,
+// TestWorkerMetrics checks what the worker role reports of steps, by the names that dashboards for Tasker's workers
+// expect, and that it repeats no series of the orchestration role.
+func TestWorkerMetrics(t *testing.T) {
+	s := newTestServer(t, serviceTest{extra: []string{
+		testTemplate("ok", stepSpec{name: "a", callable: "builtin:noop"}), failingTemplate("fail"),
+	}, config: func(c *Config) { c.Metrics.Prefix = "tasker" }})
+	for _, name := range []string{"ok", "ok", "fail"} {
+		s.create(`{"namespace":"t","name":"` + name + `"}`)
+	}
+	s.svc.store.locked(func() { s.svc.engine.stats.handlerDone(&ending{took: 20 * time.Millisecond}) })
+	r := readMetrics(string(s.with(newWorkerAPI(s.svc, nil)).do("GET", "/metrics", "").want(200).body))
+	for _, p := range r.problems {
+		t.Error(p)
+	}
+	const duration = "tasker_worker_step_execution_duration_milliseconds"
+	for series, want := range map[string]float64{
+		"tasker_worker_steps_executions_total[]": 3, "tasker_worker_steps_failures_total[]": 1,
+		duration + "_bucket[[le 10]]": 0, duration + "_bucket[[le 50]]": 1, duration + "_sum[]": 20, duration + "_count[]": 1,
+		"tasker_worker_info[[version " + version + "] [worker_id " + s.svc.workerID + "] [worker_type " + workerType + "]]": 1,
 	} {
-		req := must(http.NewRequest("GET", s.url+"/metrics", nil))(t)
-		req.Header.Set("Accept", accept)
-		a := readAnswer(t, must(http.DefaultClient.Do(req))(t)).want(200)
-		text := string(a.body)
-		if got := a.header.Get("Content-Type"); (got == openMetricsContentType) != open || strings.HasSuffix(text, "\n# EOF\n") != open {
-			t.Errorf("%q: got %s", accept, got)
+		name, _, _ := strings.Cut(series, "[")
+		f := r.families[name]
+		if f == nil {
+			f = r.families[metricSuffix.ReplaceAllString(name, "")]
 		}
-		families := regexp.MustCompile(`(?m)^# TYPE \S+`).FindAllString(text, -1)
-		slices.Sort(families)
-		if once := slices.Compact(slices.Clone(families)); len(once) < len(families) {
-			t.Errorf("%q: got families twice:\n%s", accept, strings.Join(families, "\n"))
+		if f == nil {
+			t.Errorf("got no %s", series)
+		} else if got, ok := f.samples[series]; got != want || !ok {
+			t.Errorf("%s: got %v (%v); want %v", series, got, ok, want)
 		}
-		examples := regexp.MustCompile(`(?m)^.*_bucket\{le="(.*)"\} \d+ # \{task_id="(.*)"\} (\S+) (\S+)$`).FindAllStringSubmatch(text, -1)
-		var got []string
-		for _, e := range examples {
-			got = append(got, strings.Join(e[1:], " "))
-		}
-		want := []string(nil)
-		if open {
-			want = []string{"5 " + v.id.String() + " 3 1767225600.500000", "+Inf " + v.id.String() + " 3600 1767225600.500000"}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q: got the examples %q; want %q", accept, got, want)
-		}
-		for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) counter$`).FindAllStringSubmatch(text, -1) {
-			if strings.HasSuffix(m[1], "_total") == open || !strings.Contains(text, "\n"+strings.TrimSuffix(m[1], "_total")+"_total") &&
-				strings.Contains(text, "\n"+m[1]) {
-				t.Errorf("%q: got the counter %s", accept, m[1])
+	}
+	both := readMetrics(string(s.do("GET", "/metrics", "").want(200).body))
+	for _, f := range both.families {
+		for series := range f.samples {
+			if name, _, _ := strings.Cut(series, "["); r.families[name] != nil && r.families[name].samples[series] != 0 {
+				t.Errorf("both roles report %s", series)
 			}
 		}
 	}
@@ -551,6 +544,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
 		"mode": deliveryModeNames[:], "task": {"kept", "dropped"}, "of": {"context", "result"}, "role": {"orchestration", "worker"},
+		"worker_id": {s.svc.workerID}, "worker_type": {workerType},
 		"limit": {"connections", "requests", "request_bytes", "waiting_requests", "event_streams", "actions", "stored_bytes"},
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
 	}

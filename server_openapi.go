@@ -21,66 +21,40 @@ var openAPIFile []byte
 
 // document returns a function that makes the document of a surface when it is first
 // called, with the operations of the surfaces in also.
-func (c *surfaceCache) document(s *surface, edit func(doc map[string]any), also ...string) func() (*packedText, error) {
-	surfaces, auth := append([]string{s.name}, also...), s.auth.config
-	edits := func(doc map[string]any) {
-		if edit != nil {
-			edit(doc)
-		}
-		if doc["x-authentication"] = auth.Enabled; !auth.Enabled {
-			openAPIWithout(doc["paths"].(map[string]any))
-		}
-	}
-	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() (*packedText, error) {
-		return sync.OnceValues(func() (*packedText, error) {
-			text, err := openAPIForSurface(auth.APIKeyHeader, edits, surfaces...)
-			return newTaggedText(jsonType, text, ""), err
+func (c *surfaceCache) document(s *surface, also ...string) func() *packedText {
+	surfaces := append([]string{s.name}, also...)
+	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() *packedText {
+		return sync.OnceValue(func() *packedText {
+			text := openAPIForSurface(s.auth.config.APIKeyHeader, s.svc.cfg.Mount.Path, surfaces...)
+			return newTaggedText(jsonType, text, "")
 		})
 	})
 }
 
 // openAPIForSurface cuts from openapi.json the operations of some surfaces, the
 // first of which names the document, and the components that these refer to. The
-// surfaces read API keys from the header apiKeyHeader. edit changes the decoded document; it may
-// be nil.
-func openAPIForSurface(apiKeyHeader string, edit func(doc map[string]any), surfaces ...string) ([]byte, error) {
+// surfaces read API keys from the header apiKeyHeader; the mount point is at mountPath.
+func openAPIForSurface(apiKeyHeader, mountPath string, surfaces ...string) []byte {
 	d := json.NewDecoder(bytes.NewReader(openAPIFile))
 	d.UseNumber() // examples keep their digits
 	var doc map[string]any
-	if err := d.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("decoding openapi.json: %w", err)
-	}
+	d.Decode(&doc) // tests read it, so there is no error
 	info := doc["info"].(map[string]any)
 	info["version"] = version
 	info["title"] = fmt.Sprintf("%s %s API", info["title"], surfaces[0])
 	if surfaces[0] == "mount" { // which has no versions
 		info["description"] = strings.Replace(info["description"].(string), openAPIVersions, "", 1)
+		doc["servers"] = []map[string]string{{"url": mountPath}}
 	}
-	doc["paths"] = openAPIPaths(doc["paths"].(map[string]any), surfaces)
+	paths := openAPIPaths(doc["paths"].(map[string]any), surfaces)
+	doc["paths"] = paths
 	doc["tags"] = openAPITags(doc)
 	components := doc["components"].(map[string]any)
 	components["securitySchemes"].(map[string]any)["api_key_auth"].(map[string]any)["name"] = apiKeyHeader
 	openAPIPrune(doc, components)
-	if edit != nil {
-		edit(doc)
-	}
-	paths, err := openAPIInOrder(doc["paths"].(map[string]any))
-	if err != nil {
-		return nil, err
-	}
-	doc["paths"] = paths
-	return json.Marshal(doc)
-}
-
-// openAPIWithout makes credentials optional for all operations, so that a generated client need not invent any.
-func openAPIWithout(paths map[string]any) {
-	for _, path := range paths {
-		for _, operation := range path.(map[string]any) {
-			if o := operation.(map[string]any); o["security"] != nil {
-				o["security"] = append(o["security"].([]any), map[string]any{})
-			}
-		}
-	}
+	doc["paths"] = openAPIInOrder(paths)
+	text, _ := json.Marshal(doc)
+	return text
 }
 
 // openAPIVersions is the sentence of the description that is true of the roles only.
@@ -88,19 +62,18 @@ const openAPIVersions = "Every path under `/v1` is also served under `/api/v1`. 
 
 // openAPIInOrder encodes the paths of a document in the order of openapi.json, which is
 // the order of use.
-func openAPIInOrder(paths map[string]any) (json.RawMessage, error) {
-	text, err, rest := []byte("{"), error(nil), maps.Clone(paths)
+func openAPIInOrder(paths map[string]any) json.RawMessage {
+	text, rest := []byte("{"), maps.Clone(paths)
 	eachMember(objectMember(openAPIFile, "paths"), func(key string, _ []byte) bool {
 		path, _, _ := strings.Cut(key, "#")
 		if item, ok := rest[path]; ok {
 			delete(rest, path) // which another surface may have, too
-			var encoded []byte
-			encoded, err = json.Marshal(item)
+			encoded, _ := json.Marshal(item)
 			text = append(append(strconv.AppendQuote(text, path), ':'), append(encoded, ',')...)
 		}
-		return err == nil
+		return true
 	})
-	return append(bytes.TrimSuffix(text, []byte(",")), '}'), err
+	return append(bytes.TrimSuffix(text, []byte(",")), '}')
 }
 
 // openAPIPaths returns the operations of some surfaces, without x-surfaces.

@@ -52,7 +52,7 @@ func TestOpenAPIOrder(t *testing.T) {
 		"worker": {"Templates Health Configuration Documentation", "/v1/templates "},
 		"mount":  {"Tasks Steps Handlers Analytics Health Documentation", "/tasks /tasks/{id} /tasks/{id}/explain "},
 	} {
-		text := must(openAPIForSurface("X-Key", nil, surface))(t)
+		text := openAPIForSurface("X-Key", "/stepwell", surface)
 		var doc struct {
 			Tags  []struct{ Name string }
 			Paths json.RawMessage
@@ -76,7 +76,7 @@ func TestOpenAPIOrder(t *testing.T) {
 // TestMountDocumentHasNoVersions checks that the mount point's document names no path under /v1.
 func TestMountDocumentHasNoVersions(t *testing.T) {
 	t.Parallel()
-	doc := must(wire.Decode(must(openAPIForSurface("X-Key", nil, "mount"))(t)))(t)
+	doc := must(wire.Decode(openAPIForSurface("X-Key", "/stepwell", "mount")))(t)
 	for _, part := range doc.(map[string]any) {
 		if text := wire.Text(part); strings.Contains(text, "/v1") {
 			t.Errorf("got %.200s; want no /v1", text[max(strings.Index(text, "/v1")-100, 0):])
@@ -277,7 +277,7 @@ func eachOpenAPIDocument(t *testing.T, f func(t *testing.T, surface string, doc 
 	t.Helper()
 	for surface := range openAPIRoutes() {
 		t.Run(surface, func(t *testing.T) {
-			text := must(openAPIForSurface("X-Key", nil, surface))(t)
+			text := openAPIForSurface("X-Key", "/stepwell", surface)
 			doc := must(wire.Decode(text))(t)
 			f(t, surface, doc.(map[string]any))
 		})
@@ -371,30 +371,6 @@ func TestOpenAPINames(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestDocumentTellsOfAuthentication checks that the page, and generated clients, can learn whether callers need
-// credentials.
-func TestDocumentTellsOfAuthentication(t *testing.T) {
-	t.Parallel()
-	for _, enabled := range []bool{true, false} {
-		s := newTestServer(t, serviceTest{config: func(c *Config) {
-			if enabled {
-				withAPIKeys(&c.Orchestration.Web.Auth)
-				c.Orchestration.Web.Auth.Enabled = true
-			}
-		}})
-		doc := must(wire.Decode(s.do("GET", "/api-docs.json", "").want(200).body))(t).(map[string]any)
-		if got := doc["x-authentication"]; got != enabled {
-			t.Errorf("got %v; want %v", got, enabled)
-		}
-		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
-			security, _ := operation["security"].([]any)
-			if len(security) > 0 && slices.ContainsFunc(security, func(v any) bool { return len(v.(map[string]any)) == 0 }) == enabled {
-				t.Errorf("%s with authentication %v: got security %v", route, enabled, security)
-			}
-		})
-	}
 }
 
 // openAPIFollow returns v, or what v refers to.
@@ -494,7 +470,7 @@ func TestOpenAPIDescriptions(t *testing.T) {
 			t.Error(problem)
 		}
 	})
-	doc := must(wire.Decode(must(openAPIForSurface("X-Key", nil, "orchestration"))(t)))(t).(map[string]any)
+	doc := must(wire.Decode(openAPIForSurface("X-Key", "/stepwell", "orchestration")))(t).(map[string]any)
 	for _, tt := range []struct{ at, text, want string }{
 		{"paths./v1/tasks.post", "", `POST /v1/tasks: got ""`},
 		{"paths./v1/tasks.post", "Create a task\n\n**Required Permission:** `tasks:create`", `POST /v1/tasks: got "Create a task"`},

@@ -53,13 +53,12 @@ func contentHash(text []byte) string {
 // keepToOwnPages keeps pages of other origins from embedding an answer.
 func keepToOwnPages(h http.Header) { h.Set("Cross-Origin-Resource-Policy", "same-origin") }
 
-// docsRoutes returns the documentation's rows. The handler answers with the
-// surface's OpenAPI document.
-func (s *surface) docsRoutes(document handlerFunc) []route {
+// docsRoutes returns the documentation's rows.
+func (s *surface) docsRoutes() []route {
 	return []route{
 		{"GET /api-docs", public, s.docsPage},
-		{"GET /api-docs.json", public, document},
-		{"GET /api-docs/openapi.json", public, document},
+		{"GET /api-docs.json", public, s.document},
+		{"GET /api-docs/openapi.json", public, s.document},
 		{"GET /api-docs/ui", public, s.docsPage},
 		{"GET /api-docs/ui/{$}", public, s.docsPage},
 	}
@@ -67,11 +66,7 @@ func (s *surface) docsRoutes(document handlerFunc) []route {
 
 // document answers with the OpenAPI document.
 func (s *surface) document(w *responseWriter, r *http.Request) (any, error) {
-	doc, err := s.openapi()
-	if err != nil {
-		return nil, err
-	}
-	return doc.reply(w, r), nil
+	return s.openapi().reply(w, r), nil
 }
 
 // docsPage answers with the page.

@@ -48,7 +48,6 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	body = bytes.TrimSpace(body)
 	switch kind := jsonKind(body); {
 	case kind == '{':
-		hintMembers(r, body)
 		return body, nil
 	case kind == 'n' && rules.optional:
 		return nil, nil
@@ -64,8 +63,7 @@ type requestBody struct {
 	err    error   // of the latest Read: io.EOF once it was read to its end
 	budget *budget // nil before anybody asks for it
 
-	answer    http.Header // to the request
-	operation string      // of openapi.json, such as "POST /v1/tasks"; "" for no hints about members
+	answer http.Header // to the request
 }
 
 // budgetOf returns the budget of a request, whose body was not replaced. The surface ends it.

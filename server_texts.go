@@ -6,6 +6,8 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"sync"
 	"time"
@@ -25,10 +27,12 @@ func newPackedText(contentType string, plain []byte, level int) *packedText {
 	return &packedText{contentType: contentType, plain: plain, zip: zip}
 }
 
-// newTaggedText returns a text with a tag, which also depends on the policy.
+// newTaggedText returns a text with a tag, which also depends on the policy. The tag is weak, so that it counts for the
+// compressed text as well.
 func newTaggedText(contentType string, plain []byte, policy string) *packedText {
 	t := newPackedText(contentType, plain, gzip.BestCompression) // which is done once for all readers
-	t.policy, t.tag = policy, contentTag(append([]byte(policy), plain...))
+	sum := sha256.Sum256(append([]byte(policy), plain...))
+	t.policy, t.tag = policy, weakTag(hex.EncodeToString(sum[:12]))
 	return t
 }
 
@@ -62,80 +66,25 @@ func (t *packedText) write(w *responseWriter) {
 	writeBody(w, http.StatusOK, t.contentType, body)
 }
 
-// textForms are texts that differ by a word, such as the path to their links. They are made when they are first asked
-// for. It is safe for concurrent use.
-type textForms struct {
-	mu    sync.Mutex
-	forms map[string]*packedText // guarded by mu
-}
-
-// maxTextForms bounds the memory of forms; all are made again after that.
-const maxTextForms = 16
-
-// get returns the text for a word.
-func (f *textForms) get(word string, create func() *packedText) *packedText {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	t := f.forms[word]
-	if t == nil {
-		if len(f.forms) == maxTextForms || f.forms == nil {
-			f.forms = map[string]*packedText{}
-		}
-		t = create()
-		f.forms[word] = t
-	}
-	return t
-}
-
-// sharedText is a text that describes the present. A request gets a text that was begun after it arrived: the latest
-// one if it had to wait for a turn meanwhile, or else the next one, together with all others that arrive until that is
-// begun. It is safe for concurrent use.
+// sharedText is a text that describes the present. Callers that wait for their turn to make it share one that was begun
+// meanwhile, which therefore shows nobody what was before their request. It is safe for concurrent use.
 type sharedText struct {
 	mu     sync.Mutex
-	latest *textMaking // the latest one that was begun; nil for none. Guarded by mu, like all below
-	next   *textMaking // the one that was not begun yet; nil while nobody waits for it
-}
-
-// textMaking is one text that is being made or was made.
-type textMaking struct {
-	begun time.Time
-	done  chan struct{}
-	text  *packedText // once done is closed; nil if making it failed
+	begun  time.Time   // when the latest one was begun; guarded by mu, as below
+	latest *packedText // nil for none
 }
 
 // get returns a text that was begun after a request arrived. create gets the length of the latest one, in bytes.
 func (s *sharedText) get(arrived time.Time, create func(size int) *packedText) *packedText {
 	s.mu.Lock()
-	m, before := s.next, s.latest
-	if before != nil && arrived.Before(before.begun) {
-		m = before
-	}
-	first := m == nil
-	if first {
-		m = &textMaking{done: make(chan struct{})}
-		s.next = m
-	}
-	s.mu.Unlock()
-	if first {
-		s.make(m, before, create)
-	}
-	<-m.done
-	return m.text
-}
-
-// make makes the next text, once the one before it is made.
-func (s *sharedText) make(m, before *textMaking, create func(size int) *packedText) {
-	defer close(m.done)
-	size := 0
-	if before != nil {
-		// Only one text is made at a time, however many requests come.
-		<-before.done
-		if before.text != nil {
-			size = len(before.text.plain)
+	defer s.mu.Unlock()
+	if s.latest == nil || !arrived.Before(s.begun) {
+		size := 0
+		if s.latest != nil {
+			size = len(s.latest.plain)
 		}
+		s.begun = time.Now()
+		s.latest = create(size)
 	}
-	s.mu.Lock()
-	s.latest, s.next, m.begun = m, nil, time.Now()
-	s.mu.Unlock()
-	m.text = create(size)
+	return s.latest
 }

@@ -13,7 +13,7 @@ type workerAPI struct {
 
 func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
 	a := &workerAPI{newSurface(s, shared, "worker", workerError), workerHealth(s)}
-	a.openapi = shared.document(a.surface, nil)
+	a.openapi = shared.document(a.surface)
 	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
 }

@@ -533,8 +533,6 @@ function show(groups) {
   byId("title").textContent = api.info.title;
   byId("version").textContent = api.info.version;
   byId("keyheader").textContent = keyHeader();
-  byId("open").hidden = api["x-authentication"];
-  byId("credentials").classList.toggle("quiet", !api["x-authentication"]);
   byId("intro").replaceChildren(el("h1", {}, api.info.summary || api.info.title), prose(api.info.description),
     el("p", { className: "facts" }, `${operations.length} operations · `, el("code", {}, location.origin + base), " · ",
       el("a", { href: base + "/api-docs/openapi.json" }, "openapi.json")));

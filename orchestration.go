@@ -26,7 +26,7 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 	a := &orchestrationAPI{
 		surface: newSurface(s, shared, "orchestration", orchestrationError),
 		roleHealth: &roleHealth{role: "orchestration", clock: s.clock, checker: s.health, complete: func(v *readyView) {
-			v.Info = healthInfo(s.cfg, s.health.operationalState())
+			v.Info = s.health.info()
 		}},
 	}
 	a.surface.openapi = shared.document(a.surface)

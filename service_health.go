@@ -4,7 +4,6 @@ package main
 // how hard it works. One table holds the checks of all surfaces.
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -104,15 +103,17 @@ func (h *health) checks(surface string, detailed bool) map[string]checkView {
 		case r.surface != surface || r.detailed && !detailed:
 		case h.starting != nil:
 			checks[r.name] = checkView{Status: unknownWord, Message: h.starting.String()}
+		case h.engine == nil:
+			checks[r.name] = graded(false, "not used: this process has only the worker role")
 		default:
-			checks[r.name] = r.check(p)
+			checks[r.name] = p.timed(r.check)
 		}
 	}
 	if h.starting != nil {
 		return checks
 	}
 	if a := h.auth.of(surface); a.config.Enabled {
-		checks["authentication"] = h.timed("credentials can be verified", a.ready)
+		checks["authentication"] = p.timed(func(*healthProbe) checkView { return failing(a.ready(), "credentials can be verified") })
 	}
 	if detailed && surface == "orchestration" {
 		for name, check := range h.extra {
@@ -124,11 +125,7 @@ func (h *health) checks(surface string, detailed bool) map[string]checkView {
 
 // ready reports whether every check of /health/ready is healthy.
 func (h *health) ready() bool {
-	surface := "orchestration"
-	if h.engine == nil {
-		surface = "worker"
-	}
-	for _, c := range h.checks(surface, false) {
+	for _, c := range h.checks(pick(h.engine == nil, "worker", "orchestration"), false) {
 		if c.Status != healthyWord {
 			return false
 		}
@@ -136,35 +133,35 @@ func (h *health) ready() bool {
 	return h.auth.ready() == nil
 }
 
-// operationalState returns the state of the service.
-func (h *health) operationalState() string {
+// info returns the info of the orchestration role.
+func (h *health) info() healthInfoView {
+	state := "Normal"
 	switch {
 	case h.starting != nil:
-		return "Startup"
+		state = "Startup"
 	case h.draining.Load():
-		return "GracefulShutdown"
+		state = "GracefulShutdown"
 	}
-	return "Normal"
-}
-
-// healthInfo returns the info of the orchestration role in an operational state.
-func healthInfo(c *Config, state string) healthInfoView {
 	return healthInfoView{
-		Version: version, Environment: c.Environment, OperationalState: state,
+		Version: version, Environment: h.cfg.Environment, OperationalState: state,
 		WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
 	}
 }
 
 // timed runs a check and measures how long it takes.
-func (h *health) timed(healthy string, check func() error) checkView {
-	began := h.clock.now()
-	err := check()
-	took := max(h.clock.now().sub(began), 0) // the clock may have been set back
-	v := checkView{Status: healthyWord, Message: healthy, DurationMS: took.Milliseconds()}
-	if err != nil {
-		v.Status, v.Message = unhealthyWord, err.Error()
-	}
+func (p *healthProbe) timed(check func(*healthProbe) checkView) checkView {
+	began := p.clock.now()
+	v := check(p)
+	v.DurationMS = max(p.clock.now().sub(began), 0).Milliseconds() // the clock may have been set back
 	return v
+}
+
+// failing returns the result of a check: what is healthy, or the error.
+func failing(err error, healthy string) checkView {
+	if err != nil {
+		return unhealthy("%v", err)
+	}
+	return graded(false, "%s", healthy)
 }
 
 // graded returns the result of a check, degraded or healthy.
@@ -186,8 +183,8 @@ func unhealthy(format string, args ...any) checkView {
 // healthProbe is one run of the checks: it asks the engine once.
 type healthProbe struct {
 	*health
-	load     *engineLoad // nil if the engine did not answer
-	answered checkView   // whether it did; zero before it was asked
+	asked bool
+	load  *engineLoad // nil if the engine did not answer
 }
 
 // engineLoad is the work of the engine at one moment.
@@ -197,79 +194,51 @@ type engineLoad struct {
 	localFree, httpFree     int // slots
 }
 
-// workerAlone is the result of checks that need a store or an engine, in a
-// process without one.
-var workerAlone = checkView{Status: healthyWord, Message: "not used: this process has only the worker role"}
-
 // noBreaker checks the circuit breakers, which a single process does not need.
-func noBreaker(*healthProbe) checkView {
-	return checkView{Status: healthyWord, Message: "not used; Closed"}
-}
+func noBreaker(*healthProbe) checkView { return graded(false, "not used; Closed") }
 
 // journal checks whether changes can be recorded now.
 func (p *healthProbe) journal() checkView {
-	if p.store == nil {
-		return workerAlone
+	if st := p.store.status(); !st.writable {
+		return unhealthy("changes cannot be recorded: %s", st.reason)
 	}
-	return p.timed("the journal can be written", func() error {
-		if st := p.store.status(); !st.writable {
-			return fmt.Errorf("changes cannot be recorded: %s", st.reason)
-		}
-		return nil
-	})
+	return graded(false, "the journal can be written")
 }
 
 // accepting checks whether the service takes new work.
 func accepting(healthy string) func(*healthProbe) checkView {
 	return func(p *healthProbe) checkView {
-		if p.engine == nil {
-			return workerAlone
+		if p.draining.Load() {
+			return unhealthy("the service is shutting down")
 		}
-		return p.timed(healthy, func() error {
-			if p.draining.Load() {
-				return errors.New("the service is shutting down")
-			}
-			return nil
-		})
+		return graded(false, "%s", healthy)
 	}
 }
 
-// scheduler checks whether the engine answers and is not stopping.
+// scheduler checks whether the engine answers and is not stopping. It reads the engine's load under the store's lock,
+// which a stuck engine does not release.
 func (p *healthProbe) scheduler() checkView {
-	if p.engine == nil {
-		return workerAlone
-	}
-	if p.answered.Status == "" {
-		p.answered = p.timed("the scheduler responds", p.askEngine)
-	}
-	return p.answered
-}
-
-// askEngine reads the engine's load under the store's lock, which a stuck engine
-// does not release.
-func (p *healthProbe) askEngine() error {
-	answer := make(chan *engineLoad, 1) // with room, so that the goroutine ends even if the answer comes too late
-	go func() {
-		p.store.locked(func() {
+	if !p.asked {
+		answer := make(chan *engineLoad, 1) // with room, so that the goroutine ends even if the answer comes too late
+		go p.store.locked(func() {
 			q := &p.engine.queues
 			answer <- &engineLoad{p.engine.stopping, len(q.local.ready.items), len(q.web.ready.items), q.local.free, q.web.free}
 		})
-	}()
-	switch p.load, _ = receiveWithin(answer, p.patience); {
-	case p.load == nil:
-		return fmt.Errorf("the scheduler did not respond within %s", p.patience)
-	case p.load.stopping:
-		return errors.New("the scheduler is stopping")
+		p.load, _ = receiveWithin(answer, p.patience)
+		p.asked = true
 	}
-	return nil
+	switch {
+	case p.load == nil:
+		return unhealthy("the scheduler did not respond within %s", p.patience)
+	case p.load.stopping:
+		return unhealthy("the scheduler is stopping")
+	}
+	return graded(false, "the scheduler responds")
 }
 
 // loaded returns a check of the engine's load.
 func loaded(check func(*health, *engineLoad) checkView) func(*healthProbe) checkView {
 	return func(p *healthProbe) checkView {
-		if p.engine == nil {
-			return workerAlone
-		}
 		if p.scheduler(); p.load == nil {
 			return checkView{Status: unknownWord, Message: "the scheduler does not respond"}
 		}
@@ -321,17 +290,8 @@ func (p *healthProbe) backlog() checkView {
 
 // timers checks whether timers fire in time. A virtual clock is never late.
 func (p *healthProbe) timers() checkView {
-	if p.engine == nil {
-		return workerAlone
+	if c, ok := p.clock.(interface{ overdue() time.Duration }); ok && c.overdue() > timerPatience {
+		return unhealthy("timers fire %s late", c.overdue().Round(time.Second))
 	}
-	return p.timed("timers fire when they are due", func() error {
-		c, ok := p.clock.(interface{ overdue() time.Duration })
-		if !ok {
-			return nil
-		}
-		if late := c.overdue(); late > timerPatience {
-			return fmt.Errorf("timers fire %s late", late.Round(time.Second))
-		}
-		return nil
-	})
+	return graded(false, "timers fire when they are due")
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,12 +32,6 @@ const (
 	causeStarting     stepCause = "starting"             // it is about to start
 	causeHeld         stepCause = "held"                 // its task continues in another service
 )
-
-// causesByNeed lists the causes by how much they need somebody to act, the most urgent first.
-var causesByNeed = []stepCause{
-	causeFailed, causeCancelled, causeOutside, causeRetry, causeClaimed, causeCutOff, causeSlot, causeRunning, causeStarting, causeBatch,
-	causeHeld, causeTaskStopped, causeParentFailed, causeUndecided, causeDependencies,
-}
 
 // stepExplanation explains one unfinished step. Members that the cause does not need
 // are null, empty or 0.
@@ -217,9 +212,9 @@ func (e *stepExplanation) said() string {
 
 // lead returns the step that needs somebody most, or nil if there is none.
 func (x *explainer) lead(unfinished []stepExplanation) *stepExplanation {
-	for _, c := range causesByNeed {
+	for _, s := range sentences {
 		for i := range unfinished {
-			if unfinished[i].Cause == c {
+			if unfinished[i].Cause == s.cause {
 				return &unfinished[i]
 			}
 		}
@@ -272,6 +267,7 @@ func quotedNames(names []string) string {
 
 // sentence describes a step in an explanation. explainer.fill fills its holes.
 type sentence struct {
+	name    string
 	cause   stepCause
 	says    string       // what follows the name of the step
 	remedy  string       // what most likely helps; "" if nothing has to be done
@@ -285,30 +281,30 @@ const (
 	mapIt       = "map it with --handler {callable}=URL or in [worker.handlers], or let an actor claim it"
 )
 
-var (
-	sentences = map[string]sentence{
-		"held":      {cause: causeHeld, says: "does not run here"},
-		"failed":    {causeFailed, "failed for good {ago}, on attempt {n} of {max}{batch}{why}", "{fix}", []stepAction{actionReset, actionResolve, actionComplete, actionCancel}, false},
-		"claimed":   {causeClaimed, "was claimed {ago} by {worker}, on attempt {n} of {max}", "it counts as lost {due} unless the actor completes it or extends its lease", toActor, false},
-		"cut off":   {cause: causeCutOff, says: "was cut off on attempt {n} of {max} when the process that ran it ended, and is delivered again automatically"},
-		"running":   {cause: causeRunning, says: "has run for {for} in {callable}, on attempt {n} of {max}, which times out {due}"},
-		"retry":     {causeRetry, "failed {ago}, on attempt {n} of {max}{why}", "it is retried {due}, or immediately with retry_now", []stepAction{actionRetryNow}, false},
-		"no retry":  {causeRetry, "failed {ago}, on attempt {n} of {max}{why}, and is not retried while the task is {status}", "", []stepAction{actionRetryNow, actionResolve, actionComplete, actionCancel}, true},
-		"cancelled": {causeCancelled, "needs step {first}, which was cancelled {ago}", "resolve, complete or cancel it", []stepAction{actionResolve, actionComplete, actionCancel}, false},
-		"parent":    {cause: causeParentFailed, says: "needs step {first}, which failed for good"},
-		"decider":   {cause: causeParentFailed, says: "needs a decision by step {first}, which failed for good"},
-		"needs":     {cause: causeDependencies, says: "waits for {needs}"},
-		"undecided": {cause: causeUndecided, says: "waits for what {needs} may create"},
-		"stopped":   {causeTaskStopped, saysStopped, "", []stepAction{actionResolve, actionComplete, actionCancel}, true},
-		"queued":    {causeTaskStopped, saysStopped, "", []stepAction{actionResolve, actionComplete, actionCancel, actionFail}, true},
-		"outside":   {causeOutside, saysOutside, mapIt, toActor, false},
-		"again":     {causeOutside, saysOutside + ", after attempt {n} of {max} failed{why}", mapIt, toActor, false},
-		"batch":     {cause: causeBatch, says: "waits for other parts of its batch: {running} of {most} at once"},
-		"slot":      {cause: causeSlot, says: "waits for a slot: all {slots} for {kind} are taken"},
-		"starting":  {cause: causeStarting, says: "is ready and about to start"},
-	}
-	toActor = []stepAction{actionComplete, actionFail, actionResolve, actionCancel}
-)
+var toActor = []stepAction{actionComplete, actionFail, actionResolve, actionCancel}
+
+// sentences are ordered by how much their causes need somebody to act, the most urgent first.
+var sentences = []sentence{
+	{"failed", causeFailed, "failed for good {ago}, on attempt {n} of {max}{batch}{why}", "{fix}", []stepAction{actionReset, actionResolve, actionComplete, actionCancel}, false},
+	{"cancelled", causeCancelled, "needs step {first}, which was cancelled {ago}", "resolve, complete or cancel it", []stepAction{actionResolve, actionComplete, actionCancel}, false},
+	{"outside", causeOutside, saysOutside, mapIt, toActor, false},
+	{"again", causeOutside, saysOutside + ", after attempt {n} of {max} failed{why}", mapIt, toActor, false},
+	{"retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}", "it is retried {due}, or immediately with retry_now", []stepAction{actionRetryNow}, false},
+	{"no retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}, and is not retried while the task is {status}", "", []stepAction{actionRetryNow, actionResolve, actionComplete, actionCancel}, true},
+	{"claimed", causeClaimed, "was claimed {ago} by {worker}, on attempt {n} of {max}", "it counts as lost {due} unless the actor completes it or extends its lease", toActor, false},
+	{name: "cut off", cause: causeCutOff, says: "was cut off on attempt {n} of {max} when the process that ran it ended, and is delivered again automatically"},
+	{name: "slot", cause: causeSlot, says: "waits for a slot: all {slots} for {kind} are taken"},
+	{name: "running", cause: causeRunning, says: "has run for {for} in {callable}, on attempt {n} of {max}, which times out {due}"},
+	{name: "starting", cause: causeStarting, says: "is ready and about to start"},
+	{name: "batch", cause: causeBatch, says: "waits for other parts of its batch: {running} of {most} at once"},
+	{name: "held", cause: causeHeld, says: "does not run here"},
+	{"stopped", causeTaskStopped, saysStopped, "", []stepAction{actionResolve, actionComplete, actionCancel}, true},
+	{"queued", causeTaskStopped, saysStopped, "", []stepAction{actionResolve, actionComplete, actionCancel, actionFail}, true},
+	{name: "parent", cause: causeParentFailed, says: "needs step {first}, which failed for good"},
+	{name: "decider", cause: causeParentFailed, says: "needs a decision by step {first}, which failed for good"},
+	{name: "undecided", cause: causeUndecided, says: "waits for what {needs} may create"},
+	{name: "needs", cause: causeDependencies, says: "waits for {needs}"},
+}
 
 // remedies are what helps after an error of a type.
 var remedies = map[string]string{
@@ -329,7 +325,7 @@ func (x *explainer) step(i int) stepExplanation {
 		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: def.shown,
 	}
 	name, holes := x.situation(&e, i)
-	said := sentences[name]
+	said := sentences[slices.IndexFunc(sentences, func(s sentence) bool { return s.name == name })]
 	fill := x.fill(&e, s, holes)
 	e.Cause, e.Message, e.Remedy = said.cause, fill(said.says), fill(said.remedy)
 	if !said.blocked || len(x.failed)+len(x.dropped) == 0 {

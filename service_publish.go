@@ -137,39 +137,35 @@ func (p *publisher) nextLocked() (first *subscriber, event *domainEvent) {
 	return first, event
 }
 
-// run sends the events of one subscriber.
+// run sends the events of one subscriber, one after the other. Each is sent until the subscriber has it or it is given up.
 func (p *publisher) run(s *subscriber) {
-	for refusedForNow(p.store.subscribers().introduce(s.Name)) && p.ctx.Err() == nil { // the disk is full
+	marks := p.store.subscribers()
+	for refusedForNow(marks.introduce(s.Name)) && p.ctx.Err() == nil { // the disk is full
 		closedWithin(p.ctx, nil, outcomeRetryEvery)
 	}
+	var a *sendAttempt // the next one; nil for the first one of another event
 	for p.ctx.Err() == nil {
 		// Before it looks, so that it misses nothing that becomes durable in between.
-		news := p.store.subscribers().news()
-		if e, ok := p.store.subscribers().nextFor(s.Name); ok {
-			p.deliver(s, &e)
-			continue
+		news := marks.news()
+		if a == nil {
+			e, ok := marks.nextFor(s.Name)
+			if !ok {
+				select {
+				case <-news:
+				case <-p.ctx.Done():
+				}
+				continue
+			}
+			a = &sendAttempt{subscriber: s, event: &e, number: 1}
 		}
-		select {
-		case <-news:
-		case <-p.ctx.Done():
-		}
-	}
-}
-
-// deliver sends an event until the subscriber has it or it is given up.
-func (p *publisher) deliver(s *subscriber, e *domainEvent) {
-	for n := 1; ; n++ {
-		a := &sendAttempt{subscriber: s, event: e, number: n}
-		r := p.attempt(p.ctx, a)
-		if r.problem != "" && p.ctx.Err() != nil { // perhaps only the stop made it fail
-			return
-		}
-		if r.problem == "" || e.fast() || r.final || n >= s.MaxAttempts {
+		switch r := p.attempt(p.ctx, a); {
+		case r.problem != "" && p.ctx.Err() != nil: // perhaps only the stop made it fail
+		case r.problem == "" || a.event.fast() || r.final || a.number >= s.MaxAttempts:
 			p.settle(a, r)
-			return
-		}
-		if !p.pause(a, r) {
-			return
+			a = nil
+		default:
+			p.pause(a, r)
+			a = &sendAttempt{subscriber: s, event: a.event, number: a.number + 1}
 		}
 	}
 }
@@ -184,7 +180,12 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 		p.log.Warn("a subscriber did not accept an event; it can be resent through the API", "subscriber", s.Name,
 			"event", e.name, "delivery", deliveryID(s.Name, e.seq, e.n), "attempts", a.number, "problem", r.problem)
 	}
-	err := p.recorded(s, e, dead)
+	// Until the store accepts changes again, the subscriber gets nothing, or it would get the event again and again.
+	var err error
+	for again := true; again; again = refusedForNow(err) && closedWithin(p.ctx, nil, outcomeRetryEvery) == errTooLong {
+		p.store.disk().makeRoom(0)
+		p.store.locked(func() { err = p.store.subscribers().settleLocked(s.Name, e, dead) })
+	}
 	p.store.locked(func() {
 		s.figures.dead += uint64(boolCount(dead != nil))
 		s.count(e, r)
@@ -194,18 +195,6 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	if err != nil {
 		p.log.Warn("the delivery could not be recorded; after a restart the event is sent again",
 			"subscriber", s.Name, "error", err)
-	}
-}
-
-// recorded records what became of an event, if need be once the store accepts changes again: until then the
-// subscriber gets nothing, or it would get the event again and again.
-func (p *publisher) recorded(s *subscriber, e *domainEvent, dead *deadNotice) (err error) {
-	for {
-		p.store.disk().makeRoom(0)
-		p.store.locked(func() { err = p.store.subscribers().settleLocked(s.Name, e, dead) })
-		if !refusedForNow(err) || closedWithin(p.ctx, nil, outcomeRetryEvery) != errTooLong {
-			return err
-		}
 	}
 }
 
@@ -219,12 +208,12 @@ func (s *subscriber) count(e *domainEvent, r sendResult) {
 	s.figures.fastFailed += uint64(boolCount(e.fast()))
 }
 
-// pause waits for the next attempt. It reports whether there is one.
-func (p *publisher) pause(a *sendAttempt, r sendResult) bool {
+// pause waits for the next attempt.
+func (p *publisher) pause(a *sendAttempt, r sendResult) {
 	// 20 doublings are far beyond resendMax, and many more would overflow.
 	wait := min(resendBase<<min(a.number-1, 20), resendMax)
 	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(a.event.id(p.store.numbers()), a.number))), r.wait)
-	return p.rest(a, wait, func() {
+	p.rest(a, wait, func() {
 		a.count(a.event, r)
 		a.attempts, a.problem = a.number, r.problem
 	})

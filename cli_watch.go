@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	pollEvery = 500 * time.Millisecond // to show the bar again, and while the event stream is broken
+	pollEvery = 500 * time.Millisecond // to show the bar, or to wait for a task again
 	tickEvery = time.Second            // to reconnect a stream that broke
 )
 
@@ -47,29 +47,20 @@ func (c *client) why(ctx context.Context, id string) string {
 	return ": " + e.text("message")
 }
 
-// awaitEnd follows a task until it ends, and returns it with the error for how it ended.
+// awaitEnd waits until a task ends, and returns it with the error for how it ended.
 func (c *client) awaitEnd(ctx context.Context, id string) (document, error) {
-	changed := make(chan struct{}, 1)
-	following, stop := context.WithCancel(ctx)
-	defer stop()
-	// Events only say when to look: the task itself is fetched each time. So it does not matter whether events are
-	// lost, and the error is ignored.
-	go c.follow(following, url.Values{"task_uuid": {id}}, "", func(document) error { return signalTo(changed) })
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
+	path, query := "/v1/tasks/"+id, url.Values{"wait": {"terminal"}, "timeout": {"20s"}}
 	for {
-		t, err := c.get(ctx, "/v1/tasks/"+id, nil)
-		if err != nil {
-			return document{}, c.watchError(ctx, id, err)
-		}
+		t, err := c.get(ctx, path, query)
 		if _, ended := endStates[t.text("status")]; ended {
 			return t, c.endError(ctx, t)
 		}
-		select {
-		case <-changed:
-		case <-tick.C:
-		case <-ctx.Done():
-			return t, c.watchError(ctx, id, ctx.Err())
+		if err == nil {
+			err = closedWithin(ctx, nil, pollEvery) // or a service that is stopping would be asked all the time
+		}
+		if err != errTooLong {
+			t, _ = c.get(context.WithoutCancel(ctx), path, nil)
+			return t, c.watchError(ctx, id, err)
 		}
 	}
 }

@@ -472,7 +472,7 @@ func (e *engine) targetLocked(t *task, i int) target {
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	e.stats.taskMoved(t, to)
 	if to == taskBlockedByFailures {
-		e.logStoppedLocked("a task is blocked", t, 0)
+		e.logStoppedLocked("a task is blocked", t)
 	}
 	if to == taskError {
 		e.outside.withdrawLocked(t)

@@ -80,7 +80,6 @@ type explainer struct {
 	errors    bool     // whether messages of errors are shown
 	now       instant
 	frozen    bool               // the clock is frozen
-	stale     staleMark          // of a task in error
 	brief     bool               // if steps have failed, only the first of them is explained
 	parts     map[int]batchParts // by the declared batch worker
 }
@@ -107,16 +106,6 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	if x.t, err = kept.task(); err != nil {
 		return nil, err
 	}
-	if x.t.state == taskError {
-		// The reason and the limit are not kept in the task, only in its records.
-		log, err := e.store.keptOf(id)
-		if err == nil {
-			_, err = log.replay(&staleObserver{mark: &x.stale}, by)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
 	v := x.task()
 	v.Undelivered = e.store.subscribers().undelivered(x.t)
 	return v, nil
@@ -140,18 +129,6 @@ func (e *engine) explainerLocked(id uuid, withErrors bool) *explainer {
 		}
 	}
 	return x
-}
-
-// staleObserver notes why the task last ended as stale.
-type staleObserver struct {
-	unobserved
-	mark *staleMark
-}
-
-func (o *staleObserver) startRecord(_ *task, r *record) {
-	if r.kind == recStale {
-		*o.mark = *r.stale
-	}
 }
 
 // findStoppers collects the steps that hold a blocked task up.
@@ -225,9 +202,6 @@ func (x *explainer) lead(unfinished []stepExplanation) *stepExplanation {
 // ended describes a task in error, which is where staleness takes it.
 func (x *explainer) ended(unfinished []stepExplanation) (what, remedy string) {
 	what = fmt.Sprintf("the task ended as stale %s", agoFor(x.t.since, x.now))
-	if x.stale.limit > 0 {
-		what += ", beyond its limit of " + roughly(time.Duration(x.stale.limit)*time.Minute)
-	}
 	for i := range unfinished {
 		if e := &unfinished[i]; len(e.Actions) > 0 {
 			return what + ": " + e.said(), fmt.Sprintf("fix what delayed it, then act on the step (%s) to get the task going again",

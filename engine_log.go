@@ -101,15 +101,15 @@ func (l *causeLog) slots(p *slotPool, now func() instant) {
 	}
 }
 
-// logStoppedLocked logs that a task is blocked, or ended as stale beyond a limit in minutes.
-func (e *engine) logStoppedLocked(message string, t *task, limit int) {
+// logStoppedLocked logs that a task is blocked, or ended as stale.
+func (e *engine) logStoppedLocked(message string, t *task) {
 	l := e.causes
 	if !l.enabled(l.stopped) {
 		return
 	}
 	x := e.explainerLocked(t.id, l.messages)
 	// The task itself, not a copy: the lock is held until the message is made.
-	x.t, x.stale.limit, x.brief = t, limit, t.state == taskBlockedByFailures
+	x.t, x.brief = t, t.state == taskBlockedByFailures
 	why := x.task()
 	args := []any{"task_uuid", t.id, "template", t.tpl.fullName()}
 	if why.lead != nil {

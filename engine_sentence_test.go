@@ -61,7 +61,7 @@ func situations(t *testing.T) []situation {
 			`step "charge" failed for good 5 min ago, on attempt 1 of 1: the result does not fit result_schema`, "error_type=schema_mismatch", ""},
 		{"stale", []stepSpec{{name: "approve", callable: "Outside"}}, func(t *testing.T, s *service, clock *virtualClock, v *task) {
 			goStale(t, s, v.id)
-		}, false, `the task ended as stale 5 min ago, beyond its limit of 60 s: step "approve" is ready, but cannot start while the task is error; ` +
+		}, false, `the task ended as stale 5 min ago: step "approve" is ready, but cannot start while the task is error; ` +
 			`fix what delayed it, then act on the step (resolve_manually, complete_manually, cancel, fail) to get the task going again`, "", ""},
 		{"parent cancelled", []stepSpec{{name: "a", callable: "Outside"}, {name: "b", callable: "builtin:noop", after: []string{"a"}}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) {
@@ -155,7 +155,7 @@ func TestStoppedTasksAreLogged(t *testing.T) {
 	for errors, want := range map[string][]string{
 		"message": {
 			`WARN a task is blocked`, `template=t.bad@1.0.0 step=a attempt=1 error_type=Broken error=no paper cause=step "a" failed for good just now, on attempt 1 of 3: no paper (Broken); fix what failed, then reset it`,
-			`WARN a task ended as stale`, `step=a attempt=1 cause=the task ended as stale just now, beyond its limit of 5 min: step "a" is ready`,
+			`WARN a task ended as stale`, `step=a attempt=1 cause=the task ended as stale just now: step "a" is ready`,
 		},
 		"type": {
 			`error_type=Broken cause=step "a" failed for good just now, on attempt 1 of 3 (Broken); fix what failed, then reset it`,

@@ -183,7 +183,7 @@ func (w *stalenessWatch) expireLocked(t *task, a aging, run *stalenessRun) error
 		return c.append(t, &record{kind: recStale, step: -1, stale: mark})
 	})
 	if err == nil {
-		w.engine.logStoppedLocked("a task ended as stale", t, a.broken)
+		w.engine.logStoppedLocked("a task ended as stale", t)
 		run.moved++
 		run.entries += len(t.dead) - had
 	}

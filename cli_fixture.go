@@ -171,8 +171,10 @@ func jsonOperand(o *options, operands []string) (any, error) {
 	return o.p.jsonArgument("JSON", operands[0])
 }
 
-// clockActions are the changes of the clock without a value.
-var clockActions = map[string]string{"freeze": "freeze", "next": "advance_to_next", "auto": "auto", "resume": "resume"}
+// clockMembers are what changes the clock, as members of the request; true takes the place of a value.
+var clockMembers = map[string]string{
+	"freeze": "freeze", "next": "advance_to_next", "auto": "auto", "resume": "resume", "advance": "advance", "set": "set",
+}
 
 func controlClock(o *options) runner {
 	o.withClient()
@@ -180,27 +182,18 @@ func controlClock(o *options) runner {
 		if len(operands) == 0 {
 			return c.askControl(ctx, call{method: "GET", path: "/clock"})
 		}
-		body, err := clockBody(operands[0], strings.Join(operands[1:], ""))
-		if err != nil {
-			return o.misuse("%v", err)
+		action, value := operands[0], strings.Join(operands[1:], "")
+		takesValue := action == "advance" || action == "set"
+		if clockMembers[action] == "" || takesValue != (value != "") {
+			return o.misuse("want freeze, advance DURATION, next, set TIME, auto or resume, not %q", strings.TrimSpace(action+" "+value))
+		}
+		if _, err := parseDuration(value); err != nil && action == "advance" {
+			return o.misuse("advance: %v, not %q", err, value)
+		}
+		body := map[string]any{clockMembers[action]: true}
+		if takesValue {
+			body[action] = value
 		}
 		return c.askControl(ctx, call{method: "POST", path: "/clock", body: body})
 	})
-}
-
-func clockBody(action, value string) (map[string]any, error) {
-	if member, ok := clockActions[action]; ok && value == "" {
-		return map[string]any{member: true}, nil
-	}
-	switch {
-	case action == "advance" && value != "":
-		if _, err := parseDuration(value); err != nil {
-			return nil, fmt.Errorf("advance: %w, not %q", err, value)
-		}
-		return map[string]any{action: value}, nil
-	case action == "set" && value != "":
-		return map[string]any{action: value}, nil
-	}
-	return nil, fmt.Errorf("want freeze, advance DURATION, next, set TIME, auto or resume, not %q",
-		strings.TrimSpace(action+" "+value))
 }

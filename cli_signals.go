@@ -109,11 +109,3 @@ func interruptible(ctx context.Context, limit time.Duration) (context.Context, f
 		end(nil)
 	}
 }
-
-func signalTo(c chan<- struct{}) error {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-	return nil
-}

@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 )
 
@@ -23,18 +22,13 @@ var docsCSS []byte
 //go:embed web/docs.js
 var docsJS []byte
 
-// docsPages are the documentation page, by the path of the documents relative to it. Its policy names style and script
-// by their hashes.
-var docsPages = sync.OnceValue(func() map[string]*packedText {
+// docsText is the documentation page. Its policy names style and script by their hashes.
+var docsText = sync.OnceValue(func() *packedText {
 	page := bytes.Replace(docsHTML, []byte("<!--style-->"), tagged("style", docsCSS), 1)
 	page = bytes.Replace(page, []byte("<!--script-->"), tagged("script", docsJS), 1)
 	policy := "default-src 'none'; script-src " + contentHash(docsJS) + "; style-src " + contentHash(docsCSS) +
 		"; connect-src 'self'; img-src data:" + closedPolicy
-	pages := map[string]*packedText{}
-	for _, docs := range []string{"..", ".", "./api-docs"} {
-		pages[docs] = newTaggedText(htmlType, bytes.Replace(page, []byte("DOCS"), []byte(docs), 1), policy)
-	}
-	return pages
+	return newTaggedText(htmlType, page, policy)
 })
 
 const htmlType = "text/html; charset=utf-8"
@@ -71,18 +65,7 @@ func (s *surface) document(w *responseWriter, r *http.Request) (any, error) {
 
 // docsPage answers with the page.
 func (s *surface) docsPage(w *responseWriter, r *http.Request) (any, error) {
-	return docsPages()[docsDirectory(r.URL.Path)].reply(w, r), nil
-}
-
-// docsDirectory returns the directory /api-docs relative to the path of the page.
-func docsDirectory(path string) string {
-	switch {
-	case strings.HasSuffix(path, "/api-docs/ui/"):
-		return ".."
-	case strings.HasSuffix(path, "/api-docs/ui"):
-		return "."
-	}
-	return "./api-docs"
+	return docsText().reply(w, r), nil
 }
 
 // linksReply answers a program with the links, and redirects a browser to the console, or to

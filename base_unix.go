@@ -21,6 +21,12 @@ const (
 	errConnectionReset   = syscall.ECONNRESET
 )
 
+// errsUnreachable are the errors of a connection to where nobody listens.
+var errsUnreachable = []error{
+	errConnectionRefused, errConnectionReset, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN,
+	syscall.ETIMEDOUT,
+}
+
 // noFollow is the flag of openNow for a file that must not be a link.
 const noFollow = syscall.O_NOFOLLOW
 

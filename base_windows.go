@@ -49,6 +49,14 @@ const (
 	errConnectionReset   = syscall.WSAECONNRESET
 )
 
+// errsUnreachable are the errors of a connection to where nobody listens.
+var errsUnreachable = []error{
+	errConnectionRefused, errConnectionReset,
+	syscall.Errno(10065), syscall.Errno(10051), // WSAEHOSTUNREACH, WSAENETUNREACH
+	syscall.Errno(10064), syscall.Errno(10050), // WSAEHOSTDOWN, WSAENETDOWN
+	syscall.Errno(10060), // WSAETIMEDOUT
+}
+
 // noFollow is the flag of openNow for a file that must not be a link.
 const noFollow = syscall.FILE_FLAG_OPEN_REPARSE_POINT
 

@@ -44,9 +44,10 @@ type roleWebConfig struct {
 // workerConfig is the section of the worker role and the handlers.
 type workerConfig struct {
 	Web             roleWebConfig
-	Concurrency     int   // builtin and exec handlers at once
-	HTTPConcurrency int   // HTTP handlers at once
-	MaxResultBytes  int64 // of one handler's reply, or of a result from outside
+	Concurrency     int    // builtin and exec handlers at once
+	HTTPConcurrency int    // HTTP handlers at once
+	Undelivered     string // "wait" or "fail": what becomes of a step whose HTTP handler does not listen
+	MaxResultBytes  int64  // of one handler's reply, or of a result from outside
 	AllowExec       bool
 	ExecEnv         map[string]string // added to the environment of programs; secret
 	ExecPath        string            // PATH of programs; "" for that of this process

@@ -77,6 +77,9 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 		help: "how many builtin and exec handlers may run at once"},
 	{path: "worker.http_concurrency", def: 4096, min: 1, max: maxConfigCount,
 		help: "how many HTTP handlers may run at once"},
+	{path: "worker.undelivered", def: undeliveredWait, words: []string{undeliveredWait, undeliveredFail},
+		help: "a step whose HTTP handler does not listen waits until it does, or this counts as a failed attempt; " +
+			"in fixture mode and for run: fail"},
 	{path: "worker.max_result_bytes", def: 1 << 20, min: 1, max: maxConfigBytes,
 		help: "largest reply of a handler and result from outside, in bytes"},
 	{path: "worker.allow_exec", def: false,

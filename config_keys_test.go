@@ -140,7 +140,7 @@ func TestConfigDefaults(t *testing.T) {
 		"events.max_streams":  "100", "events.subscribers": "[]", "web.shutdown_timeout_seconds": "8",
 		"templates.dirs": "[]", "templates.watch": "false", "templates.enforce_input_schema": `"off"`,
 		"tasks.max_context_bytes": "1048576", "engine.jitter": "true",
-		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576",
+		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576", "worker.undelivered": "\"wait\"",
 		"worker.allow_exec": "false", "worker.exec_env": "{}", "worker.exec_path": `""`,
 		"worker.handlers": "{}", "worker.default_handler": `""`,
 		"worker.http_headers": "{}", "worker.http_proxy": `""`,
@@ -210,7 +210,7 @@ func TestRedactedConfig(t *testing.T) {
 		`"handlers":{"Foo::*":"https://[REDACTED]@example.com/steps?[REDACTED]"},` +
 		`"http_concurrency":4096,"http_headers":{"Authorization":"[REDACTED]",` +
 		`"https://a.example":{"X-Key":"[REDACTED]"},"shop.*":{"X-Key":""}},` +
-		`"http_proxy":"http://[REDACTED]@proxy:3128","max_result_bytes":1048576,` +
+		`"http_proxy":"http://[REDACTED]@proxy:3128","max_result_bytes":1048576,"undelivered":"wait",` +
 		`"web":{"config_endpoint_enabled":true,"listen":"127.0.0.1:8081"}}`
 	worker := c.redacted()["worker"].(map[string]any)
 	delete(worker["web"].(map[string]any), "auth")

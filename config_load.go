@@ -556,4 +556,8 @@ func (l *configLoader) applyFixture() {
 		c.Engine.Jitter = false
 		l.origin.sources["engine.jitter"] = l.origin.of("fixture.enabled")
 	}
+	if l.origin.of("worker.undelivered").kind == fromDefault { // virtual time does not wait for real time
+		c.Worker.Undelivered = undeliveredFail
+		l.origin.sources["worker.undelivered"] = l.origin.of("fixture.enabled")
+	}
 }

@@ -7,6 +7,7 @@ package main
 //	engine.go         start, resuming lost attempts, stop, what is idle, hooks for others
 //	engine_queue.go   the queues of ready steps, slots, the gate of batches
 //	engine_attempt.go attempts: their start, their end
+//	engine_absent.go  handlers that do not listen, and the steps that wait for them
 //	engine_retry.go   retries, backoff
 //	engine_claim.go   claims of steps by outside actors, their index
 //	engine_lease.go   leases of claimed steps
@@ -46,11 +47,13 @@ type engine struct {
 	schemas  schemaGuard
 	outcomes outcomeRules
 	hooks    hooks // set before the start
+	patient  bool  // steps wait for handlers that do not listen
 
 	ctx    context.Context // of the running handlers
 	cancel context.CancelFunc
 	kick   chan struct{}  // holds a token when the scheduler should look
 	wg     sync.WaitGroup // scheduler, and handlers in flight
+	probes sync.WaitGroup // of absent handlers; they end after ctx
 
 	// guarded by the store's lock, as all below
 	queues   readyQueues
@@ -59,6 +62,7 @@ type engine struct {
 	retries  retryTimers
 	outside  outsideWork
 	leases   leaseQueue
+	absent   map[listener]*absentHandler
 	targets  map[*template][]target
 	stopping bool
 }
@@ -141,6 +145,8 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 		gates:   batchGates{},
 		work:    workInHand{running: map[runKey]*run{}, inFlight: map[*run]struct{}{}},
 		targets: map[*template][]target{},
+		absent:  map[listener]*absentHandler{},
+		patient: cfg.Worker.Undelivered == undeliveredWait,
 	}
 	e.outcomes = outcomeRules{cfg.Engine.Jitter, ids, e.causes}
 	e.retries = retryTimers{e, map[runKey]*timer{}}
@@ -191,6 +197,7 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 		}
 	})
 	<-done
+	e.probes.Wait()
 	e.store.locked(func() { cut = e.cutLocked(running) })
 	return cut
 }
@@ -436,11 +443,15 @@ func (e *engine) launchLocked(it readyStep) error {
 	case g.kind == builtinHandler:
 		return e.runBuiltinLocked(t, i, g)
 	}
-	t.steps[i].queued = false
 	if g.kind == outsideActor { // the substitute left it to an actor after all
+		t.steps[i].queued = false
 		e.outside.offerLocked(t, i)
 		return nil
 	}
+	if a := e.absentLocked(g); a != nil && !a.admit(it) {
+		return nil
+	}
+	t.steps[i].queued = false
 	return e.startHandlerLocked(t, i, g)
 }
 
@@ -534,13 +545,14 @@ func (e *engine) cutOffLocked(key runKey) {
 }
 
 // staleReasonLocked returns why a task is stale: dlqWorkerUnavailable if it waits for
-// outside actors alone.
+// outside actors and handlers that do not listen alone.
 func (e *engine) staleReasonLocked(t *task) dlqReason {
 	waiting := 0
 	for i := range t.steps {
 		switch t.steps[i].state {
 		case stepEnqueued, stepInProgress:
-			if e.targetLocked(t, i).kind != outsideActor || t.steps[i].lease != nil {
+			g := e.targetLocked(t, i)
+			if g.kind != outsideActor && e.absentLocked(g) == nil || t.steps[i].lease != nil {
 				return dlqStalenessTimeout
 			}
 			waiting++
@@ -563,7 +575,7 @@ func (e *engine) idleLocked() bool {
 // restsLocked reports whether nothing runs and no step could start. A step that waits for a slot
 // is not work as long as delays alone hold the slots.
 func (e *engine) restsLocked() bool {
-	return !e.queues.startable() && e.work.none() && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
+	return !e.queues.startable() && e.work.none() && len(e.absent) == 0 && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
 }
 
 // checkIdleLocked calls the hook idled if the engine is idle, or only sends events.

@@ -25,6 +25,7 @@ type run struct {
 	cancel   context.CancelFunc // nil for a delay of our own
 	timer    *timer             // of such a delay
 	observer outcomeObserver    // nil unless somebody observes attempts
+	before   *step              // the step before its start, if that waits for a connection; else nil
 	gone     bool               // the step left in_progress without it; guarded by the store's lock
 	freed    bool               // its slot was given back; guarded by the store's lock
 }
@@ -113,18 +114,29 @@ func (e *engine) delayLocked(k *run, o outcome, delay, timeout time.Duration) {
 
 // startRunLocked journals the start of an attempt and takes its slot.
 func (e *engine) startRunLocked(t *task, i int, g target) (*run, error) {
-	k := &run{key: runKey{t.id, i}, def: t.def(i), pool: e.queues.pool(g.kind)}
-	err := e.store.updateLocked(func(c *change) error {
-		k.started = c.now
-		return c.append(t, &record{kind: recStarted, step: i})
-	})
-	if err != nil {
+	k := e.newRunLocked(t, i, g)
+	if err := e.beginLocked(t, k); err != nil {
 		return nil, err
 	}
-	k.number = t.steps[i].attempts
-	e.work.running[k.key] = k
 	k.pool.free--
 	return k, nil
+}
+
+func (e *engine) newRunLocked(t *task, i int, g target) *run {
+	return &run{key: runKey{t.id, i}, def: t.def(i), pool: e.queues.pool(g.kind)}
+}
+
+// beginLocked journals the start of an attempt.
+func (e *engine) beginLocked(t *task, k *run) error {
+	err := e.store.updateLocked(func(c *change) error {
+		k.started = c.now
+		return c.append(t, &record{kind: recStarted, step: k.key.step})
+	})
+	if err == nil {
+		k.number = t.steps[k.key.step].attempts
+		e.work.running[k.key] = k
+	}
+	return err
 }
 
 // handlerRun is an attempt by an HTTP or exec handler that has not begun.
@@ -134,21 +146,26 @@ type handlerRun struct {
 	target target
 	given  *attempt
 	seen   uint64 // the last record of what the handler sees
+	begun  bool   // the start was recorded
 }
 
 // startHandlerLocked starts a handler, in the goroutine of the attempt that is ending or in a new one.
 func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	// The record of the start is not among what the handler waits for. If a crash loses it, the
 	// attempt starts again under the same number.
-	seen := t.lastSeq
-	k, err := e.startRunLocked(t, i, g)
-	if err != nil {
-		return err
+	r := &handlerRun{target: g, seen: t.lastSeq}
+	if e.dialsFirst(g) {
+		e.awaitConnectionLocked(t, i, r)
+	} else {
+		var err error
+		if r.run, err = e.startRunLocked(t, i, g); err != nil {
+			return err
+		}
+		r.begun, r.given = true, e.attemptLocked(t, i, r.number, true)
+		e.observeLocked(t, r.run)
 	}
-	r := &handlerRun{run: k, target: g, given: e.attemptLocked(t, i, k.number, true), seen: seen}
-	e.observeLocked(t, k)
-	r.ctx, k.cancel = context.WithCancel(context.Background())
-	e.joinLocked(k)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	e.joinLocked(r.run)
 	if e.work.follows != nil && *e.work.follows == nil {
 		*e.work.follows = r
 		return nil
@@ -169,7 +186,9 @@ func (e *engine) runHandlers(r *handlerRun) {
 			return
 		}
 		var next *handlerRun
-		e.finishBefore(r.run, e.runHandler(r.ctx, r.target, r.given), &next)
+		if o := e.runHandler(r.ctx, r.target, r.given); e.wasAttempt(r, o) {
+			e.finishBefore(r.run, o, &next)
+		}
 		r = next
 	}
 }

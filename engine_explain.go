@@ -28,6 +28,7 @@ const (
 	causeTaskStopped  stepCause = "task_stopped"         // it is ready, but its task is blocked or in error
 	causeOutside      stepCause = "outside_actor"        // its callable has no handler here
 	causeBatch        stepCause = "parallelism"          // the batch worker already runs its maximum of instances
+	causeAbsent       stepCause = "not_listening"        // nobody listens at the address of its handler
 	causeSlot         stepCause = "slot"                 // every slot is taken
 	causeStarting     stepCause = "starting"             // it is about to start
 	causeHeld         stepCause = "held"                 // its task continues in another service
@@ -74,6 +75,7 @@ type explainer struct {
 	running   map[int]bool       // steps that run in this process
 	exhausted map[*slotPool]bool // pools without a free slot
 	batches   map[int]int        // how many instances are admitted, by those that wait for that
+	absent    map[int]string     // what does not listen and since when, by the steps that wait for it
 	pool      func(handlerKind) *slotPool
 	failed    []string // steps in error
 	dropped   []string // cancelled steps that others need
@@ -120,6 +122,14 @@ func (e *engine) explainerLocked(id uuid, withErrors bool) *explainer {
 	}
 	if c, ok := e.clock.(freezableClock); ok {
 		x.frozen = c.frozen()
+	}
+	if live != nil && len(e.absent) > 0 {
+		x.absent = map[int]string{}
+		for i := range live.steps {
+			if a := e.absentLocked(e.targetLocked(live, i)); a != nil {
+				x.absent[i] = a.String()
+			}
+		}
 	}
 	if live != nil && live.counts[stepInProgress] > 0 {
 		for i := range live.steps {
@@ -263,6 +273,7 @@ var sentences = []sentence{
 	{"cancelled", causeCancelled, "needs step {first}, which was cancelled {ago}", "resolve, complete or cancel it", []stepAction{actionResolve, actionComplete, actionCancel}, false},
 	{"outside", causeOutside, saysOutside, mapIt, toActor, false},
 	{"again", causeOutside, saysOutside + ", after attempt {n} of {max} failed{why}", mapIt, toActor, false},
+	{"absent", causeAbsent, "waits for its handler: {absent}", startYourHandler, toActor, false},
 	{"retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}", "it is retried {due}, or immediately with retry_now", []stepAction{actionRetryNow}, false},
 	{"no retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}, and is not retried while the task is {status}", "", []stepAction{actionRetryNow, actionResolve, actionComplete, actionCancel}, true},
 	{"claimed", causeClaimed, "was claimed {ago} by {worker}, on attempt {n} of {max}", "it counts as lost {due} unless the actor completes it or extends its lease", toActor, false},
@@ -372,6 +383,8 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 		_, failed := s.last.fault()
 		return pick(failed, "again", "outside"), []string{"{quoted}", strconv.Quote(e.Callable),
 			"{waited}", pick(waited < time.Minute, "less than 1 min", roughly(waited))}
+	case x.absent[i] != "":
+		return "absent", []string{"{absent}", x.absent[i]}
 	case x.exhausted[pool]:
 		return "slot", []string{"{slots}", strconv.Itoa(pool.size), "{kind}", pool.what}
 	}

@@ -53,8 +53,11 @@ type slotPool struct {
 }
 
 func newSlotPool(what string, size int) slotPool {
-	before := func(a, b readyStep) bool { return a.before(b.rank) }
-	return slotPool{what: what, size: size, free: size, ready: priorityQueue[readyStep]{before: before}}
+	return slotPool{what: what, size: size, free: size, ready: newStepQueue()}
+}
+
+func newStepQueue() priorityQueue[readyStep] {
+	return priorityQueue[readyStep]{before: func(a, b readyStep) bool { return a.before(b.rank) }}
 }
 
 // startable reports whether a step is ready for a slot that is free.

@@ -98,6 +98,11 @@ func computing(s *service) bool {
 	for _, it := range slices.Concat(s.engine.queues.local.ready.items, s.engine.queues.web.ready.items) {
 		waits[&it.task.steps[it.step]] = true
 	}
+	for _, a := range s.engine.absent {
+		for _, it := range a.waiting.items {
+			waits[&it.task.steps[it.step]] = true
+		}
+	}
 	for _, sl := range s.store.tasks.slots {
 		if sl == nil || sl.live == nil {
 			continue

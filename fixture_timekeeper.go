@@ -329,11 +329,12 @@ func errReplaced() error { return failf(unavailable, "the service ended or was r
 
 // blocker keeps an engine from being idle.
 type blocker struct {
-	Reason     string    `json:"reason"` // running, computing, ready, unrecorded, sending or timer
+	Reason     string    `json:"reason"` // running, computing, ready, not_listening, unrecorded, sending or timer
 	TaskUUID   uuid      `json:"task_uuid,omitzero"`
 	StepUUID   uuid      `json:"step_uuid,omitzero"`
 	StepName   string    `json:"step_name,omitempty"`
 	Handler    string    `json:"handler,omitempty"`    // the callable
+	Address    string    `json:"address,omitempty"`    // where no handler listens
 	Subscriber string    `json:"subscriber,omitempty"` // that an event of the step is sent to
 	Attempt    int       `json:"attempt,omitempty"`
 	Since      zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
@@ -385,6 +386,9 @@ func (k *timekeeper) busyAttemptsLocked() []blocker {
 
 func (k *timekeeper) startableStepsLocked() (all []blocker) {
 	e := k.engine
+	for at := range e.absent {
+		all = append(all, blocker{Reason: "not_listening", Address: at.address})
+	}
 	for _, p := range []*slotPool{&e.queues.local, &e.queues.web} {
 		for _, it := range p.ready.items[:min(len(p.ready.items), max(p.free, 0), maxBlockers)] {
 			all = append(all, blocker{Reason: "ready"}.of(k.store, runKey{it.task.id, it.step}))

@@ -15,7 +15,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +43,14 @@ type attempt struct {
 	results                  []namedResult // ancestors
 	previous                 *pastOutcome  // of the step's last attempt that ended; nil for none
 	checkpoint               *checkpoint   // where to continue; nil for the beginning
+
+	// begin is called when an HTTP request is about to go out on a connection that stands, and reports whether it may.
+	// The timeout counts from then on. nil for an attempt that began before.
+	begin func() bool
 }
+
+// beginKey is the key of begin in the context of a request.
+type beginKey struct{}
 
 // requester is who asked for a task, when and why.
 type requester struct {
@@ -131,6 +137,8 @@ type outcome struct {
 	err        *stepError // nil if success
 	retryAfter time.Duration
 	unmade     bool         // it was not an attempt: the process had no file descriptor left to begin it
+	unsent     bool         // nothing of the request was sent, because the address does not listen
+	unbegun    bool         // it was not an attempt: begin did not allow it
 	malformed  bool         // the reply was not valid JSON
 	fits       []payloadFit // how it fits each event of the step; nil if not checked
 	misfit     string       // why the result of a success does not fit the step's schema; "" if it does
@@ -344,8 +352,20 @@ func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 		o, _ := t.builtin.run(a)
 		return o
 	}
-	ctx, stop := context.WithTimeout(ctx, a.timeout)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	timeout := time.AfterFunc(a.timeout, func() { stop(context.DeadlineExceeded) })
+	defer timeout.Stop()
+	if a.begin != nil {
+		timeout.Stop() // until it begins
+		ctx = context.WithValue(ctx, beginKey{}, func() bool {
+			begun := a.begin()
+			if begun {
+				timeout.Reset(a.timeout)
+			}
+			return begun
+		})
+	}
 	switch t.kind {
 	case httpHandler:
 		return h.web.call(ctx, t, a)
@@ -358,13 +378,10 @@ func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 // cutOff returns the outcome of an attempt that was cancelled or ran out of time. ok is false if it was
 // neither.
 func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
-	until, limited := ctx.Deadline()
-	switch {
-	case ctx.Err() == nil && limited && !time.Now().Before(until): // package net may see the deadline before ctx ends
-		return timedOut(a.timeout), true
-	case ctx.Err() == nil:
+	switch context.Cause(ctx) {
+	case nil:
 		return o, false
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case context.DeadlineExceeded:
 		return timedOut(a.timeout), true
 	}
 	return typedFailure(cancelledType, "the attempt was cancelled"), true

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -61,37 +62,78 @@ func countedOf(c net.Conn) *countedConn {
 // connection ends before the reply, although the handler may have got the request.
 type handlerTransport struct{ *http.Transport }
 
-// RoundTrip sends a request. If a kept connection has ended and took not a byte of it, the request goes to a new one.
+// sending is one request on its way.
+type sending struct {
+	begin   func() bool // see attempt
+	begun   bool
+	refused bool         // begin said no
+	got     bool         // there was a connection
+	kept    *countedConn // it was used before
+	written int64        // to it, at that time
+	ended   bool         // it had ended
+}
+
+// errNotBegun is the error for a request that begin did not allow.
+var errNotBegun = errors.New("the attempt was not begun")
+
+// unsentError is the error for a request of which nothing was sent, because there was no connection.
+type unsentError struct{ error }
+
+func (e unsentError) Unwrap() error { return e.error }
+
+// RoundTrip sends a request. If a kept connection has ended and took not a byte of it, the request goes to a new one. If
+// nothing was sent for want of a connection, the error is an unsentError.
 func (t *handlerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	var kept *countedConn
-	var written int64
-	ended := false
-	got := func(i httptrace.GotConnInfo) {
-		if c := countedOf(i.Conn); c != nil && i.Reused {
-			kept, written, ended = c, c.written.Load(), !c.isQuiet()
-		}
-		if ended { // Transport may not have seen that yet
-			i.Conn.Close()
-		}
-	}
-	ctx := req.Context()
-	resp, err := t.once(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: got}), req, req.Body)
-	if err == nil || kept == nil || !ended && kept.written.Load() != written || req.GetBody == nil || ctx.Err() != nil {
-		return resp, err
+	ctx, s := req.Context(), &sending{}
+	s.begin, _ = ctx.Value(beginKey{}).(func() bool)
+	resp, err := t.once(ctx, s, req, req.Body)
+	if err == nil || s.kept == nil || !s.ended && s.kept.written.Load() != s.written || req.GetBody == nil || ctx.Err() != nil {
+		return resp, s.named(err)
 	}
 	t.CloseIdleConnections() // which may have ended, too
 	body, err := req.GetBody()
 	if err != nil {
 		return nil, err
 	}
-	return t.once(ctx, req, body)
+	s.got = false
+	resp, err = t.once(ctx, s, req, body)
+	return resp, s.named(err)
 }
 
 // once sends a request that Transport cannot repeat.
-func (t *handlerTransport) once(ctx context.Context, req *http.Request, body io.ReadCloser) (*http.Response, error) {
-	req = req.WithContext(ctx)
+func (t *handlerTransport) once(ctx context.Context, s *sending, req *http.Request, body io.ReadCloser) (*http.Response, error) {
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.connected}))
 	req.Body, req.GetBody = body, nil
 	return t.Transport.RoundTrip(req)
+}
+
+// connected is called with the connection that a request is about to go out on. Closing it keeps the request back.
+func (s *sending) connected(i httptrace.GotConnInfo) {
+	s.got = true
+	if c := countedOf(i.Conn); c != nil && i.Reused {
+		s.kept, s.written, s.ended = c, c.written.Load(), !c.isQuiet()
+		if s.ended { // Transport may not have seen that yet
+			i.Conn.Close()
+			return
+		}
+	}
+	if s.begin != nil && !s.begun {
+		if s.begun = s.begin(); !s.begun {
+			s.refused, s.kept = true, nil
+			i.Conn.Close()
+		}
+	}
+}
+
+// named makes an error say whether anything was sent.
+func (s *sending) named(err error) error {
+	switch {
+	case s.refused:
+		return errNotBegun
+	case err != nil && !s.got:
+		return unsentError{err}
+	}
+	return err
 }
 
 // newHandlerTransport returns connections for at most concurrency parallel requests, all of which may go to one host.
@@ -99,10 +141,10 @@ func (t *handlerTransport) once(ctx context.Context, req *http.Request, body io.
 func newHandlerTransport(concurrency int, proxy *url.URL) *handlerTransport {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{Timeout: 30 * time.Second}).DialContext(ctx, network, address)
+			conn, err := (&net.Dialer{Timeout: dialPatience}).DialContext(ctx, network, address)
 			return &countedConn{Conn: conn}, err
 		},
-		TLSHandshakeTimeout:    10 * time.Second,
+		TLSHandshakeTimeout:    dialPatience,
 		IdleConnTimeout:        keptIdle,
 		MaxIdleConns:           max(concurrency, 1),
 		MaxIdleConnsPerHost:    max(concurrency, 1),

@@ -57,6 +57,7 @@ func validPort(s string) bool {
 // uses only the configured proxy.
 type httpCaller struct {
 	connections http.RoundTripper
+	proxy       *url.URL // nil for none
 	headers     headerTables
 	agent       string // the User-Agent
 	limit       int64  // of a result, in bytes
@@ -65,7 +66,7 @@ type httpCaller struct {
 // newHTTPCaller returns a caller in any case. The error is about the proxy.
 func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 	proxy, err := parseHandlerProxy(c.HTTPProxy)
-	return &httpCaller{connections: newHandlerTransport(c.HTTPConcurrency, proxy),
+	return &httpCaller{connections: newHandlerTransport(c.HTTPConcurrency, proxy), proxy: proxy,
 		headers: c.HTTPHeaders, agent: "stepwell/" + version, limit: c.MaxResultBytes}, err
 }
 
@@ -188,6 +189,9 @@ func brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
 	}
 	o := typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)
 	o.unmade = outOfDescriptors(err)
+	unsent, ok := errors.AsType[unsentError](err)
+	o.unsent = ok && !o.unmade && notListening(unsent.error)
+	o.unbegun = errors.Is(err, errNotBegun)
 	return o
 }
 

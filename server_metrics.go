@@ -302,6 +302,9 @@ type workFigures struct {
 	claimable, leases, claimers int
 
 	misfits [2]uint64 // contexts and results
+
+	absent    []string // addresses where no handler listens
+	absentees []int    // the steps that wait for each
 }
 
 func (s *service) workFigures() (f workFigures) {
@@ -313,7 +316,8 @@ func (s *service) workFigures() (f workFigures) {
 		// lock.
 		f = workFigures{s.store.loadLocked(), e.stats.copied(), e.queues.queued(), len(e.work.running),
 			w.claims, e.leases.expired, len(w.waiting.steps), len(e.leases.held.items), len(w.claimers),
-			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}}
+			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}, nil, nil}
+		f.absent, f.absentees = e.absentStepsLocked()
 	})
 	return f
 }
@@ -344,6 +348,8 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")
 	m.histogram("stepwell_handler_duration_seconds", &f.durations, time.Second)
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(f.queued))
+	counts(m, "stepwell_handler_waiting_steps", "gauge", "Steps that wait for an HTTP handler that does not listen, by its address.",
+		"address", f.absent, f.absentees)
 	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(f.running))
 	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(f.waiting))
 }

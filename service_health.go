@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -190,8 +191,9 @@ type healthProbe struct {
 // engineLoad is the work of the engine at one moment.
 type engineLoad struct {
 	stopping                bool
-	localQueued, httpQueued int // ready steps that wait for a slot
-	localFree, httpFree     int // slots
+	localQueued, httpQueued int      // ready steps that wait for a slot
+	localFree, httpFree     int      // slots
+	absent                  []string // sentences about handlers that do not listen
 }
 
 // noBreaker checks the circuit breakers, which a single process does not need.
@@ -222,7 +224,8 @@ func (p *healthProbe) scheduler() checkView {
 		answer := make(chan *engineLoad, 1) // with room, so that the goroutine ends even if the answer comes too late
 		go p.store.locked(func() {
 			q := &p.engine.queues
-			answer <- &engineLoad{p.engine.stopping, len(q.local.ready.items), len(q.web.ready.items), q.local.free, q.web.free}
+			answer <- &engineLoad{p.engine.stopping, len(q.local.ready.items), len(q.web.ready.items), q.local.free, q.web.free,
+				p.engine.absencesLocked()}
 		})
 		p.load, _ = receiveWithin(answer, p.patience)
 		p.asked = true
@@ -268,13 +271,20 @@ func (h *health) queueCheck(l *engineLoad) checkView {
 	if n >= most {
 		return unhealthy("%s for a slot; new tasks are refused from %d on", stepsWaiting(n), most)
 	}
-	return graded(n*100 >= most*queueWarning, "%s for a slot; at most %d may", stepsWaiting(n), most)
+	return l.graded(n*100 >= most*queueWarning, "%s for a slot; at most %d may", stepsWaiting(n), most)
 }
 
 // processingCheck checks whether ready steps wait because all slots are taken.
 func (h *health) processingCheck(l *engineLoad) checkView {
 	starved := l.localQueued > 0 && l.localFree <= 0 || l.httpQueued > 0 && l.httpFree <= 0
-	return graded(starved, "%s for a slot", stepsWaiting(l.localQueued+l.httpQueued))
+	return l.graded(starved, "%s for a slot", stepsWaiting(l.localQueued+l.httpQueued))
+}
+
+// graded is graded, and names the handlers that do not listen.
+func (l *engineLoad) graded(degraded bool, format string, args ...any) checkView {
+	v := graded(degraded || len(l.absent) > 0, format, args...)
+	v.Message = strings.Join(append([]string{v.Message}, l.absent...), "; ")
+	return v
 }
 
 func stepsWaiting(n int) string { return counted(n, "step waits", "steps wait") }

@@ -56,6 +56,9 @@ func (o *transitionObserver) taskMoved(_ *task, from, to taskState, at instant) 
 }
 
 func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at instant) {
+	if o.record.kind == recUndelivered { // it takes a start back
+		return
+	}
 	at, attempt := t.momentOf(i, to, at, o.record.started())
 	o.moves = append(o.moves, shownMove{o.record.seq, at, int32(i), int32(attempt), uint8(from), uint8(to), ""})
 }

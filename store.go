@@ -345,7 +345,9 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	if to == stepEnqueuedAsError {
 		s.tasks.fail(s.tasks.slotOf(t), errorTextOf(t.steps[i].last.err))
 	}
-	s.events.append(s.events.maker.stepMove(t, i, from, to, at))
+	if m := s.events.maker.stepMove(t, i, from, to, at); !s.events.maker.quiet {
+		s.events.append(m)
+	}
 	s.events.domain.publish(t, i, from, to, at, s.events.maker.seq)
 	s.analytics.stepMoved(t, i, from, to, at)
 	s.watch.stepMoved(t, i, from, to, at)

@@ -33,9 +33,12 @@ type moveMaker struct {
 	seq     uint64
 	started instant // start of the attempt, if the record starts one
 	n       int32   // moves of the record so far
+	quiet   bool    // its moves are no events: it takes a start back
 }
 
-func (m *moveMaker) startRecord(_ *task, r *record) { m.seq, m.started, m.n = r.seq, r.started(), 0 }
+func (m *moveMaker) startRecord(_ *task, r *record) {
+	m.seq, m.started, m.n, m.quiet = r.seq, r.started(), 0, r.kind == recUndelivered
+}
 
 func (m *moveMaker) taskMove(t *task, from, to taskState, at instant) move {
 	m.n++
@@ -250,7 +253,7 @@ func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
 }
 
 func (r *lineReplay) keep(m move) {
-	if c := r.keeper; c.wants(m.seq) {
+	if c := r.keeper; c.wants(m.seq) && !r.maker.quiet {
 		if len(c.moves) == cap(c.moves) { // append alone grows by a quarter, and copies five times as much
 			c.moves = slices.Grow(c.moves, max(len(c.moves), 1024))
 		}

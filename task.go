@@ -61,17 +61,14 @@ type taskHeader struct {
 
 // step is one workflow step of a task; its definition is (*task).def.
 type step struct {
-	state       stepState
-	queued      bool // whether it is in the ready queue; set by the engine
-	redeliver   bool // the next start repeats the attempt that was cut off
-	redelivered int  // how often the attempt was delivered again
-	attempts    int
+	state  stepState
+	queued bool // whether it is in the ready queue; set by the engine
+	stepCount
 	maxAttempts int
 	waitingFor  int // parents that are neither complete nor resolved
 	openKids    int // of a cancelled step: children that are not finished
 	updated     instant
 	completed   instant      // when it became complete, resolved or cancelled; 0 before
-	attempted   instant      // when the latest attempt started
 	failed      instant      // when an attempt last failed
 	retryAt     instant      // when the next attempt is due; 0 when none is
 	inputs      string       // a JSON object that an operator set; "" for the task's context
@@ -149,6 +146,9 @@ func (a *applier) run() {
 		a.moveStep(r.step, stepRecover)
 		s.redeliver = true
 		s.redelivered++
+	case recUndelivered:
+		a.moveStep(r.step, stepUndeliver)
+		a.t.steps[r.step].stepCount = r.before
 	case recOperator:
 		a.operate()
 	case recCancelled:

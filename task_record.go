@@ -30,32 +30,34 @@ import (
 type recordKind uint8
 
 const (
-	recTemplate   recordKind = iota // a template was used for the first time
-	recCreated                      // a task was created
-	recStarted                      // an attempt started
-	recRan                          // an attempt started and ended at once, as builtins do
-	recEnded                        // a started attempt ended
-	recLate                         // a result came too late to count
-	recDue                          // the wait before a retry is over
-	recRecovered                    // an attempt was cut off with the process that ran it
-	recOperator                     // an operator or outside actor acted on a step
-	recCancelled                    // the task was cancelled
-	recStale                        // the task stayed in its state for too long
-	recDLQUpdate                    // an entry of the dead letter queue was updated
-	recDropped                      // the finished task is not kept any more
-	recClaimed                      // an outside actor's attempt started, under a lease
-	recExtended                     // its lease was extended
-	recAdjusted                     // an operator changed a step's inputs or limit of attempts
-	recDelivered                    // a subscriber got domain events, or will not get them
-	recCheckpoint                   // an attempt yielded, and is to continue from a checkpoint
-	recHeld                         // the task continues in another service, and nothing of it runs here
-	recReleased                     // it continues here again
+	recTemplate    recordKind = iota // a template was used for the first time
+	recCreated                       // a task was created
+	recStarted                       // an attempt started
+	recRan                           // an attempt started and ended at once, as builtins do
+	recEnded                         // a started attempt ended
+	recLate                          // a result came too late to count
+	recDue                           // the wait before a retry is over
+	recRecovered                     // an attempt was cut off with the process that ran it
+	recOperator                      // an operator or outside actor acted on a step
+	recCancelled                     // the task was cancelled
+	recStale                         // the task stayed in its state for too long
+	recDLQUpdate                     // an entry of the dead letter queue was updated
+	recDropped                       // the finished task is not kept any more
+	recClaimed                       // an outside actor's attempt started, under a lease
+	recExtended                      // its lease was extended
+	recAdjusted                      // an operator changed a step's inputs or limit of attempts
+	recDelivered                     // a subscriber got domain events, or will not get them
+	recCheckpoint                    // an attempt yielded, and is to continue from a checkpoint
+	recHeld                          // the task continues in another service, and nothing of it runs here
+	recReleased                      // it continues here again
+	recUndelivered                   // nothing of an attempt could be sent, so it was none
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
 	"stale", "investigated", "dropped", "claimed", "extended", "adjusted", "delivered", "checkpoint", "held", "released",
+	"undelivered",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -95,9 +97,25 @@ type record struct {
 	adjustment    *adjustment     // adjusted
 	checkpoint    *checkpoint     // checkpoint
 	clear         bool            // operator: a reset forgets the checkpoint
+	before        stepCount       // undelivered: what the start had counted
 	maxAttempts   int             // operator: the limit that comes with a reset, or 0
 	request       string          // operator: the id of the request for a bulk action, or ""
 	mark          *subscriberMark // delivered
+}
+
+// stepCount is what the start of an attempt changes in its step besides the state.
+type stepCount struct {
+	attempts    int
+	redelivered int  // how often the attempt was delivered again
+	redeliver   bool // the next start repeats the attempt that was cut off
+	attempted   instant
+}
+
+func (n *stepCount) members(c *memberCoder) {
+	nonzero(c, "attempts", &n.attempts)
+	nonzero(c, "redelivered", &n.redelivered)
+	c.set("redeliver", &n.redeliver)
+	nonzero(c, "attempted", &n.attempted)
 }
 
 // creation holds the data that a task was created with.
@@ -291,6 +309,8 @@ func (r *record) stepMembers(c *memberCoder) {
 		number(c, "number", &r.checkpoint.number)
 		c.object("checkpoint", &r.checkpoint.data)
 		c.text("worker", &r.checkpoint.worker)
+	case recUndelivered:
+		r.before.members(c)
 	case recAdjusted:
 		if c.reading {
 			r.adjustment = new(adjustment)

@@ -176,6 +176,7 @@ const (
 	stepFail                 // the attempt failed
 	stepRecover              // its worker was lost with this process
 	stepYield                // it is to continue from a checkpoint
+	stepUndeliver            // nothing of it could be sent to its handler
 	stepProcessed            // the result is recorded
 	stepRetry                // the failure is retryable, and attempts are left
 	stepGiveUp               // the failure is not retryable, or no attempt is left
@@ -189,7 +190,7 @@ const (
 )
 
 var stepEventNames = [stepEvents]string{
-	"enqueue", "start", "succeed", "fail", "recover", "yield", "processed", "retry", "give_up", "due",
+	"enqueue", "start", "succeed", "fail", "recover", "yield", "undeliver", "processed", "retry", "give_up", "due",
 	"reset", "complete_manually", "resolve_manually", "cancel",
 }
 
@@ -203,6 +204,7 @@ var stepTable = tableOf(stepStates, stepEvents, noStepState, map[transition[step
 	{stepFail, stepEnqueuedAsError}:             {stepInProgress},
 	{stepRecover, stepEnqueued}:                 {stepInProgress},
 	{stepYield, stepEnqueued}:                   {stepInProgress},
+	{stepUndeliver, stepEnqueued}:               {stepInProgress},
 	{stepProcessed, stepComplete}:               {stepEnqueuedForOrchestration},
 	{stepRetry, stepWaitingForRetry}:            {stepEnqueuedAsError},
 	{stepGiveUp, stepInError}:                   {stepEnqueuedAsError},

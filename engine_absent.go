@@ -1,0 +1,243 @@
+package main
+
+// Handlers that do not listen. What could not be sent was no attempt: its step is enqueued as before, and waits for the
+// address. One goroutine connects there now and then, in real time and without a request. Once somebody listens, one of the
+// steps starts, then two more for each that was delivered, so that a handler that has just started is not flooded.
+//
+// So that nothing has to be taken back as a rule, the start of an attempt is recorded once its connection stands.
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+)
+
+// The pauses between two probes of an address.
+const (
+	firstProbe = 100 * time.Millisecond
+	lastProbe  = 5 * time.Second
+)
+
+// The words of worker.undelivered.
+const (
+	undeliveredWait = "wait" // a step waits for a handler that does not listen
+	undeliveredFail = "fail" // that is a failed attempt
+)
+
+// absentHandler is an address that does not listen, and the steps that wait for it. It is guarded by the store's lock.
+type absentHandler struct {
+	at      listener
+	since   instant // in real time
+	why     string
+	waiting priorityQueue[readyStep] // each marked as queued
+	passes  int                      // how many steps may start all the same
+}
+
+// absentLocked returns the handler of a target if it does not listen, else nil.
+func (e *engine) absentLocked(g target) *absentHandler {
+	if len(e.absent) == 0 || g.http == nil {
+		return nil
+	}
+	return e.absent[e.handlers.web.listenerOf(g.http.url)]
+}
+
+// admit reports whether a step may start. Else it waits.
+func (a *absentHandler) admit(it readyStep) bool {
+	if a.passes > 0 {
+		a.passes--
+		return true
+	}
+	a.waiting.push(it)
+	return false
+}
+
+// steps returns how many steps wait. Those that were cancelled, held or ended meanwhile do so no longer.
+func (a *absentHandler) steps() int {
+	all := a.waiting.items
+	a.waiting.items = nil
+	for _, it := range all {
+		if it.task.runnable(it.step) {
+			a.waiting.push(it)
+		} else {
+			it.task.steps[it.step].queued = false
+		}
+	}
+	return len(a.waiting.items)
+}
+
+// String says since when an address has not been listening.
+func (a *absentHandler) String() string {
+	return fmt.Sprintf("%s has not been listening since %s UTC", a.at.address, a.since.time().UTC().Format("15:04:05"))
+}
+
+// startYourHandler is the remedy for a handler that does not listen.
+const startYourHandler = "start your handler"
+
+// sentence says so, and what waits.
+func (a *absentHandler) sentence() string {
+	n := a.steps()
+	return fmt.Sprintf("%s; %s for it; %s", a, counted(n, "step waits", "steps wait"), startYourHandler)
+}
+
+// absentStepsLocked returns the addresses that do not listen, and how many steps wait for each.
+func (e *engine) absentStepsLocked() (addresses []string, steps []int) {
+	all := slices.SortedFunc(maps.Values(e.absent), func(a, b *absentHandler) int { return cmp.Compare(a.at.address, b.at.address) })
+	for _, a := range all {
+		addresses, steps = append(addresses, a.at.address), append(steps, a.steps())
+	}
+	return addresses, steps
+}
+
+// absencesLocked says what does not listen.
+func (e *engine) absencesLocked() (all []string) {
+	for _, a := range e.absent {
+		all = append(all, a.sentence())
+	}
+	slices.Sort(all)
+	return all
+}
+
+// dialsFirst reports whether an attempt starts once its connection stands. In lockstep no start waits for the network.
+func (e *engine) dialsFirst(g target) bool {
+	return e.patient && e.hooks.pacer == nil && g.http != nil && g.headers.request != nil
+}
+
+// awaitConnectionLocked makes a run whose start is recorded by begin. Until then its step stays marked as queued, so that
+// nobody else queues it.
+func (e *engine) awaitConnectionLocked(t *task, i int, r *handlerRun) {
+	t.steps[i].queued = true
+	r.run = e.newRunLocked(t, i, r.target)
+	r.before = new(t.steps[i])
+	r.pool.free--
+	r.given = e.attemptLocked(t, i, r.before.nextAttempt(), true)
+	r.given.begin = func() bool { return e.begin(r) }
+}
+
+// begin records the start of an attempt whose connection stands. It reports whether the step may still start.
+func (e *engine) begin(r *handlerRun) bool {
+	e.store.disk().makeRoom(0)
+	var err error
+	e.store.locked(func() {
+		t, i := e.store.liveLocked(r.key.task), r.key.step
+		if e.stopping || t == nil || !t.runnable(i) || t.steps[i] != *r.before {
+			return
+		}
+		t.steps[i].queued = false
+		if err = e.beginLocked(t, r.run); err != nil {
+			t.steps[i].queued = true
+			return
+		}
+		r.begun = true
+		e.observeLocked(t, r.run)
+		if a := e.absentLocked(r.target); a != nil {
+			e.listensLocked(a, 2)
+		}
+	})
+	if err != nil { // the store refuses changes for now
+		e.log.Debug("no step can start", "error", err)
+		closedWithin(r.ctx, nil, outcomeRetryEvery)
+	}
+	return r.begun
+}
+
+// wasAttempt reports whether a handler's outcome is that of an attempt. Else it has put the step back.
+func (e *engine) wasAttempt(r *handlerRun, o outcome) bool {
+	switch {
+	case r.before == nil, r.begun && !o.unsent:
+		return true
+	case o.unsent:
+		e.store.locked(func() { e.missLocked(r.target, o.err.message) })
+	case !o.unbegun && !wasCancelled(o) && e.begin(r): // nobody can be called, for a reason that stays
+		return true
+	}
+	if r.begun { // on a connection that proved closed
+		e.conclude(r.run, o, (*engine).takeBackLocked, nil)
+		return false
+	}
+	e.putBack(r)
+	return false
+}
+
+// takeBackLocked records that an attempt was none after all.
+func (e *engine) takeBackLocked(c *change, k *run, o outcome) error {
+	if k.observer != nil {
+		k.observer.ended(o)
+	}
+	t, err := c.task(k.key.task)
+	if err != nil || k.gone {
+		return err
+	}
+	k.gone = true
+	return c.append(t, &record{kind: recUndelivered, step: k.key.step, before: k.before.stepCount})
+}
+
+// putBack puts the step of an attempt that did not begin into its queue again.
+func (e *engine) putBack(r *handlerRun) {
+	e.store.locked(func() {
+		if t, i := e.store.liveLocked(r.key.task), r.key.step; t != nil {
+			t.steps[i].queued = false
+			if t.runnable(i) {
+				e.enqueueLocked(t, i)
+			}
+		}
+		e.releaseLocked(r.run)
+	})
+}
+
+// missLocked notes that the handler of a target does not listen.
+func (e *engine) missLocked(g target, why string) {
+	at := e.handlers.web.listenerOf(g.http.url)
+	if a := e.absent[at]; a != nil {
+		a.passes = 0
+		return
+	}
+	a := &absentHandler{at: at, since: realNow(), why: why, waiting: newStepQueue()}
+	e.absent[at] = a
+	e.causes.print(slog.LevelWarn, "a handler does not listen: steps wait for it; "+startYourHandler, "address", at.address, "error", why)
+	e.probes.Go(func() { e.probe(a) })
+}
+
+// probe looks for a handler until it listens and no step waits for it any more, or the engine stops.
+func (e *engine) probe(a *absentHandler) {
+	for pause, over := firstProbe, false; !over; {
+		if closedWithin(e.ctx, nil, pause) != errTooLong {
+			return
+		}
+		err := a.at.probe(e.ctx)
+		if pause = min(2*pause, lastProbe); err == nil {
+			pause = firstProbe
+		}
+		e.store.locked(func() {
+			switch {
+			case err == nil:
+				e.listensLocked(a, 1)
+			case a.steps() == 0:
+				e.forgetLocked(a, "no step waits any more for a handler that does not listen")
+			default:
+				a.passes = 0
+			}
+			over = e.absent[a.at] != a
+		})
+	}
+}
+
+// listensLocked lets some of the steps that wait for a handler start.
+func (e *engine) listensLocked(a *absentHandler, most int) {
+	for range min(a.steps(), most) {
+		a.passes++
+		e.queues.requeue(a.waiting.pop())
+	}
+	if len(a.waiting.items) == 0 && e.absent[a.at] == a {
+		e.forgetLocked(a, "a handler listens again")
+	}
+	e.wakeUp()
+}
+
+func (e *engine) forgetLocked(a *absentHandler, why string) {
+	delete(e.absent, a.at)
+	e.causes.print(slog.LevelInfo, why, "address", a.at.address, "after", roughly(realNow().sub(a.since)))
+	e.checkIdleLocked()
+}

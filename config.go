@@ -57,6 +57,12 @@ type workerConfig struct {
 	HTTPProxy       string            // URL, possibly with credentials; "" for none
 }
 
+// The words of worker.undelivered.
+const (
+	undeliveredWait = "wait" // a step waits for a handler that does not listen
+	undeliveredFail = "fail" // that is a failed attempt
+)
+
 // headerTables holds headers by their canonical names: those of every request (""), and
 // those for one origin, as originOf returns it, or one callable, or a prefix and "*".
 type headerTables map[string]map[string]string

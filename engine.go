@@ -53,7 +53,6 @@ type engine struct {
 	cancel context.CancelFunc
 	kick   chan struct{}  // holds a token when the scheduler should look
 	wg     sync.WaitGroup // scheduler, and handlers in flight
-	probes sync.WaitGroup // of absent handlers; they end after ctx
 
 	// guarded by the store's lock, as all below
 	queues   readyQueues
@@ -62,7 +61,7 @@ type engine struct {
 	retries  retryTimers
 	outside  outsideWork
 	leases   leaseQueue
-	absent   map[listener]*absentHandler
+	absent   absentHandlers
 	targets  map[*template][]target
 	stopping bool
 }
@@ -145,13 +144,13 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 		gates:   batchGates{},
 		work:    workInHand{running: map[runKey]*run{}, inFlight: map[*run]struct{}{}},
 		targets: map[*template][]target{},
-		absent:  map[listener]*absentHandler{},
 		patient: cfg.Worker.Undelivered == undeliveredWait,
 	}
 	e.outcomes = outcomeRules{cfg.Engine.Jitter, ids, e.causes}
 	e.retries = retryTimers{e, map[runKey]*timer{}}
 	e.outside = outsideWork{engine: e, fresh: map[claimKey]bool{}, kick: make(chan struct{}, 1), late: make(chan struct{}, 1)}
 	e.leases = newLeaseQueue(e)
+	e.absent = absentHandlers{e, map[listener]*absentHandler{}, new(sync.WaitGroup)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -197,7 +196,7 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 		}
 	})
 	<-done
-	e.probes.Wait()
+	e.absent.probes.Wait()
 	e.store.locked(func() { cut = e.cutLocked(running) })
 	return cut
 }
@@ -448,7 +447,7 @@ func (e *engine) launchLocked(it readyStep) error {
 		e.outside.offerLocked(t, i)
 		return nil
 	}
-	if a := e.absentLocked(g); a != nil && !a.admit(it) {
+	if a := e.absent.of(g); a != nil && !a.admit(it) {
 		return nil
 	}
 	t.steps[i].queued = false
@@ -552,7 +551,7 @@ func (e *engine) staleReasonLocked(t *task) dlqReason {
 		switch t.steps[i].state {
 		case stepEnqueued, stepInProgress:
 			g := e.targetLocked(t, i)
-			if g.kind != outsideActor && e.absentLocked(g) == nil || t.steps[i].lease != nil {
+			if g.kind != outsideActor && e.absent.of(g) == nil || t.steps[i].lease != nil {
 				return dlqStalenessTimeout
 			}
 			waiting++
@@ -575,7 +574,7 @@ func (e *engine) idleLocked() bool {
 // restsLocked reports whether nothing runs and no step could start. A step that waits for a slot
 // is not work as long as delays alone hold the slots.
 func (e *engine) restsLocked() bool {
-	return !e.queues.startable() && e.work.none() && len(e.absent) == 0 && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
+	return !e.queues.startable() && e.work.none() && len(e.absent.by) == 0 && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
 }
 
 // checkIdleLocked calls the hook idled if the engine is idle, or only sends events.

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -21,13 +22,14 @@ const (
 	lastProbe  = 5 * time.Second
 )
 
-// The words of worker.undelivered.
-const (
-	undeliveredWait = "wait" // a step waits for a handler that does not listen
-	undeliveredFail = "fail" // that is a failed attempt
-)
+// absentHandlers are the handlers that do not listen. It is guarded by the store's lock.
+type absentHandlers struct {
+	engine *engine
+	by     map[listener]*absentHandler
+	probes *sync.WaitGroup // which end once the engine's context does
+}
 
-// absentHandler is an address that does not listen, and the steps that wait for it. It is guarded by the store's lock.
+// absentHandler is an address that does not listen, and the steps that wait for it.
 type absentHandler struct {
 	at      listener
 	since   instant // in real time
@@ -36,12 +38,12 @@ type absentHandler struct {
 	passes  int                      // how many steps may start all the same
 }
 
-// absentLocked returns the handler of a target if it does not listen, else nil.
-func (e *engine) absentLocked(g target) *absentHandler {
-	if len(e.absent) == 0 || g.http == nil {
+// of returns the handler of a target if it does not listen, else nil.
+func (h absentHandlers) of(g target) *absentHandler {
+	if len(h.by) == 0 || g.http == nil {
 		return nil
 	}
-	return e.absent[e.handlers.web.listenerOf(g.http.url)]
+	return h.by[h.engine.handlers.web.listenerOf(g.http.url)]
 }
 
 // admit reports whether a step may start. Else it waits.
@@ -82,18 +84,18 @@ func (a *absentHandler) sentence() string {
 	return fmt.Sprintf("%s; %s for it; %s", a, counted(n, "step waits", "steps wait"), startYourHandler)
 }
 
-// absentStepsLocked returns the addresses that do not listen, and how many steps wait for each.
-func (e *engine) absentStepsLocked() (addresses []string, steps []int) {
-	all := slices.SortedFunc(maps.Values(e.absent), func(a, b *absentHandler) int { return cmp.Compare(a.at.address, b.at.address) })
+// steps returns the addresses that do not listen, and how many steps wait for each.
+func (h absentHandlers) steps() (addresses []string, steps []int) {
+	all := slices.SortedFunc(maps.Values(h.by), func(a, b *absentHandler) int { return cmp.Compare(a.at.address, b.at.address) })
 	for _, a := range all {
 		addresses, steps = append(addresses, a.at.address), append(steps, a.steps())
 	}
 	return addresses, steps
 }
 
-// absencesLocked says what does not listen.
-func (e *engine) absencesLocked() (all []string) {
-	for _, a := range e.absent {
+// sentences says what does not listen.
+func (h absentHandlers) sentences() (all []string) {
+	for _, a := range h.by {
 		all = append(all, a.sentence())
 	}
 	slices.Sort(all)
@@ -102,22 +104,22 @@ func (e *engine) absencesLocked() (all []string) {
 
 // dialsFirst reports whether an attempt starts once its connection stands. In lockstep no start waits for the network.
 func (e *engine) dialsFirst(g target) bool {
-	return e.patient && e.hooks.pacer == nil && g.http != nil && g.headers.request != nil
+	return e.patient && e.hooks.pacer == nil && g.hasRequest()
 }
 
 // awaitConnectionLocked makes a run whose start is recorded by begin. Until then its step stays marked as queued, so that
 // nobody else queues it.
-func (e *engine) awaitConnectionLocked(t *task, i int, r *handlerRun) {
+func (r *handlerRun) awaitConnectionLocked(e *engine, t *task, i int) {
 	t.steps[i].queued = true
 	r.run = e.newRunLocked(t, i, r.target)
 	r.before = new(t.steps[i])
 	r.pool.free--
 	r.given = e.attemptLocked(t, i, r.before.nextAttempt(), true)
-	r.given.begin = func() bool { return e.begin(r) }
+	r.given.begin = func() bool { return r.begin(e) }
 }
 
 // begin records the start of an attempt whose connection stands. It reports whether the step may still start.
-func (e *engine) begin(r *handlerRun) bool {
+func (r *handlerRun) begin(e *engine) bool {
 	e.store.disk().makeRoom(0)
 	var err error
 	e.store.locked(func() {
@@ -132,8 +134,8 @@ func (e *engine) begin(r *handlerRun) bool {
 		}
 		r.begun = true
 		e.observeLocked(t, r.run)
-		if a := e.absentLocked(r.target); a != nil {
-			e.listensLocked(a, 2)
+		if a := e.absent.of(r.target); a != nil {
+			e.absent.listens(a, 2)
 		}
 	})
 	if err != nil { // the store refuses changes for now
@@ -144,20 +146,20 @@ func (e *engine) begin(r *handlerRun) bool {
 }
 
 // wasAttempt reports whether a handler's outcome is that of an attempt. Else it has put the step back.
-func (e *engine) wasAttempt(r *handlerRun, o outcome) bool {
+func (r *handlerRun) wasAttempt(e *engine, o outcome) bool {
 	switch {
 	case r.before == nil, r.begun && !o.unsent:
 		return true
 	case o.unsent:
-		e.store.locked(func() { e.missLocked(r.target, o.err.message) })
-	case !o.unbegun && !wasCancelled(o) && e.begin(r): // nobody can be called, for a reason that stays
+		e.store.locked(func() { e.absent.miss(r.target, o.err.message) })
+	case !o.unbegun && !wasCancelled(o) && r.begin(e): // nobody can be called, for a reason that stays
 		return true
 	}
 	if r.begun { // on a connection that proved closed
 		e.conclude(r.run, o, (*engine).takeBackLocked, nil)
 		return false
 	}
-	e.putBack(r)
+	r.putBack(e)
 	return false
 }
 
@@ -175,7 +177,7 @@ func (e *engine) takeBackLocked(c *change, k *run, o outcome) error {
 }
 
 // putBack puts the step of an attempt that did not begin into its queue again.
-func (e *engine) putBack(r *handlerRun) {
+func (r *handlerRun) putBack(e *engine) {
 	e.store.locked(func() {
 		if t, i := e.store.liveLocked(r.key.task), r.key.step; t != nil {
 			t.steps[i].queued = false
@@ -187,57 +189,58 @@ func (e *engine) putBack(r *handlerRun) {
 	})
 }
 
-// missLocked notes that the handler of a target does not listen.
-func (e *engine) missLocked(g target, why string) {
-	at := e.handlers.web.listenerOf(g.http.url)
-	if a := e.absent[at]; a != nil {
+// miss notes that the handler of a target does not listen.
+func (h absentHandlers) miss(g target, why string) {
+	at := h.engine.handlers.web.listenerOf(g.http.url)
+	if a := h.by[at]; a != nil {
 		a.passes = 0
 		return
 	}
 	a := &absentHandler{at: at, since: realNow(), why: why, waiting: newStepQueue()}
-	e.absent[at] = a
-	e.causes.print(slog.LevelWarn, "a handler does not listen: steps wait for it; "+startYourHandler, "address", at.address, "error", why)
-	e.probes.Go(func() { e.probe(a) })
+	h.by[at] = a
+	h.engine.causes.print(slog.LevelWarn, "a handler does not listen: steps wait for it; "+startYourHandler, "address", at.address, "error", why)
+	h.probes.Go(func() { h.probe(a) })
 }
 
 // probe looks for a handler until it listens and no step waits for it any more, or the engine stops.
-func (e *engine) probe(a *absentHandler) {
+func (h absentHandlers) probe(a *absentHandler) {
 	for pause, over := firstProbe, false; !over; {
-		if closedWithin(e.ctx, nil, pause) != errTooLong {
+		if closedWithin(h.engine.ctx, nil, pause) != errTooLong {
 			return
 		}
-		err := a.at.probe(e.ctx)
+		err := a.at.probe(h.engine.ctx)
 		if pause = min(2*pause, lastProbe); err == nil {
 			pause = firstProbe
 		}
-		e.store.locked(func() {
+		h.engine.store.locked(func() {
 			switch {
 			case err == nil:
-				e.listensLocked(a, 1)
+				h.listens(a, 1)
 			case a.steps() == 0:
-				e.forgetLocked(a, "no step waits any more for a handler that does not listen")
+				h.forget(a, "no step waits any more for a handler that does not listen")
 			default:
 				a.passes = 0
 			}
-			over = e.absent[a.at] != a
+			over = h.by[a.at] != a
 		})
 	}
 }
 
-// listensLocked lets some of the steps that wait for a handler start.
-func (e *engine) listensLocked(a *absentHandler, most int) {
+// listens lets some of the steps that wait for a handler start.
+func (h absentHandlers) listens(a *absentHandler, most int) {
 	for range min(a.steps(), most) {
 		a.passes++
-		e.queues.requeue(a.waiting.pop())
+		h.engine.queues.requeue(a.waiting.pop())
 	}
-	if len(a.waiting.items) == 0 && e.absent[a.at] == a {
-		e.forgetLocked(a, "a handler listens again")
+	if len(a.waiting.items) == 0 && h.by[a.at] == a {
+		h.forget(a, "a handler listens again")
 	}
-	e.wakeUp()
+	h.engine.wakeUp()
 }
 
-func (e *engine) forgetLocked(a *absentHandler, why string) {
-	delete(e.absent, a.at)
-	e.causes.print(slog.LevelInfo, why, "address", a.at.address, "after", roughly(realNow().sub(a.since)))
-	e.checkIdleLocked()
+// forget ends the search for a handler.
+func (h absentHandlers) forget(a *absentHandler, why string) {
+	delete(h.by, a.at)
+	h.engine.causes.print(slog.LevelInfo, why, "address", a.at.address, "after", roughly(realNow().sub(a.since)))
+	h.engine.checkIdleLocked()
 }

@@ -55,7 +55,7 @@ func answerNothing(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) 
 // absentees returns how many steps wait for handlers that do not listen.
 func absentees(s *service) (n int) {
 	s.store.locked(func() {
-		for _, a := range s.engine.absent {
+		for _, a := range s.engine.absent.by {
 			n += a.steps()
 		}
 	})
@@ -178,7 +178,7 @@ func TestStepsThatWaitNoLonger(t *testing.T) {
 	}
 	eventually(t, "the search for the handler to end", func() bool {
 		var n int
-		s.store.locked(func() { n = len(s.engine.absent) })
+		s.store.locked(func() { n = len(s.engine.absent.by) })
 		return n == 0
 	})
 	h.listen(answerNothing)

@@ -155,7 +155,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	// attempt starts again under the same number.
 	r := &handlerRun{target: g, seen: t.lastSeq}
 	if e.dialsFirst(g) {
-		e.awaitConnectionLocked(t, i, r)
+		r.awaitConnectionLocked(e, t, i)
 	} else {
 		var err error
 		if r.run, err = e.startRunLocked(t, i, g); err != nil {
@@ -186,7 +186,7 @@ func (e *engine) runHandlers(r *handlerRun) {
 			return
 		}
 		var next *handlerRun
-		if o := e.runHandler(r.ctx, r.target, r.given); e.wasAttempt(r, o) {
+		if o := e.runHandler(r.ctx, r.target, r.given); r.wasAttempt(e, o) {
 			e.finishBefore(r.run, o, &next)
 		}
 		r = next

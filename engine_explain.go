@@ -123,10 +123,10 @@ func (e *engine) explainerLocked(id uuid, withErrors bool) *explainer {
 	if c, ok := e.clock.(freezableClock); ok {
 		x.frozen = c.frozen()
 	}
-	if live != nil && len(e.absent) > 0 {
+	if live != nil && len(e.absent.by) > 0 {
 		x.absent = map[int]string{}
 		for i := range live.steps {
-			if a := e.absentLocked(e.targetLocked(live, i)); a != nil {
+			if a := e.absent.of(e.targetLocked(live, i)); a != nil {
 				x.absent[i] = a.String()
 			}
 		}

@@ -74,6 +74,11 @@ func situations(t *testing.T) []situation {
 			func(t *testing.T, s *service, clock *virtualClock, v *task) {
 				mustAct(t, s, v, 0, stepRequest{action: actionComplete, result: []byte(createBatches("import", 3))})
 			}, false, `on attempt 1 of 1, as did 2 more of the 3 parts of its batch: the step fails on purpose (builtin_fail); fix what failed, then reset it`, "error_type=builtin_fail", ""},
+		{"handler not there yet", []stepSpec{{name: "charge", callable: "http://127.0.0.1:1", retry: `{"max_attempts":1}`}},
+			func(t *testing.T, s *service, clock *virtualClock, v *task) {
+				eventually(t, "the step to wait", func() bool { return absentees(s) == 1 })
+			}, false, `step "charge" waits for its handler: 127.0.0.1:1 has not been listening since `,
+			`a handler does not listen: steps wait for it; start your handler address=127.0.0.1:1`, ""},
 		{"clock frozen", []stepSpec{{name: "charge", callable: "builtin:fail", config: `{"retryable":true}`, retry: later}}, good, true,
 			`step "charge" failed 5 min ago, on attempt 1 of 3: the step fails on purpose (builtin_fail); ` +
 				`the clock is frozen: nothing comes due until it is advanced by 4 min`, "", ""},
@@ -101,6 +106,7 @@ func TestOneSentence(t *testing.T) {
 			}
 			s := newTestServer(t, serviceTest{clock: clock, log: &log, extra: []string{spec}, config: func(c *Config) {
 				c.Engine.Jitter, c.Templates.EnforceInputSchema = false, "reject"
+				c.Worker.Undelivered = pick(tt.name == "handler down", undeliveredFail, undeliveredWait)
 			}})
 			v := mustCreate(t, s.svc, "x")
 			settle(s.svc)

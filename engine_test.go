@@ -98,7 +98,7 @@ func computing(s *service) bool {
 	for _, it := range slices.Concat(s.engine.queues.local.ready.items, s.engine.queues.web.ready.items) {
 		waits[&it.task.steps[it.step]] = true
 	}
-	for _, a := range s.engine.absent {
+	for _, a := range s.engine.absent.by {
 		for _, it := range a.waiting.items {
 			waits[&it.task.steps[it.step]] = true
 		}

@@ -386,7 +386,7 @@ func (k *timekeeper) busyAttemptsLocked() []blocker {
 
 func (k *timekeeper) startableStepsLocked() (all []blocker) {
 	e := k.engine
-	for at := range e.absent {
+	for at := range e.absent.by {
 		all = append(all, blocker{Reason: "not_listening", Address: at.address})
 	}
 	for _, p := range []*slotPool{&e.queues.local, &e.queues.web} {

@@ -10,6 +10,7 @@ package main
 //	handler_exec.go        programs as handlers (exec)
 //	handler_http.go        calling handlers over HTTP
 //	handler_connections.go the transport of these calls
+//	handler_absent.go      addresses that do not listen
 //	handler_secrets.go     hiding secrets in what handlers reply
 
 import (

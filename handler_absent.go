@@ -58,7 +58,7 @@ func (l listener) probe(ctx context.Context) error {
 // possibleHost is what names of hosts look like. RFC 6761, 6.4 keeps names that end in invalid from ever being one.
 var possibleHost = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?$`)
 
-// notListening reports whether an error of connecting says that nobody listens there now. Errors that time does not mend,
+// notListening reports whether an error of connecting says that nobody listens there now. Errors that time does not fix,
 // as of a certificate or for a name that no host can have, do not.
 func notListening(err error) bool {
 	if d, ok := errors.AsType[*net.DNSError](err); ok {

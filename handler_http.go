@@ -115,6 +115,9 @@ func parseHandlerProxy(s string) (*url.URL, error) {
 	return u, nil
 }
 
+// hasRequest reports whether a target can be called by HTTP.
+func (t target) hasRequest() bool { return t.http != nil && t.headers.request != nil }
+
 // call makes the attempt with an HTTP handler.
 func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
 	if t.headers.request == nil {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -282,21 +281,6 @@ func TestBrokenReplyHidesSecrets(t *testing.T) {
 	o := callHandler(t, h, s.URL)
 	if text := errorText(o); !strings.Contains(text, `"[REDACTED]"`) || strings.Contains(text, "hunter2") {
 		t.Errorf("got %s; want the reply without the secret", text)
-	}
-}
-
-// lateContext is a context whose time is over, and which has not ended yet.
-type lateContext struct{ context.Context }
-
-func (lateContext) Deadline() (time.Time, bool) { return time.Now(), true }
-
-// TestHTTPTimeoutWhileDialing checks that an attempt whose time is over before its connection is there timed
-// out: net fails with "i/o timeout" then, perhaps before the attempt's context has ended.
-func TestHTTPTimeoutWhileDialing(t *testing.T) {
-	h := newTestHandlers(t, nil)
-	o := brokenCall(lateContext{t.Context()}, h.resolve("http://127.0.0.1:1/"), newTestAttempt(`{}`), os.ErrDeadlineExceeded)
-	if got, want := showOutcome(o), "timeout retryable"; got != want {
-		t.Errorf("got %s; want %s", got, want)
 	}
 }
 

@@ -295,16 +295,20 @@ func (q *quotas) write(m *metricsText) {
 type workFigures struct {
 	storeLoad
 	counters
-	queued, running int // steps
+	work engineFigures
 
 	// Outside actors.
 	claims, expired             uint64
 	claimable, leases, claimers int
 
 	misfits [2]uint64 // contexts and results
+}
 
-	absent    []string // addresses where no handler listens
-	absentees []int    // the steps that wait for each
+// engineFigures are those of steps that are ready or run.
+type engineFigures struct {
+	queued, running int
+	absent          []string // addresses where no handler listens
+	absentees       []int    // the steps that wait for each
 }
 
 func (s *service) workFigures() (f workFigures) {
@@ -314,10 +318,10 @@ func (s *service) workFigures() (f workFigures) {
 		e.stats.noteTemplates(registered, s.store.table().blockedTasks())
 		// Everything is copied at one moment, so that figures which belong together fit; it is written without the
 		// lock.
-		f = workFigures{s.store.loadLocked(), e.stats.copied(), e.queues.queued(), len(e.work.running),
+		f = workFigures{s.store.loadLocked(), e.stats.copied(), engineFigures{queued: e.queues.queued(), running: len(e.work.running)},
 			w.claims, e.leases.expired, len(w.waiting.steps), len(e.leases.held.items), len(w.claimers),
-			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}, nil, nil}
-		f.absent, f.absentees = e.absentStepsLocked()
+			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}}
+		f.work.absent, f.work.absentees = e.absent.steps()
 	})
 	return f
 }
@@ -347,10 +351,10 @@ func (f *workFigures) writeTasks(m *metricsText) {
 		[]string{"context", "result"}, f.misfits[:])
 	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")
 	m.histogram("stepwell_handler_duration_seconds", &f.durations, time.Second)
-	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(f.queued))
+	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(f.work.queued))
 	counts(m, "stepwell_handler_waiting_steps", "gauge", "Steps that wait for an HTTP handler that does not listen, by its address.",
-		"address", f.absent, f.absentees)
-	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(f.running))
+		"address", f.work.absent, f.work.absentees)
+	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(f.work.running))
 	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(f.waiting))
 }
 

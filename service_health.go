@@ -225,7 +225,7 @@ func (p *healthProbe) scheduler() checkView {
 		go p.store.locked(func() {
 			q := &p.engine.queues
 			answer <- &engineLoad{p.engine.stopping, len(q.local.ready.items), len(q.web.ready.items), q.local.free, q.web.free,
-				p.engine.absencesLocked()}
+				p.engine.absent.sentences()}
 		})
 		p.load, _ = receiveWithin(answer, p.patience)
 		p.asked = true

@@ -92,8 +92,8 @@ func (a *workerAPI) figures() map[string]workerMetric {
 		return metrics
 	}
 	f := s.workFigures()
-	add("gauge", "queue_depth", float64(f.queued), "Steps that are ready and wait for a slot.")
-	add("gauge", "handlers_running", float64(f.running), "Attempts in flight in this process.")
+	add("gauge", "queue_depth", float64(f.work.queued), "Steps that are ready and wait for a slot.")
+	add("gauge", "handlers_running", float64(f.work.running), "Attempts in flight in this process.")
 	add("counter", "attempts_succeeded_total", float64(f.attempts[1]), "Step attempts that succeeded.")
 	add("counter", "attempts_failed_total", float64(f.attempts[0]), "Step attempts that failed.")
 	add("counter", "late_results_total", float64(f.late), "Handler results that came too late to count.")

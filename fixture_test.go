@@ -27,6 +27,12 @@ type fixtureServer struct {
 // is compared with its own log.
 func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	t.Helper()
+	own := o.config
+	o.config = func(c *Config) {
+		if c.Worker.Undelivered = undeliveredFail; own != nil { // as fixture mode does
+			own(c)
+		}
+	}
 	cfg := testConfig(t, o)
 	cfg.Fixture.Enabled = true
 	log := slog.New(&failingHandler{t: t, out: o.log})

@@ -95,6 +95,20 @@ func TestDueTimersNeedNoAdvance(t *testing.T) {
 	}
 }
 
+// TestAbsentHandlerKeepsBusy checks that a service is not idle while a step waits for a handler, whose address is named.
+func TestAbsentHandlerKeepsBusy(t *testing.T) {
+	t.Parallel()
+	s := frozenServer(t, serviceTest{config: func(c *Config) { c.Worker.Undelivered = undeliveredWait },
+		extra: []string{testTemplate("web", stepSpec{name: "a", callable: "http://127.0.0.1:1", retry: `{"max_attempts":1}`})}})
+	id := s.create(`{"namespace":"t","name":"web"}`)
+	eventually(t, "the address to be named", func() bool {
+		a := s.do("POST", "/_stepwell/wait-idle", `{"timeout":"10ms"}`).want(408)
+		return a.text("error.blocking.0.reason") == "not_listening" && a.text("error.blocking.0.address") == "127.0.0.1:1"
+	})
+	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+}
+
 // TestWhatIsIdle checks idleness in one situation after another.
 func TestWhatIsIdle(t *testing.T) {
 	t.Parallel()

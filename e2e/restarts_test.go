@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,6 +58,67 @@ func (a *application) repeated() (n int) {
 		n += calls - 1
 	}
 	return n
+}
+
+// sidecarSetting is a setting of examples/kubernetes/sidecar.yaml.
+var sidecarSetting = regexp.MustCompile(`\{name: (STEPWELL_\w+__\w+), value: ["'](.*)["']\}`)
+
+// TestRolloutsOfASidecar replaces a pod as examples/kubernetes/sidecar.yaml describes it, again and again under load: the
+// application stops, then the service; the service starts, then the application.
+func TestRolloutsOfASidecar(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	app := newApplication(t)
+	env := []string{}
+	for _, m := range sidecarSetting.FindAllStringSubmatch(string(readFile(t, "../examples/kubernetes/sidecar.yaml")), -1) {
+		value := strings.NewReplacer("127.0.0.1:9000", app.address, "127.0.0.1:8080", "127.0.0.1:0", "127.0.0.1:8081", "127.0.0.1:0").Replace(m[2])
+		env = append(env, m[1]+"="+value)
+	}
+	if len(env) != 3 {
+		t.Fatalf("got the settings %q; want the two addresses and the handlers", env)
+	}
+	template := testTemplate("order", stepSpec{name: "reserve", callable: "shop.reserve"},
+		stepSpec{name: "charge", callable: "shop.charge", after: []string{"reserve"}})
+	args := []string{"serve", "--templates", templateDir(t, template), "--data", filepath.Join(t.TempDir(), "data"), "--print-ready"}
+	tasks, rollouts := 0, size(3, 20)
+	var service *program
+	for range rollouts {
+		service = launch(t, env, args...).awaitReady()
+		load := func() {
+			for range 20 {
+				service.api().create(`{"namespace":"t","name":"order"}`)
+				tasks++
+			}
+		}
+		load() // before the application listens
+		app.start()
+		load()
+		app.stop()
+		load()
+		service.stop()
+	}
+	service = launch(t, env, args...).awaitReady()
+	app.start()
+	awaitComplete(t, service, tasks)
+	if again := app.repeated(); again > 0 || len(app.calls) < 2*tasks {
+		t.Errorf("got %d calls, %d of them again; want at least %d, and none again", len(app.calls), again, 2*tasks)
+	}
+	t.Logf("%d rollouts, %d tasks, %d calls", rollouts, tasks, len(app.calls))
+	service.stop()
+}
+
+// awaitComplete waits until so many tasks are complete. None may be blocked.
+func awaitComplete(t *testing.T, service *program, tasks int) {
+	t.Helper()
+	count := func(status string) string {
+		return service.api().do("GET", "/v1/tasks?per_page=1&status="+status, "").want(200).text("pagination.total_count")
+	}
+	eventually(t, "every task to complete", func() bool {
+		if n := count("blocked_by_failures"); n != "0" {
+			t.Fatalf("%s tasks are blocked", n)
+		}
+		return count("complete") == fmt.Sprint(tasks)
+	})
 }
 
 // TestRestartsInAnyOrder stops and starts an application and the service, which is sometimes killed, in any order, while
@@ -108,14 +171,7 @@ func TestRestartsInAnyOrder(t *testing.T) {
 		startApp()
 		<-time.After(rand.N(300 * time.Millisecond))
 	}
-	eventually(t, "every task to complete", func() bool {
-		n := service.api().do("GET", "/v1/tasks?status=complete&per_page=1", "").want(200).text("pagination.total_count")
-		blocked := service.api().do("GET", "/v1/tasks?status=blocked_by_failures&per_page=1", "").want(200).text("pagination.total_count")
-		if blocked != "0" {
-			t.Fatalf("%s tasks are blocked", blocked)
-		}
-		return n == fmt.Sprint(tasks)
-	})
+	awaitComplete(t, service, tasks)
 	again := app.repeated()
 	t.Logf("%d restarts, %d kills: %d calls, %d of them again", restarts, kills, len(app.calls)+again, again)
 	if again > kills*atOnce {

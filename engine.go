@@ -419,10 +419,7 @@ func (e *engine) tryLaunchLocked(it readyStep) bool {
 // store refuses changes for now, the step is still enqueued.
 func (e *engine) launchLocked(it readyStep) error {
 	t, i := it.task, it.step
-	if !t.runnable(i) {
-		// The task was blocked, held or cancelled since the step was queued. If the task continues,
-		// its steps are queued again.
-		t.steps[i].queued = false
+	if it.leaves() {
 		return nil
 	}
 	// While the disk is behind, the space left in the journal is for outcomes of steps that already

@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,8 +31,7 @@ type absentHandlers struct {
 // absentHandler is an address that does not listen, and the steps that wait for it.
 type absentHandler struct {
 	at      listener
-	since   instant // in real time
-	why     string
+	since   instant                  // in real time
 	waiting priorityQueue[readyStep] // each marked as queued
 	passes  int                      // how many steps may start all the same
 }
@@ -61,44 +59,35 @@ func (a *absentHandler) steps() int {
 	all := a.waiting.items
 	a.waiting.items = nil
 	for _, it := range all {
-		if it.task.runnable(it.step) {
+		if !it.leaves() {
 			a.waiting.push(it)
-		} else {
-			it.task.steps[it.step].queued = false
 		}
 	}
 	return len(a.waiting.items)
 }
+
+// startYourHandler is the remedy for a handler that does not listen.
+const startYourHandler = "start your handler"
 
 // String says since when an address has not been listening.
 func (a *absentHandler) String() string {
 	return fmt.Sprintf("%s has not been listening since %s UTC", a.at.address, a.since.time().UTC().Format("15:04:05"))
 }
 
-// startYourHandler is the remedy for a handler that does not listen.
-const startYourHandler = "start your handler"
-
-// sentence says so, and what waits.
-func (a *absentHandler) sentence() string {
-	n := a.steps()
-	return fmt.Sprintf("%s; %s for it; %s", a, counted(n, "step waits", "steps wait"), startYourHandler)
+// absence is what others learn of an address that does not listen.
+type absence struct {
+	address  string
+	steps    int // that wait
+	sentence string
 }
 
-// steps returns the addresses that do not listen, and how many steps wait for each.
-func (h absentHandlers) steps() (addresses []string, steps []int) {
-	all := slices.SortedFunc(maps.Values(h.by), func(a, b *absentHandler) int { return cmp.Compare(a.at.address, b.at.address) })
-	for _, a := range all {
-		addresses, steps = append(addresses, a.at.address), append(steps, a.steps())
-	}
-	return addresses, steps
-}
-
-// sentences says what does not listen.
-func (h absentHandlers) sentences() (all []string) {
+// told returns what others learn, by address.
+func (h absentHandlers) told() (all []absence) {
 	for _, a := range h.by {
-		all = append(all, a.sentence())
+		n := a.steps()
+		all = append(all, absence{a.at.address, n, fmt.Sprintf("%s; %s for it; %s", a, counted(n, "step waits", "steps wait"), startYourHandler)})
 	}
-	slices.Sort(all)
+	slices.SortFunc(all, func(a, b absence) int { return cmp.Compare(a.address, b.address) })
 	return all
 }
 
@@ -196,7 +185,7 @@ func (h absentHandlers) miss(g target, why string) {
 		a.passes = 0
 		return
 	}
-	a := &absentHandler{at: at, since: realNow(), why: why, waiting: newStepQueue()}
+	a := &absentHandler{at: at, since: realNow(), waiting: newStepQueue()}
 	h.by[at] = a
 	h.engine.causes.print(slog.LevelWarn, "a handler does not listen: steps wait for it; "+startYourHandler, "address", at.address, "error", why)
 	h.probes.Go(func() { h.probe(a) })
@@ -228,9 +217,12 @@ func (h absentHandlers) probe(a *absentHandler) {
 
 // listens lets some of the steps that wait for a handler start.
 func (h absentHandlers) listens(a *absentHandler, most int) {
-	for range min(a.steps(), most) {
-		a.passes++
-		h.engine.queues.requeue(a.waiting.pop())
+	for most > 0 && len(a.waiting.items) > 0 {
+		if it := a.waiting.pop(); !it.leaves() {
+			h.engine.queues.requeue(it)
+			a.passes++
+			most--
+		}
 	}
 	if len(a.waiting.items) == 0 && h.by[a.at] == a {
 		h.forget(a, "a handler listens again")

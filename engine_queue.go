@@ -41,6 +41,16 @@ type readyStep struct {
 	pool *slotPool
 }
 
+// leaves marks a step that cannot run any more as queued no longer, and reports whether it did: its task was blocked, held or
+// cancelled since. If the task continues, its steps are queued again.
+func (s *readyStep) leaves() bool {
+	if s.task.runnable(s.step) {
+		return false
+	}
+	s.task.steps[s.step].queued = false
+	return true
+}
+
 // slotPool holds the slots for handlers of a kind, and the steps that wait for one.
 type slotPool struct {
 	what  string // what runs in the slots, for messages

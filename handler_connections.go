@@ -64,9 +64,8 @@ type handlerTransport struct{ *http.Transport }
 
 // sending is one request on its way.
 type sending struct {
-	begin   func() bool // see attempt
-	begun   bool
-	refused bool         // begin said no
+	begin   func() bool  // see attempt; nil once it was called
+	refused bool         // it said no
 	got     bool         // there was a connection
 	kept    *countedConn // it was used before
 	written int64        // to it, at that time
@@ -117,11 +116,13 @@ func (s *sending) connected(i httptrace.GotConnInfo) {
 			return
 		}
 	}
-	if s.begin != nil && !s.begun {
-		if s.begun = s.begin(); !s.begun {
-			s.refused, s.kept = true, nil
-			i.Conn.Close()
-		}
+	if s.begin != nil {
+		s.refused = !s.begin()
+		s.begin = nil
+	}
+	if s.refused {
+		s.kept = nil
+		i.Conn.Close()
 	}
 }
 

@@ -307,8 +307,7 @@ type workFigures struct {
 // engineFigures are those of steps that are ready or run.
 type engineFigures struct {
 	queued, running int
-	absent          []string // addresses where no handler listens
-	absentees       []int    // the steps that wait for each
+	absent          []absence
 }
 
 func (s *service) workFigures() (f workFigures) {
@@ -318,10 +317,9 @@ func (s *service) workFigures() (f workFigures) {
 		e.stats.noteTemplates(registered, s.store.table().blockedTasks())
 		// Everything is copied at one moment, so that figures which belong together fit; it is written without the
 		// lock.
-		f = workFigures{s.store.loadLocked(), e.stats.copied(), engineFigures{queued: e.queues.queued(), running: len(e.work.running)},
+		f = workFigures{s.store.loadLocked(), e.stats.copied(), engineFigures{e.queues.queued(), len(e.work.running), e.absent.told()},
 			w.claims, e.leases.expired, len(w.waiting.steps), len(e.leases.held.items), len(w.claimers),
 			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}}
-		f.work.absent, f.work.absentees = e.absent.steps()
 	})
 	return f
 }
@@ -352,8 +350,10 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")
 	m.histogram("stepwell_handler_duration_seconds", &f.durations, time.Second)
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(f.work.queued))
-	counts(m, "stepwell_handler_waiting_steps", "gauge", "Steps that wait for an HTTP handler that does not listen, by its address.",
-		"address", f.work.absent, f.work.absentees)
+	m.family("stepwell_handler_waiting_steps", "gauge", "Steps that wait for an HTTP handler that does not listen, by its address.")
+	for _, a := range f.work.absent {
+		m.sample("stepwell_handler_waiting_steps", float64(a.steps), "address", a.address)
+	}
 	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(f.work.running))
 	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(f.waiting))
 }

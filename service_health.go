@@ -5,7 +5,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -191,9 +190,9 @@ type healthProbe struct {
 // engineLoad is the work of the engine at one moment.
 type engineLoad struct {
 	stopping                bool
-	localQueued, httpQueued int      // ready steps that wait for a slot
-	localFree, httpFree     int      // slots
-	absent                  []string // sentences about handlers that do not listen
+	localQueued, httpQueued int // ready steps that wait for a slot
+	localFree, httpFree     int // slots
+	absent                  []absence
 }
 
 // noBreaker checks the circuit breakers, which a single process does not need.
@@ -225,7 +224,7 @@ func (p *healthProbe) scheduler() checkView {
 		go p.store.locked(func() {
 			q := &p.engine.queues
 			answer <- &engineLoad{p.engine.stopping, len(q.local.ready.items), len(q.web.ready.items), q.local.free, q.web.free,
-				p.engine.absent.sentences()}
+				p.engine.absent.told()}
 		})
 		p.load, _ = receiveWithin(answer, p.patience)
 		p.asked = true
@@ -283,7 +282,9 @@ func (h *health) processingCheck(l *engineLoad) checkView {
 // graded is graded, and names the handlers that do not listen.
 func (l *engineLoad) graded(degraded bool, format string, args ...any) checkView {
 	v := graded(degraded || len(l.absent) > 0, format, args...)
-	v.Message = strings.Join(append([]string{v.Message}, l.absent...), "; ")
+	for _, a := range l.absent {
+		v.Message += "; " + a.sentence
+	}
 	return v
 }
 

@@ -157,7 +157,8 @@ export class TaskModel {
       case "in_progress": return span(Math.max(0, api.now() - step.since));
       case "waiting_for_retry": return this.countdown(step);
       case "enqueued":
-        return { outside_actor: "outside actor", not_listening: "no handler listens", slot: "needs a slot" }[step.because?.cause] ?? "";
+        return { outside_actor: "outside actor", not_listening: "no handler listens", slot: "needs a slot" }[
+          step.because?.cause] ?? "";
       case "error": case "complete": return step.spans.some((s) => s.kind === "run") ? span(this.took(step)) : "";
     }
     return "";

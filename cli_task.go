@@ -368,6 +368,11 @@ func showTask(o *options) runner {
 		out.table = func(tb *table) {
 			head(tb)
 			tb.line("")
+			if t.text("completed_at") == "" { // or nothing is left to do
+				if e, err := c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/explain", nil); err == nil {
+					tb.line(e.text("message"))
+				}
+			}
 			tb.steps(t, c.shape(ctx, t))
 			tb.undelivered(t)
 		}

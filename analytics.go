@@ -60,10 +60,6 @@ func (f *frozenFigures) byTemplate(filter figureFilter, from int64) []namedFigur
 
 // byHour returns what was counted in each hour from one on, the oldest first.
 func (f *frozenFigures) byHour(filter figureFilter, from int64) []*figureRow {
-	if filter == (figureFilter{}) {
-		// The sum is kept, so nothing has to be added up.
-		return f.whole.hours(from)
-	}
 	sums := map[int64]*figureRow{}
 	for _, t := range f.selected(filter) {
 		for _, r := range t.own.hours(from) {
@@ -93,10 +89,6 @@ func (f *frozenFigures) byStep(filter figureFilter, from int64) []namedFigures {
 // are those of tasks; the counts of steps are included.
 func (f *frozenFigures) total(filter figureFilter, from int64) *figureRow {
 	sum := new(figureRow)
-	if filter == (figureFilter{}) {
-		f.whole.since(from, sum)
-		return sum
-	}
 	for _, t := range f.selected(filter) {
 		t.own.since(from, sum)
 	}

@@ -88,11 +88,8 @@ type typeCount struct {
 	count uint64
 }
 
-// clone returns a copy that later counts do not change; nil for nil.
+// clone returns a copy that later counts do not change.
 func (r *figureRow) clone() *figureRow {
-	if r == nil {
-		return nil
-	}
 	c := *r
 	c.times.bins = slices.Clone(r.times.bins)
 	c.types = slices.Clone(r.types)
@@ -121,76 +118,80 @@ func (r *figureRow) addType(kind uint8, n uint64) {
 	r.types[i].count += n
 }
 
-// figureSeries is the rows of one template, or of one step.
+// figureSeries is the rows of one template, of one step, or of all templates by the minute.
 type figureSeries struct {
 	all  *figureRow
 	now  *figureRow   // the newest hour; nil before the first
 	past []*figureRow // earlier hours in which something was counted, ascending; rows of it never change
 }
 
-// clone returns a copy that later counts do not change; nil for nil.
+func newSeries() *figureSeries { return &figureSeries{all: &figureRow{}} }
+
+// clone returns a copy that later counts do not change. It copies the rows that change with every count; the rows of
+// earlier hours are shared, because they are replaced if something counts in them.
 func (s *figureSeries) clone() *figureSeries {
-	if s == nil {
-		return nil
+	c := &figureSeries{s.all.clone(), nil, s.past}
+	if s.now != nil {
+		c.now = s.now.clone()
 	}
-	return &figureSeries{s.all.clone(), s.now.clone(), s.past}
+	return c
 }
+
+// empty reports whether nothing was counted.
+func (s *figureSeries) empty() bool { return s.all.counts == [figureCount]uint64{} }
 
 // templateFigures is everything that is kept about one template. Definitions
 // with the same namespace, name and version share it.
 type templateFigures struct {
-	name   templateID
-	own    *figureSeries
-	names  []string        // of the steps; only ever appended to
-	steps  []*figureSeries // by the same index; nil until something is counted
-	byName map[string]int  // index of a step; not for readers of frozen figures
+	name  templateID
+	own   *figureSeries
+	names []string        // of the steps; only ever appended to
+	steps []*figureSeries // by the same index
+
+	byName map[string]*figureSeries // the same; not for readers of frozen figures
 }
 
 // templateID names one version of a template.
 type templateID struct{ namespace, name, version string }
 
-// figureBook holds every row. The store's mutex guards it.
-type figureBook struct {
-	kept      int64         // how many full hours are kept beside the newest
-	newest    int64         // the newest hour in which something was counted
-	whole     *figureSeries // the sum of the templates' own series; nil before the first
-	templates []*templateFigures
-	byName    map[templateID]int // index of a template
-	lost      figureRow          // receives the counts of hours that are no longer kept; nobody reads it
-}
+// figureBook holds every row, in the order of the templates' first use. The store's mutex guards it.
+type figureBook []*templateFigures
 
 // frozenFigures is the book as it was at one moment. It never changes.
 type frozenFigures struct {
 	first     instant // when the first task was created; 0 if that is unknown
-	newest    int64
-	whole     *figureSeries
-	templates []*templateFigures
-
-	minutes *figureSeries // of all templates; nil before the first
-	live    int64         // the minute from which on these are counted
+	templates figureBook
+	minutes   *figureSeries // of all templates
+	live      int64         // the minute from which on these are counted
 }
 
-// freeze returns a copy of the book as it is. It copies the rows that change with every count, two of each series; the
-// rows of earlier hours are shared, because they are replaced if something counts in them.
-func (b *figureBook) freeze() *frozenFigures {
-	f := &frozenFigures{newest: b.newest, whole: b.whole.clone(), templates: make([]*templateFigures, len(b.templates))}
-	for i, t := range b.templates {
-		c := &templateFigures{name: t.name, own: t.own.clone(), names: t.names, steps: make([]*figureSeries, len(t.steps))}
+// freeze returns a copy of the book as it is.
+func (b figureBook) freeze() figureBook {
+	frozen := make(figureBook, len(b))
+	for i, t := range b {
+		frozen[i] = &templateFigures{name: t.name, own: t.own.clone(), names: t.names, steps: make([]*figureSeries, len(t.steps))}
 		for n, s := range t.steps {
-			c.steps[n] = s.clone()
+			frozen[i].steps[n] = s.clone()
 		}
-		f.templates[i] = c
 	}
-	return f
+	return frozen
 }
 
 // began returns when the first task was created, or else the start of the first kept hour.
 func (f *frozenFigures) began() instant {
-	kept := f.whole.hours(allTime)
-	if f.first != 0 || len(kept) == 0 {
+	if f.first != 0 {
 		return f.first
 	}
-	return hourStart(kept[0].hour)
+	first := int64(math.MaxInt64)
+	for _, t := range f.templates {
+		if kept := t.own.hours(allTime); len(kept) > 0 {
+			first = min(first, kept[0].hour)
+		}
+	}
+	if first == math.MaxInt64 {
+		return 0
+	}
+	return hourStart(first)
 }
 
 // figureRows are the rows in which one event counts.
@@ -220,46 +221,20 @@ func (rows figureRows) seen(at instant) {
 	}
 }
 
-// addToWhole adds a template's series from a line to the whole.
-func (b *figureBook) addToWhole(s *figureSeries) {
-	whole := b.series(&b.whole)
-	whole.all.merge(s.all)
-	for _, r := range s.hours(allTime) {
-		b.hour(whole, r.hour).merge(r)
-	}
-}
-
-// rows returns the rows of the series at p, over all time and for an hour, to be
-// changed.
-func (b *figureBook) rows(p **figureSeries, hour int64) (all, of *figureRow) {
-	s := b.series(p)
-	return s.all, b.hour(s, hour)
-}
-
-// series returns the series at p with its row over all time, to be changed.
-func (b *figureBook) series(p **figureSeries) *figureSeries {
-	if *p == nil {
-		*p = &figureSeries{all: &figureRow{}}
-	}
-	return *p
-}
-
-// hour returns the row for an hour of a series, to be changed. It is mostly the newest: a new row, or an older one if
-// the clock was set back or a start reads records in another order than they happened.
-func (b *figureBook) hour(s *figureSeries, hour int64) *figureRow {
-	if s.now != nil && s.now.hour == hour {
+// hour returns the row for an hour, to be changed. It is mostly the newest: a new row, or an older one if the clock was
+// set back or a start reads records in another order than they happened. Beside the newest, kept hours are kept.
+func (s *figureSeries) hour(hour, kept int64) *figureRow {
+	switch {
+	case s.now != nil && hour == s.now.hour:
 		return s.now
-	}
-	b.newest = max(b.newest, hour)
-	if hour < b.newest-b.kept {
-		return &b.lost
-	}
-	if s.now == nil || hour > s.now.hour {
+	case s.now != nil && hour < s.now.hour-kept:
+		return &figureRow{} // which nobody reads
+	case s.now == nil || hour > s.now.hour:
 		if s.now != nil {
 			s.past = append(s.past, s.now)
 		}
 		s.now = &figureRow{hour: hour}
-		s.past = s.past[firstHour(s.past, b.newest-b.kept):]
+		s.past = s.past[firstHour(s.past, hour-kept):]
 		return s.now
 	}
 	i := firstHour(s.past, hour)
@@ -286,12 +261,9 @@ const allTime = math.MinInt64
 // since adds to sum what was counted from an hour on, and reports whether
 // anything was.
 func (s *figureSeries) since(hour int64, sum *figureRow) bool {
-	if s == nil {
-		return false
-	}
 	if hour == allTime {
 		sum.merge(s.all)
-		return true
+		return !s.empty()
 	}
 	rows := s.hours(hour)
 	for _, r := range rows {
@@ -302,9 +274,6 @@ func (s *figureSeries) since(hour int64, sum *figureRow) bool {
 
 // hours returns the rows from an hour on, or all that are kept, the oldest first.
 func (s *figureSeries) hours(from int64) []*figureRow {
-	if s == nil {
-		return nil
-	}
 	rows := s.past[firstHour(s.past, from):]
 	if s.now == nil || s.now.hour < from {
 		return rows
@@ -312,29 +281,24 @@ func (s *figureSeries) hours(from int64) []*figureRow {
 	return append(slices.Clip(rows), s.now)
 }
 
-// findOrAdd returns the index of a template in the book, and adds the template
-// if needed.
-func (b *figureBook) findOrAdd(name templateID) int {
-	at, ok := b.byName[name]
-	if !ok {
-		at = len(b.templates)
-		b.byName[name] = at
-		b.templates = append(b.templates, &templateFigures{name: name, byName: map[string]int{}})
+// findOrAdd returns the figures of a template, which it adds if needed.
+func (b *figureBook) findOrAdd(name templateID) *templateFigures {
+	i := slices.IndexFunc(*b, func(t *templateFigures) bool { return t.name == name })
+	if i < 0 {
+		i = len(*b)
+		*b = append(*b, &templateFigures{name: name, own: newSeries(), byName: map[string]*figureSeries{}})
 	}
-	return at
+	return (*b)[i]
 }
 
-// findOrAdd returns the index of a step of a template, and adds the step if
-// needed.
-func (f *templateFigures) findOrAdd(name string) int {
-	at, ok := f.byName[name]
-	if !ok {
-		at = len(f.names)
-		f.byName[name] = at
-		f.names = append(f.names, name)
-		f.steps = append(f.steps, nil)
+// findOrAdd returns the series of a step of a template, which it adds if needed.
+func (f *templateFigures) findOrAdd(step string) *figureSeries {
+	s := f.byName[step]
+	if s == nil {
+		s = newSeries()
+		f.names, f.steps, f.byName[step] = append(f.names, step), append(f.steps, s), s
 	}
-	return at
+	return s
 }
 
 // The figures as lines of the compacted part, one for each template and each step:
@@ -418,12 +382,14 @@ func (r *figureRow) members(c *memberCoder) {
 // writeLines passes every line to add, without its closing brace.
 func (f *frozenFigures) writeLines(seq uint64, add func(line []byte) error) error {
 	for _, t := range f.templates {
-		if err := f.writeLine(figuresLine{kind: templateFiguresKind, seq: seq, templateID: t.name}, t.own, add); err != nil {
+		line := figuresLine{kind: templateFiguresKind, seq: seq, templateID: t.name}
+		if err := line.write(t.own, add); err != nil {
 			return err
 		}
+		line.kind = stepFiguresKind
 		for i, s := range t.steps {
-			line := figuresLine{kind: stepFiguresKind, seq: seq, templateID: t.name, step: t.names[i]}
-			if err := f.writeLine(line, s, add); err != nil {
+			line.step = t.names[i]
+			if err := line.write(s, add); err != nil {
 				return err
 			}
 		}
@@ -431,16 +397,17 @@ func (f *frozenFigures) writeLines(seq uint64, add func(line []byte) error) erro
 	return nil
 }
 
-func (f *frozenFigures) writeLine(line figuresLine, s *figureSeries, add func(line []byte) error) error {
-	if s == nil {
+// write passes the line of a series to add, unless it is empty.
+func (l figuresLine) write(s *figureSeries, add func(line []byte) error) error {
+	if s.empty() {
 		return nil
 	}
-	line.all = *s.all
-	for _, r := range s.hours(f.newest - keptHours) {
-		line.hours = append(line.hours, *r)
+	l.all = *s.all
+	for _, r := range s.hours(allTime) {
+		l.hours = append(l.hours, *r)
 	}
 	c := memberCoder{b: []byte{'{'}}
-	line.members(&c)
+	l.members(&c)
 	return add(c.b)
 }
 
@@ -459,41 +426,25 @@ func (a *analytics) load(line []byte) error {
 		return fmt.Errorf("figures as of sequence %d after figures as of sequence %d", l.seq, a.covered)
 	}
 	a.covered = l.seq
-	s, err := l.series(&a.book)
-	if err != nil {
-		return fmt.Errorf("figures of %s %s: %w", l.fullName(), l.step, err)
-	}
-	f := a.book.templates[a.book.findOrAdd(l.templateID)]
-	p := &f.own
-	switch l.kind {
-	case templateFiguresKind:
-	case stepFiguresKind:
-		p = &f.steps[f.findOrAdd(l.step)]
-	default:
+	if l.kind != templateFiguresKind && l.kind != stepFiguresKind {
 		return fmt.Errorf("figures of an unknown kind %q, from a newer version", l.kind)
 	}
-	if *p != nil {
+	f := a.book.findOrAdd(l.templateID)
+	s := f.own
+	if l.kind == stepFiguresKind {
+		s = f.findOrAdd(l.step)
+	}
+	if !s.empty() {
 		return fmt.Errorf("duplicate figures of %s %s", l.fullName(), l.step)
 	}
-	*p = s
-	if l.kind == templateFiguresKind {
-		a.book.addToWhole(s)
-	}
-	return nil
-}
-
-func (l *figuresLine) series(b *figureBook) (*figureSeries, error) {
-	s := &figureSeries{all: &l.all}
+	s.all = &l.all
 	for i := range l.hours {
 		r := &l.hours[i]
 		if s.now != nil && s.now.hour >= r.hour {
-			return nil, fmt.Errorf("hour %d comes after hour %d", r.hour, s.now.hour)
+			return fmt.Errorf("figures of %s %s: hour %d comes after hour %d", l.fullName(), l.step, r.hour, s.now.hour)
 		}
-		if s.now != nil {
-			s.past = append(s.past, s.now)
-		}
+		s.hour(r.hour, keptHours)
 		s.now = r
-		b.newest = max(b.newest, r.hour)
 	}
-	return s, nil
+	return nil
 }

@@ -15,7 +15,7 @@ type analytics struct {
 	book    figureBook
 	covered uint64                   // the book has the records up to this one, from the compacted part
 	plans   map[*template]*countPlan // where each definition's figures are
-	minutes figureBook               // figures since the process started; its hours are minutes, and only whole is used
+	minutes *figureSeries            // of all templates since the process started; its hours are minutes
 	live    int64                    // the minute in which the store was opened; 0 before that
 
 	// Of the record that is being applied:
@@ -25,28 +25,26 @@ type analytics struct {
 	unknown  bool      // the duration of the attempt is unknown: one action starts and ends it
 	plan     *countPlan
 	at       instant
-	task     [5]*figureRow // rows of the template and the whole, once needed
-	step     [2]*figureRow // rows of step stepAt
-	stepAt   int           // -1 for none
+	task     figureRows // rows of the template and of the minute, once needed
+	step     figureRows // rows of step stepAt
+	stepAt   int        // -1 for none
+	room     [5]*figureRow
 }
 
 // countPlan is where the figures of one definition are in the book.
 type countPlan struct {
 	tpl   *template
-	at    int
-	steps []int // by step of the definition; an instance counts as its batch_worker step
+	own   *figureSeries
+	steps []*figureSeries // by step of the definition; an instance counts as its batch_worker step
 }
 
 func newAnalytics() *analytics {
-	return &analytics{plans: map[*template]*countPlan{}, minutes: figureBook{kept: keptMinutes},
-		book: figureBook{kept: keptHours, byName: map[templateID]int{}}}
+	return &analytics{plans: map[*template]*countPlan{}, minutes: newSeries()}
 }
 
 // freeze returns the figures as they are now.
 func (a *analytics) freeze() *frozenFigures {
-	f := a.book.freeze()
-	f.minutes, f.live = a.minutes.freeze().whole, a.live
-	return f
+	return &frozenFigures{templates: a.book.freeze(), minutes: a.minutes.clone(), live: a.live}
 }
 
 func (a *analytics) startRecord(t *task, r *record) {
@@ -56,7 +54,7 @@ func (a *analytics) startRecord(t *task, r *record) {
 	}
 	a.before, a.at, a.creating = t.state, r.at, r.kind == recCreated
 	a.unknown = r.kind == recOperator && r.step < len(t.steps) && t.steps[r.step].state == stepEnqueued
-	a.task[0], a.stepAt = nil, -1
+	a.task, a.stepAt = nil, -1
 	if a.plan == nil || a.plan.tpl != t.tpl {
 		a.plan = a.planFor(t.tpl)
 	}
@@ -66,9 +64,8 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 	if p := a.plans[tpl]; p != nil {
 		return p
 	}
-	at := a.book.findOrAdd(templateID{tpl.namespace, tpl.name, tpl.version})
-	p := &countPlan{tpl: tpl, at: at, steps: make([]int, len(tpl.steps))}
-	f := a.book.templates[at]
+	f := a.book.findOrAdd(templateID{tpl.namespace, tpl.name, tpl.version})
+	p := &countPlan{tpl: tpl, own: f.own, steps: make([]*figureSeries, len(tpl.steps))}
 	for i := range tpl.steps {
 		p.steps[i] = f.findOrAdd(tpl.steps[i].name)
 	}
@@ -76,30 +73,25 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 	return p
 }
 
-// ofTask returns the rows of the task's template and of the whole.
+// ofTask returns the rows of the task's template, and of the minute.
 func (a *analytics) ofTask() figureRows {
-	if a.task[0] == nil {
-		a.task[0], a.task[1] = a.book.rows(&a.book.templates[a.plan.at].own, hourOf(a.at))
-		a.task[2], a.task[3] = a.book.rows(&a.book.whole, hourOf(a.at))
+	if a.task == nil {
+		a.task = append(a.room[:0], a.plan.own.all, a.plan.own.hour(hourOf(a.at), keptHours))
+		// What is read again at the start is not there by the minute: the compacted part has no minutes.
 		if minute := minuteOf(a.at); a.live > 0 && minute >= a.live {
-			_, a.task[4] = a.minutes.rows(&a.minutes.whole, minute)
-			return a.task[:]
+			a.task = append(a.task, a.minutes.hour(minute, keptMinutes))
 		}
-		a.task[4] = nil
 	}
-	if a.task[4] == nil { // read again at the start: what the compacted part has is not there by the minute
-		return a.task[:4]
-	}
-	return a.task[:]
+	return a.task
 }
 
 // ofStep returns the rows of one of the template's steps.
 func (a *analytics) ofStep(i int) figureRows {
 	if a.stepAt != i {
-		a.step[0], a.step[1] = a.book.rows(&a.book.templates[a.plan.at].steps[a.plan.steps[i]], hourOf(a.at))
-		a.stepAt = i
+		s := a.plan.steps[i]
+		a.step, a.stepAt = append(a.room[3:3], s.all, s.hour(hourOf(a.at), keptHours)), i
 	}
-	return a.step[:]
+	return a.step
 }
 
 // countBoth counts for a step of the template and for the template.

@@ -101,10 +101,6 @@ func frozenText(f *frozenFigures) string {
 		all = append(all, string(line))
 		return nil
 	})
-	f.writeLine(figuresLine{kind: "whole"}, f.whole, func(line []byte) error {
-		all = append(all, string(line))
-		return nil
-	})
 	slices.Sort(all)
 	return strings.Join(all, "\n")
 }

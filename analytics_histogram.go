@@ -4,6 +4,7 @@ package main
 // of two for quantiles.
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"math/bits"
@@ -40,7 +41,7 @@ func (h *promHistogram) observe(d time.Duration) {
 const binsPerOctave = 8
 
 // latencyHistogram counts durations in microseconds. The zero value is empty.
-// Only bins that counted something take memory, 8 bytes each. Count, sum and
+// Only bins that counted something take memory, 16 bytes each. Count, sum and
 // max are exact.
 type latencyHistogram struct {
 	bins  []latencyBin // ascending
@@ -49,45 +50,34 @@ type latencyHistogram struct {
 	max   int64
 }
 
-// latencyBin is a bin's number in the upper 16 bits and its count in the lower
-// 48.
-type latencyBin uint64
-
-const binCountBits = 48
-
-func makeBin(number int, count uint64) latencyBin {
-	return latencyBin(uint64(number)<<binCountBits | count)
-}
-
-func (b latencyBin) number() int { return int(b >> binCountBits) }
-
-func (b latencyBin) count() uint64 { return uint64(b) & (1<<binCountBits - 1) }
+// latencyBin is a bin's number and its count.
+type latencyBin [2]uint64
 
 // binOf returns the number of the bin for a duration. Below 16 µs each
 // microsecond has its own bin, without an error.
-func binOf(us int64) int {
+func binOf(us int64) uint64 {
 	v := uint64(max(us, 0))
 	if v < 2*binsPerOctave {
-		return int(v)
+		return v
 	}
-	shift := bits.Len64(v) - 4                 // leaves four bits: 8 to 15
-	return shift*binsPerOctave + int(v>>shift) // continues after the bins of single microseconds
+	shift := bits.Len64(v) - 4                    // leaves four bits: 8 to 15
+	return uint64(shift)*binsPerOctave + v>>shift // continues after the bins of single microseconds
 }
 
 // binRange returns the durations that a bin counts: from lo up to, but not
 // including, hi.
-func binRange(number int) (lo, hi float64) {
+func binRange(number uint64) (lo, hi float64) {
 	if number < 2*binsPerOctave {
 		return float64(number), float64(number + 1)
 	}
-	shift := number/binsPerOctave - 1
+	shift := int(number/binsPerOctave) - 1
 	top := number%binsPerOctave + binsPerOctave
 	return math.Ldexp(float64(top), shift), math.Ldexp(float64(top+1), shift)
 }
 
 // binMiddle returns the duration that stands for a bin: as far, in proportion,
 // from its lower as from its upper end.
-func binMiddle(number int) float64 {
+func binMiddle(number uint64) float64 {
 	if number < 2*binsPerOctave {
 		return float64(number)
 	}
@@ -100,23 +90,17 @@ func (h *latencyHistogram) text() []byte {
 	if len(h.bins) == 0 {
 		return nil
 	}
-	pairs := make([][2]uint64, len(h.bins))
-	for i, b := range h.bins {
-		pairs[i] = [2]uint64{uint64(b.number()), b.count()}
-	}
-	text, _ := json.Marshal(pairs)
+	text, _ := json.Marshal(h.bins)
 	return text
 }
 
 // read reads the bins of such a list into an empty histogram, and reports whether it is one.
 func (h *latencyHistogram) read(text []byte) bool {
-	var pairs [][2]uint64
-	if text != nil && json.Unmarshal(text, &pairs) != nil {
+	if text != nil && json.Unmarshal(text, &h.bins) != nil {
 		return false
 	}
-	for _, p := range pairs {
-		h.bins = append(h.bins, makeBin(int(p[0]), p[1]))
-		h.count += p[1]
+	for _, b := range h.bins {
+		h.count += b[1]
 	}
 	return true
 }
@@ -128,16 +112,16 @@ func (h *latencyHistogram) observe(us int64) {
 	h.count++
 	h.sum += us
 	h.max = max(h.max, us)
-	h.add(makeBin(binOf(us), 1))
+	h.add(latencyBin{binOf(us), 1})
 }
 
 // add counts what a bin has.
 func (h *latencyHistogram) add(b latencyBin) {
-	i, _ := slices.BinarySearch(h.bins, makeBin(b.number(), 0)) // bins are in the order of their numbers
-	if i == len(h.bins) || h.bins[i].number() != b.number() {
-		h.bins = slices.Insert(h.bins, i, makeBin(b.number(), 0))
+	i, found := slices.BinarySearchFunc(h.bins, b[0], func(b latencyBin, number uint64) int { return cmp.Compare(b[0], number) })
+	if !found {
+		h.bins = slices.Insert(h.bins, i, latencyBin{b[0], 0})
 	}
-	h.bins[i] += latencyBin(b.count())
+	h.bins[i][1] += b[1]
 }
 
 // merge counts everything that another histogram has.
@@ -159,8 +143,8 @@ func (h *latencyHistogram) quantile(q float64) float64 {
 	rank := uint64(max(math.Ceil(q*float64(h.count)), 1))
 	var seen uint64
 	for _, b := range h.bins {
-		if seen += b.count(); seen >= rank {
-			return min(binMiddle(b.number()), float64(h.max)) // the middle of the last bin may be beyond all durations
+		if seen += b[1]; seen >= rank {
+			return min(binMiddle(b[0]), float64(h.max)) // the middle of the last bin may be beyond all durations
 		}
 	}
 	return float64(h.max)
@@ -176,10 +160,10 @@ func (h *latencyHistogram) distribution(edges []int64) []uint64 {
 	counts := make([]uint64, len(edges)+1)
 	at := 0
 	for _, b := range h.bins {
-		for at < len(edges) && binMiddle(b.number()) >= float64(edges[at]) {
+		for at < len(edges) && binMiddle(b[0]) >= float64(edges[at]) {
 			at++
 		}
-		counts[at] += b.count()
+		counts[at] += b[1]
 	}
 	return counts
 }

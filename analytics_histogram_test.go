@@ -8,11 +8,11 @@ import (
 )
 
 func TestHistogramBins(t *testing.T) {
-	last := -1
+	last := int64(-1)
 	check := func(us int64) {
 		t.Helper()
-		n := binOf(us)
-		lo, hi := binRange(n)
+		n := int64(binOf(us))
+		lo, hi := binRange(uint64(n))
 		if float64(us) < lo || float64(us) >= hi && us < 1<<53 {
 			t.Errorf("%d is in bin %d, from %g to %g", us, n, lo, hi)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"math"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -213,8 +212,7 @@ func TestAgainIsOneRecord(t *testing.T) {
 	noError(t, a.act("end", stepRequest{action: actionFail, err: &stepError{message: "no", errorType: "refused"}}))
 	figures := func() (all [3]uint64) {
 		s.store.locked(func() {
-			row := &figureRow{}
-			s.store.analytics.freeze().whole.since(math.MinInt64, row)
+			row := s.store.analytics.freeze().total(figureFilter{}, allTime)
 			all = [3]uint64{row.counts[attemptsEnded], row.counts[stepsCompleted], row.counts[dependencyWaits]}
 		})
 		return all

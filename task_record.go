@@ -16,7 +16,6 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -251,10 +250,7 @@ func (r *record) members(c *memberCoder) {
 		c.text("hash", &r.hash)
 		c.raw("definition", &r.definition)
 	case recCreated:
-		if c.reading {
-			r.created = new(creation)
-		}
-		r.created.members(c)
+		made(c, &r.created).members(c)
 	case recCancelled, recHeld, recReleased:
 		c.text("by", &r.by)
 		c.text("subject", &r.subject)
@@ -265,10 +261,7 @@ func (r *record) members(c *memberCoder) {
 		object(c, "dlq", &r.investigation, investigation{status: noDLQStatus}, (*investigation).members)
 	case recDropped:
 	case recDelivered:
-		if c.reading {
-			r.mark = new(subscriberMark)
-		}
-		r.mark.members(c)
+		made(c, &r.mark).members(c)
 	case recordKinds:
 		c.fail("kind", "missing")
 	default:
@@ -298,32 +291,22 @@ func (r *record) stepMembers(c *memberCoder) {
 	c.text("reason", &r.reason)
 	switch r.kind {
 	case recClaimed, recExtended:
-		if c.reading {
-			r.lease = new(lease)
-		}
-		r.lease.members(c)
+		made(c, &r.lease).members(c)
 	case recCheckpoint:
-		if c.reading {
-			r.checkpoint = new(checkpoint)
-		}
-		number(c, "number", &r.checkpoint.number)
-		c.object("checkpoint", &r.checkpoint.data)
-		c.text("worker", &r.checkpoint.worker)
+		at := made(c, &r.checkpoint)
+		number(c, "number", &at.number)
+		c.object("checkpoint", &at.data)
+		c.text("worker", &at.worker)
 	case recUndelivered:
 		r.before.members(c)
 	case recAdjusted:
-		if c.reading {
-			r.adjustment = new(adjustment)
-		}
-		nonzero(c, "max_attempts", &r.adjustment.maxAttempts)
-		c.object("inputs", &r.adjustment.inputs)
+		by := made(c, &r.adjustment)
+		nonzero(c, "max_attempts", &by.maxAttempts)
+		c.object("inputs", &by.inputs)
 	}
 	c.id("ids", &r.ids)
-	if c.reading && r.hasOutcome() {
-		r.end = new(ending)
-	}
-	if r.end != nil {
-		r.end.members(c)
+	if r.end != nil || c.reading && r.hasOutcome() {
+		made(c, &r.end).members(c)
 	}
 }
 
@@ -854,29 +837,31 @@ func (c *memberCoder) given(name string, v **string) {
 	}
 }
 
-// texts is a list of strings, left out if it is empty.
-func (c *memberCoder) texts(name string, v *[]string) {
+// list is a list, left out if it is empty. It reads each element, or writes each of n.
+func (c *memberCoder) list(name string, n int, read func(raw []byte), write func(i int)) {
 	if c.reading {
-		c.eachElement(name, func(raw []byte) { *v = append(*v, c.string(name, raw)) })
+		raw := c.take(name)
+		if raw != nil && !eachElement(raw, func(e []byte) bool { read(e); return c.err == nil }) {
+			c.fail(name, "%.40s is not an array", raw)
+		}
 		return
 	}
-	for i, s := range *v {
+	for i := range n {
 		if i == 0 {
 			c.b = appendName(c.b, name)
 		}
-		c.b = appendJSONString(append(c.b, "[,"[min(i, 1)]), s)
+		c.b = append(c.b, "[,"[min(i, 1)])
+		write(i)
 	}
-	if len(*v) > 0 {
+	if n > 0 {
 		c.b = append(c.b, ']')
 	}
 }
 
-// eachElement reads a member that is a list, until there is an error.
-func (c *memberCoder) eachElement(name string, f func(raw []byte)) {
-	raw := c.take(name)
-	if raw != nil && !eachElement(raw, func(e []byte) bool { f(e); return c.err == nil }) {
-		c.fail(name, "%.40s is not an array", raw)
-	}
+// texts is a list of strings, left out if it is empty.
+func (c *memberCoder) texts(name string, v *[]string) {
+	c.list(name, len(*v), func(raw []byte) { *v = append(*v, c.string(name, raw)) },
+		func(i int) { c.b = appendJSONString(c.b, (*v)[i]) })
 }
 
 // raw is any JSON value, left out if it is nil.
@@ -944,20 +929,21 @@ func (c *memberCoder) someID(name string, v *uuid) {
 
 // ids is a list of ids, left out if it is empty. A zero id is null.
 func (c *memberCoder) ids(name string, v *[]uuid) {
-	if c.reading {
-		c.eachElement(name, func(raw []byte) {
-			id, ok := uuid{}, true
-			if jsonKind(raw) != 'n' {
-				id, ok = parseUUID(c.chars(name, raw))
-			}
-			if *v = append(*v, id); !ok {
-				c.fail(name, "%.40s is not a UUID", raw)
-			}
-		})
-	} else if len(*v) > 0 {
-		text, _ := json.Marshal(*v)
-		c.b = append(appendName(c.b, name), bytes.ReplaceAll(text, []byte(`"00000000-0000-0000-0000-000000000000"`), []byte("null"))...)
-	}
+	c.list(name, len(*v), func(raw []byte) {
+		id, ok := uuid{}, true
+		if jsonKind(raw) != 'n' {
+			id, ok = parseUUID(c.chars(name, raw))
+		}
+		if *v = append(*v, id); !ok {
+			c.fail(name, "%.40s is not a UUID", raw)
+		}
+	}, func(i int) {
+		if id := (*v)[i]; id.isZero() {
+			c.b = append(c.b, "null"...)
+		} else {
+			c.b = append(id.appendText(append(c.b, '"')), '"')
+		}
+	})
 }
 
 // hex is bytes of a fixed length, in parts.
@@ -1012,27 +998,25 @@ func object[T any](c *memberCoder, name string, v **T, standard T, members func(
 
 // objects is a list of objects, left out if it is empty.
 func objects[T any](c *memberCoder, name string, v *[]T, members func(v *T, in *memberCoder)) {
-	if c.reading {
-		c.eachElement(name, func(raw []byte) {
-			in := memberCoder{second: c.second, copies: c.copies}
-			in.open(raw)
-			*v = append(*v, *new(T))
-			members(&(*v)[len(*v)-1], &in)
-			c.leave(&in)
-		})
-		return
-	}
-	for i := range *v {
-		if i == 0 {
-			c.b = appendName(c.b, name)
-		}
-		in := memberCoder{b: append(c.b, "[,"[min(i, 1)], '{')}
+	c.list(name, len(*v), func(raw []byte) {
+		in := memberCoder{second: c.second, copies: c.copies}
+		in.open(raw)
+		*v = append(*v, *new(T))
+		members(&(*v)[len(*v)-1], &in)
+		c.leave(&in)
+	}, func(i int) {
+		in := memberCoder{b: append(c.b, '{')}
 		members(&(*v)[i], &in)
 		c.leave(&in)
+	})
+}
+
+// made returns what v points to: a new value if it is to be read.
+func made[T any](c *memberCoder, v **T) *T {
+	if c.reading {
+		*v = new(T)
 	}
-	if len(*v) > 0 {
-		c.b = append(c.b, ']')
-	}
+	return *v
 }
 
 // number is an integer.

@@ -149,7 +149,7 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 	{path: "requests.keep_hours", def: 24, min: 1, max: 24 * 366,
 		help: "how long an Idempotency-Key is remembered, in hours, even if its task was dropped"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
-		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each; and of domain events"},
+		help: "how many of the newest transitions to hold for resuming event streams; 96 bytes each; and of domain events"},
 	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,
 		help: "how many event streams may be open; beyond it they are refused"},
 	{path: "events.subscribers", def: []subscriberConfig{}, secret: secretValue, members: subscriberMembers,

@@ -596,7 +596,7 @@ func equalRows(a, b dlqRow) bool { return reflect.DeepEqual(a, b) }
 func checkLetters(t testing.TB, d *storedLetters, rows []dlqRow, now instant) {
 	t.Helper()
 	var got []dlqRow
-	for _, r := range d.index.rows {
+	for _, r := range d.rows {
 		if !r.id.isZero() {
 			if r.in != d.tasks.byID[r.task].trouble {
 				t.Errorf("entry %s does not know what has gone wrong in its task", r.id)
@@ -604,15 +604,16 @@ func checkLetters(t testing.TB, d *storedLetters, rows []dlqRow, now instant) {
 			got = append(got, *r)
 			got[len(got)-1].in = nil
 		}
-		if !r.id.isZero() && d.index.byID[r.id] != r {
+		if !r.id.isZero() && d.byID[r.id] != r {
 			t.Errorf("entry %s is not found by its id", r.id)
 		}
 	}
 	slices.SortFunc(rows, func(a, b dlqRow) int { return cmp.Compare(a.seq, b.seq) })
-	if !slices.EqualFunc(got, rows, equalRows) || len(d.index.byID) != len(rows) {
+	if !slices.EqualFunc(got, rows, equalRows) || len(d.byID) != len(rows) {
 		t.Errorf("the index has entries %+v; want %+v", got, rows)
 	}
-	own := storedLetters{new(sync.Mutex), d.tasks, d.index} // whose lock is free
+	own := *d
+	own.mu = new(sync.Mutex) // which is free
 	var counts [dlqReasons][dlqStatuses]int
 	for _, r := range rows {
 		counts[r.reason][r.status]++
@@ -620,8 +621,8 @@ func checkLetters(t testing.TB, d *storedLetters, rows []dlqRow, now instant) {
 	figures := own.figures()
 	for reason, want := range counts {
 		i := slices.IndexFunc(figures, func(f dlqFigures) bool { return int(f.reason) == reason })
-		if want != d.index.counts[reason] || i >= 0 && figures[i].counts != want || i < 0 && want != [dlqStatuses]int{} {
-			t.Errorf("the index counts %v for %s; want %v", d.index.counts[reason], dlqReason(reason), want)
+		if want != d.counts[reason] || i >= 0 && figures[i].counts != want || i < 0 && want != [dlqStatuses]int{} {
+			t.Errorf("the index counts %v for %s; want %v", d.counts[reason], dlqReason(reason), want)
 		}
 	}
 	pending := 0

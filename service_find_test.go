@@ -170,7 +170,7 @@ func TestFindByIDs(t *testing.T) {
 	decided := mustCreate(t, s, "dynamic", `"idempotency_key":"key-E"`)
 	settle(s)
 	blocked := s.store.list(&taskQuery{taskFilter: taskFilter{states: setOf(taskBlockedByFailures)}, limit: 1}).tasks[0].live
-	letter := s.store.dead.index.rows[len(s.store.dead.index.rows)-1]
+	letter := s.store.dead.rows[len(s.store.dead.rows)-1]
 	for _, id := range []struct {
 		id   uuid
 		want string // before and after the id
@@ -211,7 +211,7 @@ func TestFindByIDs(t *testing.T) {
 func TestFindRights(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: append(storyTemplates, orderTemplate)})
 	makeOrders(t, s)
-	letter := s.store.dead.index.rows[0]
+	letter := s.store.dead.rows[0]
 	queries := map[string]string{
 		"context": "order_id=ORD-1", "step": "debit", "error": "refused", "idempotency_key": "key-A", "tag": "night", "template": "op/ord",
 		"dead_letter": letter.id.String(), "unused template": "t/pair",

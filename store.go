@@ -83,7 +83,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		full:      make(chan struct{}, 1),
 		watch:     unobserved{},
 		events: eventLog{
-			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},
+			eventRing: eventRing{keep: defaultKeptEvents}, closed: make(chan struct{}),
 		},
 	}
 	s.tasks = slotTable{
@@ -91,7 +91,8 @@ func newStore(c clock, log *slog.Logger) *store {
 		byID: map[uuid]*slot{}, identities: map[identityKey]uuid{}, byStep: map[uuid]uuid{}, index: newTaskIndex(), goneFloor: 1024,
 	}
 	s.events.store, s.events.domain.store, s.retain.store = s, s, s
-	s.dead = storedLetters{&s.mu, &s.tasks, newDLQIndex()}
+	s.events.domain.keep, s.events.domain.drops = defaultKeptEvents, s.events.domain.overtake
+	s.dead = storedLetters{mu: &s.mu, tasks: &s.tasks, byID: map[uuid]*dlqRow{}}
 	s.waiters = waiters{mu: &s.mu, tasks: &s.tasks, byTask: map[uuid][]*waiter{}}
 	s.requests = newRequestIndex()
 	s.requests.mu, s.requests.clock, s.requests.resize = &s.mu, c, s.retain.resize
@@ -190,7 +191,7 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 // that is over by its header and its log.
 func (s *store) reindex(t *task) {
 	sl := s.tasks.slotOf(t)
-	s.dead.index.update(t, sl.trouble)
+	s.dead.update(t, sl.trouble)
 	before := sl.bytes()
 	if sl.live == nil || t.state.ended() { // see slot
 		sl = new(*sl)
@@ -421,7 +422,7 @@ type storeLoad struct {
 func (s *store) loadLocked() storeLoad {
 	x := s.requests
 	x.forget(s.clock.now()) // keys that are too old stay until somebody looks
-	return storeLoad{s.tasks.counts(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.index.counts,
+	return storeLoad{s.tasks.counts(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.counts,
 		[...]int{len(x.kept) - x.gone, x.gone}, x.evicted}
 }
 
@@ -437,7 +438,7 @@ func (c *change) await(t *task, wants stateSet) *waiter {
 }
 
 // letter finds a dead letter by its id.
-func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.index.find(id) }
+func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.find(id) }
 
 // Waiting for the disk: an answer that describes tasks, whether a success, a refusal or a
 // view, is given only once everything that it reveals is durable.

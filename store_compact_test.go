@@ -277,7 +277,7 @@ func TestRetention(t *testing.T) {
 		}
 		noError(t, s.store.compact())
 	}
-	entry := s.store.dead.index.rows[0].id
+	entry := s.store.dead.rows[0].id
 	noError(t, s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}, nil))
 	wantKept(t, s, failed.id, third.id)
 	last := mustCreate(t, s, "noop")

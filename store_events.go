@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// move is one transition with everything that is reported about it, because its
+// move is one transition, or one domain event, with everything that is reported about it, because its
 // task may be dropped meanwhile.
 type move struct {
 	seq      uint64 // of the record that made it
@@ -25,6 +25,8 @@ type move struct {
 	attempt  int32
 	yielded  int32 // the number of the checkpoint with which it yielded; else 0
 	from, to uint8 // a stepState, or of a task a taskState
+
+	published *domainEvent // in the log of domain events; else nil
 }
 
 // moveMaker makes moves from what an observer sees while a record is
@@ -59,20 +61,30 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 	}
 }
 
-// eventLog is a ring of moves. It holds all moves of a record or none. The store's mutex
-// guards it, but for what says otherwise.
-type eventLog struct {
-	store *store
-
+// eventRing holds the newest moves, all of a record or none. The store's mutex guards it.
+type eventRing struct {
 	keep    int // how many moves are held; more only if one record makes more
 	ring    []move
-	head    int    // index of the oldest
-	held    int    // number of moves held
-	first   uint64 // number of the oldest; moves are numbered from 0 in this process
-	lost    uint64 // the last sequence whose moves may be missing
-	dropped uint64 // the last sequence of any dropped task
-	maker   moveMaker
-	domain  domainLog
+	head    int           // index of the oldest
+	held    int           // number of moves held
+	bytes   int           // of the payloads of domain events
+	first   uint64        // number of the oldest; moves are numbered from 0 in this process
+	lost    uint64        // the last sequence whose moves were dropped to make room
+	gone    uint64        // the last sequence of which any move may be missing
+	dropped uint64        // the last sequence of any dropped task that may have made some
+	drops   func(m *move) // is called with each move that is dropped; nil for nothing
+}
+
+// maxDomainBytes is how many bytes of payloads are held, unless one record has more.
+const maxDomainBytes = 64 << 20
+
+// eventLog holds the newest transitions, and the newest domain events. The store's mutex
+// guards it, but for what says otherwise.
+type eventLog struct {
+	eventRing
+	store  *store
+	maker  moveMaker
+	domain domainLog
 
 	closing sync.Once
 	closed  chan struct{} // closed when followers must end; never set again, like closing
@@ -86,8 +98,9 @@ type eventLog struct {
 func (l *eventLog) close() { l.closing.Do(func() { close(l.closed) }) }
 
 // append appends a move, and drops the oldest records to make room.
-func (l *eventLog) append(m move) {
-	for l.held >= l.keep && l.ring[l.head].seq != m.seq {
+func (l *eventRing) append(m move) {
+	l.bytes += m.size()
+	for l.held > 0 && (l.held >= l.keep || l.bytes > maxDomainBytes) && l.ring[l.head].seq != m.seq {
 		l.dropRecord()
 	}
 	if l.held == len(l.ring) {
@@ -97,23 +110,40 @@ func (l *eventLog) append(m move) {
 	l.held++
 }
 
+// size returns the length of the payload of a domain event.
+func (m *move) size() int {
+	if m.published == nil {
+		return 0
+	}
+	return len(m.published.payload)
+}
+
 // dropRecord drops the oldest record.
-func (l *eventLog) dropRecord() {
-	for l.lost = l.ring[l.head].seq; l.held > 0 && l.ring[l.head].seq == l.lost; l.held-- {
+func (l *eventRing) dropRecord() {
+	l.lost = l.ring[l.head].seq
+	l.gone = max(l.gone, l.lost)
+	for l.held > 0 && l.ring[l.head].seq == l.lost {
+		m := &l.ring[l.head]
+		if l.drops != nil {
+			l.drops(m)
+		}
+		l.bytes -= m.size()
+		*m = move{} // or the ring would keep what it has
 		l.head = l.index(1)
 		l.first++
+		l.held--
 	}
 }
 
 // index returns the index in ring of the n-th move held.
-func (l *eventLog) index(n int) int {
+func (l *eventRing) index(n int) int {
 	if n += l.head; n >= len(l.ring) {
 		n -= len(l.ring)
 	}
 	return n
 }
 
-func (l *eventLog) grow() {
+func (l *eventRing) grow() {
 	size := max(2*len(l.ring), 256)
 	if len(l.ring) < l.keep {
 		size = min(size, l.keep)
@@ -125,22 +155,22 @@ func (l *eventLog) grow() {
 }
 
 // end returns the number of the next move to come.
-func (l *eventLog) end() uint64 { return l.first + uint64(l.held) }
+func (l *eventRing) end() uint64 { return l.first + uint64(l.held) }
 
 // move returns the move with a number that is held.
-func (l *eventLog) move(number uint64) *move { return &l.ring[l.index(int(number-l.first))] }
+func (l *eventRing) move(number uint64) *move { return &l.ring[l.index(int(number-l.first))] }
 
 // after returns the number of the first move later than a sequence.
-func (l *eventLog) after(seq uint64) uint64 {
+func (l *eventRing) after(seq uint64) uint64 {
 	return l.first + uint64(sort.Search(l.held, func(n int) bool { return l.ring[l.index(n)].seq > seq }))
 }
 
 // oldest returns the first sequence of which nothing is missing.
-func (l *eventLog) oldest() uint64 {
+func (l *eventRing) oldest() uint64 {
 	if l.held > 0 {
-		return l.ring[l.head].seq
+		return max(l.ring[l.head].seq, l.gone+1)
 	}
-	return l.lost + 1
+	return l.gone + 1
 }
 
 // taskDropped notes that the task with this newest record was dropped: its
@@ -154,7 +184,7 @@ func (l *eventLog) taskDropped(tpl *template, lastSeq uint64) {
 
 // missing returns the last sequence whose moves may be missing when a store is
 // read from a compacted part written now.
-func (l *eventLog) missing() uint64 { return max(l.lost, l.dropped) }
+func (l *eventRing) missing() uint64 { return max(l.gone, l.dropped) }
 
 // Rebuilding the event log while a store is read: from the records as they are applied, and before them from the logs in
 // the lines of tasks. The header says how far back moves were held.
@@ -177,9 +207,9 @@ func (l *eventLog) extentLocked() eventExtent {
 // records.
 type moveCollector struct {
 	extent eventExtent
-	moves  []move        // not yet in the log
-	domain []domainEvent // likewise
-	begun  bool          // all tasks were read
+	moves  []move // not yet in the log
+	domain []move // likewise
+	begun  bool   // all tasks were read
 }
 
 // wants reports whether a task with this newest record has moves to collect.
@@ -193,33 +223,23 @@ func (c *moveCollector) wantsDomain(tpl *template, lastSeq uint64) bool {
 // appendTo moves the collected moves of the records up to seq to the log.
 func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 	if !c.begun {
-		c.sortMoves(log)
+		c.begun = true
+		log.lost, log.gone = c.extent.after, c.extent.after
+		log.domain.lost, log.domain.gone = c.extent.domainAfter, c.extent.domainGone
+		for _, moves := range [][]move{c.moves, c.domain} {
+			slices.SortFunc(moves, func(a, b move) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n)) })
+		}
 	}
-	n := 0
-	for n < len(c.moves) && c.moves[n].seq <= seq {
-		log.append(c.moves[n])
-		n++
-	}
-	c.moves = c.moves[n:]
-	for n = 0; n < len(c.domain) && c.domain[n].seq <= seq; n++ {
-		log.domain.append(c.domain[n])
-	}
-	c.domain = c.domain[n:]
+	c.moves, c.domain = log.takeOver(c.moves, seq), log.domain.takeOver(c.domain, seq)
 }
 
-// sortMoves sorts what was collected, before the first record.
-func (c *moveCollector) sortMoves(log *eventLog) {
-	c.begun = true
-	log.lost, log.domain.lost, log.domain.gone = c.extent.after, c.extent.domainAfter, c.extent.domainGone
-	slices.SortFunc(c.domain, func(a, b domainEvent) int {
-		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
-	})
-	slices.SortFunc(c.moves, func(a, b move) int {
-		if a.seq != b.seq {
-			return cmp.Compare(a.seq, b.seq)
-		}
-		return cmp.Compare(a.n, b.n)
-	})
+// takeOver appends the moves up to a sequence, and returns the rest.
+func (l *eventRing) takeOver(moves []move, seq uint64) (rest []move) {
+	for len(moves) > 0 && moves[0].seq <= seq {
+		l.append(moves[0])
+		moves = moves[1:]
+	}
+	return moves
 }
 
 // lineReplay observes the replay of a task's line for the figures and the
@@ -246,7 +266,7 @@ func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
 	if r.keeper.wantsDomain(t.tpl, r.maker.seq) {
 		t.eachPublished(i, from, to, at, r.maker.seq, func(e domainEvent) {
 			if !e.fast() {
-				r.keeper.domain = append(r.keeper.domain, e)
+				r.keeper.domain = append(r.keeper.domain, e.move())
 			}
 		})
 	}
@@ -293,11 +313,8 @@ const (
 
 // selects reports whether the filter selects a move.
 func (f *eventFilter) selects(m *move) bool {
-	return f.selectsTask(m.task, m.tpl) && (f.kind == "" || m.step.isZero() == (f.kind == taskKind))
-}
-
-func (f *eventFilter) selectsTask(id uuid, tpl *template) bool {
-	return (f.task.isZero() || f.task == id) && (f.namespace == "" || f.namespace == tpl.namespace)
+	return (f.task.isZero() || f.task == m.task) && (f.namespace == "" || f.namespace == m.tpl.namespace) &&
+		(f.kind == "" || m.published != nil || m.step.isZero() == (f.kind == taskKind))
 }
 
 // event is a move as a follower reads it from the log.
@@ -309,6 +326,7 @@ type event struct {
 // follower is one reader of the event log.
 type follower struct {
 	log    *eventLog
+	ring   *eventRing // what it reads of the log
 	filter eventFilter
 	missed bool   // moves before the first that it reads are gone
 	oldest uint64 // first sequence held when it began
@@ -326,14 +344,15 @@ func (l *eventLog) follow(filter eventFilter, after uint64) (*follower, error) {
 	if _, ok := s.tasks.find(filter.task); !ok && !filter.task.isZero() {
 		return nil, taskNotFound(filter.task)
 	}
+	f := &follower{log: l, ring: &l.eventRing, filter: filter, after: after}
 	if filter.kind == domainKind {
-		return l.followDomain(filter, after), nil
+		f.ring = &l.domain.eventRing
 	}
-	f := &follower{log: l, filter: filter, after: after, oldest: l.oldest()}
-	if after < l.lost || after > s.seq {
-		f.missed, f.after = after != 0, l.lost
+	f.oldest = f.ring.oldest()
+	if after < f.ring.gone || after > s.seq {
+		f.missed, f.after = after != 0, f.ring.lost
 	}
-	f.next = l.after(f.after)
+	f.next = f.ring.after(f.after)
 	return f, nil
 }
 
@@ -406,9 +425,6 @@ type eventChunk struct {
 
 // take appends the texts of the next moves that are durable and selected.
 func (f *follower) take(text []byte) eventChunk {
-	if f.filter.kind == domainKind {
-		return f.takeDomain(text)
-	}
 	space := eventBatches.Get().(*[eventBatch]event)
 	defer eventBatches.Put(space)
 	c := eventChunk{text: text, more: true}
@@ -431,19 +447,20 @@ func (f *follower) take(text []byte) eventChunk {
 
 // read appends the next moves to a batch.
 func (f *follower) read(batch []event) (read []event, more, behind bool) {
-	log := f.log
-	limit := log.store.journal.groups.published.Load()
-	log.store.mu.Lock()
-	defer log.store.mu.Unlock()
-	if f.next < log.first {
+	s, l := f.log.store, f.ring
+	limit := s.journal.groups.published.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.next < l.first {
 		return nil, false, true
 	}
-	end := log.after(limit)
-	for n := 0; n < eventLook && len(batch) < eventBatch && f.next < end; n++ {
-		m := log.move(f.next)
-		last := f.next+1 == log.end() || log.move(f.next+1).seq != m.seq
+	end, bytes := l.after(limit), 0
+	for n := 0; n < eventLook && len(batch) < eventBatch && bytes < eventTextBytes && f.next < end; n++ {
+		m := l.move(f.next)
+		last := f.next+1 == l.end() || l.move(f.next+1).seq != m.seq
 		if f.filter.selects(m) {
 			batch = append(batch, event{*m, last})
+			bytes += m.size()
 		}
 		f.next++
 	}
@@ -457,6 +474,9 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 func (e *event) append(b []byte, lives lives) []byte {
 	if e.last {
 		b = lives.appendEventID(b, e.seq)
+	}
+	if e.published != nil {
+		return append(e.published.appendJSON(append(b, "event: domain\ndata: "...), lives), "\n\n"...)
 	}
 	if e.step.isZero() {
 		b = append(b, "event: task\ndata: "...)

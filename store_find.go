@@ -89,7 +89,7 @@ func (x *slotTable) troubled(sl *slot) *trouble {
 	if sl.trouble == nil {
 		sl.trouble = &trouble{}
 		sl.failures = sl.one[:0]
-		x.troubles[x.place(sl.seq)] = sl.trouble
+		x.marks[x.place(sl.seq)].trouble = sl.trouble
 	}
 	return sl.trouble
 }
@@ -119,11 +119,11 @@ func (f finder) withValues(all []contextValue, limit int) [][]keptTask {
 	for !w.done {
 		f.s.locked(func() {
 			for at, sl := range w.batch(&f.s.tasks) {
-				if f.s.tasks.marks[at].sieve&sieve == 0 {
+				marks := &f.s.tasks.marks[at]
+				if marks.sieve&sieve == 0 {
 					continue
 				}
-				labels := f.s.tasks.labels[at]
-				for _, label := range labels[len(labels)-int(sl.values):] {
+				for _, label := range marks.labels[len(marks.labels)-int(sl.values):] {
 					for _, i := range wanted[label] {
 						if len(found[i]) < limit {
 							found[i] = append(found[i], sl.kept(now))
@@ -143,7 +143,7 @@ func (f finder) withError(text string, limit int) (all []keptTask) {
 	for !w.done && len(all) < limit {
 		f.s.locked(func() {
 			for at, sl := range w.batch(x) {
-				if x.troubles[at] == nil || !slices.ContainsFunc(x.troubles[at].errors, func(e *failureText) bool {
+				if x.marks[at].trouble == nil || !slices.ContainsFunc(x.marks[at].errors, func(e *failureText) bool {
 					found, known := has[e]
 					if !known {
 						found = strings.Contains(e.text, text)
@@ -221,7 +221,7 @@ func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
 	for !w.done {
 		f.s.locked(func() {
 			for at, sl := range w.batch(x) {
-				if end.after(&x.ids[at]) >= ids && !begin.of(&x.ids[at]) {
+				if id := &x.marks[at].id; end.after(id) >= ids && !begin.of(id) {
 					continue
 				}
 				switch n, ok := sl.idWith(&begin, &end); {
@@ -265,7 +265,7 @@ func (f finder) lettersWithIDPart(digits string, limit int) (found []dlqRow) {
 	begin, end := newIDPart(digits, false), newIDPart(digits, true)
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
-	for _, r := range slices.Backward(f.s.dead.index.rows) {
+	for _, r := range slices.Backward(f.s.dead.rows) {
 		if !r.id.isZero() && (begin.of(&r.id) || end.of(&r.id)) && len(found) < limit {
 			found = append(found, *r)
 		}

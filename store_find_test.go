@@ -17,7 +17,7 @@ func checkFound(t testing.TB, s *store) {
 		if sl == nil {
 			continue
 		}
-		labels := s.tasks.labels[at]
+		labels := s.tasks.marks[at].labels
 		v, err := sl.task()
 		noError(t, err)
 		x.eachValue(v.by, func(label uint64) {
@@ -86,7 +86,7 @@ func TestFindIndex(t *testing.T) {
 			task = &foundTask{by: &creation{search: fmt.Appendf(nil, `{"k":"v%d","n":%d}`, r.IntN(50), n)}, texts: map[string]bool{}}
 			tasks[n] = task
 			task.slot.trouble = &trouble{}
-			task.labels, _ = x.label(&task.slot, task.by)
+			task.labels = x.label(&task.slot, task.by)
 		case r.IntN(10) == 0:
 			x.unlabel(&task.slot, task.labels)
 			delete(tasks, n)

@@ -140,37 +140,37 @@ func (x *taskIndex) labelOf(kind byte, parts ...string) uint64 {
 
 func sieveOf(label uint64) uint64 { return 1 << (label & 63) }
 
-// label returns the labels of a new task, and their sieve.
-func (x *taskIndex) label(sl *slot, by *creation) (labels []uint64, sieve uint64) {
+// label returns the labels of a new task.
+func (x *taskIndex) label(sl *slot, by *creation) []uint64 {
 	var room [16]uint64
-	labels = room[:0]
+	labels := x.plainLabels(room[:0], by.initiator, by.source, by.tags[:min(len(by.tags), maxLabelTags)], by.parentCorrelation, by.traceID())
+	if sl.called = !by.correlation.isZero(); sl.called {
+		labels = append(labels, x.labelOf(labelCorrelation, string(by.correlation[:])))
+	}
+	n := len(labels)
+	x.eachValue(by, func(label uint64) { labels = append(labels, label) })
+	sl.values = uint32(len(labels) - n)
+	x.held += len(labels)
+	return slices.Clone(labels)
+}
+
+// plainLabels appends the labels of what is given.
+func (x *taskIndex) plainLabels(labels []uint64, initiator, source string, tags []string, parent uuid, trace string) []uint64 {
 	add := func(kind byte, text string) {
 		if text != "" {
 			labels = append(labels, x.labelOf(kind, text))
 		}
 	}
-	add(labelInitiator, by.initiator)
-	add(labelSource, by.source)
-	for _, tag := range by.tags[:min(len(by.tags), maxLabelTags)] {
+	add(labelInitiator, initiator)
+	add(labelSource, source)
+	for _, tag := range tags {
 		add(labelTag, tag)
 	}
-	if sl.called = !by.correlation.isZero(); sl.called {
-		add(labelCorrelation, string(by.correlation[:]))
+	if !parent.isZero() {
+		add(labelParent, string(parent[:]))
 	}
-	if !by.parentCorrelation.isZero() {
-		add(labelParent, string(by.parentCorrelation[:]))
-	}
-	if by.traceparent != "" {
-		add(labelTrace, by.traceID())
-	}
-	n := len(labels)
-	x.eachValue(by, func(label uint64) { labels = append(labels, label) })
-	sl.values = uint32(len(labels) - n)
-	for _, label := range labels {
-		sieve |= sieveOf(label)
-	}
-	x.held += len(labels)
-	return slices.Clone(labels), sieve
+	add(labelTrace, trace)
+	return labels
 }
 
 // unlabel forgets the labels and the errors of a task.
@@ -189,20 +189,9 @@ func (x *taskIndex) memory() int64 {
 
 // wantedLabels returns the labels that a filter asks for: of each list, a task must have one.
 func (x *taskIndex) wantedLabels(f *taskFilter) (all [][]uint64) {
-	add := func(kind byte, text string) {
-		if text != "" {
-			all = append(all, []uint64{x.labelOf(kind, text)})
-		}
+	for _, label := range x.plainLabels(nil, f.initiator, f.source, f.tags, f.parent, f.trace) {
+		all = append(all, []uint64{label})
 	}
-	add(labelInitiator, f.initiator)
-	add(labelSource, f.source)
-	for _, tag := range f.tags {
-		add(labelTag, tag)
-	}
-	if !f.parent.isZero() {
-		add(labelParent, string(f.parent[:]))
-	}
-	add(labelTrace, f.trace)
 	for _, v := range f.values {
 		all = append(all, x.labelsOf(v))
 	}
@@ -243,13 +232,13 @@ func (m *taskMatcher) matches(at int) bool {
 		}
 	}
 	return (m.caller == nil || m.tasks.seqs[at] == m.own || m.tasks.has(at, m.caller)) &&
-		(f.failure == 0 || m.tasks.troubles[at].failsIn(f.failure))
+		(f.failure == 0 || marks.failsIn(f.failure))
 }
 
 // has reports whether the task at a place has one of some labels.
 func (x *slotTable) has(at int, labels []uint64) bool {
 	for _, label := range labels {
-		if x.marks[at].sieve&sieveOf(label) != 0 && slices.Contains(x.labels[at], label) {
+		if m := &x.marks[at]; m.sieve&sieveOf(label) != 0 && slices.Contains(m.labels, label) {
 			return true
 		}
 	}

@@ -21,8 +21,10 @@ type dlqRow struct {
 	in       *trouble // of the task
 }
 
-// dlqIndex is guarded by the store's mutex.
-type dlqIndex struct {
+// storedLetters answers what is asked about the dead letter queue.
+type storedLetters struct {
+	mu     *sync.Mutex // the store's; it guards what follows
+	tasks  *slotTable
 	rows   []*dlqRow // in the order in which the entries were made; the id of one of a dropped task is zero
 	byID   map[uuid]*dlqRow
 	counts [dlqReasons][dlqStatuses]int
@@ -31,8 +33,6 @@ type dlqIndex struct {
 // took returns how long the entry took to leave Pending; never negative, even
 // if the clock was set back.
 func (d *deadLetter) took() time.Duration { return max(d.resolved.sub(d.at), 0) }
-
-func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]*dlqRow{}} }
 
 // letterRow returns the row of one of a task's entries.
 func (t *task) letterRow(n int) dlqRow {
@@ -48,46 +48,46 @@ const maxDLQHoles = 1024
 
 // sort puts the entries into the order in which they were made; a start finds them in another one. Whoever looks at the
 // rows keeps those that it has.
-func (x *dlqIndex) sort() {
-	x.rows = slices.DeleteFunc(slices.Clone(x.rows), func(r *dlqRow) bool { return r.id.isZero() })
-	slices.SortFunc(x.rows, func(a, b *dlqRow) int { return cmp.Compare(a.seq, b.seq) })
+func (d *storedLetters) sort() {
+	d.rows = slices.DeleteFunc(slices.Clone(d.rows), func(r *dlqRow) bool { return r.id.isZero() })
+	slices.SortFunc(d.rows, func(a, b *dlqRow) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 // update brings the index up to date with the entries of a changed task.
-func (x *dlqIndex) update(t *task, in *trouble) {
+func (d *storedLetters) update(t *task, in *trouble) {
 	for n := range t.dead {
 		row := t.letterRow(n)
 		row.in = in
-		r := x.byID[row.id]
+		r := d.byID[row.id]
 		if r == nil {
 			r = &dlqRow{}
-			x.byID[row.id] = r
-			x.rows = append(x.rows, r)
+			d.byID[row.id] = r
+			d.rows = append(d.rows, r)
 		} else {
-			x.counts[r.reason][r.status]--
+			d.counts[r.reason][r.status]--
 		}
 		*r = row
-		x.counts[r.reason][r.status]++
+		d.counts[r.reason][r.status]++
 	}
 }
 
 // remove removes the entries of a task.
-func (x *dlqIndex) remove(sl *slot) {
-	for _, d := range sl.dead {
-		id := dlqEntryID(sl.id, d.at, d.seq)
-		if r := x.byID[id]; r != nil {
-			x.counts[r.reason][r.status]--
+func (d *storedLetters) remove(sl *slot) {
+	for _, l := range sl.dead {
+		id := dlqEntryID(sl.id, l.at, l.seq)
+		if r := d.byID[id]; r != nil {
+			d.counts[r.reason][r.status]--
 			*r = dlqRow{}
-			delete(x.byID, id)
+			delete(d.byID, id)
 		}
 	}
-	if len(x.rows) > maxDLQHoles+2*len(x.byID) {
-		x.sort()
+	if len(d.rows) > maxDLQHoles+2*len(d.byID) {
+		d.sort()
 	}
 }
 
-func (x *dlqIndex) find(id uuid) (dlqRow, bool) {
-	if r := x.byID[id]; r != nil {
+func (d *storedLetters) find(id uuid) (dlqRow, bool) {
+	if r := d.byID[id]; r != nil {
 		return *r, true
 	}
 	return dlqRow{}, false
@@ -136,13 +136,6 @@ type dlqFigures struct {
 	resolving      time.Duration // in sum, of entries that are not pending
 }
 
-// storedLetters answers what is asked about the dead letter queue.
-type storedLetters struct {
-	mu    *sync.Mutex // the store's; it guards what follows
-	tasks *slotTable
-	index *dlqIndex
-}
-
 // lettersPerLook is how many entries are looked at under the lock at a time.
 const lettersPerLook = 8192
 
@@ -150,7 +143,7 @@ const lettersPerLook = 8192
 func (d *storedLetters) each(f *dlqFilter, look func(r *dlqRow)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i, rows := 0, d.index.rows; i < len(rows); i++ {
+	for i, rows := 0, d.rows; i < len(rows); i++ {
 		if i%lettersPerLook == lettersPerLook-1 {
 			d.mu.Unlock()
 			d.mu.Lock()

@@ -194,7 +194,7 @@ func (l *pageMaker) look(x *slotTable) bool {
 
 // keep keeps a task that matches if it may be on the page.
 func (l *pageMaker) keep(x *slotTable, at int) {
-	p := placedTask{place: taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}, id: x.ids[at]}
+	p := placedTask{place: taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}, id: x.marks[at].id}
 	if l.brief { // a list has no use for it, and a look at each slot takes long
 		p.tpl = x.slots[at].tpl
 	}

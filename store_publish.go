@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sort"
 	"strconv"
 )
 
@@ -78,14 +77,6 @@ func (l lives) eventID(task uuid, seq uint64, n int) uuid {
 	return stableID("domain event", string(task[:]), l.text(seq), strconv.Itoa(n))
 }
 
-// append appends the event in the form of the stream; the last of a record has its id.
-func (e *domainEvent) append(b []byte, last bool, lives lives) []byte {
-	if last {
-		b = lives.appendEventID(b, e.seq)
-	}
-	return append(e.appendJSON(append(b, "event: domain\ndata: "...), lives), "\n\n"...)
-}
-
 // appendJSON appends what streams and subscribers get.
 func (e *domainEvent) appendJSON(b []byte, lives lives) []byte {
 	o := jsonWriter{b: append(b, '{')}
@@ -111,20 +102,10 @@ func (e *domainEvent) appendJSON(b []byte, lives lives) []byte {
 	return append(o.b, '}')
 }
 
-// maxDomainBytes is how many bytes of payloads are held, unless one record has more.
-const maxDomainBytes = 64 << 20
-
-// domainLog holds the newest domain events, all of a record or none. The store's mutex guards
-// it.
+// domainLog holds the newest domain events. The store's mutex guards it.
 type domainLog struct {
-	store   *store
-	keep    int
-	held    []domainEvent // the oldest first
-	bytes   int           // of their payloads
-	first   uint64        // number of the oldest; events are numbered from 0 in this process
-	lost    uint64        // the last sequence whose events were dropped to make room
-	gone    uint64        // the last sequence of which any event is missing
-	dropped uint64        // the last sequence of any dropped task that may have published
+	eventRing
+	store *store
 
 	subscriptions []*subscription
 
@@ -134,39 +115,13 @@ type domainLog struct {
 	observer func(e *domainEvent) // called under the store's lock with what is published; nil for none
 }
 
-// append appends an event, and drops the oldest records to make room.
-func (l *domainLog) append(e domainEvent) {
-	l.held = append(l.held, e)
-	l.bytes += len(e.payload)
-	for (len(l.held) > l.keep || l.bytes > maxDomainBytes) && l.held[0].seq != e.seq {
-		l.lost = l.held[0].seq
-		l.gone = max(l.gone, l.lost)
-		for l.held[0].seq == l.lost {
-			l.overtake(&l.held[0])
-			l.bytes -= len(l.held[0].payload)
-			l.held[0] = domainEvent{} // or the array would keep it
-			l.held = l.held[1:]
-			l.first++
-		}
-	}
+// move returns the event as the log holds it.
+func (e *domainEvent) move() move {
+	return move{seq: e.seq, n: int32(e.n), at: e.at, task: e.task, tpl: e.tpl, published: e}
 }
 
-// after returns the number of the first event later than a sequence.
-func (l *domainLog) after(seq uint64) uint64 {
-	return l.first + uint64(sort.Search(len(l.held), func(n int) bool { return l.held[n].seq > seq }))
-}
-
-// oldest returns the first sequence of which nothing is missing.
-func (l *domainLog) oldest() uint64 {
-	if len(l.held) > 0 {
-		return max(l.held[0].seq, l.gone+1)
-	}
-	return l.gone + 1
-}
-
-// missing returns the last sequence whose events are missing when a store is read from a
-// compacted part written now.
-func (l *domainLog) missing() uint64 { return max(l.gone, l.dropped) }
+// event returns the event with a number that is held.
+func (l *domainLog) event(number uint64) *domainEvent { return l.move(number).published }
 
 // publish appends what a move of a step by a record publishes. A start finds no fast events again.
 func (l *domainLog) publish(t *task, i int, from, to stepState, at instant, seq uint64) {
@@ -180,7 +135,7 @@ func (l *domainLog) publish(t *task, i int, from, to stepState, at instant, seq 
 		if starting && e.fast() {
 			return
 		}
-		if l.append(e); !starting {
+		if l.append(e.move()); !starting {
 			l.published[slices.Index(deliveryModeNames[:], e.mode)]++
 			if l.observer != nil {
 				l.observer(&e)
@@ -190,62 +145,6 @@ func (l *domainLog) publish(t *task, i int, from, to stepState, at instant, seq 
 	if !starting && end.withheld != nil {
 		eachMember(end.withheld, func(string, []byte) bool { l.withheld++; return true })
 	}
-}
-
-// followDomain is follow for domain events.
-func (l *eventLog) followDomain(filter eventFilter, after uint64) *follower {
-	log := &l.domain
-	f := &follower{log: l, filter: filter, after: after, oldest: log.oldest()}
-	if after < log.gone || after > l.store.seq {
-		f.missed, f.after = after != 0, log.lost
-	}
-	f.next = log.after(f.after)
-	return f
-}
-
-// takeDomain is take for the stream of domain events.
-func (f *follower) takeDomain(text []byte) eventChunk {
-	limit := f.log.store.journal.groups.published.Load()
-	batch, more, behind := f.readDomain(limit)
-	c := eventChunk{text: text, moves: len(batch), more: more, behind: behind}
-	for i := range batch {
-		last := i+1 == len(batch) || batch[i+1].seq != batch[i].seq
-		if c.text = batch[i].append(c.text, last, f.log.store.lives); last {
-			c.id = batch[i].seq
-		}
-	}
-	return c
-}
-
-// domainBatchBytes is how many bytes of payloads a follower takes at a time, or those of one
-// record.
-const domainBatchBytes = 256 << 10
-
-// readDomain returns the next events up to a sequence, all of a record or none.
-func (f *follower) readDomain(limit uint64) (batch []domainEvent, more, behind bool) {
-	log := &f.log.domain
-	log.store.mu.Lock()
-	defer log.store.mu.Unlock()
-	if f.next < log.first {
-		return nil, false, true
-	}
-	bytes := 0
-	for _, e := range log.held[f.next-log.first:] {
-		if e.seq > limit {
-			break
-		}
-		if e.seq > f.after && (bytes > domainBatchBytes || len(batch) >= eventBatch) {
-			return batch, true, false
-		}
-		if f.filter.selectsTask(e.task, e.tpl) {
-			batch = append(batch, e)
-			bytes += len(e.payload)
-		}
-		f.next++
-		f.after = e.seq
-	}
-	f.after = max(f.after, limit) // records without events need none
-	return batch, false, false
 }
 
 // Subscribers. A subscriber gets its events one after the other. What is on disk is the last
@@ -269,8 +168,8 @@ type subscription struct {
 
 // number returns the number of a held event.
 func (l *domainLog) number(seq uint64, n int) (number uint64, held bool) {
-	for number = l.after(seq - 1); number < l.end() && l.held[number-l.first].seq == seq; number++ {
-		if l.held[number-l.first].n == n {
+	for number = l.after(seq - 1); number < l.end() && l.event(number).seq == seq; number++ {
+		if l.event(number).n == n {
 			return number, true
 		}
 	}
@@ -364,13 +263,13 @@ func (s *subscription) find(seq uint64, n int) (int, bool) {
 }
 
 // overtake notes that an event is dropped, for the subscribers that have not received it.
-func (l *domainLog) overtake(e *domainEvent) {
+func (l *domainLog) overtake(m *move) {
 	for _, s := range l.subscriptions {
 		if s.wants == nil || s.next > l.first {
 			continue
 		}
-		if s.next = l.first + 1; s.wants(e) && !e.fast() {
-			s.overtaken = append(s.overtaken, e.given(0, 0, "too many events waited for the subscriber"))
+		if s.next = l.first + 1; s.wants(m.published) && !m.published.fast() {
+			s.overtaken = append(s.overtaken, m.published.given(0, 0, "too many events waited for the subscriber"))
 		}
 	}
 }
@@ -429,8 +328,8 @@ func (l *domainLog) skip(s *subscription) *domainEvent {
 	if s == nil || s.wants == nil {
 		return nil
 	}
-	for s.next = max(s.next, l.first); s.next < l.first+uint64(len(l.held)); s.next++ {
-		if e := &l.held[s.next-l.first]; s.wants(e) {
+	for s.next = max(s.next, l.first); s.next < l.end(); s.next++ {
+		if e := l.event(s.next); s.wants(e) {
 			return e
 		}
 	}
@@ -460,7 +359,7 @@ func (l *domainLog) settleLocked(name string, e *domainEvent, dead *deadNotice) 
 			}
 		}
 		sub.overtaken = nil
-		if sub.next < l.end() && sub.next >= l.first && l.held[sub.next-l.first].seq == e.seq {
+		if sub.next < l.end() && sub.next >= l.first && l.event(sub.next).seq == e.seq {
 			sub.next++
 		}
 		d := &subscriberMark{subscriber: name, dead: dead}
@@ -477,15 +376,13 @@ func (l *domainLog) settleLocked(name string, e *domainEvent, dead *deadNotice) 
 
 // goesOn reports whether a record published more for a subscriber that a restart finds again.
 func (l *domainLog) goesOn(s *subscription, seq uint64) bool {
-	for i := max(s.next, l.first); i < l.end() && l.held[i-l.first].seq == seq; i++ {
-		if e := &l.held[i-l.first]; !e.fast() && s.wants(e) {
+	for i := max(s.next, l.first); i < l.end() && l.event(i).seq == seq; i++ {
+		if e := l.event(i); !e.fast() && s.wants(e) {
 			return true
 		}
 	}
 	return false
 }
-
-func (l *domainLog) end() uint64 { return l.first + uint64(len(l.held)) }
 
 // resent notes that a subscriber got an event that had been given up.
 func (l *domainLog) resent(name string, x *deadNotice) error {
@@ -521,8 +418,8 @@ func (l *domainLog) waitingLocked(name string) (waiting, dead int) {
 		return 0, 0
 	}
 	if l.skip(sub) != nil {
-		for i := sub.next - l.first; i < uint64(len(l.held)); i++ {
-			waiting += boolCount(sub.wants(&l.held[i]))
+		for i := sub.next; i < l.end(); i++ {
+			waiting += boolCount(sub.wants(l.event(i)))
 		}
 	}
 	return waiting, len(sub.dead)
@@ -613,11 +510,11 @@ func (l *domainLog) deliveries(sub *subscription) iter.Seq[deliveryRow] {
 			}
 			return true
 		}
-		for i, e := range slices.Backward(l.held) {
-			if !gone(e.seq, e.n) {
+		for number := l.end(); number > l.first; number-- {
+			if e := l.event(number - 1); !gone(e.seq, e.n) {
 				return
 			}
-			if r, ok := l.row(sub, l.first+uint64(i)); ok && !yield(r) {
+			if r, ok := l.row(sub, number-1); ok && !yield(r) {
 				return
 			}
 		}
@@ -680,7 +577,7 @@ func (l *domainLog) pending(sub *subscription, x *deadNotice) bool {
 
 // row returns the delivery of the event with a number to a subscriber, if there is one.
 func (l *domainLog) row(sub *subscription, number uint64) (r deliveryRow, ok bool) {
-	e := &l.held[number-l.first]
+	e := l.event(number)
 	x, wanted := sub.deadNotice(e.seq, e.n), e.seq > sub.from && !e.fast() && sub.wants(e)
 	switch {
 	case wanted && number >= sub.next:
@@ -708,9 +605,9 @@ func (l *domainLog) deliveryOf(name string, seq uint64, n int) (*deliveryRow, *d
 		if x := sub.deadNotice(seq, n); x != nil {
 			row = deliveryRow{name, deliveryDead, false, *x}
 		}
-		for number := l.after(seq - 1); number < l.end() && l.held[number-l.first].seq == seq; number++ {
+		for number := l.after(seq - 1); number < l.end() && l.event(number).seq == seq; number++ {
 			if r, ok := l.row(sub, number); ok && r.notice.n == n {
-				row, e = r, new(l.held[number-l.first])
+				row, e = r, l.event(number)
 			}
 		}
 	})

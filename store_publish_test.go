@@ -36,7 +36,8 @@ func TestDomainEventsAreBounded(t *testing.T) {
 // publishedLog returns a log with random events, and subscribers that got some of them and gave
 // others up.
 func publishedLog(r *rand.Rand, keep, records int) *domainLog {
-	l := &domainLog{keep: keep}
+	l := &domainLog{eventRing: eventRing{keep: keep}}
+	l.drops = l.overtake
 	events := []publishedEvent{{name: "a.x", mode: "durable"}, {name: "a.y", mode: "fast"}, {name: "b", mode: "broadcast"}}
 	for i, pattern := range []string{"*", "a.*", "b"} {
 		s := &subscription{name: pattern, from: uint64(i), wants: (&subscriber{subscriberConfig: subscriberConfig{Events: []string{pattern}}}).wants}
@@ -44,7 +45,7 @@ func publishedLog(r *rand.Rand, keep, records int) *domainLog {
 	}
 	for seq := uint64(1); seq <= uint64(records); seq++ {
 		for n := range r.IntN(4) {
-			l.append(domainEvent{publishedEvent: &events[r.IntN(3)], seq: seq, n: n + 1})
+			l.append((&domainEvent{publishedEvent: &events[r.IntN(3)], seq: seq, n: n + 1}).move())
 		}
 		for _, s := range l.subscriptions {
 			for e := l.skip(s); e != nil && r.IntN(3) > 0; e = l.skip(s) {
@@ -60,7 +61,7 @@ func publishedLog(r *rand.Rand, keep, records int) *domainLog {
 		}
 	}
 	for _, s := range l.subscriptions { // as after a crash in the middle of a record
-		for s.next > l.first && s.next < l.end() && l.held[s.next-l.first-1].seq == l.held[s.next-l.first].seq {
+		for s.next > l.first && s.next < l.end() && l.event(s.next-1).seq == l.event(s.next).seq {
 			s.next--
 		}
 	}
@@ -72,14 +73,14 @@ func publishedLog(r *rand.Rand, keep, records int) *domainLog {
 func everyDelivery(l *domainLog, f deliveryFilter) (all []deliveryRow) {
 	for _, s := range l.subscriptions {
 		held := map[deadNotice]bool{}
-		for i := range l.held {
-			e := &l.held[i]
+		for number := l.first; number < l.end(); number++ {
+			e := l.event(number)
 			x := s.deadNotice(e.seq, e.n)
 			if e.fast() || e.seq <= s.from || !s.wants(e) {
 				continue
 			}
 			row := deliveryRow{subscriber: s.name, status: deliveryDelivered, notice: e.given(e.at, 0, "")}
-			if pending := l.first+uint64(i) >= s.next; pending {
+			if pending := number >= s.next; pending {
 				row.status, row.first = deliveryPending, l.skip(s) == e
 			} else if x != nil {
 				row.status, row.notice = deliveryDead, *x

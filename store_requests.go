@@ -36,7 +36,7 @@ type requestIndex struct {
 
 	limits                             // the age limits all keys, the number those of dropped tasks
 	kept    map[replayKey]*keptRequest // may include keys that are too old
-	aged    []*keptRequest             // of tasks in the store, oldest first, and keys that were forgotten or dropped since
+	aged    []*keptRequest             // of tasks that were created here, oldest first, and keys that were forgotten since
 	dropped []*keptRequest             // of dropped tasks, as dropped, and keys that were forgotten since
 	gone    int                        // number of keys of dropped tasks
 	flights map[replayKey]*requestMark // requests that are being answered
@@ -56,7 +56,7 @@ func newRequestIndex() *requestIndex {
 	return &requestIndex{kept: map[replayKey]*keptRequest{}, flights: map[replayKey]*requestMark{}, resize: func(int64) {}}
 }
 
-// agesFloor is how many keys of dropped tasks are not worth clearing.
+// agesFloor is how many forgotten keys are not worth clearing.
 const agesFloor = 1024
 
 // insert remembers the request that created a task at an instant.
@@ -67,8 +67,8 @@ func (x *requestIndex) insert(m requestMark, id uuid, at instant) {
 	x.forget(at)
 	r := &keptRequest{requestMark: m, task: id, at: at}
 	x.keep(r)
-	if x.aged = append(x.aged, r); len(x.aged) > 2*(len(x.kept)-x.gone)+agesFloor {
-		x.aged = slices.DeleteFunc(slices.Clone(x.aged), func(r *keptRequest) bool { return r.dropped || !x.holds(r) })
+	if x.aged = append(x.aged, r); len(x.aged) > 2*len(x.kept)+agesFloor {
+		x.aged = slices.DeleteFunc(slices.Clone(x.aged), func(r *keptRequest) bool { return !x.holds(r) })
 	}
 }
 
@@ -102,15 +102,11 @@ func (x *requestIndex) expired(r *keptRequest, now instant) bool {
 // forget drops the keys that are too old. It runs before each look-up, so
 // nothing else needs to.
 func (x *requestIndex) forget(now instant) {
-	for len(x.aged) > 0 && (x.aged[0].dropped || !x.holds(x.aged[0]) || x.expired(x.aged[0], now)) {
-		if !x.aged[0].dropped {
-			x.remove(x.aged[0])
+	for _, queue := range []*[]*keptRequest{&x.aged, &x.dropped} {
+		for q := *queue; len(q) > 0 && (!x.holds(q[0]) || x.expired(q[0], now)); q = *queue {
+			x.remove(q[0])
+			*queue = q[1:]
 		}
-		x.aged = x.aged[1:]
-	}
-	for len(x.dropped) > 0 && (!x.holds(x.dropped[0]) || x.expired(x.dropped[0], now)) {
-		x.remove(x.dropped[0])
-		x.dropped = x.dropped[1:]
 	}
 }
 

@@ -196,7 +196,7 @@ func (l *restorer) task(t *storedTask) error {
 	if live != nil {
 		sl.dead = live.dead
 		l.s.tasks.addFailures(sl, live)
-		l.s.dead.index.update(live, sl.trouble)
+		l.s.dead.update(live, sl.trouble)
 	}
 	l.s.retain.note(sl)
 	if !t.state.ended() {
@@ -346,7 +346,7 @@ func (l *restorer) finish(r *storeReader) error {
 		s.carried = clockState{} // it was as of the compacted part
 	}
 	l.events.appendTo(&s.events, s.seq)
-	s.dead.index.sort()
+	s.dead.sort()
 	for _, sub := range s.events.domain.subscriptions {
 		if got := max(sub.from, sub.done); got > s.seq {
 			return fmt.Errorf("subscriber %s got events up to record %d, but the last is %d", sub.name, got, s.seq)

@@ -227,7 +227,7 @@ func (s *store) remove(sl *slot) error {
 		delete(s.tasks.byStep, step)
 	}
 	s.requests.drop(by.request, sl.id)
-	s.dead.index.remove(sl)
+	s.dead.remove(sl)
 	s.events.taskDropped(sl.tpl, sl.lastSeq)
 	for state, n := range sl.counts {
 		s.tasks.index.steps[state] -= n
@@ -252,7 +252,11 @@ func (r *retention) keepUpTo(l limits, memory *quota) {
 // dropDue drops one batch of the tasks beyond the limits. It returns when to
 // call it again; 0 means never.
 func (r *retention) dropDue(now instant) (next instant, err error) {
-	more, err := r.dropSome()
+	more := false
+	_, err = r.store.update(func(c *change) error {
+		more = c.dropFinished(dropBatch)
+		return nil
+	})
 	switch {
 	case err != nil:
 		return now.add(dropRetry), err
@@ -260,16 +264,6 @@ func (r *retention) dropDue(now instant) (next instant, err error) {
 		return now, nil
 	}
 	return r.nextDue(now), nil
-}
-
-// dropSome drops one batch of tasks, and reports whether there may be more to
-// drop.
-func (r *retention) dropSome() (more bool, err error) {
-	_, err = r.store.update(func(c *change) error {
-		more = c.dropFinished(dropBatch)
-		return nil
-	})
-	return more, err
 }
 
 // finishedInOrder returns the finished tasks, the first to finish first.

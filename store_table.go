@@ -30,11 +30,8 @@ type slotTable struct {
 	// In the order of creation, for each task that was not dropped long ago:
 	slots     []*slot     // nil for a dropped one
 	seqs      []uint64    // of the creations
-	ids       []uuid      // those of the slots
 	kinds     []slotKind  // what lists ask for most often
 	marks     []taskMarks // what other lists ask for
-	labels    [][]uint64  // the same
-	troubles  []*trouble  // those of the slots
 	gone      int         // dropped ones among them
 	goneFloor int         // how many of these are not worth a new table
 	moved     int         // how often the tasks got other places here
@@ -56,16 +53,21 @@ func (k slotKind) state() taskState { return taskState(k & 15) }
 
 // taskMarks is what lists find and order tasks by without a look at each slot, which would take several times as long.
 type taskMarks struct {
+	id                          uuid
 	created, updated, completed instant
-	sieve                       uint64 // a bit for each label: most tasks without a wanted one lack its bit
 	priority                    int32
+	sieve                       uint64   // a bit for each label: most tasks without a wanted one lack its bit
+	labels                      []uint64 // see slotLabels
+	*trouble                             // that of the slot
 }
 
 // insert gives a task its place.
 func (x *slotTable) insert(sl *slot, by *creation) {
 	before := x.index.memory()
-	labels, sieve := x.index.label(sl, by)
-	marks := taskMarks{sl.created, sl.updated, sl.completed, sieve, int32(by.priority)}
+	marks := taskMarks{sl.id, sl.created, sl.updated, sl.completed, int32(by.priority), 0, x.index.label(sl, by), nil}
+	for _, label := range marks.labels {
+		marks.sieve |= sieveOf(label)
+	}
 	x.resize(x.index.memory() - before)
 	at := len(x.seqs)
 	if at > 0 && sl.seq <= x.seqs[at-1] { // a file that something else wrote
@@ -73,11 +75,8 @@ func (x *slotTable) insert(sl *slot, by *creation) {
 	}
 	x.slots = slices.Insert(x.slots, at, sl)
 	x.seqs = slices.Insert(x.seqs, at, sl.seq)
-	x.ids = slices.Insert(x.ids, at, sl.id)
 	x.kinds = slices.Insert(x.kinds, at, x.index.kind(sl.tpl, sl.state))
 	x.marks = slices.Insert(x.marks, at, marks)
-	x.labels = slices.Insert(x.labels, at, labels)
-	x.troubles = slices.Insert(x.troubles, at, nil)
 	x.byID[sl.id] = sl
 	if by.identity != (identityKey{}) {
 		x.identities[by.identity] = sl.id
@@ -117,16 +116,14 @@ func (x *slotTable) remove(sl *slot) {
 	at := x.place(sl.seq)
 	x.index.count(x.kinds[at], -1)
 	before := x.index.memory()
-	x.index.unlabel(sl, x.labels[at])
+	x.index.unlabel(sl, x.marks[at].labels)
 	x.resize(x.index.memory() - before)
-	x.slots[at], x.kinds[at], x.labels[at], x.troubles[at] = nil, 0, nil, nil
+	x.slots[at], x.kinds[at], x.marks[at] = nil, 0, taskMarks{}
 	delete(x.byID, sl.id)
 	if x.gone++; x.gone <= x.goneFloor+len(x.slots)/2 {
 		return
 	}
-	x.slots, x.seqs, x.ids = keepPlaces(x, x.slots), keepPlaces(x, x.seqs), keepPlaces(x, x.ids)
-	x.marks, x.labels = keepPlaces(x, x.marks), keepPlaces(x, x.labels)
-	x.troubles = keepPlaces(x, x.troubles)
+	x.slots, x.seqs, x.marks = keepPlaces(x, x.slots), keepPlaces(x, x.seqs), keepPlaces(x, x.marks)
 	x.kinds = keepPlaces(x, x.kinds) // the last, because it says which are kept
 	x.gone = 0
 	x.moved++
@@ -326,9 +323,9 @@ type taskCut []*slot
 // the lock was taken, because it may be large.
 func (s *store) cutLocked(room []*slot) taskCut {
 	cut := append(room, s.tasks.slots...)
-	for i, sl := range cut {
-		if sl != nil && sl.live != nil {
-			cut[i] = sl.frozen()
+	for i, kind := range s.tasks.kinds { // without a look at each slot
+		if kind != 0 && !kind.state().ended() {
+			cut[i] = cut[i].frozen()
 		}
 	}
 	return cut

@@ -133,6 +133,7 @@ func fillStored(b *testing.B, tasks int) *service {
 	for i := range tasks - storedLive {
 		noError(b, l.taskLine(cutSum(storedLine(b, lines[i%len(lines)], i, tasks, first.plus(8*i)))))
 	}
+	svc.store.seq = uint64(10 * tasks) // as in storedLine, or cursors would be of another history
 	svc.clock.(*virtualClock).advance(storedHours * time.Hour)
 	for i := range storedLive {
 		createStored(b, svc, i%storedNamespaces, fmt.Sprintf("manual%d", i%storedNames))

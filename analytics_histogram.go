@@ -27,10 +27,7 @@ var promBounds = [...]time.Duration{
 // observe counts a duration.
 func (h *promHistogram) observe(d time.Duration) {
 	h.sum += d
-	bucket := 0
-	for bucket < len(promBounds) && d > promBounds[bucket] {
-		bucket++
-	}
+	bucket, _ := slices.BinarySearch(promBounds[:], d)
 	h.counts[bucket]++
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -166,40 +167,31 @@ func (f finder) withError(text string, limit int) (all []keptTask) {
 // shortestIDPart is how many digits of an id name it.
 const shortestIDPart = 6
 
-// idPart is a part of an id, at its beginning or at its end: which bits it says, and what they are.
-type idPart struct{ high, low, highMask, lowMask uint64 }
-
-func newIDPart(digits string, atEnd bool) idPart {
-	const zeros, ones = "00000000000000000000000000000000", "ffffffffffffffffffffffffffffffff"
-	rest := len(zeros) - len(digits)
-	number := func(digits, rest string) (high, low uint64) {
-		if atEnd {
-			digits, rest = rest, digits
-		}
-		b, _ := hex.DecodeString(digits + rest)
-		return halves(b)
-	}
-	var p idPart
-	p.high, p.low = number(digits, zeros[:rest])
-	p.highMask, p.lowMask = number(ones[rest:], zeros[:rest])
-	return p
+// idPart is digits at the beginning or at the end of an id. Up to 16 of them are compared as numbers, before all are.
+type idPart struct {
+	digits      string
+	first, last uint64
+	shift       int    // of the first half of an id
+	mask        uint64 // of the second
 }
 
-func halves(id []byte) (high, low uint64) {
-	return binary.BigEndian.Uint64(id), binary.BigEndian.Uint64(id[8:])
+func newIDPart(digits string) idPart {
+	n := min(len(digits), 16)
+	first, _ := strconv.ParseUint(digits[:n], 16, 64)
+	last, _ := strconv.ParseUint(digits[len(digits)-n:], 16, 64)
+	return idPart{digits, first, last, 64 - 4*n, 1<<(4*n) - 1}
 }
 
-// of reports whether the part is one of an id.
-func (p *idPart) of(id *uuid) bool {
-	high, low := halves(id[:])
-	return (high^p.high)&p.highMask|(low^p.low)&p.lowMask == 0
+func (p *idPart) begins(id *uuid) bool {
+	return binary.BigEndian.Uint64(id[:])>>p.shift == p.first && strings.HasPrefix(hex.EncodeToString(id[:]), p.digits)
+}
+
+func (p *idPart) ends(id *uuid) bool {
+	return p.after(id) == 0 && strings.HasSuffix(hex.EncodeToString(id[:]), p.digits)
 }
 
 // after returns how many places after an id the next id comes that may end with the part.
-func (p *idPart) after(id *uuid) uint64 {
-	_, low := halves(id[:])
-	return (p.low - low) & p.lowMask
-}
+func (p *idPart) after(id *uuid) uint64 { return (p.last - binary.BigEndian.Uint64(id[8:])) & p.mask }
 
 // foundID is an id that has the digits: the id that comes plus places after the task's own, which is 0 for the task
 // itself.
@@ -216,15 +208,15 @@ func (f foundID) id() uuid { return cmp.Or(f.step, f.task.plus(f.plus)) }
 // and correlation, or which their creations name, that begin or end with some digits, the newest first. The beginning
 // of such an id is mostly that of its task's.
 func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
-	begin, end, ids := newIDPart(digits, false), newIDPart(digits, true), uint64(f.s.templates.mostIDs())
+	part, ids := newIDPart(digits), uint64(f.s.templates.mostIDs())
 	w, x := &taskWalk{states: anyState, newest: true}, &f.s.tasks
 	for !w.done {
 		f.s.locked(func() {
 			for at, sl := range w.batch(x) {
-				if id := &x.marks[at].id; end.after(id) >= ids && !begin.of(id) {
+				if id := &x.marks[at].id; part.after(id) >= ids && !part.begins(id) {
 					continue
 				}
-				switch n, ok := sl.idWith(&begin, &end); {
+				switch n, ok := sl.idWith(&part); {
 				case !ok:
 				case n == 0 && len(own) < limit:
 					own = append(own, foundID{task: sl.id})
@@ -237,7 +229,7 @@ func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
 	follow := len(others)
 	f.s.locked(func() {
 		for id, task := range f.s.tasks.byStep {
-			if begin.of(&id) || end.of(&id) {
+			if part.begins(&id) || part.ends(&id) {
 				others = append(others, foundID{task: task, step: id})
 			}
 		}
@@ -247,26 +239,26 @@ func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
 }
 
 // idWith returns the place, after the id of the task in a slot, of an id of it that begins or ends with some digits.
-func (sl *slot) idWith(begin, end *idPart) (n int, ok bool) {
-	after := end.after(&sl.id)
+func (sl *slot) idWith(part *idPart) (n int, ok bool) {
+	after := part.after(&sl.id)
 	switch {
-	case begin.of(&sl.id):
+	case part.begins(&sl.id):
 		return 0, true
 	case after >= uint64(sl.tpl.ids()):
 		return 0, false
 	}
 	id := sl.id.plus(int(after))
-	return int(after), end.of(&id)
+	return int(after), part.ends(&id)
 }
 
 // lettersWithIDPart returns up to limit entries of the dead letter queue whose ids begin or end with some digits, the
 // newest first.
 func (f finder) lettersWithIDPart(digits string, limit int) (found []dlqRow) {
-	begin, end := newIDPart(digits, false), newIDPart(digits, true)
+	part := newIDPart(digits)
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	for _, r := range slices.Backward(f.s.dead.rows) {
-		if !r.id.isZero() && (begin.of(&r.id) || end.of(&r.id)) && len(found) < limit {
+		if !r.id.isZero() && (part.begins(&r.id) || part.ends(&r.id)) && len(found) < limit {
 			found = append(found, *r)
 		}
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"slices"
 	"strconv"
 )
@@ -28,8 +27,6 @@ type wordTail uint8
 
 const (
 	thenAny  wordTail = iota // not shortened
-	thenID                   // an id: 16 bytes
-	thenHash                 // 32 hexadecimal digits: 16 bytes
 	thenTime                 // a number: its distance from the last time
 	thenSeq                  // a number: its distance from the last sequence
 )
@@ -37,11 +34,11 @@ const (
 // logWords are the words, by their codes. Of two that a text begins with, the first that fits counts.
 var logWords = [...]logWord{
 	{`{"seq":`, thenSeq}, {`},{"seq":`, thenSeq}, {`,"at":`, thenTime},
-	{`,"kind":"created","template":"`, thenHash}, {`,"kind":"created"`, thenAny}, {`,"kind":"ran","step":`, thenAny},
+	{`,"kind":"created","template":"`, thenAny}, {`,"kind":"created"`, thenAny}, {`,"kind":"ran","step":`, thenAny},
 	{`,"kind":"started","step":`, thenAny}, {`,"kind":"ended","step":`, thenAny}, {`,"kind":"claimed","step":`, thenAny},
 	{`,"kind":"`, thenAny}, {`,"began":`, thenAny}, {`,"ok":false,"`, thenAny}, {`,"result":`, thenAny},
-	{`,"lease":"`, thenHash}, {`","until":`, thenTime}, {`","identity":"`, thenHash}, {`,"context":{`, thenAny},
-	{`,"initiator":"`, thenAny}, {`","correlation":"`, thenID}, {`,"retry_at":`, thenTime}, {`,"worker":"`, thenAny},
+	{`,"lease":"`, thenAny}, {`","until":`, thenTime}, {`","identity":"`, thenAny}, {`,"context":{`, thenAny},
+	{`,"initiator":"`, thenAny}, {`","correlation":"`, thenAny}, {`,"retry_at":`, thenTime}, {`,"worker":"`, thenAny},
 	{`,"error":{"message":"`, thenAny},
 }
 
@@ -109,42 +106,21 @@ func (c *logCoder) word(text []byte) (n int) {
 		return 0
 	}
 	for _, k := range wordsAt[text[3]] {
-		if w := logWords[k].text; len(text) >= len(w) && string(text[:len(w)]) == w {
-			if n = c.shortenTail(k, text[len(w):]); n >= 0 {
-				return len(w) + n
-			}
+		w := &logWords[k]
+		if len(text) < len(w.text) || string(text[:len(w.text)]) != w.text {
+			continue
+		}
+		if w.then == thenAny {
+			c.b = append(c.b, k)
+			return len(w.text)
+		}
+		if v, digits := leadingNumber(text[len(w.text):]); digits > 0 { // else it would not come back as it is
+			c.b = binary.AppendVarint(append(c.b, k), v-c.last[w.then])
+			c.last[w.then] = v
+			return len(w.text) + digits
 		}
 	}
 	return 0
-}
-
-// shortenTail shortens a word and what comes after it, of which it returns the length; -1 if that would not come back
-// as it is.
-func (c *logCoder) shortenTail(k byte, rest []byte) (n int) {
-	switch then := logWords[k].then; then {
-	case thenAny:
-		c.b = append(c.b, k)
-	case thenTime, thenSeq:
-		v, digits := leadingNumber(rest)
-		if digits == 0 {
-			return -1
-		}
-		c.b = binary.AppendVarint(append(c.b, k), v-c.last[then])
-		c.last[then], n = v, digits
-	default:
-		if n = 36; then == thenHash {
-			n = 32
-		}
-		if len(rest) < n {
-			return -1
-		}
-		id, ok := parseUUID(rest[:n])
-		if !ok || bytes.ContainsAny(rest[:n], "ABCDEF") { // a log is restored in lower case
-			return -1
-		}
-		c.b = append(append(c.b, k), id[:]...)
-	}
-	return n
 }
 
 // text returns the log.
@@ -164,18 +140,11 @@ func (l shortLog) appendTo(b []byte) []byte {
 		w := &logWords[l[i]]
 		c.b = append(c.b, w.text...)
 		i++
-		switch rest := l[i:]; w.then {
-		case thenTime, thenSeq:
-			v, n := binary.Varint(rest)
+		if w.then != thenAny {
+			v, n := binary.Varint(l[i:])
 			c.last[w.then] += v
 			c.b = strconv.AppendInt(c.b, c.last[w.then], 10)
 			i += n
-		case thenID:
-			c.b = uuid(rest[:16]).appendText(c.b)
-			i += 16
-		case thenHash:
-			c.b = hex.AppendEncode(c.b, rest[:16])
-			i += 16
 		}
 	}
 	return c.b

@@ -605,8 +605,8 @@ func (l *domainLog) deliveryOf(name string, seq uint64, n int) (*deliveryRow, *d
 		if x := sub.deadNotice(seq, n); x != nil {
 			row = deliveryRow{name, deliveryDead, false, *x}
 		}
-		for number := l.after(seq - 1); number < l.end() && l.event(number).seq == seq; number++ {
-			if r, ok := l.row(sub, number); ok && r.notice.n == n {
+		if number, held := l.number(seq, n); held {
+			if r, ok := l.row(sub, number); ok {
 				row, e = r, l.event(number)
 			}
 		}

@@ -18,8 +18,6 @@ func (s *store) releaseWaiters(why waitEnd) {
 	s.waiters.releaseAll(why)
 }
 
-// Waiting for a task: requests that are answered when it comes into a state.
-
 // waitEnd is why a wait ended.
 type waitEnd string
 
@@ -80,19 +78,22 @@ func (w *waiters) notify(id uuid, find func() keptTask) bool {
 		return false
 	}
 	found := find()
-	w.settle(id, func(n *waiter) bool {
-		if n.over() {
-			n.finish(pick(n.passed&n.wants != 0, waitReached, waitEnded), found)
-		}
-		return n.over()
+	w.settle(id, found, func(n *waiter) (waitEnd, bool) {
+		return pick(n.passed&n.wants != 0, waitReached, waitEnded), n.over()
 	})
 	return true
 }
 
-// settle removes the waiters of a task that a function has finished.
-func (w *waiters) settle(id uuid, finished func(n *waiter) bool) {
+// settle ends those waits for a task that are over, for the reason that a function returns.
+func (w *waiters) settle(id uuid, found keptTask, end func(n *waiter) (why waitEnd, over bool)) {
 	before := len(w.byTask[id])
-	left := slices.DeleteFunc(w.byTask[id], finished)
+	left := slices.DeleteFunc(w.byTask[id], func(n *waiter) bool {
+		why, over := end(n)
+		if over {
+			n.finish(why, found)
+		}
+		return over
+	})
 	w.count -= before - len(left)
 	if w.byTask[id] = left; len(left) == 0 {
 		delete(w.byTask, id)
@@ -117,20 +118,12 @@ func (n *waiter) finished() bool {
 
 // withdraw ends one wait for another reason, unless it has ended.
 func (w *waiters) withdraw(one *waiter, why waitEnd, found keptTask) {
-	w.settle(one.task, func(n *waiter) bool {
-		if n == one {
-			n.finish(why, found)
-		}
-		return n == one
-	})
+	w.settle(one.task, found, func(n *waiter) (waitEnd, bool) { return why, n == one })
 }
 
 // releaseTask ends every wait for a task.
 func (w *waiters) releaseTask(id uuid, why waitEnd, found keptTask) {
-	w.settle(id, func(n *waiter) bool {
-		n.finish(why, found)
-		return true
-	})
+	w.settle(id, found, func(*waiter) (waitEnd, bool) { return why, true })
 }
 
 // releaseAll ends every wait. The tasks are looked up afterwards, if they still

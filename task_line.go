@@ -16,6 +16,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 )
@@ -74,15 +75,13 @@ const logHead = `,"log":[`
 
 // stepOfRecord returns the step that one of the task's records is about; -1 if it is about none.
 func stepOfRecord(t *task, seq uint64) int {
-	head := strconv.AppendUint([]byte(`{"seq":`), seq, 10)
-	for from := 0; from < len(t.log); {
-		end := skipJSONValue(t.log, from)
-		if rest, ok := bytes.CutPrefix(t.log[from:end], head); ok && rest[0] == ',' {
-			if r, err := decodeRecord(t.log[from:end]); err == nil {
-				return r.step
-			}
+	for entry := range logEntries(t.log) {
+		if n, _ := jsonInt(objectMember(entry, "seq")); uint64(n) != seq {
+			continue
 		}
-		from = end + 1
+		if r, err := decodeRecord(entry); err == nil {
+			return r.step
+		}
 	}
 	return -1
 }
@@ -134,7 +133,7 @@ func (t *task) compactLog() {
 	dropped := supersededIn(t.log, t.dead)
 	kept := make([]byte, 0, len(t.log))
 	n := 0
-	eachLogEntry(t.log, func(entry []byte) {
+	for entry := range logEntries(t.log) {
 		if !dropped[n] {
 			if len(kept) > 0 {
 				kept = append(kept, ',')
@@ -142,7 +141,7 @@ func (t *task) compactLog() {
 			kept = append(kept, entry...)
 		}
 		n++
-	})
+	}
 	t.log = kept
 }
 
@@ -152,7 +151,7 @@ func supersededIn(log []byte, letters []deadLetter) map[int]bool {
 	dropped := map[int]bool{}
 	begun, newest := map[int64][]int{}, map[int64][]int{} // by step: entries of its delivery, of its newest checkpoint
 	n := -1
-	eachLogEntry(log, func(entry []byte) {
+	for entry := range logEntries(log) {
 		n++
 		if seq, _ := jsonInt(objectMember(entry, "seq")); len(letters) > 0 && letters[0].seq <= uint64(seq) {
 			letters = letters[1:]
@@ -161,7 +160,7 @@ func supersededIn(log []byte, letters []deadLetter) map[int]bool {
 		}
 		step, ok := jsonInt(objectMember(entry, "step"))
 		if !ok {
-			return // it is about the task, and ends no delivery
+			continue // it is about the task, and ends no delivery
 		}
 		kind, _ := jsonString(objectMember(entry, "kind"))
 		switch kind {
@@ -185,7 +184,7 @@ func supersededIn(log []byte, letters []deadLetter) map[int]bool {
 			// The delivery ended without a checkpoint, and its records stay.
 			begun[step] = nil
 		}
-	})
+	}
 	return dropped
 }
 
@@ -195,9 +194,9 @@ func errorTextsIn(log []byte) (texts []string) {
 	if !bytes.Contains(log, member) {
 		return nil
 	}
-	eachLogEntry(log, func(entry []byte) {
+	for entry := range logEntries(log) {
 		if !bytes.Contains(entry, member) {
-			return
+			continue
 		}
 		kind, _ := jsonString(objectMember(entry, "kind"))
 		if err := objectMember(entry, "error"); err != nil && kind != recLate.String() {
@@ -205,16 +204,20 @@ func errorTextsIn(log []byte) (texts []string) {
 				texts = append(texts, text)
 			}
 		}
-	})
+	}
 	return texts
 }
 
-// eachLogEntry calls f for each record of a log.
-func eachLogEntry(log []byte, f func(entry []byte)) {
-	for i := skipJSONSpace(log, 0); i < len(log); {
-		end := skipJSONValue(log, i)
-		f(log[i:end:end])
-		i = skipJSONSpace(log, min(skipJSONSpace(log, end)+1, len(log)))
+// logEntries returns the records of a log.
+func logEntries(log []byte) iter.Seq[[]byte] {
+	return func(yield func(entry []byte) bool) {
+		for i := skipJSONSpace(log, 0); i < len(log); {
+			end := skipJSONValue(log, i)
+			if !yield(log[i:end:end]) {
+				return
+			}
+			i = skipJSONSpace(log, min(skipJSONSpace(log, end)+1, len(log)))
+		}
 	}
 }
 
@@ -262,18 +265,14 @@ type replayer interface {
 // replayRecords rebuilds a task by applying its records, which are separated by commas.
 func replayRecords(id uuid, tpl *template, log []byte, obs replayer) (t *task, err error) {
 	n := 0
-	for i := skipJSONSpace(log, 0); i < len(log) && err == nil; n++ {
-		end := skipJSONValue(log, i)
-		t, err = t.replayed(id, tpl, log[i:end:end], obs)
-		i = skipJSONSpace(log, min(skipJSONSpace(log, end)+1, len(log)))
+	for entry := range logEntries(log) {
+		if t, err = t.replayed(id, tpl, entry, obs); err != nil {
+			return nil, fmt.Errorf("task %s: %w", id, &logError{n, err})
+		}
+		n++
 	}
-	if err != nil {
-		err = &logError{n - 1, err}
-	} else if t == nil {
-		err = fmt.Errorf("its log is empty")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("task %s: %w", id, err)
+	if t == nil {
+		return nil, fmt.Errorf("task %s: its log is empty", id)
 	}
 	t.log = log
 	return t, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -146,4 +147,23 @@ func reread(t *testing.T, s *service, dir string) *store {
 	again := must(openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log))(t)
 	noError(t, again.close())
 	return again
+}
+
+// BenchmarkFreeze copies the figures of 100 templates with five steps each, as every reader of them does under the lock.
+func BenchmarkFreeze(b *testing.B) {
+	a := newAnalytics()
+	for i := range 100 {
+		t := a.book.findOrAdd(templateID{"n", fmt.Sprint("t", i), "1.0.0"})
+		for n := range 5 {
+			t.findOrAdd(fmt.Sprint("s", n))
+		}
+		for _, s := range append(t.steps, t.own) {
+			for us := int64(1); us < 1e9; us *= 2 { // 30 bins
+				figureRows{s.all, s.hour(1, keptHours)}.observe(us)
+			}
+		}
+	}
+	for b.Loop() {
+		a.freeze()
+	}
 }

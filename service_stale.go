@@ -212,7 +212,7 @@ func (w *stalenessWatch) report(f *taskFilter, skip, limit int) (part []stalenes
 	views := []stalenessView{}
 	now := w.clock.now()
 	walk := &taskWalk{states: watchedStates}
-	for sl := range w.store.each(walk) {
+	for _, sl := range w.store.each(walk) {
 		t := sl.live
 		walk.work += stepWork * len(t.steps)
 		if !f.selects(t.tpl) {

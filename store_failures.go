@@ -154,20 +154,16 @@ func failuresOf(s *store, f *taskFilter) (all []failedTask) {
 		w.templates, _ = s.tasks.index.selected(f)
 		all = make([]failedTask, 0, s.tasks.index.failing)
 	})
-	x := &s.tasks
-	for !w.done {
-		s.locked(func() {
-			for at, sl := range w.batch(x) {
-				if x.marks[at].trouble == nil {
-					continue
-				}
-				for _, step := range x.marks[at].failures {
-					step.forGood = step.forGood || x.kinds[at].state() == taskError
-					all = append(all, failedTask{step, sl, x.seqs[at]})
-				}
-				w.work += lookWork * len(x.marks[at].failures)
-			}
-		})
+	for at, sl := range s.each(w) {
+		in := s.tasks.marks[at].trouble
+		if in == nil {
+			continue
+		}
+		for _, step := range in.failures {
+			step.forGood = step.forGood || s.tasks.kinds[at].state() == taskError
+			all = append(all, failedTask{step, sl, s.tasks.seqs[at]})
+		}
+		w.work += lookWork * len(in.failures)
 	}
 	return all
 }

@@ -116,50 +116,42 @@ func (f finder) withValues(all []contextValue, limit int) [][]keptTask {
 			sieve |= sieveOf(label)
 		}
 	}
-	w := &taskWalk{states: anyState, newest: true}
-	for !w.done {
-		f.s.locked(func() {
-			for at, sl := range w.batch(&f.s.tasks) {
-				marks := &f.s.tasks.marks[at]
-				if marks.sieve&sieve == 0 {
-					continue
-				}
-				for _, label := range marks.labels[len(marks.labels)-int(sl.values):] {
-					for _, i := range wanted[label] {
-						if len(found[i]) < limit {
-							found[i] = append(found[i], sl.kept(now))
-						}
-					}
+	for at, sl := range f.s.each(&taskWalk{states: anyState, newest: true}) {
+		marks := &f.s.tasks.marks[at]
+		if marks.sieve&sieve == 0 {
+			continue
+		}
+		for _, label := range marks.labels[len(marks.labels)-int(sl.values):] {
+			for _, i := range wanted[label] {
+				if len(found[i]) < limit {
+					found[i] = append(found[i], sl.kept(now))
 				}
 			}
-		})
+		}
 	}
 	return found
 }
 
 // withError returns up to limit tasks with a text in an error, the newest first.
 func (f finder) withError(text string, limit int) (all []keptTask) {
-	has, x := map[*failureText]bool{}, &f.s.tasks
+	has := map[*failureText]bool{}
 	w := &taskWalk{states: anyState, newest: true}
-	for !w.done && len(all) < limit {
-		f.s.locked(func() {
-			for at, sl := range w.batch(x) {
-				if x.marks[at].trouble == nil || !slices.ContainsFunc(x.marks[at].errors, func(e *failureText) bool {
-					found, known := has[e]
-					if !known {
-						found = strings.Contains(e.text, text)
-						has[e] = found
-						w.work += lookWork + len(e.text)
-					}
-					return found
-				}) {
-					continue
-				}
-				if all = append(all, sl.kept(0)); len(all) == limit {
-					return
-				}
+	for at, sl := range f.s.each(w) {
+		in := f.s.tasks.marks[at].trouble
+		if in == nil || !slices.ContainsFunc(in.errors, func(e *failureText) bool {
+			found, known := has[e]
+			if !known {
+				found = strings.Contains(e.text, text)
+				has[e] = found
+				w.work += lookWork + len(e.text)
 			}
-		})
+			return found
+		}) {
+			continue
+		}
+		if all = append(all, sl.kept(0)); len(all) == limit {
+			break
+		}
 	}
 	return all
 }
@@ -209,22 +201,17 @@ func (f foundID) id() uuid { return cmp.Or(f.step, f.task.plus(f.plus)) }
 // of such an id is mostly that of its task's.
 func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
 	part, ids := newIDPart(digits), uint64(f.s.templates.mostIDs())
-	w, x := &taskWalk{states: anyState, newest: true}, &f.s.tasks
-	for !w.done {
-		f.s.locked(func() {
-			for at, sl := range w.batch(x) {
-				if id := &x.marks[at].id; part.after(id) >= ids && !part.begins(id) {
-					continue
-				}
-				switch n, ok := sl.idWith(&part); {
-				case !ok:
-				case n == 0 && len(own) < limit:
-					own = append(own, foundID{task: sl.id})
-				case n > 0 && len(others) < limit:
-					others = append(others, foundID{task: sl.id, plus: n})
-				}
-			}
-		})
+	for at, sl := range f.s.each(&taskWalk{states: anyState, newest: true}) {
+		if id := &f.s.tasks.marks[at].id; part.after(id) >= ids && !part.begins(id) {
+			continue
+		}
+		switch n, ok := sl.idWith(&part); {
+		case !ok:
+		case n == 0 && len(own) < limit:
+			own = append(own, foundID{task: sl.id})
+		case n > 0 && len(others) < limit:
+			others = append(others, foundID{task: sl.id, plus: n})
+		}
 	}
 	follow := len(others)
 	f.s.locked(func() {

@@ -629,7 +629,7 @@ func TestListsWorkInParts(t *testing.T) {
 	l := pageMaker{q: &q}
 	for l.look(&w.s.tasks) {
 	}
-	gone := l.found[1].place.seq
+	gone := l.found[1].seq
 	i := slices.IndexFunc(w.tasks, func(e *plainTask) bool { return e.seq == gone })
 	w.move(w.tasks[i], taskComplete)
 	if l.finish(w.s); len(l.list.tasks) != 2 {

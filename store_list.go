@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"math"
-	"slices"
 )
 
 // taskOrder is an order of tasks. Tasks of one rank in it are in the order of creation.
@@ -73,10 +72,10 @@ type pageMaker struct {
 	m     taskMatcher
 	walk  taskWalk
 	begun bool
-	brief bool         // whether nobody asks how many tasks match
-	later int          // tasks that match and come after the place of the query
-	found []placedTask // of these, those that may be on the page
-	least *placedTask  // those after it are on no page
+	brief bool        // whether nobody asks how many tasks match
+	later int         // tasks that match and come after the place of the query
+	found []taskPlace // of these, those that may be on the page
+	least *taskPlace  // those after it are on no page
 	list  taskList
 }
 
@@ -85,7 +84,7 @@ type pageMaker struct {
 type placedTask struct {
 	place taskPlace
 	id    uuid
-	tpl   *template // set by matching
+	tpl   *template
 }
 
 // list returns one page of the matching tasks.
@@ -95,7 +94,7 @@ func (s *store) list(q *taskQuery) taskList {
 		s.locked(func() { more = l.look(&s.tasks) })
 	}
 	if n := len(l.found); q.order != orderCreated {
-		l.sort(q.skip, q.skip+q.limit) // without the lock, because there may be many
+		sortPart(l.found, q.skip, q.skip+q.limit, q.compare) // without the lock, because there may be many
 		l.found = l.found[min(q.skip, n):min(q.skip+q.limit, n)]
 	}
 	s.locked(func() { l.finish(s) })
@@ -106,30 +105,32 @@ func (s *store) list(q *taskQuery) taskList {
 func (s *store) count(f *taskFilter) int { return s.list(&taskQuery{taskFilter: *f}).total }
 
 // matching returns a page of tasks in the order of creation, of some or, if ids is nil, of all.
-func (s *store) matching(q *taskQuery, ids map[uuid]bool) []placedTask {
+func (s *store) matching(q *taskQuery, ids map[uuid]bool) (page []placedTask) {
 	l := pageMaker{q: q, brief: true}
-	if ids != nil {
-		s.locked(func() { l.lookAt(&s.tasks, ids) })
-		return l.found
-	}
 	for more := true; more; {
-		s.locked(func() { more = l.look(&s.tasks) })
+		s.locked(func() {
+			if ids != nil {
+				l.lookAt(&s.tasks, ids)
+			}
+			more = ids == nil && l.look(&s.tasks)
+			for _, p := range l.found[len(page):] {
+				sl := s.tasks.slotAt(p.seq)
+				page = append(page, placedTask{p, sl.id, sl.tpl})
+			}
+		})
 	}
-	return l.found
+	return page
 }
 
 // lookAt looks at some tasks instead.
 func (l *pageMaker) lookAt(x *slotTable, ids map[uuid]bool) {
 	l.begin(x)
 	for id := range ids {
-		if sl, ok := x.find(id); ok && l.wants(x, sl) {
-			l.found = append(l.found, placedTask{taskPlace{seq: sl.seq}, sl.id, sl.tpl})
+		if sl, ok := x.find(id); ok && l.wants(x, sl) && (l.q.after == nil || l.q.compare(taskPlace{seq: sl.seq}, *l.q.after) > 0) {
+			l.found = append(l.found, taskPlace{seq: sl.seq})
 		}
 	}
-	if l.q.after != nil {
-		l.found = slices.DeleteFunc(l.found, func(p placedTask) bool { return l.q.compare(p.place, *l.q.after) <= 0 })
-	}
-	l.sort(0, l.q.limit)
+	sortPart(l.found, 0, l.q.limit, l.q.compare)
 	l.found = l.found[:min(len(l.found), l.q.limit)]
 }
 
@@ -194,11 +195,8 @@ func (l *pageMaker) look(x *slotTable) bool {
 
 // keep keeps a task that matches if it may be on the page.
 func (l *pageMaker) keep(x *slotTable, at int) {
-	p := placedTask{place: taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}, id: x.marks[at].id}
-	if l.brief { // a list has no use for it, and a look at each slot takes long
-		p.tpl = x.slots[at].tpl
-	}
-	if l.q.after != nil && l.q.compare(p.place, *l.q.after) <= 0 {
+	p := taskPlace{x.marks[at].rank(l.q.order, x.kinds[at].state()), x.seqs[at]}
+	if l.q.after != nil && l.q.compare(p, *l.q.after) <= 0 {
 		return
 	}
 	l.later++
@@ -209,19 +207,14 @@ func (l *pageMaker) keep(x *slotTable, at int) {
 		return
 	}
 	most := l.q.skip + l.q.limit
-	if most == 0 || l.least != nil && l.q.compare(p.place, l.least.place) > 0 {
+	if most == 0 || l.least != nil && l.q.compare(p, *l.least) > 0 {
 		return
 	}
 	if l.found = append(l.found, p); len(l.found) >= 2*most+4096 { // memory depends on the page
-		l.sort(most-1, most)
+		sortPart(l.found, most-1, most, l.q.compare)
 		l.found = l.found[:most]
 		l.least = new(l.found[most-1])
 	}
-}
-
-// sort sorts those found as far as needed to have the right ones at some indexes.
-func (l *pageMaker) sort(from, to int) {
-	sortPart(l.found, from, to, func(a, b placedTask) int { return l.q.compare(a.place, b.place) })
 }
 
 // finish makes the page of what was found.
@@ -231,15 +224,15 @@ func (l *pageMaker) finish(s *store) {
 	}
 	now := s.clock.now()
 	for _, p := range l.found {
-		sl, ok := s.tasks.find(p.id)
-		if !ok || !l.wants(&s.tasks, sl) {
+		sl := s.tasks.slotAt(p.seq)
+		if sl == nil || !l.wants(&s.tasks, sl) {
 			continue
 		}
 		l.list.tasks = append(l.list.tasks, sl.kept(now))
 		l.list.seq = max(l.list.seq, s.lastSeqLocked(sl))
 	}
 	if n := len(l.found); n > 0 {
-		l.list.last = l.found[n-1].place
+		l.list.last = l.found[n-1]
 	}
 }
 

@@ -97,6 +97,14 @@ func (x *slotTable) place(seq uint64) int {
 	return at
 }
 
+// slotAt returns the slot of the task with a creation of this sequence, or nil.
+func (x *slotTable) slotAt(seq uint64) *slot {
+	if at := x.place(seq); at < len(x.seqs) && x.seqs[at] == seq {
+		return x.slots[at]
+	}
+	return nil
+}
+
 // replace gives a task another slot, or notes that its own changed.
 func (x *slotTable) replace(sl *slot) {
 	at := x.place(sl.seq)
@@ -253,11 +261,11 @@ func (w *taskWalk) wants(k slotKind) bool {
 	return k != 0 && w.states.has(k.state()) && (w.templates == nil || w.templates[k.template()])
 }
 
-// each returns all tasks of a walk. It takes the lock for one batch at a time; the loop's body holds it.
-func (s *store) each(w *taskWalk) iter.Seq[*slot] {
-	return func(yield func(sl *slot) bool) {
+// each returns all tasks of a walk, as batch does. It takes the lock for one batch at a time; the loop's body holds it.
+func (s *store) each(w *taskWalk) iter.Seq2[int, *slot] {
+	return func(yield func(at int, sl *slot) bool) {
 		for !w.done {
-			s.locked(func() { w.batch(&s.tasks)(func(_ int, sl *slot) bool { return yield(sl) }) })
+			s.locked(func() { w.batch(&s.tasks)(yield) })
 		}
 	}
 }
@@ -295,7 +303,7 @@ func (x *slotTable) eachUnsettledError(f func(t *task)) error {
 func (s *store) eachInError(f func(t *task)) error {
 	var ended []*slot
 	w := &taskWalk{states: setOf(taskBlockedByFailures, taskError)}
-	for sl := range s.each(w) {
+	for _, sl := range s.each(w) {
 		if sl.live == nil {
 			ended = append(ended, sl)
 			continue

@@ -87,8 +87,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		},
 	}
 	s.tasks = slotTable{
-		log: log, resize: s.retain.resize,
-		byID: map[uuid]*slot{}, identities: map[identityKey]uuid{}, byStep: map[uuid]uuid{}, index: newTaskIndex(), goneFloor: 1024,
+		byID: map[uuid]*slot{}, identities: map[identityKey]uuid{}, byStep: map[uuid]uuid{}, index: newTaskIndex(s.retain.resize), goneFloor: 1024,
 	}
 	s.events.store, s.events.domain.store, s.retain.store = s, s, s
 	s.events.domain.keep, s.events.domain.drops = defaultKeptEvents, s.events.domain.overtake

@@ -35,8 +35,7 @@ func (x *slotTable) noteFailures(t *task, i int, from, to stepState) {
 		sl := x.slotOf(t)
 		if n, found := sl.failure(i); found {
 			sl.failures = slices.Delete(sl.failures, n, n+1)
-			x.index.failing--
-			x.resize(-failingBytes)
+			x.index.grow(-failingBytes)
 		}
 	}
 }
@@ -58,8 +57,7 @@ func (x *slotTable) addFailure(sl *slot, t *task, i int) {
 	}
 	in := x.troubled(sl)
 	in.failures = slices.Insert(in.failures, n, s)
-	x.index.failing++
-	x.resize(failingBytes)
+	x.index.grow(failingBytes)
 }
 
 // addFailures adds the failing steps of a task that was just loaded.
@@ -103,6 +101,7 @@ type failedTask struct {
 	failingStep // for good also if the task ended
 	task        *slot
 	seq         uint64 // of the task's creation
+	place       int32  // of the group among the others
 }
 
 // failureTally counts the tasks of one group or several.
@@ -152,7 +151,7 @@ func failuresOf(s *store, f *taskFilter) (all []failedTask) {
 	w := &taskWalk{states: anyState &^ setOf(taskComplete, taskCancelled, taskResolvedManually)}
 	s.locked(func() {
 		w.templates, _ = s.tasks.index.selected(f)
-		all = make([]failedTask, 0, s.tasks.index.failing)
+		all = make([]failedTask, 0, s.tasks.index.steps[stepInError]+s.tasks.index.steps[stepWaitingForRetry]) // a few more are overdue
 	})
 	for at, sl := range s.each(w) {
 		in := s.tasks.marks[at].trouble
@@ -161,7 +160,7 @@ func failuresOf(s *store, f *taskFilter) (all []failedTask) {
 		}
 		for _, step := range in.failures {
 			step.forGood = step.forGood || s.tasks.kinds[at].state() == taskError
-			all = append(all, failedTask{step, sl, s.tasks.seqs[at]})
+			all = append(all, failedTask{step, sl, s.tasks.seqs[at], 0})
 		}
 		w.work += lookWork * len(in.failures)
 	}
@@ -178,16 +177,20 @@ type failureCourse [courseParts]int
 // at most limit groups.
 func countFailures(s *store, f *taskFilter, limit int, now instant) (c failureCounts) {
 	all := failuresOf(s, f)
-	groups := make([]failureTally, 0, len(all)/2) // in growing, 100,000 of them would be copied five times
-	places := make(map[failureGroup]int, len(all)/2)
+	places := make(map[failureGroup]int32, len(all)/2)
 	for i := range all {
-		n, known := places[all[i].group]
+		place, known := places[all[i].group]
 		if !known {
-			n = len(groups)
-			places[all[i].group] = n
-			groups = append(groups, failureTally{failureCount: failureCount{group: all[i].group}})
+			place = int32(len(places))
+			places[all[i].group] = place
 		}
-		groups[n].add(&all[i])
+		all[i].place = place
+	}
+	groups := make([]failureTally, len(places)) // if it grew, 100,000 would be copied several times
+	for i := range all {
+		y := &groups[all[i].place]
+		y.group = all[i].group
+		y.add(&all[i])
 	}
 	c.groups = len(groups)
 	order := make([]*failureCount, len(groups))
@@ -206,15 +209,15 @@ func countFailures(s *store, f *taskFilter, limit int, now instant) (c failureCo
 		return !ok
 	})
 	c.courses = make([]failureCourse, len(c.top))
-	listed := map[failureGroup]int{}
-	for i, t := range c.top {
-		listed[t.group] = i
+	listed := make([]int, len(groups)) // the place in the top, from 1; 0 for the others
+	for i := range c.top {
+		listed[places[c.top[i].group]] = i + 1
 	}
 	// The other groups are counted together, because a task that is in several of them counts once.
 	var others failureTally
 	for i := range all {
-		if n, ok := listed[all[i].group]; ok {
-			c.courses[n].add(&c.top[n], all[i].at, now)
+		if n := listed[all[i].place]; n > 0 {
+			c.courses[n-1].add(&c.top[n-1], all[i].at, now)
 		} else {
 			others.add(&all[i])
 		}

@@ -67,20 +67,20 @@ func (x *taskIndex) fail(in *trouble, text string) {
 	if known == nil {
 		known = &failureText{text: text}
 		x.texts[text] = known
-		x.errorBytes += textBytes + int64(len(text))
+		x.grow(textBytes + len(text))
 	}
 	known.tasks++
-	x.errorBytes += errorBytes
+	x.grow(errorBytes)
 	in.errors = append(in.errors, known)
 }
 
 // forgetErrors removes the errors of a task.
 func (x *taskIndex) forgetErrors(of *trouble) {
 	for _, e := range of.errors {
-		x.errorBytes -= errorBytes
+		x.grow(-errorBytes)
 		if e.tasks--; e.tasks == 0 {
 			delete(x.texts, e.text)
-			x.errorBytes -= textBytes + int64(len(e.text))
+			x.grow(-textBytes - len(e.text))
 		}
 	}
 }
@@ -96,11 +96,7 @@ func (x *slotTable) troubled(sl *slot) *trouble {
 }
 
 // fail adds an error of a task.
-func (x *slotTable) fail(sl *slot, text string) {
-	before := x.index.memory()
-	x.index.fail(x.troubled(sl), text)
-	x.resize(x.index.memory() - before)
-}
+func (x *slotTable) fail(sl *slot, text string) { x.index.fail(x.troubled(sl), text) }
 
 // finder finds tasks of a store.
 type finder struct{ s *store }

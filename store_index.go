@@ -44,12 +44,11 @@ type taskIndex struct {
 	states    [taskStates]int // number of tasks in each state
 	steps     [stepStates]int // number of steps of all tasks in each state
 
-	seed       maphash.Seed            // of the labels
-	held       int                     // labels of all tasks
-	texts      map[string]*failureText // of the errors of all tasks
-	errorBytes int64                   // memory that errors take
-	key        failureKey              // of the store's failure groups; not changed once it has tasks
-	failing    int                     // steps that are failing
+	seed   maphash.Seed            // of the labels
+	texts  map[string]*failureText // of the errors of all tasks
+	key    failureKey              // of the store's failure groups; not changed once it has tasks
+	bytes  int64                   // memory that labels, errors and failing steps take
+	resize func(by int64)          // notes that they take so much more
 }
 
 // templateTasks counts the tasks of a template by state.
@@ -58,10 +57,10 @@ type templateTasks struct {
 	states [taskStates]int
 }
 
-func newTaskIndex() taskIndex {
+func newTaskIndex(resize func(by int64)) taskIndex {
 	return taskIndex{
 		templates: []*templateTasks{{tpl: &template{}}}, numbers: map[*template]int{}, seed: maphash.MakeSeed(),
-		texts: map[string]*failureText{},
+		texts: map[string]*failureText{}, resize: resize,
 	}
 }
 
@@ -150,7 +149,7 @@ func (x *taskIndex) label(sl *slot, by *creation) []uint64 {
 	n := len(labels)
 	x.eachValue(by, func(label uint64) { labels = append(labels, label) })
 	sl.values = uint32(len(labels) - n)
-	x.held += len(labels)
+	x.grow(labelBytes * len(labels))
 	return slices.Clone(labels)
 }
 
@@ -175,16 +174,17 @@ func (x *taskIndex) plainLabels(labels []uint64, initiator, source string, tags 
 
 // unlabel forgets the labels and the errors of a task.
 func (x *taskIndex) unlabel(sl *slot, labels []uint64) {
-	x.held -= len(labels)
+	x.grow(-labelBytes * len(labels))
 	if sl.trouble != nil {
 		x.forgetErrors(sl.trouble)
-		x.failing -= len(sl.failures)
+		x.grow(-failingBytes * len(sl.failures))
 	}
 }
 
-// memory returns how much memory labels and errors take, in bytes.
-func (x *taskIndex) memory() int64 {
-	return labelBytes*int64(x.held) + x.errorBytes + failingBytes*int64(x.failing)
+// grow notes that the index takes more bytes of memory.
+func (x *taskIndex) grow(by int) {
+	x.bytes += int64(by)
+	x.resize(int64(by))
 }
 
 // wantedLabels returns the labels that a filter asks for: of each list, a task must have one.

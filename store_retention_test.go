@@ -54,7 +54,7 @@ func checkRetention(t testing.TB, s *store) {
 		t.Errorf("the store counts %d dropped tasks in the table and %d finished ones; want %d and %d",
 			s.tasks.gone, s.retain.finished, gone, finished)
 	}
-	bytes += int64(s.requests.gone)*droppedRequestBytes + s.tasks.index.memory()
+	bytes += int64(s.requests.gone)*droppedRequestBytes + s.tasks.index.bytes
 	if s.retain.bytes != bytes {
 		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
-	"log/slog"
 	"slices"
 )
 
@@ -24,9 +23,6 @@ type slot struct {
 
 // slotTable holds every task, and finds it. The store's mutex guards it.
 type slotTable struct {
-	log    *slog.Logger
-	resize func(by int64) // notes that the tasks take so much more memory
-
 	// In the order of creation, for each task that was not dropped long ago:
 	slots     []*slot     // nil for a dropped one
 	seqs      []uint64    // of the creations
@@ -63,12 +59,10 @@ type taskMarks struct {
 
 // insert gives a task its place.
 func (x *slotTable) insert(sl *slot, by *creation) {
-	before := x.index.memory()
 	marks := taskMarks{sl.id, sl.created, sl.updated, sl.completed, int32(by.priority), 0, x.index.label(sl, by), nil}
 	for _, label := range marks.labels {
 		marks.sieve |= sieveOf(label)
 	}
-	x.resize(x.index.memory() - before)
 	at := len(x.seqs)
 	if at > 0 && sl.seq <= x.seqs[at-1] { // a file that something else wrote
 		at, _ = slices.BinarySearch(x.seqs, sl.seq)
@@ -123,9 +117,7 @@ func (x *slotTable) replace(sl *slot) {
 func (x *slotTable) remove(sl *slot) {
 	at := x.place(sl.seq)
 	x.index.count(x.kinds[at], -1)
-	before := x.index.memory()
 	x.index.unlabel(sl, x.marks[at].labels)
-	x.resize(x.index.memory() - before)
 	x.slots[at], x.kinds[at], x.marks[at] = nil, 0, taskMarks{}
 	delete(x.byID, sl.id)
 	if x.gone++; x.gone <= x.goneFloor+len(x.slots)/2 {

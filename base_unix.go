@@ -98,10 +98,6 @@ func fileCall(f *os.File, op string, do func(fd int) error) error {
 	}
 }
 
-// makePrivate gives a socket the mode that its file will have on Linux. Elsewhere, the file has a wider one until that
-// is changed.
-func makePrivate(fd uintptr) { syscall.Fchmod(int(fd), 0o600) }
-
 // peekSocket looks at the unread input of a socket. If there is none and the peer has not closed the connection either,
 // quiet is true. Otherwise n is the number of bytes, at most len(b).
 func peekSocket(fd uintptr, b []byte) (n int, quiet bool) {

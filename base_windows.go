@@ -185,9 +185,6 @@ func syncData(f *os.File) error { return f.Sync() }
 // reserveBlocks is not supported: callers look at the free space instead.
 func reserveBlocks(*os.File, int64, int64) error { return errors.ErrUnsupported }
 
-// makePrivate is not supported.
-func makePrivate(uintptr) {}
-
 // peekSocket looks for unread input of a socket. If there is none and the peer has not closed the connection either,
 // quiet is true. Otherwise n is the number of bytes.
 func peekSocket(fd uintptr, _ []byte) (n int, quiet bool) {

@@ -26,8 +26,7 @@ import (
 // client sends requests to a running service, usually to its orchestration role.
 type client struct {
 	p    *process
-	url  string        // as messages name it, without a user and a password: unix:PATH for a socket in the file system
-	base string        // what paths of requests follow, without a final slash
+	url  string        // without a final slash, a user and a password
 	user *url.Userinfo // of the URL that was given; nil for none
 	http *http.Client  // see newHTTPClient
 	role string        // whose credentials it has; "" for the orchestration role
@@ -53,7 +52,7 @@ var errReplyTime = errors.New("the reply takes too long")
 
 // withClient adds the flag --url, for client.
 func (o *options) withClient() *options {
-	o.url = o.String("url", "", "`URL`: use the service at this URL or unix:PATH; by default $STEPWELL_URL, or http://127.0.0.1:8080")
+	o.url = o.String("url", "", "`URL`: use the service at this URL; by default $STEPWELL_URL, or http://127.0.0.1:8080")
 	return o
 }
 
@@ -105,7 +104,6 @@ func (o *options) client() (*client, error) {
 	if named != "" {
 		return o.p.clientOf(named, "")
 	}
-	o.p.warn(variableWarnings(o.p.getenv, o.p.environ)) // of a misspelled STEPWELL_URL, too
 	c, err := o.p.clientOf(cmp.Or(o.p.asking.local, reachableURL(defaultConfig().listen("orchestration"))), "")
 	if c != nil {
 		c.free = true
@@ -115,14 +113,11 @@ func (o *options) client() (*client, error) {
 
 // clientOf returns the client of a role at a URL.
 func (p *process) clientOf(address, role string) (*client, error) {
-	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
-		return &client{p: p, url: address, base: "http://localhost", http: newHTTPClient(unixTransport(path)), role: role}, nil
-	}
 	base, user, err := parseServiceURL(address)
 	if err != nil {
 		return nil, err
 	}
-	return &client{p: p, url: base, base: base, user: user, http: newHTTPClient(newTransport()), role: role}, nil
+	return &client{p: p, url: base, user: user, http: newHTTPClient(newTransport()), role: role}, nil
 }
 
 // parseServiceURL returns the URL of a service without a final slash, and apart from it the user and password, so that
@@ -160,17 +155,6 @@ func newHTTPClient(t *http.Transport) *http.Client {
 
 // newTransport returns a transport that nothing else uses.
 func newTransport() *http.Transport { return http.DefaultTransport.(*http.Transport).Clone() }
-
-// unixTransport sends all requests to a socket in the file system.
-func unixTransport(path string) *http.Transport {
-	t := newTransport()
-	// A proxy of the environment cannot reach this machine's sockets.
-	t.Proxy = nil
-	t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}
-	return t
-}
 
 // call is a request.
 type call struct {
@@ -297,7 +281,7 @@ func (c *client) request(ctx context.Context, method, path string, body io.Reade
 	if slices.ContainsFunc(strings.Split(path, "/"), isDots) { // which would be another path
 		return nil, usagef(`a name must not be "." or ".."`)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
 	if err == nil && c.user != nil {
 		password, _ := c.user.Password()
 		r.SetBasicAuth(c.user.Username(), password)
@@ -366,12 +350,12 @@ func (c *client) redirected(asked, to *url.URL) error {
 	to.User = nil
 	told := printable(redactURL(to.String()))
 	to.RawQuery, to.Fragment, to.RawFragment = "", "", ""
-	below := strings.TrimPrefix(asked.Scheme+"://"+asked.Host+asked.EscapedPath(), c.base)
+	below := strings.TrimPrefix(asked.Scheme+"://"+asked.Host+asked.EscapedPath(), c.url)
 	there, ok := strings.CutSuffix(to.String(), below)
 	if !ok {
 		there = to.Scheme + "://" + to.Host
 	}
-	if there == c.base || to.Scheme != "http" && to.Scheme != "https" {
+	if there == c.url || to.Scheme != "http" && to.Scheme != "https" {
 		return exitf(exitUnreachable, "%s redirects to %s, and no redirect is followed: is it Stepwell?", c.url, told)
 	}
 	return exitf(exitUnreachable, "%s redirects to %s, and no redirect is followed: give %s %s", c.url, told,

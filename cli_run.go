@@ -36,7 +36,7 @@ func openPiped(p *process, parts serviceOptions) (c *client, w *world, end func(
 		w.finish(ctx)
 		w.close()
 	}
-	return &client{p: p, url: "http://localhost", base: "http://localhost", http: web}, w, end, nil
+	return &client{p: p, url: "http://localhost", http: web}, w, end, nil
 }
 
 // pipeListener accepts the connections that dial makes, in the same process.

@@ -29,8 +29,7 @@ type serving struct {
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
 	worker        *httpServer
-	failed        chan error // receives the error of a listener that failed
-	passed        func(role string) (net.Listener, error)
+	failed        chan error     // receives the error of a listener that failed
 	files         []string       // of the configuration
 	watch         *templateWatch // nil unless templates are watched
 }
@@ -66,8 +65,7 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	if err != nil {
 		return err
 	}
-	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2), passed: p.passedListener,
-		files: origin.files}
+	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2), files: origin.files}
 	defer v.clock.stop()
 	for _, w := range origin.warnings {
 		v.log.Warn(w)
@@ -153,19 +151,13 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	// Nobody is told before the service can work: whoever waits for the ready file sends requests at once.
 	if err == nil && ctx.Err() == nil {
 		p.flushLog() // what was logged before comes first
-		err = errors.Join(p.announce(report, flags), p.notifyManager("READY=1"))
+		err = p.announce(report, flags)
 	}
-	done := make(chan struct{})
-	p.feedWatchdog(done, w.busy)
 	if err == nil {
 		err = v.wait(ctx)
 	}
 	defer dropReadyFile(flags.readyFile, report.PID)
-	p.notifyManager("STOPPING=1") // the process stops whether the manager knows or not
 	err = errors.Join(err, v.shutDown(ctx, w, err))
-	// Only now: a shutdown may take longer than the manager's interval, and without its signs of life it would be
-	// killed.
-	close(done)
 	if err == nil && !v.cfg.Log.Quiet {
 		v.log.Info("stopped")
 	}
@@ -298,17 +290,14 @@ func (v *serving) boundByFiles(q *quota) {
 
 func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler, all *connections) (*httpServer, error) {
 	address := web.Listen
-	l, err := v.passed(pick(web == &v.cfg.Worker.Web, "worker", "orchestration"))
-	if l == nil && err == nil {
-		l, err = listenOn(address)
-	}
+	l, err := net.Listen("tcp", address)
 	if errors.Is(err, errAddressInUse) {
 		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s (%s): %w", address, flag, err)
 	}
-	if a := l.Addr(); !isLocal(a) {
+	if a := l.Addr(); !isLoopback(a) {
 		v.warnOfOpenness(web, a.String())
 	}
 	s := newHTTPServer(l, h, all, v.log)
@@ -336,7 +325,7 @@ func (v *serving) report() readyReport {
 	r := readyReport{PID: os.Getpid(), Version: version}
 	if v.orchestration != nil {
 		r.OrchestrationURL = v.orchestration.url()
-		if v.cfg.Mount.Path != "" && !strings.HasPrefix(r.OrchestrationURL, unixPrefix) {
+		if v.cfg.Mount.Path != "" {
 			r.MountURL = r.OrchestrationURL + v.cfg.Mount.Path
 		}
 	}
@@ -536,48 +525,39 @@ func (v *serving) banner(p *process, templates int) {
 		fmt.Fprintf(p.stderr, "  config     %s\n", strings.Join(v.files, ", "))
 	}
 	if r.OrchestrationURL == "" {
-		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", curlTarget(r.WorkerURL))
+		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", r.WorkerURL)
 		return
 	}
 	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())
 	if v.cfg.Fixture.Enabled {
 		fmt.Fprintf(p.stderr, "  fixture    %s\n", fixtureBanner(r.OrchestrationURL))
 	}
-	hasConsole := v.cfg.Console.Enabled && !strings.HasPrefix(r.OrchestrationURL, unixPrefix) // which no browser asks
-	if hasConsole {
+	if v.cfg.Console.Enabled {
 		fmt.Fprintf(p.stderr, "  console    %s%s\n", r.OrchestrationURL, consolePath)
 	}
 	if len(v.cfg.Templates.Dirs) > 0 {
 		fmt.Fprintf(p.stderr, "  templates  %d from %s%s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "),
 			pick(v.watch != nil, ", read again when they change", ""))
-		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates%s\n", curlTarget(r.OrchestrationURL), v.curlOptions())
+		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates%s\n", r.OrchestrationURL, v.curlOptions())
 		return
 	}
 	fmt.Fprintf(p.stderr, "  templates  %d for a demonstration; --templates DIR loads your own\n", templates)
 	fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/tasks%s -H 'Content-Type: application/json' "+
-		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", curlTarget(r.OrchestrationURL), v.curlOptions())
-	if !hasConsole {
-		fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", curlTarget(r.OrchestrationURL), v.curlOptions())
+		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", r.OrchestrationURL, v.curlOptions())
+	if !v.cfg.Console.Enabled {
+		fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", r.OrchestrationURL, v.curlOptions())
 	}
 }
 
-// curlTarget returns the URL by which curl reaches a service, for a socket with the option --unix-socket PATH.
-func curlTarget(url string) string {
-	return pick(strings.HasPrefix(url, unixPrefix), "http://localhost", url)
-}
-
-// curlOptions returns the options with which curl reaches the orchestration role and authenticates.
-func (v *serving) curlOptions() (options string) {
-	if path, ok := strings.CutPrefix(v.orchestration.url(), unixPrefix); ok {
-		options = " --unix-socket " + path
-	}
+// curlOptions returns the options with which curl authenticates.
+func (v *serving) curlOptions() string {
 	switch c := &v.cfg.Orchestration.Web.Auth; {
 	case !c.Enabled:
-		return options
+		return ""
 	case c.onlyAPIKeys():
-		return options + ` -H "` + c.APIKeyHeader + `: $STEPWELL_API_KEY"`
+		return ` -H "` + c.APIKeyHeader + `: $STEPWELL_API_KEY"`
 	}
-	return options + ` -H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"`
+	return ` -H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"`
 }
 
 func (v *serving) stateLine() string {

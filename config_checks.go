@@ -69,21 +69,13 @@ func checkListenValue(s string) error {
 
 // listenAddress is a parsed listen address.
 type listenAddress struct {
-	host string     // lower case; "" for every address; unix:PATH for a socket in the file system
+	host string     // lower case; "" for every address
 	ip   netip.Addr // of the host, also of localhost; invalid for other names
 	port uint16
 }
 
-// parseListen reads "host:port" or "unix:PATH". Its errors do not repeat the text.
+// parseListen reads "host:port". Its errors do not repeat the text.
 func parseListen(s string) (a listenAddress, err error) {
-	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		const most = 103 // bytes, of the systems that allow the fewest
-		if path == "" || len(path) > most {
-			return a, fmt.Errorf("unix: needs a path of at most %d bytes", most)
-		}
-		// With a port, since overlaps takes port 0 for one that never collides: two sockets with one path do.
-		return listenAddress{host: s, port: 1}, nil
-	}
 	colon := strings.LastIndexByte(s, ':')
 	if colon < 0 {
 		return a, errors.New("the port is missing")
@@ -300,9 +292,6 @@ func checkFixtureListeners(c *Config, _ *provenance) error {
 	}
 	for _, path := range []string{"orchestration.web.listen", "worker.web.listen"} {
 		a, err := parseListen(listens[path])
-		if strings.HasPrefix(listens[path], "unix:") {
-			return fmt.Errorf("fixture mode needs an address with a port for %s, not %q", path, listens[path])
-		}
 		if listens[path] != "" && err == nil && !a.ip.IsLoopback() {
 			return fmt.Errorf("fixture mode would be open to others on %s, %q; fixture.allow_remote allows it",
 				path, listens[path])

@@ -574,7 +574,7 @@ func TestStarting(t *testing.T) {
 	t.Parallel()
 	parts := testParts(t, serviceTest{})
 	parts.shows, parts.quotas = new(readProgress), newQuotas(parts.cfg)
-	v := &serving{cfg: parts.cfg, log: parts.log, passed: (&process{getenv: os.Getenv}).passedListener}
+	v := &serving{cfg: parts.cfg, log: parts.log}
 	v.cfg.Orchestration.Web.Listen, v.cfg.Worker.Web.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	gates := must(v.listen(&parts))(t)
 	t.Cleanup(func() { v.stopListening(closeTimeout) })

@@ -5,15 +5,12 @@ package main
 import (
 	"container/list"
 	"context"
-	"errors"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -25,52 +22,8 @@ const (
 	maxHeaderBytes = 14 << 10 // net/http accepts 4 KiB more
 )
 
-// unixPrefix begins the address of a socket in the file system.
-const unixPrefix = "unix:"
-
-// listenOn opens a listener on an address of TCP, or on unix:PATH. It replaces the socket of a process that has ended.
-func listenOn(address string) (net.Listener, error) {
-	path, ok := strings.CutPrefix(address, unixPrefix)
-	if !ok {
-		return net.Listen("tcp", address)
-	}
-	l, err := listenUnix(path)
-	if !errors.Is(err, errAddressInUse) {
-		return l, err
-	}
-	info, statErr := os.Lstat(path)
-	if statErr != nil || info.Mode()&os.ModeSocket == 0 {
-		return nil, err
-	}
-	// Only a socket without a process refuses connections.
-	if conn, dialErr := net.Dial("unix", path); !errors.Is(dialErr, errConnectionRefused) {
-		if dialErr == nil {
-			conn.Close()
-		}
-		return nil, err
-	}
-	if err := os.Remove(path); err != nil {
-		return nil, err
-	}
-	return listenUnix(path)
-}
-
-// listenUnix opens a listener on a new socket to which only this user can connect.
-func listenUnix(path string) (net.Listener, error) {
-	c := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
-		return conn.Control(makePrivate)
-	}}
-	l, err := c.Listen(context.Background(), "unix", path)
-	if err == nil {
-		if err = os.Chmod(path, 0o600); err != nil {
-			l.Close()
-		}
-	}
-	return l, err
-}
-
-// isLocal reports whether only this machine reaches an address: loopback, or a socket in the file system.
-func isLocal(address net.Addr) bool {
+// isLoopback reports whether only this machine reaches an address; pipes within the process count as well.
+func isLoopback(address net.Addr) bool {
 	a, ok := address.(*net.TCPAddr)
 	return !ok || a.IP.IsLoopback()
 }
@@ -126,7 +79,7 @@ type connection struct {
 	net.Conn
 	all      *connections
 	excess   bool // it was accepted while all others were busy
-	loopback bool // its listener has a local address, see isLocal
+	loopback bool // its listener has a local address, see isLoopback
 
 	place *list.Element // in all.idle; nil while a request is served. Guarded by all.mu, as all below
 	since instant       // when it began to wait
@@ -158,7 +111,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			t.SetWriteBuffer(2 * jsonPiece)
 		}
 		if n := l.all.admit(c); n != nil {
-			n.loopback = isLocal(l.Addr())
+			n.loopback = isLoopback(l.Addr())
 			return n, nil
 		}
 		c.Close()
@@ -285,17 +238,11 @@ func connectionOf(r *http.Request) *connection {
 }
 
 // url returns a URL that reaches the server from this machine.
-func (h *httpServer) url() string {
-	a := h.listener.Addr()
-	return reachableURL(pick(a.Network() == "unix", unixPrefix, "") + a.String())
-}
+func (h *httpServer) url() string { return reachableURL(h.listener.Addr().String()) }
 
 // reachableURL returns a URL that reaches a listen address from this machine. For
-// an address of all interfaces it uses loopback. unix:PATH stays.
+// an address of all interfaces it uses loopback.
 func reachableURL(address string) string {
-	if strings.HasPrefix(address, unixPrefix) {
-		return address
-	}
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
 		host = "127.0.0.1"

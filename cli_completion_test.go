@@ -1,15 +1,12 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 )
 
-// TestCompletionWords checks the words that complete a command line without a service.
+// TestCompletionWords checks the words that complete a command line.
 func TestCompletionWords(t *testing.T) {
-	t.Chdir(t.TempDir())
-	noError(t, os.WriteFile("some.json", nil, 0o600))
 	for line, want := range map[string]string{
 		"": "serve run task step dlq events find template failures analytics health fixture auth config store " +
 			"healthcheck openapi completion mcp version",
@@ -25,13 +22,14 @@ func TestCompletionWords(t *testing.T) {
 		"task list --no-headers=":          "--no-headers=true --no-headers=false",
 		"task list --limit ":               "",
 		"task list --nope x":               "",
-		"template graph -o ":               "text mermaid dot",
+		"template list -o ":                "table wide json jsonl name",
 		"serve --sync ":                    "always never",
 		"auth generate-token --role read-": "read-only-operator",
 		"nope ":                            "",
 		"fixture sandbox ":                 "list add remove",
 		"task create x y ":                 "",
-		"task create x --context @some":    "@some.json",
+		"task create x --context ":         "",
+		"serve --seed=so":                  "(files)",
 		"config validate --en":             "--env",
 		"config validate --config ":        "(files)",
 		"task show --no-headers":           "--no-headers",
@@ -41,7 +39,7 @@ func TestCompletionWords(t *testing.T) {
 		"completion ":                      "bash fish zsh",
 	} {
 		words := strings.Split(line, " ")
-		first, rest, _ := strings.Cut(runCLI(map[string]string{"STEPWELL_URL": "http://127.0.0.1:1"}, "",
+		first, rest, _ := strings.Cut(runCLI(nil, "",
 			append([]string{completeWord}, words...)...).stdout, "\n")
 		var got []string
 		if first != completesWords {

@@ -95,7 +95,7 @@ type mcpArgument struct {
 
 // notForAgents are the flags that would read files, choose what runs, or are of no use without a person.
 var notForAgents = map[string][]string{
-	"run": {"config", "env", "from", "handler", "latest", "templates"}, "template check": {"config", "env"},
+	"run": {"config", "env", "handler", "templates"}, "template check": {"config", "env"},
 	"": {"dry-run", "per-second"}, // of every command; without --yes, nothing is done either
 }
 

@@ -20,24 +20,21 @@ import (
 // shortOutput is the short name of --output.
 const shortOutput = "o"
 
+// outputForms are the values of -o.
+var outputForms = []string{"table", "wide", "json", "jsonl", "name"}
+
 // withOutput adds the flag -o, for print.
 func (o *options) withOutput() *options {
-	o.outputFlag("`FORM`: choose the form: %s", "table", "wide", "json", "jsonl", "name")
+	o.output = o.String("output", "table", "`FORM`: choose the form: "+strings.Join(outputForms, ", "))
+	o.Var(o.Lookup("output").Value, shortOutput, o.Lookup("output").Usage)
 	o.headless = o.Bool("no-headers", false, "omit the headings of a table")
 	return o
 }
 
-// outputFlag adds the flags --output and -o, whose value is one of the forms, by default the first.
-func (o *options) outputFlag(help string, forms ...string) {
-	o.forms = forms
-	o.output = o.String("output", forms[0], fmt.Sprintf(help, strings.Join(forms, ", ")))
-	o.Var(o.Lookup("output").Value, shortOutput, o.Lookup("output").Usage)
-}
-
 // checkForm checks the value of -o.
 func (o *options) checkForm() error {
-	if o.output != nil && !slices.Contains(o.forms, *o.output) {
-		return o.misuse("-o must be %s, not %q", anyOf(o.forms), *o.output)
+	if o.output != nil && !slices.Contains(outputForms, *o.output) {
+		return o.misuse("-o must be %s, not %q", anyOf(outputForms), *o.output)
 	}
 	return nil
 }

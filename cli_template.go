@@ -5,10 +5,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -37,14 +35,14 @@ func templateCommands() command {
 			define:   checkTemplates,
 		},
 		{
-			name: "convert", operands: "FILE", help: "print a template file as JSON or YAML, without a service",
+			name: "convert", operands: "FILE", help: "print a template file as JSON, without a service",
 			more:     "Comments are lost.",
-			examples: []string{"template convert order.json > order.yaml", "template convert order.toml --to json"},
+			examples: []string{"template convert order.yaml > order.json", "template convert order.toml --to line"},
 			define:   convertFile,
 		},
 		{
 			name: "graph", operands: "FILE|TEMPLATE", help: "draw the dependency graph of a template file, or of a template of the service",
-			examples: []string{"template graph order.json", "template graph demo/diamond -o mermaid"},
+			examples: []string{"template graph order.json", "template graph demo/diamond"},
 			define:   drawTemplate,
 		},
 	}}
@@ -110,10 +108,10 @@ func (p *process) warn(warnings []string) {
 }
 
 func convertFile(o *options) runner {
-	to := o.String("to", "yaml", "`FORMAT`: choose the format: json, yaml, or line, the line of a store")
+	to := o.String("to", "json", "`FORMAT`: choose the format: json, or line, the line of a store")
 	return func(_ context.Context, files []string) error {
-		if !slices.Contains([]string{"json", "yaml", "line"}, *to) {
-			return o.misuse("--to must be json, yaml or line, not %q", *to)
+		if *to != "json" && *to != "line" {
+			return o.misuse("--to must be json or line, not %q", *to)
 		}
 		if templateFormat(files[0]) == "" {
 			return o.misuse("%s: only %s are read", files[0], templateFiles)
@@ -133,14 +131,12 @@ func convertFile(o *options) runner {
 
 func drawTemplate(o *options) runner {
 	o.withClient()
-	o.outputFlag("`FORM`: choose the form: %s", "text", "mermaid", "dot")
 	return func(ctx context.Context, operands []string) error {
 		d, err := templateFileOr(ctx, o, operands[0])
 		if err != nil {
 			return o.named(err)
 		}
-		draw := map[string]func(io.Writer, string, *shape) error{"text": o.p.drawText, "mermaid": drawMermaid, "dot": drawDot}
-		return draw[*o.output](o.p.stdout, d.text("name"), readShape(d))
+		return o.p.drawGraph(readShape(d))
 	}
 }
 
@@ -181,9 +177,9 @@ func isTemplateFile(name string) bool {
 	return templateFormat(name) != "" || isDots(first) || filepath.IsAbs(name) || strings.HasSuffix(path, "/")
 }
 
-// drawText draws a graph as a list in the order of the dependencies.
-func (p *process) drawText(w io.Writer, _ string, s *shape) error {
-	t := &table{p: p, style: p.styleOf(w)}
+// drawGraph draws a graph as a list in the order of the dependencies.
+func (p *process) drawGraph(s *shape) error {
+	t := &table{p: p, style: p.styleOf(p.stdout)}
 	for _, name := range s.byLevel() {
 		after := ""
 		if parents := s.parents[name]; len(parents) > 0 {
@@ -191,37 +187,5 @@ func (p *process) drawText(w io.Writer, _ string, s *shape) error {
 		}
 		t.row(strings.Repeat("  ", s.level(name))+name, after)
 	}
-	return t.write(behindDoor(w))
-}
-
-// drawMermaid draws a flowchart (https://mermaid.js.org/syntax/flowchart.html). An edge to a step that
-// its parent decides on is dotted.
-func drawMermaid(w io.Writer, _ string, s *shape) error {
-	var b strings.Builder
-	b.WriteString("flowchart TD\n")
-	for i, name := range s.names {
-		// Nodes have numbers, because names may contain anything and ids of Mermaid may not.
-		fmt.Fprintf(&b, "  s%d[%q]\n", i, strings.ReplaceAll(name, `"`, "#quot;"))
-	}
-	s.edges(func(from, to int, decided bool) {
-		fmt.Fprintf(&b, "  s%d %s s%d\n", from, pick(decided, "-.->", "-->"), to)
-	})
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// drawDot draws a digraph (https://graphviz.org/doc/info/lang.html).
-func drawDot(w io.Writer, title string, s *shape) error {
-	var b strings.Builder
-	quote := func(text string) string { return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"` }
-	fmt.Fprintf(&b, "digraph %s {\n  node [shape=box]\n", quote(title))
-	for _, name := range s.names {
-		fmt.Fprintf(&b, "  %s\n", quote(name))
-	}
-	s.edges(func(from, to int, decided bool) {
-		fmt.Fprintf(&b, "  %s -> %s%s\n", quote(s.names[from]), quote(s.names[to]), pick(decided, " [style=dashed]", ""))
-	})
-	b.WriteString("}\n")
-	_, err := io.WriteString(w, b.String())
-	return err
+	return t.write(behindDoor(p.stdout))
 }

@@ -411,20 +411,6 @@ func (s *shape) byLevel() []string {
 	return names
 }
 
-// edges calls f with each dependency, by the places of the names. A step is decided if its parent decides
-// whether it is created.
-func (s *shape) edges(f func(from, to int, decided bool)) {
-	places := map[string]int{}
-	for i, name := range s.names {
-		places[name] = i
-	}
-	for i, name := range s.names {
-		for _, parent := range s.parents[name] {
-			f(places[parent], i, maker(s.kinds[parent]) && s.kinds[name] != stepDeferredConvergence)
-		}
-	}
-}
-
 // steps adds a row for each step of a task, in the order of their dependencies.
 func (t *table) steps(task document, s *shape) {
 	steps := task.at("steps").list()

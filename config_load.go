@@ -14,7 +14,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/BurntSushi/toml"
 )
@@ -71,7 +70,7 @@ func (s configSource) String() string {
 type provenance struct {
 	files    []string                // read, in order
 	sources  map[string]configSource // by path of a key or table entry
-	warnings []string                // about keys that were removed, and variables that set nothing
+	warnings []string                // about keys that were removed
 }
 
 // of returns the source of the key or table entry at a path.
@@ -87,7 +86,6 @@ func loadConfig(
 	l.loadVariables(getenv, environ)
 	l.loadPublicKeys(getenv)
 	l.loadFlags(args.flags)
-	l.warnOfVariables(environ)
 	l.config.Log.Quiet = args.quiet
 	l.inherit()
 	// Before applyFixture, since the rules are about what somebody has set, not about what follows from fixture mode.
@@ -98,14 +96,6 @@ func loadConfig(
 		return nil, nil, err
 	}
 	return l.config, l.origin, nil
-}
-
-// variableWarnings returns the warnings about the names of variables.
-func variableWarnings(getenv func(string) string, environ []string) []string {
-	l := newConfigLoader(nil)
-	l.loadVariables(getenv, environ)
-	l.warnOfVariables(environ)
-	return l.origin.warnings
 }
 
 // configuredAddress returns the address that the configuration here has for a role, and what says so. Nothing else of
@@ -331,70 +321,6 @@ func (l *configLoader) loadVariables(getenv func(string) string, environ []strin
 			l.report(source, "", unknownConfigName("variable", name, slices.Sorted(maps.Keys(keys))))
 		}
 	}
-}
-
-// warnOfVariables warns of variables that set nothing but nearly have the name of one
-// that does, or the name of a flag. A key that a variable or a flag sets needs no warning.
-func (l *configLoader) warnOfVariables(environ []string) {
-	known := sync.OnceValue(variableForms)
-	for _, variable := range slices.Sorted(slices.Values(environ)) {
-		name, _, _ := strings.Cut(variable, "=")
-		plain, prefix := plainVariable(name), len(configEnvPrefix)
-		if len(plain) <= prefix || typoDistance(plain[:prefix], configEnvPrefix, 2) > 2 {
-			continue // another program's
-		}
-		v := nearestVariable(plain, known(), min(2, (len(plain)-prefix+1)/4))
-		if v != nil && v.meant != name && l.origin.of(v.path).kind < fromEnv {
-			l.origin.warnings = append(l.origin.warnings,
-				fmt.Sprintf("the variable %s sets nothing; did you mean %s?", name, v.meant))
-		}
-	}
-}
-
-// variableForm is a name that somebody may expect to set something.
-type variableForm struct {
-	plain string // as plainVariable returns it
-	meant string // the variable, or the flag with its dashes, that sets it
-	path  string // of its key; "" without one
-}
-
-// variableForms lists the names of variables, keys and flags.
-func variableForms() []variableForm {
-	names := []string{"STEPWELL_CONFIG", "STEPWELL_URL", "STEPWELL_AUTH_TOKEN", "STEPWELL_ORCHESTRATION_AUTH_TOKEN",
-		"STEPWELL_WORKER_AUTH_TOKEN", "STEPWELL_API_KEY", "STEPWELL_API_KEY_HEADER", "STEPWELL_JWT_PRIVATE_KEY_PATH"}
-	for _, v := range publicKeyVariables {
-		names = append(names, v.name)
-	}
-	var list []variableForm
-	for _, name := range names {
-		list = append(list, variableForm{name, name, ""})
-	}
-	for i := range configKeys {
-		k := &configKeys[i]
-		for _, name := range []string{k.envName(), configEnvPrefix + k.path, configEnvPrefix + k.flag} {
-			list = append(list, variableForm{plainVariable(name), cmp.Or(k.envName(), "--"+k.flag), k.path})
-		}
-	}
-	return list
-}
-
-// nearestVariable returns the first of the forms with the fewest typos, or nil.
-func nearestVariable(plain string, known []variableForm, limit int) *variableForm {
-	for typos := range limit + 1 {
-		for i := range known {
-			if typoDistance(plain, known[i].plain, typos) <= typos {
-				return &known[i]
-			}
-		}
-	}
-	return nil
-}
-
-// plainVariable returns a name in the form that names share which differ only in case
-// and separators.
-func plainVariable(name string) string {
-	name = strings.ReplaceAll(strings.ReplaceAll(name, "-", "_"), ".", "_")
-	return strings.ReplaceAll(strings.ToUpper(name), "__", "_")
 }
 
 func (l *configLoader) loadFlags(flags map[string]string) {

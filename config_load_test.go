@@ -246,46 +246,6 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// TestVariablesThatNearlyNameAKey checks that they cause a warning, unless the key is set, and that variables
-// of other programs do not.
-func TestVariablesThatNearlyNameAKey(t *testing.T) {
-	for name, want := range map[string]string{
-		"STEPWELL_LOG_LEVEL":               "STEPWELL_LOG__LEVEL",
-		"STEPWELL_LOG_LEVLE":               "STEPWELL_LOG__LEVEL",
-		"STEPWEL_LOG__LEVEL":               "STEPWELL_LOG__LEVEL",
-		"stepwell_log__level":              "STEPWELL_LOG__LEVEL",
-		"STEPWELL_ORCHESTRATION_WEB_LSTEN": "STEPWELL_ORCHESTRATION__WEB__LISTEN",
-		"STEPWELL_WORKER_LISTEN":           "STEPWELL_WORKER__WEB__LISTEN", // the flag's name
-		"STEPWELL_DATA":                    "STEPWELL_STORE__PATH",
-		"STEPWELL_ROLE":                    "--role",
-		"STEPWELL_ENVIRONMENT":             "STEPWELL_ENV",
-		"STEPWELL_CONFIGS":                 "STEPWELL_CONFIG",
-		"STEPWELL_JWT_PUBLIC_KEY_PAHT":     "STEPWELL_JWT_PUBLIC_KEY_PATH",
-		"STEPWELL_ULR":                     "STEPWELL_URL",
-		"STEPWELL_AUTH_TOKN":               "STEPWELL_AUTH_TOKEN",
-		"STEPWELL_API_KEYS":                "STEPWELL_API_KEY",
-
-		"STEPWELL_PORT": "", "STEPWELL_SERVICE_HOST": "", "STEPWELL_PORT_8080_TCP_ADDR": "", "STEPWELL_LOG_PORT": "",
-		"STEPWELL_AUTH_TOKEN": "", "STEPWELL_API_KEY": "", "STEPWELL_API_KEY_HEADER": "", "STEPWELL_ENV": "",
-		"STEPWELL_WORKER_AUTH_TOKEN": "", "STEPWELL_URL": "", "STEPWELL_JWT_PRIVATE_KEY_PATH": "", "STEPWELL": "", "STEPWELL_DEV": "",
-		"PATH": "", "OTHER_LOG_LEVEL": "", "LOG__LEVEL": "",
-	} {
-		_, origin := must2(configInput{env: map[string]string{name: "secret"}}.load())(t)
-		got := strings.Join(origin.warnings, "\n")
-		if want != "" {
-			want = "the variable " + name + " sets nothing; did you mean " + want + "?"
-		}
-		if got != want {
-			t.Errorf("%s: got %q; want %q", name, got, want)
-		}
-	}
-	in := configInput{env: map[string]string{"STEPWELL_DATA": "d", "STEPWELL_LOG_LEVEL": "x", "STEPWELL_LOG__LEVEL": "warn"},
-		args: []string{"--data", "d"}}
-	if _, origin := must2(in.load())(t); len(origin.warnings) > 0 {
-		t.Errorf("got %q for keys that are set; want nothing", origin.warnings)
-	}
-}
-
 func TestCheckConfigCallables(t *testing.T) {
 	in := configInput{files: oneConfigFile(
 		"[worker]", "default_handler = 'builtin:ecko'", "[worker.handlers]", "'A::*' = 'builtin:nope'",

@@ -18,7 +18,6 @@
 //	cli_serve.go      serve
 //	cli_log.go        the queue before standard error, for the log
 //	cli_signals.go    signals, lifetime
-//	cli_systemd.go    the listener that a service manager passed, notifying the manager, its watchdog
 //	cli_reload.go     watching templates to reload them
 //	cli_run.go        run: a workflow without a server
 //	cli_task.go       task
@@ -237,7 +236,7 @@ func openAPICommand() command {
 func (p *process) run(ctx context.Context, args []string) error {
 	// Before anything is parsed: the words to complete are unfinished, and may be anything.
 	if len(args) > 0 && args[0] == completeWord {
-		return p.complete(ctx, args[1:])
+		return p.complete(args[1:])
 	}
 	_, rest := leadingFlags(args)
 	if len(args) == 0 || len(rest) > 0 && strings.HasPrefix(rest[0], "-") && !isHelp(rest[0]) && !isVersion(rest[0]) {

@@ -311,7 +311,7 @@ func TestExitCodesOfCommands(t *testing.T) {
 		}
 	})
 	for line, code := range map[string]int{
-		"run missing.json": exitNotFound, "run missing.json --from a": exitNotFound, "run demo/diamond --stub start=@missing": exitNotFound, "run demo/diamond --context @missing": exitNotFound,
+		"run missing.json": exitNotFound, "run demo/diamond --stub start=@missing": exitNotFound, "run demo/diamond --context @missing": exitNotFound,
 		"serve --config missing.toml": exitNotFound, "serve --templates missing --memory": exitNotFound,
 		"task create a --context @missing": exitNotFound, "step complete latest a --result @missing": exitNotFound,
 		"dlq update latest --metadata @missing": exitNotFound,

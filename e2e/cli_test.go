@@ -3,10 +3,8 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -90,35 +88,4 @@ func TestEditedTemplates(t *testing.T) {
 		}
 	}
 	p.stop()
-}
-
-// TestBashCompletion completes command lines in a real shell, with names from a running service.
-func TestBashCompletion(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	bash := wire.Need(t, "bash")
-	dir := t.TempDir()
-	if err := os.Symlink(programFile(t), filepath.Join(dir, "stepwell")); err != nil {
-		t.Fatal(err)
-	}
-	p := serve(t, "--fixture", "--deterministic-ids", "s1")
-	wantExit(t, 0, []string{"STEPWELL_URL=" + p.ready.OrchestrationURL}, "task", "create", "demo/approval")
-	for line, want := range map[string]string{
-		"stepwell ta":                       "task",
-		"stepwell task cre":                 "create",
-		"stepwell task create demo/ro":      "demo/routing",
-		"stepwell step complete latest app": "approve",
-		"stepwell task list --stat":         "--status",
-		"stepwell task show la":             "latest",
-	} {
-		words := strings.Fields(line)
-		script := "eval \"$(stepwell completion bash)\"; COMP_LINE='" + line + "' COMP_WORDS=(" + line + "); COMP_CWORD=" + strconv.Itoa(len(words)-1) +
-			"; _stepwell; echo \"${COMPREPLY[*]}\""
-		shell := exec.Command(bash, "--norc", "-c", script)
-		shell.Env = append(programEnv(), "PATH="+dir+":"+os.Getenv("PATH"), "STEPWELL_URL="+p.ready.OrchestrationURL)
-		got, err := shell.CombinedOutput()
-		if err != nil || strings.TrimSpace(string(got)) != want {
-			t.Errorf("%s: got %q, %v; want %s", line, got, err, want)
-		}
-	}
 }

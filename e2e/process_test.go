@@ -300,23 +300,6 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestSkippedSettings checks the warning about a variable that is skipped although it looks like a setting.
-func TestSkippedSettings(t *testing.T) {
-	t.Parallel()
-	env := []string{"STEPWELL_LOG_LEVEL=debug", "STEPWELL_PORT=tcp://10.0.0.1:8080"}
-	const meant = "the variable STEPWELL_LOG_LEVEL sets nothing; did you mean STEPWELL_LOG__LEVEL?"
-	p := serveWith(t, env, "--memory")
-	p.stop()
-	wantParts(t, "log", p.stderr.String(), meant)
-	if strings.Contains(p.stderr.String(), "STEPWELL_PORT") {
-		t.Errorf("the log warns of another program's variable:\n%s", p.stderr)
-	}
-	_, _, stderr := runProgram(t, env, "config", "show")
-	if stderr != "warning: "+meant+"\n" {
-		t.Errorf("config show: got %q; want the warning", stderr)
-	}
-}
-
 // TestShutdownSaysWhatItDoes checks that the log tells how long handlers have, and which ones
 // were cut off.
 func TestShutdownSaysWhatItDoes(t *testing.T) {

@@ -164,8 +164,8 @@ type caller struct {
 }
 
 const (
-	maxCachedTokens = 10_000
-	refusalsLogged  = 10 // a second, of each role, and as many of callers whose credentials were verified
+	maxCached      = 10_000 // callers of a role
+	refusalsLogged = 10     // a second, of each role, and as many of callers whose credentials were verified
 )
 
 // authenticator is the authentication of one role. It is safe for concurrent use.
@@ -180,7 +180,7 @@ type authenticator struct {
 	forward *forwardAuth   // when set, the only verifier
 	tokens  *tokenVerifier // nil: bearer tokens are not accepted
 	keys    *keySet        // nil: the tokens' key is static
-	cache   *authCache     // of tokens
+	cache   *authCache     // of callers by tokens, or by what was forwarded
 	apiKeys apiKeyRegistry // nil: API keys are ignored
 }
 
@@ -195,7 +195,7 @@ func newAuthenticator(
 	setup.check()
 	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
 	a.logRate, a.logSeen = &logRate{most: refusalsLogged}, &logRate{most: refusalsLogged}
-	a.cache = newAuthCache(maxCachedTokens)
+	a.cache = newAuthCache(maxCached)
 	if c.Enabled {
 		setup.verifiers(a, trusted)
 	}
@@ -294,13 +294,16 @@ func (a *authenticator) tokenIdentity(ctx context.Context, token string, now ins
 	if sc != nil && (a.keys == nil || a.keys.usable()) {
 		return sc, nil
 	}
-	return a.verify(ctx, token, now, func(e *cachedIdentity) { a.cache.put(digest, e, epoch) })
+	e, f := a.verify(ctx, token, now)
+	if f != nil {
+		return nil, f
+	}
+	a.cache.put(digest, e, epoch)
+	return e.sc, nil
 }
 
-// verify verifies a token that is not in the cache; keep caches the result.
-func (a *authenticator) verify(
-	ctx context.Context, token string, now instant, keep func(*cachedIdentity),
-) (*securityContext, *failure) {
+// verify verifies a token that is not in the cache, and returns its entry.
+func (a *authenticator) verify(ctx context.Context, token string, now instant) (*cachedIdentity, *failure) {
 	begun := a.clock.now()
 	claims, err := a.tokens.verify(ctx, token, now)
 	a.metrics.countVerification(a.clock.now().sub(begun))
@@ -323,8 +326,7 @@ func (a *authenticator) verify(
 	// differently.
 	leeway := a.tokens.rules.leeway
 	from := max(claims.notBefore, claims.issuedAt).add(-leeway)
-	keep(&cachedIdentity{sc, from, claims.expiry.add(leeway)})
-	return sc, nil
+	return &cachedIdentity{sc, from, claims.expiry.add(leeway)}, nil
 }
 
 // logUnknown logs permissions that are unknown and not refused. Those of API

@@ -175,7 +175,7 @@ func (s *authSetup) verifiers(a *authenticator, trusted []netip.Prefix) {
 	c, seconds := s.c, func(n int) time.Duration { return time.Duration(n) * time.Second }
 	if c.AuthenticatorURL != "" {
 		cacheFor := seconds(c.AuthenticatorCacheSeconds)
-		a.forward = newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, cacheFor, trusted)
+		a.forward = newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, cacheFor, trusted, a.cache)
 		return
 	}
 	if c.APIKeysEnabled {

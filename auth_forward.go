@@ -23,7 +23,6 @@ import (
 const (
 	forwardTimeout      = 2 * time.Second
 	maxForwardReply     = 64 << 10
-	maxForwardCached    = 10_000
 	maxForwardCacheTime = 60 // seconds
 )
 
@@ -34,13 +33,13 @@ type forwardAuth struct {
 	trusted      []netip.Prefix // proxies whose X-Forwarded-* headers are believed
 	client       *http.Client
 	cacheFor     time.Duration // 0: nothing is cached
-	cache        *authCache
+	cache        *authCache    // of the role
 }
 
-func newForwardAuth(url, apiKeyHeader string, cacheFor time.Duration, trusted []netip.Prefix) *forwardAuth {
+func newForwardAuth(url, apiKeyHeader string, cacheFor time.Duration, trusted []netip.Prefix, cache *authCache) *forwardAuth {
 	a := &forwardAuth{
 		url: url, apiKeyHeader: apiKeyHeader, trusted: trusted, cacheFor: cacheFor,
-		cache: newAuthCache(maxForwardCached), client: newAuthClient(&net.Dialer{Timeout: forwardTimeout}),
+		cache: cache, client: newAuthClient(&net.Dialer{Timeout: forwardTimeout}),
 	}
 	t := a.client.Transport.(*http.Transport)
 	t.MaxIdleConnsPerHost, t.IdleConnTimeout = 64, time.Minute
@@ -163,18 +162,13 @@ const noIdentity = `the authenticator's answer is not {"subject", "permissions"}
 
 // decodeIdentity reads the authenticator's answer.
 func decodeIdentity(body []byte) (*securityContext, []string, *failure) {
-	sc := &securityContext{method: authByForward}
-	var list []string
-	err := eachTokenMember(body, func(key string, value []byte) (err error) {
-		switch key {
-		case "subject":
-			sc.subject, err = tokenString(value)
-		case "permissions":
-			list, err = tokenStrings(value)
-		}
-		return err
+	r := readTokenObject(body)
+	sc := &securityContext{method: authByForward, subject: r.text("subject", "")}
+	list := r.list("permissions", func(string) []string {
+		r.refuse("a string where a list is required")
+		return nil
 	})
-	if err != nil || sc.subject == "" || len(list) > maxTokenPermissions {
+	if r.err != nil || sc.subject == "" || len(list) > maxTokenPermissions {
 		return nil, nil, cannotVerify(noIdentity)
 	}
 	var unknown []string

@@ -77,7 +77,7 @@ func TestForwardedTimeout(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(s.Close)
-	a := newForwardAuth(s.URL, "X-API-Key", 0, nil)
+	a := newForwardAuth(s.URL, "X-API-Key", 0, nil, newAuthCache(1))
 	if a.client.Timeout != 2*time.Second {
 		t.Errorf("timeout: got %v; want 2s", a.client.Timeout)
 	}

@@ -204,132 +204,100 @@ func decodeToken(token, permissionsClaim string) (*tokenHeader, *tokenClaims, er
 }
 
 func decodeTokenHeader(data []byte) (*tokenHeader, error) {
-	h := &tokenHeader{typ: "JWT"}
-	err := eachTokenMember(data, func(key string, value []byte) (err error) {
-		switch key {
-		case "alg":
-			h.algorithm, err = tokenString(value)
-		case "kid":
-			h.keyID, err = tokenString(value)
-		case "typ":
-			h.typ, err = tokenString(value)
-		case "crit":
-			err = malformedToken("its header has critical extensions")
-		}
-		return err
-	})
-	if err == nil && h.algorithm == "" {
-		err = malformedToken("its header names no algorithm")
+	r := readTokenObject(data)
+	h := &tokenHeader{r.text("alg", ""), r.text("kid", ""), r.text("typ", "JWT")}
+	if r.members["crit"] != nil {
+		r.refuse("its header has critical extensions")
+	} else if h.algorithm == "" {
+		r.refuse("its header names no algorithm")
 	}
-	return h, err
+	return h, r.err
 }
 
 func decodeClaims(data []byte, permissionsClaim string) (*tokenClaims, error) {
-	c := &tokenClaims{}
-	err := eachTokenMember(data, func(key string, value []byte) error {
-		if err := c.setRegistered(key, value); err != nil || key != permissionsClaim {
-			return err
-		}
-		var err error
-		c.permissions, err = tokenPermissions(value)
-		return err
-	})
-	return c, err
-}
-
-// setRegistered reads a claim that RFC 7519 defines.
-func (c *tokenClaims) setRegistered(key string, value []byte) (err error) {
-	switch key {
-	case "iss":
-		c.issuer, err = tokenString(value)
-	case "sub":
-		c.subject, err = tokenString(value)
-	case "aud":
-		c.audience, err = tokenAudience(value)
-	case "exp":
-		c.hasExpiry = true
-		c.expiry, err = tokenTime(value)
-	case "nbf":
-		c.notBefore, err = tokenTime(value)
-	case "iat":
-		c.issuedAt, err = tokenTime(value)
+	r := readTokenObject(data)
+	c := &tokenClaims{
+		issuer: r.text("iss", ""), subject: r.text("sub", ""),
+		audience: r.list("aud", func(s string) []string { return []string{s} }),
+		expiry:   r.time("exp"), hasExpiry: r.members["exp"] != nil, notBefore: r.time("nbf"), issuedAt: r.time("iat"),
+		permissions: r.list(permissionsClaim, func(s string) []string {
+			return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' })
+		}),
 	}
-	return err
+	if len(c.permissions) > maxTokenPermissions {
+		r.refuse("it lists too many permissions")
+	}
+	return c, r.err
 }
 
-// eachTokenMember calls f for each member of a JSON object until f fails. checkJSON
-// refuses duplicate members.
-func eachTokenMember(data []byte, f func(key string, value []byte) error) error {
+// tokenReader reads the members of a JSON object. The error is that of the first one that is wrong.
+type tokenReader struct {
+	members map[string]json.RawMessage
+	err     error
+}
+
+// readTokenObject returns a reader of an object. checkJSON refuses duplicate members.
+func readTokenObject(data []byte) *tokenReader {
+	r := &tokenReader{}
 	if checkJSON(data) != nil {
-		return malformedToken("it contains invalid JSON")
+		r.refuse("it contains invalid JSON")
+	} else if json.Unmarshal(data, &r.members) != nil || r.members == nil {
+		r.refuse("its header or claims are not a JSON object")
 	}
-	var err error
-	isObject := eachMember(data, func(key string, value []byte) bool {
-		err = f(key, value)
-		return err == nil
-	})
-	if !isObject {
-		return malformedToken("its header or claims are not a JSON object")
-	}
-	return err
+	return r
 }
 
-// tokenString reads a JSON string; json.Unmarshal alone would accept null.
-func tokenString(value []byte) (s string, err error) {
-	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
-		return "", malformedToken("it contains a value of another type where a string is required")
+func (r *tokenReader) refuse(detail string) {
+	if r.err == nil {
+		r.err = malformedToken(detail)
 	}
-	return s, nil
 }
 
-// tokenStrings reads a list of JSON strings.
-func tokenStrings(value []byte) ([]string, error) {
-	if value[0] != '[' {
-		return nil, malformedToken("it contains a value of another type where a list is required")
+// text reads a string. json.Unmarshal alone would accept null, here and below.
+func (r *tokenReader) text(name, absent string) string {
+	switch value, given := r.members[name]; {
+	case !given:
+	case value[0] != '"' || json.Unmarshal(value, &absent) != nil:
+		r.refuse("it contains a value of another type where a string is required")
 	}
-	list := []string{}
-	var err error
-	eachElement(value, func(v []byte) bool {
-		var s string
-		s, err = tokenString(v)
+	return absent
+}
+
+// list reads a list of strings, or one string that is split.
+func (r *tokenReader) list(name string, split func(string) []string) (list []string) {
+	value, given := r.members[name]
+	if !given {
+		return nil
+	}
+	if value[0] == '"' {
+		return split(r.text(name, ""))
+	}
+	var items []any
+	if value[0] != '[' || json.Unmarshal(value, &items) != nil {
+		r.refuse("it contains a value of another type where a list is required")
+	}
+	for _, item := range items {
+		s, ok := item.(string)
+		if !ok {
+			r.refuse("it contains a value of another type where a string is required")
+		}
 		list = append(list, s)
-		return err == nil
-	})
-	return list, err
+	}
+	return list
 }
 
-// tokenTime reads seconds since the epoch and, as the library does, drops a fraction.
-func tokenTime(value []byte) (instant, error) {
+// time reads seconds since the epoch and, as the library does, drops a fraction.
+func (r *tokenReader) time(name string) instant {
+	value, given := r.members[name]
+	if !given {
+		return 0
+	}
 	seconds, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || seconds < 0 || seconds >= maxTokenSeconds {
-		return 0, malformedToken("it contains a time that is not a number of seconds")
+		r.refuse("it contains a time that is not a number of seconds")
 	}
 	// A time that no timestamp with a four-digit year can show counts as the last one that it can.
-	return instant(min(math.Trunc(seconds)*1e6, lastInstant)), nil
-}
-
-// tokenAudience reads a string or a list of strings.
-func tokenAudience(value []byte) ([]string, error) {
-	if value[0] == '"' {
-		s, err := tokenString(value)
-		return []string{s}, err
-	}
-	return tokenStrings(value)
-}
-
-// tokenPermissions reads a list of strings, or one string separated by spaces.
-func tokenPermissions(value []byte) (list []string, err error) {
-	if value[0] == '"' {
-		var s string
-		s, err = tokenString(value)
-		list = strings.FieldsFunc(s, func(r rune) bool { return r == ' ' })
-	} else {
-		list, err = tokenStrings(value)
-	}
-	if err == nil && len(list) > maxTokenPermissions {
-		err = malformedToken("it lists too many permissions")
-	}
-	return list, err
+	return instant(min(math.Trunc(seconds)*1e6, lastInstant))
 }
 
 // Making tokens, for the command line and for clients that hold a private key.

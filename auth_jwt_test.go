@@ -325,8 +325,9 @@ func TestTokenTimeIsPlain(t *testing.T) {
 		"0": 0, "1": 1_000_000, "1.999": 1_000_000, "1767268800": authTestNow, "1.7672688e9": authTestNow,
 		"9007199254740991": lastInstant,
 	} {
-		if got, err := tokenTime([]byte(text)); err != nil || got != want {
-			t.Errorf("%s: got %d, %v; want %d", text, got, err, want)
+		r := readTokenObject([]byte(`{"exp":` + text + `}`))
+		if got := r.time("exp"); r.err != nil || got != want {
+			t.Errorf("%s: got %d, %v; want %d", text, got, r.err, want)
 		}
 	}
 }

@@ -294,20 +294,19 @@ type keyFile struct {
 	mode fs.FileMode
 }
 
-// installKeyFiles writes all files, or none if one of them is there and force is not set: then it fails with
-// fs.ErrExist.
+// installKeyFiles writes all files or, if one of them cannot be written, none. Without force, it fails with fs.ErrExist
+// if one exists.
 func installKeyFiles(files []keyFile, force bool) error {
 	for _, f := range files {
-		err := checkRegular("replace", f.path)
-		if err == nil && !force {
-			err = fs.ErrExist
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := checkRegular("replace", f.path); force && err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("writing %s: %w", f.path, err)
 		}
 	}
 	for i, f := range files {
-		if err := f.install(force); err != nil {
+		if force {
+			os.Remove(f.path)
+		}
+		if err := f.create(); err != nil {
 			for _, made := range files[:i] {
 				os.Remove(made.path)
 			}
@@ -317,11 +316,8 @@ func installKeyFiles(files []keyFile, force bool) error {
 	return nil
 }
 
-// install writes the file; with force, it replaces another.
-func (f keyFile) install(force bool) error {
-	if force {
-		os.Remove(f.path)
-	}
+// create makes the file, which must not exist.
+func (f keyFile) create() error {
 	t, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -37,10 +38,7 @@ const (
 
 var errUnknownKey = invalidToken("no key has its kid")
 
-// keyFetch is closed when the outcome of one fetch is in the set.
-type keyFetch chan struct{}
-
-// keySet holds the current keys of a JWKS endpoint.
+// keySet holds the current keys of a JWKS endpoint. One fetch runs at a time.
 type keySet struct {
 	fetch    func(context.Context) (*publishedKeys, error)
 	interval time.Duration // between refreshes
@@ -49,18 +47,20 @@ type keySet struct {
 	log      *slog.Logger
 	changed  func() // called with mu held when the keys changed
 
-	ctx    context.Context // of the fetches
-	cancel context.CancelFunc
+	ctx     context.Context // of the fetches
+	cancel  context.CancelFunc
+	running sync.WaitGroup // fetches
+	ended   notifier       // a fetch has ended, and its outcome is in the set
 
-	mu      sync.Mutex
-	keys    publishedKeys // guarded by mu
-	expires instant       // when the keys become unusable; zero before the first fetch; guarded by mu
-	flight  keyFetch      // nil when none; guarded by mu
-	next    keyFetch      // for unknown kids, once its time has come; nil when nobody waits for it; guarded by mu
-	begun   uint64        // fetches started; guarded by mu
-	forced  instant       // when the last fetch for unknown kids started; guarded by mu
-	pause   time.Duration // before the next try, after a failure; guarded by mu
-	due     uint64        // number of the current timer; older timers do nothing; guarded by mu
+	mu       sync.Mutex
+	keys     publishedKeys // guarded by mu, as all below
+	expires  instant       // when the keys become unusable; zero before the first fetch
+	fetching bool
+	begun    uint64        // fetches started
+	asked    bool          // the next fetch is for an unknown kid
+	forced   instant       // when the last fetch for one started
+	pause    time.Duration // before the next try, after a failure
+	timer    uint64        // number of the current timer; older ones do nothing
 }
 
 // newKeySet returns a set and starts its first fetch.
@@ -77,15 +77,12 @@ func newKeySet(
 	return s
 }
 
-// close stops fetching and waits for the fetch in flight.
+// close stops fetching and waits for the fetch that runs.
 func (s *keySet) close() {
-	s.cancel()
 	s.mu.Lock()
-	flight := s.flight
+	s.cancel() // with the lock, so that no fetch begins from here on
 	s.mu.Unlock()
-	if flight != nil {
-		<-flight
-	}
+	s.running.Wait()
 }
 
 // usable reports whether the keys are fresh or not yet too stale.
@@ -106,62 +103,37 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The lock is released while a fetch runs, and everything is looked up again after it: the keys may be others by
-	// then.
-	before := s.begun
-	for {
-		keys, fetch, err := s.lookupLocked(kid, before)
-		if fetch == nil {
-			return keys, err
+	for before := s.begun; ; { // fetches that had begun may not know a key that was just published
+		keys, usable := s.keysLocked(kid), s.usableLocked()
+		switch {
+		case usable && keys != nil:
+			return keys, nil
+		case s.fetching:
+		case s.ctx.Err() != nil, s.pause > 0 && (!usable || s.begun > before):
+			// The last fetch failed and the next one has its timer: requests must not add to the load of an issuer in
+			// trouble.
+			return nil, errKeysUnavailable
+		case usable && s.begun > before:
+			return nil, errUnknownKey
+		default:
+			s.askLocked()
 		}
+		// The lock is released while a fetch runs, and everything is looked up again after it.
+		ended := s.ended.next()
 		s.mu.Unlock()
-		err = s.await(ctx, fetch)
+		gone := false
+		select {
+		case <-ended:
+		case <-s.ctx.Done():
+			gone = true
+		case <-ctx.Done():
+			gone = true
+		}
 		s.mu.Lock()
-		if err != nil {
+		if gone {
 			return nil, errKeysUnavailable
 		}
 	}
-}
-
-// await waits for the end of a fetch.
-func (s *keySet) await(ctx context.Context, fetch keyFetch) error {
-	select {
-	case <-fetch:
-		return nil
-	case <-s.ctx.Done():
-		return s.ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// lookupLocked returns the keys, an error, or the fetch to wait for. before is the
-// number of fetches started before the kid was asked for: these may not know a key
-// that was just published.
-func (s *keySet) lookupLocked(kid string, before uint64) ([]*verificationKey, keyFetch, error) {
-	if !s.usableLocked() {
-		if s.flight == nil && (s.pause > 0 || s.ctx.Err() != nil) {
-			// The last fetch failed and the next one has its timer: requests must not add to the load of an issuer in
-			// trouble.
-			return nil, nil, errKeysUnavailable
-		}
-		if s.flight == nil { // it is due, but its timer is late
-			s.beginLocked()
-		}
-		return nil, s.flight, nil
-	}
-	if keys := s.keysLocked(kid); keys != nil {
-		return keys, nil, nil
-	}
-	switch {
-	case s.flight != nil: // if it began before the question, the next one counts
-		return nil, s.flight, nil
-	case s.begun > before && s.pause > 0:
-		return nil, nil, errKeysUnavailable
-	case s.begun > before:
-		return nil, nil, errUnknownKey
-	}
-	return nil, s.forceLocked(), nil
 }
 
 // keysLocked returns the keys of a kid; nil if there are none.
@@ -174,50 +146,38 @@ func (s *keySet) keysLocked(kid string) (keys []*verificationKey) {
 	return keys
 }
 
-// forceLocked returns the next fetch for unknown kids, while none is in flight: at once, or forcedPause after the last
+// askLocked has the next fetch, while none runs, begin for an unknown kid: at once, or forcedPause after the last such
 // one.
-func (s *keySet) forceLocked() keyFetch {
-	if s.next != nil {
-		return s.next
+func (s *keySet) askLocked() {
+	if s.asked {
+		return
 	}
-	next, now := make(keyFetch), s.clock.now()
-	s.next = next
+	s.asked = true
 	// A clock that was set back must not make this wait for longer.
+	now := s.clock.now()
 	if from := min(s.forced, now).add(forcedPause); now < from {
-		s.clock.schedule(from, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.next == next { // or a refresh came first
-				s.forced = s.clock.now()
-				s.beginLocked()
-			}
-		})
-		return next
+		s.scheduleLocked(from)
+	} else {
+		s.beginLocked()
 	}
-	s.forced = now
-	s.beginLocked()
-	return next
 }
 
-// beginLocked starts a fetch, also for those who wait for the next one; none may be in flight.
+// beginLocked starts a fetch; none may run.
 func (s *keySet) beginLocked() {
 	s.begun++
-	fetch := s.next
-	if s.next = nil; fetch == nil {
-		fetch = make(keyFetch)
+	s.fetching = true
+	if s.asked {
+		s.asked, s.forced = false, s.clock.now()
 	}
-	s.flight = fetch
-	go func() {
+	s.running.Go(func() {
 		keys, err := s.fetch(s.ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		// It runs before the lock is released: a waiter sees what settleLocked has stored.
-		defer close(fetch)
-		s.flight = nil
-		if s.ctx.Err() == nil {
+		if s.fetching = false; s.ctx.Err() == nil {
 			s.settleLocked(keys, err)
 		}
-	}()
+		s.ended.notify()
+	})
 }
 
 // settleLocked applies the result of a fetch and sets the next timer.
@@ -235,7 +195,7 @@ func (s *keySet) settleLocked(keys *publishedKeys, err error) {
 	if keys.skipped != "" && keys.skipped != s.keys.skipped {
 		s.log.Warn("the key set has keys that cannot be used", "skipped", keys.skipped)
 	}
-	same := sameKeys(s.keys.usable, keys.usable)
+	same := reflect.DeepEqual(s.keys.usable, keys.usable)
 	// The cache is cleared only if it must be: after each refresh, all callers would have to be verified again.
 	if s.keys = *keys; !same {
 		s.changed()
@@ -253,12 +213,12 @@ func (s *keySet) failedLocked(err error, now instant) {
 // scheduleLocked sets the timer of the next fetch, in place of any other.
 func (s *keySet) scheduleLocked(when instant) {
 	// A timer may fire although it was cancelled (see clock), so an older one is recognized by its number instead.
-	s.due++
-	due := s.due
+	s.timer++
+	timer := s.timer
 	s.clock.schedule(when, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if due == s.due && s.flight == nil && s.ctx.Err() == nil {
+		if timer == s.timer && !s.fetching && s.ctx.Err() == nil {
 			s.beginLocked()
 		}
 	})
@@ -288,13 +248,13 @@ type publishedKeys struct {
 
 // decodeKeySet returns the keys for the allowed algorithms.
 func decodeKeySet(data []byte, allowed []string) (*publishedKeys, error) {
-	texts, err := splitKeySet(data)
-	if err != nil {
-		return nil, err
+	var set struct{ Keys []json.RawMessage }
+	if err := json.Unmarshal(data, &set); err != nil || set.Keys == nil {
+		return nil, errors.New("the key set is not a JSON object with a list of keys")
 	}
 	keys := &publishedKeys{}
 	var skipped []string
-	for i, text := range texts {
+	for i, text := range set.Keys {
 		id, key, err := decodeWebKey(text, allowed)
 		switch {
 		case err == nil:
@@ -313,166 +273,96 @@ func decodeKeySet(data []byte, allowed []string) (*publishedKeys, error) {
 	return nil, errors.New("the key set has no usable key")
 }
 
-// splitKeySet returns the texts of the keys. They are valid JSON, but have not passed
-// checkJSON: what that refuses makes one key unusable, not the others.
-func splitKeySet(data []byte) ([]json.RawMessage, error) {
-	var set struct{ Keys []json.RawMessage }
-	if err := json.Unmarshal(data, &set); err != nil || set.Keys == nil {
-		return nil, errors.New("the key set is not a JSON object with a list of keys")
-	}
-	return set.Keys, nil
-}
-
 // errForAnotherUse means that a key is not meant for verifying tokens.
 var errForAnotherUse = errors.New("it is for another use")
 
-// webKey holds the string members of one key of a key set.
-type webKey map[string]string
-
-// webKeyStrings are the members that are read; all must be strings. A member that is null counts as absent.
-var webKeyStrings = []string{"kty", "use", "alg", "kid", "n", "e", "crv", "x", "y"}
+// webKey is a key of a key set. Its members are base64url, but for the first four and crv.
+type webKey struct {
+	Kid, Kty        string
+	Use, Alg        *string  // nil when absent
+	Ops             []string `json:"key_ops"`
+	N, E, Crv, X, Y string
+}
 
 // decodeWebKey reads one key. The error says why it cannot be used. The id is known
 // even then, if the key has one.
 func decodeWebKey(data []byte, allowed []string) (id string, key *verificationKey, err error) {
-	text, err := readWebKey(data)
-	id = text["kid"]
-	if err != nil {
-		return id, nil, err
+	var w webKey
+	err = json.Unmarshal(data, &w)
+	switch wrong, _ := errors.AsType[*json.UnmarshalTypeError](err); {
+	case wrong != nil && wrong.Field != "":
+		return w.Kid, nil, fmt.Errorf("its %s is not a %v", strings.ToLower(wrong.Field), wrong.Type)
+	case err != nil:
+		return "", nil, errors.New("it is not an object")
+	case w.Use != nil && *w.Use != "sig", w.Ops != nil && !slices.Contains(w.Ops, "verify"):
+		return w.Kid, nil, errForAnotherUse
+	case w.Kid == "":
+		return "", nil, errors.New("it has no kid")
 	}
-	if id == "" {
-		return id, nil, errors.New("it has no kid")
-	}
-	public, err := text.public()
+	public, err := w.public()
 	if err != nil {
-		return id, nil, err
+		return w.Kid, nil, err
 	}
 	family, err := keyAlgorithms(public)
 	if err != nil {
-		return id, nil, err
+		return w.Kid, nil, err
 	}
 	usable := slices.DeleteFunc(slices.Clone(family), func(alg string) bool {
-		only, pinned := text["alg"]
-		return pinned && alg != only || !slices.Contains(allowed, alg)
+		return w.Alg != nil && alg != *w.Alg || !slices.Contains(allowed, alg)
 	})
 	if len(usable) == 0 {
-		return id, nil, errors.New("its algorithm is not allowed, or does not belong to its type")
+		return w.Kid, nil, errors.New("its algorithm is not allowed, or does not belong to its type")
 	}
-	return id, &verificationKey{id: id, algorithms: usable, public: public}, nil
-}
-
-// readWebKey reads the string members of a key and checks its use.
-func readWebKey(data []byte) (webKey, error) {
-	text := webKey{}
-	if err := checkJSON(data); err != nil {
-		return text, err
-	}
-	var err error
-	isObject := eachMember(data, func(name string, value []byte) bool {
-		s, notString := tokenString(value)
-		switch {
-		case jsonKind(value) == 'n':
-		case notString == nil:
-			text[name] = s
-		case name == "key_ops":
-			if operations, _ := tokenStrings(value); !slices.Contains(operations, "verify") {
-				err = errForAnotherUse
-			}
-		case slices.Contains(webKeyStrings, name):
-			err = fmt.Errorf("its %s is not a string", name)
-		}
-		return err == nil
-	})
-	if !isObject {
-		err = errors.New("it is not an object")
-	} else if use, ok := text["use"]; ok && use != "sig" {
-		err = errForAnotherUse
-	}
-	return text, err
+	return w.Kid, &verificationKey{id: w.Kid, algorithms: usable, public: public}, nil
 }
 
 // public returns the public key.
-func (k webKey) public() (crypto.PublicKey, error) {
-	switch k["kty"] {
+func (k *webKey) public() (crypto.PublicKey, error) {
+	var fault error // of the first member that has one
+	number := func(name, text string) []byte {
+		b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+		switch {
+		case fault != nil:
+		case err != nil:
+			fault = fmt.Errorf("its %s is not base64url without padding", name)
+		case len(b) == 0:
+			fault = fmt.Errorf("its %s is missing", name)
+		}
+		return b
+	}
+	switch k.Kty {
 	case "RSA":
-		return k.rsa()
+		n, e := number("n", k.N), bytes.TrimLeft(number("e", k.E), "\x00")
+		// crypto/rsa wants an exponent below 2^31.
+		if fault == nil && (len(e) == 0 || len(e) > 4 || e[0] > 127 && len(e) == 4) {
+			fault = errExponent
+		}
+		return &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(new(big.Int).SetBytes(e).Int64())}, fault
 	case "EC":
-		return k.ec()
+		curve := map[string]elliptic.Curve{"P-256": elliptic.P256(), "P-384": elliptic.P384()}[k.Crv]
+		if curve == nil {
+			return nil, errCurve
+		}
+		x, y := number("x", k.X), number("y", k.Y)
+		if size := curve.Params().BitSize / 8; fault == nil && (len(x) != size || len(y) != size) {
+			fault = errors.New("an EC key whose coordinates do not have the length of its curve")
+		}
+		if fault != nil {
+			return nil, fault
+		}
+		key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
+		if err != nil {
+			return nil, errors.New("an EC key that is not a point of its curve")
+		}
+		return key, nil
 	case "OKP":
-		return k.okp()
+		x := number("x", k.X)
+		if fault == nil && (k.Crv != "Ed25519" || len(x) != ed25519.PublicKeySize) {
+			fault = errors.New("an OKP key must be an Ed25519 key of 32 bytes")
+		}
+		return ed25519.PublicKey(x), fault
 	}
 	return nil, errKeyFamily
-}
-
-// numbers decodes base64url members.
-func (k webKey) numbers(names ...string) (all [][]byte, err error) {
-	for _, name := range names {
-		b, err := base64.RawURLEncoding.Strict().DecodeString(k[name])
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("its %s is not base64url without padding", name)
-		case len(b) == 0:
-			return nil, fmt.Errorf("its %s is missing", name)
-		}
-		all = append(all, b)
-	}
-	return all, nil
-}
-
-func (k webKey) rsa() (crypto.PublicKey, error) {
-	b, err := k.numbers("n", "e")
-	if err != nil {
-		return nil, err
-	}
-	// crypto/rsa wants an exponent below 2^31.
-	e := bytes.TrimLeft(b[1], "\x00")
-	if len(e) == 0 || len(e) > 4 || e[0] > 127 && len(e) == 4 {
-		return nil, errExponent
-	}
-	return &rsa.PublicKey{N: new(big.Int).SetBytes(b[0]), E: int(new(big.Int).SetBytes(e).Int64())}, nil
-}
-
-func (k webKey) ec() (crypto.PublicKey, error) {
-	var curve elliptic.Curve
-	switch k["crv"] {
-	case "P-256":
-		curve = elliptic.P256()
-	case "P-384":
-		curve = elliptic.P384()
-	default:
-		return nil, errCurve
-	}
-	b, err := k.numbers("x", "y")
-	if err != nil {
-		return nil, err
-	}
-	if size := curve.Params().BitSize / 8; len(b[0]) != size || len(b[1]) != size {
-		return nil, errors.New("an EC key whose coordinates do not have the length of its curve")
-	}
-	key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, b[0], b[1]))
-	if err != nil {
-		return nil, errors.New("an EC key that is not a point of its curve")
-	}
-	return key, nil
-}
-
-func (k webKey) okp() (crypto.PublicKey, error) {
-	b, err := k.numbers("x")
-	if err != nil {
-		return nil, err
-	}
-	if k["crv"] != "Ed25519" || len(b[0]) != ed25519.PublicKeySize {
-		return nil, errors.New("an OKP key must be an Ed25519 key of 32 bytes")
-	}
-	return ed25519.PublicKey(b[0]), nil
-}
-
-// sameKeys reports whether two key sets verify the same tokens.
-func sameKeys(a, b []*verificationKey) bool {
-	return slices.EqualFunc(a, b, func(x, y *verificationKey) bool {
-		return x.id == y.id && slices.Equal(x.algorithms, y.algorithms) &&
-			x.public.(interface{ Equal(crypto.PublicKey) bool }).Equal(y.public)
-	})
 }
 
 // The HTTP clients of authentication: one fetches a key set, without letting the

@@ -190,10 +190,9 @@ type options struct {
 
 	keyOperands map[string]string // what the values of flags for configuration keys are called, by flag
 
-	output   *string  // -o; nil when the command does not have it
-	forms    []string // the values that -o may have
-	headless *bool    // --no-headers
-	url      *string  // --url; nil when the command calls no service
+	output   *string // -o; nil when the command does not have it
+	headless *bool   // --no-headers
+	url      *string // --url; nil when the command calls no service
 }
 
 // newOptions returns the options of a command, whose name is in full, as in "store check".

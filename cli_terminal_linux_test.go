@@ -324,7 +324,7 @@ func TestHostileDataOnTerminal(t *testing.T) {
 			token := hostileFiles(t)
 			o := newOptions(bareProcess, c)
 			c.define(o)
-			forms := slices.Clone(o.forms)
+			forms := slices.Clone(outputForms)
 			if o.output == nil {
 				forms = []string{""}
 			}

@@ -207,9 +207,6 @@ func (n jsonValue) normal(dst []byte) []byte {
 	return append(dst, n.kind())
 }
 
-// sameJSON reports whether two texts spell the same value.
-func sameJSON(a, b []byte) bool { return newJSONValue(a).within(newJSONValue(b), false) }
-
 // within reports whether another value is the same, or if more is true, has every member of n with
 // the same value: its objects outside of arrays may then have further members. Numbers are
 // compared by value.

@@ -97,3 +97,6 @@ func decodedJSONInt(t *testing.T, text []byte) int64 {
 	}
 	return n
 }
+
+// sameJSON reports whether two texts spell the same value.
+func sameJSON(a, b []byte) bool { return newJSONValue(a).within(newJSONValue(b), false) }

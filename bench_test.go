@@ -955,76 +955,6 @@ func postSteps(url, path string, body []byte, want int, answer any) error {
 	return json.Unmarshal(text, answer)
 }
 
-// workBatch sends the outcomes of claimed steps with a claim, and returns the steps that it got.
-func workBatch(url string, done []claimed, limit, wait int) ([]claimed, error) {
-	body := fmt.Appendf(nil, `{"callables":["Outside::*"],"limit":%d,"wait_seconds":%d,"complete":%s}`,
-		limit, wait, outcomes(done, `"result":{"done":true}`))
-	var answer struct {
-		Complete []struct{ Status int }
-		Steps    []claimed
-	}
-	err := postSteps(url, "claim", body, 207, &answer)
-	for _, a := range answer.Complete {
-		if a.Status != 200 {
-			err = fmt.Errorf("an outcome got %d", a.Status)
-		}
-	}
-	return answer.Steps, err
-}
-
-// workSingly claims a step and completes it in a separate request.
-func workSingly(url string) error {
-	var given []claimed
-	err := postSteps(url, "claim", []byte(`{"callables":["Outside::*"]}`), 200, &given)
-	if err != nil || len(given) != 1 {
-		return fmt.Errorf("claimed %d steps: %v", len(given), err)
-	}
-	return postSteps(url, given[0].Step.StepUUID+"/complete",
-		fmt.Appendf(nil, `{"lease":%q,"result":{"done":true}}`, given[0].Lease), 200, new(claimed))
-}
-
-// BenchmarkWorker measures one outside worker at the steps of stored diamonds, with store.sync =
-// "always": a hundred steps a request, and as a reference one by one, with a claim and a completion
-// each. bare-sync measures a sync alone.
-//
-//	go test -run XXX -bench Worker -benchtime 100000x .
-func BenchmarkWorker(b *testing.B) {
-	b.Run("bare-sync", func(b *testing.B) {
-		sync, times := benchSyncer(b), []time.Duration{}
-		for range 1000 {
-			at := time.Now()
-			sync()
-			times = append(times, time.Since(at))
-		}
-		slices.Sort(times)
-		b.ReportMetric(1000*ms(times, 0.5), "p50-µs/sync")
-	})
-	for _, batch := range []int{1, 100} {
-		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
-			svc := benchService(b, b.TempDir())
-			createMany(b, svc, manualBody, b.N/4+1)
-			url := benchServer(b, svc)
-			requests, before := 0, svc.store.journal.status().syncs
-			b.ResetTimer()
-			var given []claimed
-			for done, err := 0, error(nil); done < b.N; requests++ {
-				if batch == 1 {
-					err, done = workSingly(url), done+1
-				} else {
-					given, err = workBatch(url, given, batch, 0)
-					done += len(given)
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.StopTimer()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
-			b.ReportMetric(float64(svc.store.journal.status().syncs-before)/float64(requests), "syncs/batch")
-		})
-	}
-}
-
 // BenchmarkWaitingClaim measures how long a step that becomes ready takes to reach a worker that
 // waits for one, with store.sync = "always", in turns with a bare sync.
 func BenchmarkWaitingClaim(b *testing.B) {
@@ -1033,16 +963,19 @@ func BenchmarkWaitingClaim(b *testing.B) {
 	url, bare := benchServer(b, svc), benchSyncer(b)
 	creator := dialClient(b, url)
 	var took, synced []time.Duration
-	var done []claimed
 	before := svc.store.journal.status().syncs
 	for b.Loop() {
 		at := make(chan instant, 1)
 		go func() {
-			given, err := workBatch(url, done, 1, 60)
-			if at <- realNow(); err != nil {
+			var given []claimed
+			err := postSteps(url, "claim", []byte(`{"callables":["Outside::*"],"wait_seconds":60}`), 200, &given)
+			at <- realNow()
+			for _, c := range given {
+				err = postSteps(url, c.Step.StepUUID+"/complete", fmt.Appendf(nil, `{"lease":%q,"result":null}`, c.Lease), 200, new(any))
+			}
+			if err != nil {
 				b.Error(err)
 			}
-			done = given
 		}()
 		for waiting := false; !waiting; {
 			svc.store.locked(func() { waiting = len(svc.engine.outside.claimers) > 0 })

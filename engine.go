@@ -15,8 +15,6 @@ package main
 //	engine_log.go     the log of causes
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -669,55 +667,4 @@ func (g *schemaGuard) resultMisfits(b *budget, def *stepTemplate, result []byte)
 		g.log.Warn("a result does not fit the step's result_schema", "step", def.name, "problems", found.wants())
 	}
 	return found
-}
-
-// workTimer is a time for which a step waits in this process, or an event that a step published.
-type workTimer struct {
-	DueAt     zonedTime `json:"due_at"`
-	Kind      string    `json:"kind"` // "retry"; "attempt", the end of one that the service itself delays; "lease"; "delivery"
-	TaskUUID  uuid      `json:"task_uuid"`
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	StepName  string    `json:"step_name"`
-	Attempt   int       `json:"attempt"` // the latest
-
-	Subscriber string `json:"subscriber,omitempty"` // of a delivery
-
-	step int
-}
-
-// workTimers returns up to most timers of steps, those that fire first, and the number of all timers.
-func (e *engine) workTimers(most int) (first []workTimer, total int) {
-	all := []workTimer{}
-	add := func(kind string, key runKey, when instant) {
-		all = append(all, workTimer{Kind: kind, TaskUUID: key.task, step: key.step, DueAt: zonedTime(when)})
-	}
-	e.store.locked(func() {
-		for key, timer := range e.retries.timers {
-			add("retry", key, timer.when)
-		}
-		for key, k := range e.work.running {
-			if k.timer != nil && !k.gone {
-				add("attempt", key, k.timer.when)
-			}
-		}
-		for _, h := range e.leases.held.items {
-			add("lease", h.runKey, h.until)
-		}
-	})
-	// Sorted without the lock, because there may be as many timers as tasks. The names are then
-	// looked up for the few that are returned, unless their tasks have ended meanwhile.
-	slices.SortFunc(all, func(a, b workTimer) int {
-		return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]), a.step-b.step)
-	})
-	first = all[:min(most, len(all))]
-	e.store.locked(func() {
-		first = slices.DeleteFunc(first, func(w workTimer) bool { return e.store.liveLocked(w.TaskUUID) == nil })
-		for i := range first {
-			w, t := &first[i], e.store.liveLocked(first[i].TaskUUID)
-			w.Namespace, w.Name = t.tpl.namespace, t.tpl.name
-			w.StepName, w.Attempt = t.def(w.step).name, t.steps[w.step].attempts
-		}
-	})
-	return first, len(all)
 }

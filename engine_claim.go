@@ -33,7 +33,6 @@ type claimRequest struct {
 	wait       time.Duration // for the first step, at most, in real time
 	worker     string
 	subject    string // the authenticated caller, or ""
-	tried      func() // called before the wait; nil for nothing
 }
 
 // matches reports whether the request asks for steps with a key.
@@ -89,9 +88,6 @@ func (w *outsideWork) claim(ctx context.Context, q *claimRequest) claimResult {
 	})
 	if err != nil {
 		return claimResult{err: err}
-	}
-	if q.tried != nil {
-		q.tried()
 	}
 	if !served && q.wait > 0 {
 		wait, cancel := context.WithTimeout(ctx, q.wait)

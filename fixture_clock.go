@@ -4,10 +4,8 @@ package main
 // any instant. It holds the timers; a timekeeper moves it and fires them.
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
@@ -165,22 +163,6 @@ func (a *controlAPI) clockView(fired uint64) clockView {
 
 func (a *controlAPI) getClock(_ *responseWriter, _ *http.Request) (any, error) {
 	return a.clockView(a.fixture.clock.firedNow()), nil
-}
-
-// timersView shows the work timers that fire next.
-type timersView struct {
-	Timers []workTimer `json:"timers"` // the earliest first
-	Total  int         `json:"total"`  // with those that are not shown
-}
-
-const shownTimers = 20
-
-func (a *controlAPI) listTimers(_ *responseWriter, _ *http.Request) (any, error) {
-	timers, total := a.surface.svc.engine.workTimers(shownTimers)
-	rests := a.fixture.sendingTimers()
-	timers = append(timers, rests...)
-	slices.SortStableFunc(timers, func(a, b workTimer) int { return cmp.Compare(a.DueAt, b.DueAt) })
-	return timersView{timers[:min(len(timers), shownTimers)], total + len(rests)}, nil
 }
 
 func (a *controlAPI) changeClock(w *responseWriter, r *http.Request) (any, error) {

@@ -29,7 +29,6 @@ func (a *controlAPI) routes() []route {
 		{"POST /_stepwell/reset", everything, a.reset},
 		{"GET /_stepwell/clock", everything, a.getClock},
 		{"POST /_stepwell/clock", everything, a.changeClock},
-		{"GET /_stepwell/timers", everything, a.listTimers},
 		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
 		{"POST /_stepwell/stubs", everything, a.addStub},
 		{"PUT /_stepwell/stubs", everything, a.replaceStubs},

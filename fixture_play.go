@@ -350,18 +350,3 @@ func (r sendResult) outcome() outcome {
 	o.err.retryable = !r.final
 	return o
 }
-
-// sendingTimers returns the pauses before the next attempts to send events.
-func (f *fixture) sendingTimers() (all []workTimer) {
-	f.svc.store.locked(func() {
-		for _, s := range f.svc.publisher.subscribers {
-			if r := s.rest; r != nil {
-				all = append(all, workTimer{
-					DueAt: zonedTime(r.until), Kind: "delivery", TaskUUID: r.event.task, Namespace: r.event.tpl.namespace,
-					Name: r.event.tpl.name, StepName: r.event.stepName, Attempt: r.number, Subscriber: s.Name,
-				})
-			}
-		}
-	})
-	return all
-}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"stepwell/e2e/wire"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -164,49 +163,6 @@ func TestWhatIsIdle(t *testing.T) {
 	s.clock(`{"advance":"2m"}`).want(200)
 	if next := s.do("GET", "/_stepwell/clock", "").get("next_timer"); next != nil {
 		t.Errorf("got a timer at %v; want none", next)
-	}
-}
-
-// TestTimersThatFireNext lists what is due: a retry, a delay and a lease, the earliest first and
-// never those of ended tasks.
-func TestTimersThatFireNext(t *testing.T) {
-	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("hour", time.Hour),
-		testTemplate("retry", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
-			retry: `{"max_attempts":3,"backoff_base_ms":30000}`}),
-		testTemplate("actor", stepSpec{name: "b", callable: "outside"})}})
-	list := func() (due string) {
-		s.do("POST", "/_stepwell/wait-idle", "").want(200)
-		a := s.do("GET", "/_stepwell/timers", "").want(200)
-		for _, timer := range a.get("timers").([]any) {
-			due += fmt.Sprintf("%v ", timer.(map[string]any)["kind"])
-		}
-		return due + a.text("total")
-	}
-	if got := list(); got != "0" {
-		t.Errorf("got timers %s; want none", got)
-	}
-	hour := s.create(`{"namespace":"t","name":"hour"}`)
-	s.create(`{"namespace":"t","name":"retry"}`)
-	s.create(`{"namespace":"t","name":"actor"}`)
-	s.do("POST", "/v1/steps/claim", `{"worker_id":"w","callables":["outside"],"lease_seconds":600}`).want(200)
-	if got := list(); got != "retry lease attempt 3" {
-		t.Errorf("got timers %s; want retry lease attempt 3", got)
-	}
-	first := s.do("GET", "/_stepwell/timers", "").want(200)
-	for member, want := range map[string]string{"namespace": "t", "name": "retry", "step_name": "a", "attempt": "1"} {
-		if got := first.text("timers.0." + member); got != want {
-			t.Errorf("%s: got %s; want %s", member, got, want)
-		}
-	}
-	if next := s.do("GET", "/_stepwell/clock", "").text("next_timer"); next != first.text("timers.0.due_at") {
-		t.Errorf("the first timer is due at %s; want %s as the clock says", first.text("timers.0.due_at"), next)
-	}
-	s.do("DELETE", "/v1/tasks/"+hour, "").want(200)
-	for range 30 {
-		s.create(`{"namespace":"t","name":"hour"}`)
-	}
-	if got := list(); !strings.HasSuffix(got, "attempt 32") || strings.Count(got, "attempt") != 18 {
-		t.Errorf("got timers %s; want 20 of 32", got)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 )
@@ -22,18 +21,9 @@ const (
 	defaultOutsideName = "outside-actor" // without worker_id and authentication
 )
 
-// claimSteps takes the outcomes of steps claimed before, if the request has some, and hands out
-// steps.
+// claimSteps hands out steps.
 func (a *orchestrationAPI) claimSteps(w *responseWriter, r *http.Request) (any, error) {
 	p, err := readActor(r)
-	if err != nil {
-		return nil, err
-	}
-	completed, err := a.answersIn(r, p, "complete", completeVerb)
-	if err != nil {
-		return nil, err
-	}
-	failed, err := a.answersIn(r, p, "fail", failVerb)
 	if err != nil {
 		return nil, err
 	}
@@ -51,16 +41,8 @@ func (a *orchestrationAPI) claimSteps(w *responseWriter, r *http.Request) (any, 
 		}
 		defer release()
 	}
-	if completed == nil && failed == nil {
-		given, err := a.surface.svc.outside.claim(r.Context(), q)
-		return claimsView(given), err
-	}
-	v := exchangeView{}
-	if v.steps, err = a.surface.svc.outside.exchange(r.Context(), slices.Concat(completed, failed), q); err != nil {
-		return nil, err
-	}
-	v.completed, v.failed = a.answeredView(w, r, completed), a.answeredView(w, r, failed)
-	return reply{http.StatusMultiStatus, v}, nil
+	given, err := a.surface.svc.outside.claim(r.Context(), q)
+	return claimsView(given), err
 }
 
 // actorReader reads the members of an outside actor's request. Members that are
@@ -72,10 +54,8 @@ func readActor(r *http.Request) (*actorReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newActorReader(body), nil
+	return &actorReader{stepRequestParser{body: body}}, nil
 }
-
-func newActorReader(body []byte) *actorReader { return &actorReader{stepRequestParser{body: body}} }
 
 // number reads an integer from lo to hi. If it is absent, number returns standard.
 func (p *actorReader) number(key string, standard, lo, hi int64) int64 {
@@ -113,29 +93,18 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 
 // names reads an array of strings. It returns nil if the array is absent.
 func (p *actorReader) names(key string, longest int) (names []string) {
-	p.array(key, "an array of 1 to %d strings", 1, maxClaimPatterns, func(i int, e []byte) {
-		names = append(names, p.text(fmt.Sprintf("%s[%d]", key, i), e, 1, longest))
-	})
-	return names
-}
-
-// array calls f for the elements of an array of least to most elements, if there is one. form says
-// what it must be.
-func (p *actorReader) array(key, form string, least, most int, f func(i int, e []byte)) {
 	raw := p.member(key)
 	if raw == nil {
-		return
+		return nil
 	}
-	n := 0
 	ok := eachElement(raw, func(e []byte) bool {
-		if n++; n <= most {
-			f(n-1, e)
-		}
-		return n <= most
+		names = append(names, p.text(fmt.Sprintf("%s[%d]", key, len(names)), e, 1, longest))
+		return len(names) <= maxClaimPatterns
 	})
-	if !ok || n < least || n > most {
-		p.complain(key, "must be "+form, most)
+	if n := len(names); !ok || n == 0 || n > maxClaimPatterns {
+		p.complain(key, "must be an array of 1 to %d strings", maxClaimPatterns)
 	}
+	return names
 }
 
 // claimsView lists claimed steps: the envelope of each, and its lease.
@@ -173,7 +142,12 @@ func (a *orchestrationAPI) answerClaim(
 	if q.seen, err = a.surface.seenVersions(r); err != nil {
 		return v, err
 	}
-	if err = a.readAnswer(p, q, read); err != nil {
+	q.setLease(p.required("lease", maxNameLength))
+	read(p, &q.leaseAnswer)
+	if err = p.failure("cannot " + string(verb) + " the step"); err != nil {
+		return v, err
+	}
+	if err = a.surface.svc.cfg.Worker.checkSize(&q.outcome); err != nil {
 		return v, err
 	}
 	if v, err = a.surface.svc.outside.answer(r.Context(), q); err == nil {
@@ -181,139 +155,6 @@ func (a *orchestrationAPI) answerClaim(
 		w.Header()["Etag"] = []string{a.surface.versionTag(q.version, hiddenFrom(r.Context()))}
 	}
 	return v, err
-}
-
-// readAnswer reads the members of an answer.
-func (a *orchestrationAPI) readAnswer(p *actorReader, q *stepAnswer, read func(*actorReader, *leaseAnswer)) error {
-	q.setLease(p.required("lease", maxNameLength))
-	read(p, &q.leaseAnswer)
-	if err := p.failure("cannot " + string(q.verb) + " the step"); err != nil {
-		return err
-	}
-	return a.surface.svc.cfg.Worker.checkSize(&q.outcome)
-}
-
-// Many answers at once: each is an outcome with its step, and gets the response that it would get alone.
-
-// answerAll returns the handler that takes the outcomes of many claimed steps.
-func (a *orchestrationAPI) answerAll(verb leaseVerb) handlerFunc {
-	return func(w *responseWriter, r *http.Request) (any, error) {
-		p, err := readActor(r)
-		if err != nil {
-			return nil, err
-		}
-		if p.member("steps") == nil {
-			p.complain("steps", "is required")
-		}
-		answers, err := a.answersIn(r, p, "steps", verb)
-		if err = cmp.Or(err, p.failure("no step is changed")); err != nil {
-			return nil, err
-		}
-		// All answers share one wait for the disk.
-		seq, err := a.surface.svc.outside.take(r.Context(), answers)
-		if err = cmp.Or(err, a.surface.svc.store.wait(r.Context(), seq)); err != nil {
-			return nil, err
-		}
-		return reply{http.StatusMultiStatus, a.answeredView(w, r, answers)}, nil
-	}
-}
-
-// answersIn reads an array of answers, nil if it is absent. An answer that is wrong is refused by
-// itself.
-func (a *orchestrationAPI) answersIn(r *http.Request, p *actorReader, key string, verb leaseVerb) ([]*stepAnswer, error) {
-	seen, err := a.surface.seenVersions(r)
-	if err != nil || p.member(key) == nil {
-		return nil, err
-	}
-	answers := []*stepAnswer{}
-	p.array(key, "an array of at most %d outcomes", 0, maxClaims, func(_ int, e []byte) {
-		q := &stepAnswer{leaseAnswer: leaseAnswer{verb: verb, subject: subjectOf(r.Context()), seen: seen}}
-		q.err = a.readStepAnswer(e, q)
-		answers = append(answers, q)
-	})
-	return answers, nil
-}
-
-// readStepAnswer reads an answer that names its step.
-func (a *orchestrationAPI) readStepAnswer(text []byte, q *stepAnswer) (err error) {
-	if jsonKind(text) != '{' {
-		return failf(badRequest, "an outcome must be a JSON object")
-	}
-	p := newActorReader(text)
-	if word := p.required("step_uuid", maxNameLength); word != "" {
-		if q.step, err = idNamed("step_uuid", word); err != nil {
-			return err
-		}
-	}
-	return a.readAnswer(p, q, outcomeReaders[q.verb])
-}
-
-// answeredStep says what became of an answer.
-type answeredStep struct {
-	step       uuid // zero if it names none
-	status     int
-	state, tag string     // of the step after it, unless it was refused
-	refused    *errorView // nil if it was not
-}
-
-// answeredView lists what became of answers, in their order.
-type answeredView []answeredStep
-
-func (a *orchestrationAPI) answeredView(w *responseWriter, r *http.Request, answers []*stepAnswer) answeredView {
-	if answers == nil {
-		return nil
-	}
-	v, hidden := make(answeredView, len(answers)), hiddenFrom(r.Context())
-	for i, q := range answers {
-		if q.err == nil {
-			v[i] = answeredStep{q.step, http.StatusOK, q.view.step.state.String(), a.surface.versionTag(q.version, hidden), nil}
-			continue
-		}
-		f := a.surface.failureOf(w, r, q.err)
-		v[i] = answeredStep{step: q.step, status: a.surface.status(f.kind), refused: &errorView{f, w.requestID}}
-	}
-	return v
-}
-
-func (v answeredView) writeJSON(o *jsonWriter) { o.list(len(v), func(i int) { v[i].write(o) }) }
-
-func (s *answeredStep) write(o *jsonWriter) {
-	o.b = append(o.b, '{')
-	if s.step.isZero() {
-		o.raw("step_uuid", nil)
-	} else {
-		o.id("step_uuid", s.step)
-	}
-	o.number("status", s.status)
-	if s.refused == nil {
-		o.text("current_state", s.state)
-		o.text("etag", s.tag)
-	} else {
-		o.name("error")
-		s.refused.write(o)
-	}
-	o.b = append(o.b, '}')
-}
-
-// exchangeView is the answer to a claim with outcomes.
-type exchangeView struct {
-	completed, failed answeredView // nil if the request has none
-	steps             claimsView
-}
-
-func (v exchangeView) writeJSON(o *jsonWriter) {
-	o.b = append(o.b, '{')
-	if v.completed != nil {
-		o.name("complete")
-		v.completed.writeJSON(o)
-	}
-	if v.failed != nil {
-		o.name("fail")
-		v.failed.writeJSON(o)
-	}
-	o.name("steps")
-	v.steps.writeJSON(o)
-	o.b = append(o.b, '}')
 }
 
 // leaseView is the answer to an extended lease.

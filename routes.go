@@ -42,8 +42,6 @@ func (a *orchestrationAPI) routes() []route {
 		{"POST /v1/actions", needs(permStepsResolve, permTasksCancel, permDLQUpdate), a.actOnMany},
 		{"GET /v1/steps", needs(permStepsRead), a.listOutsideSteps},
 		{"POST /v1/steps/claim", needs(permStepsResolve), a.claimSteps},
-		{"POST /v1/steps/complete", needs(permStepsResolve), a.answerAll(completeVerb)},
-		{"POST /v1/steps/fail", needs(permStepsResolve), a.answerAll(failVerb)},
 		{"POST /v1/steps/{step_uuid}/extend", needs(permStepsResolve), a.extendLease},
 		{"POST /v1/steps/{step_uuid}/complete", needs(permStepsResolve), a.answerOne(completeVerb)},
 		{"POST /v1/steps/{step_uuid}/fail", needs(permStepsResolve), a.answerOne(failVerb)},

@@ -4,10 +4,8 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 )
 
@@ -41,22 +39,6 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 		return nil, ctx.Err()
 	}
 	return got.steps, err
-}
-
-// exchange takes answers, and then claims steps; both are durable with one sync if there is a step
-// to claim at once. The answers count whatever becomes of the claim.
-func (a *outsideActors) exchange(ctx context.Context, answers []*stepAnswer, q *claimRequest) ([]claimedStep, error) {
-	// The answers are kept from the disk until the claim was tried, and then go there with its
-	// record.
-	q.tried = sync.OnceFunc(a.store.gather())
-	defer q.tried()
-	if _, err := a.take(ctx, answers); err != nil {
-		return nil, err
-	}
-	for _, answer := range answers { // what is large is not kept during the wait
-		answer.outcome, answer.view.step = outcome{}, step{state: answer.view.step.state}
-	}
-	return a.claim(ctx, q)
 }
 
 // peoplePatterns are callables, perhaps with a * at their end, of steps that are for people. None stand for all.
@@ -143,91 +125,65 @@ func newOutsideStepView(t *task, i int, held *heldStep, now instant, worker stri
 	return v
 }
 
-// stepAnswer is an outside actor's answer about one step, and what became of it.
+// stepAnswer is an outside actor's answer about one step.
 type stepAnswer struct {
 	leaseAnswer
 	step uuid
-	err  error // why it is refused; set before if it was refused already
-
-	view  stepView // the step after it
-	taken bool     // the step was under the lease
 }
 
-// answer records an answer, waits until it is durable and returns the step after it.
-func (a *outsideActors) answer(ctx context.Context, q *stepAnswer) (stepView, error) {
-	one := [1]*stepAnswer{q}
-	seq, err := a.take(ctx, one[:])
-	if err = cmp.Or(err, q.err); err != nil {
-		return q.view, a.store.refuse(ctx, err)
-	}
-	return q.view, a.store.wait(ctx, seq)
-}
-
-// take records the answers that are not refused already, each by itself, and returns the sequence
-// with which they are durable. One under a lease that has ended is recorded in the audit only.
-func (a *outsideActors) take(ctx context.Context, answers []*stepAnswer) (seq uint64, err error) {
-	defer a.store.gather()() // one sync for all answers, although each is a change of its own
-	answers = slices.DeleteFunc(slices.Clone(answers), func(q *stepAnswer) bool { return q.err != nil })
-	if a.engine.schemas.on() {
-		answers = a.fit(ctx, answers)
-	}
-	seq, err = a.engine.turn(ctx, func() error {
-		for _, q := range answers {
-			q.err = a.store.updateLocked(func(c *change) error { return a.takeLocked(c, q) })
+// answer records an answer, waits until it is durable and returns the step after it. One under a lease that has ended is
+// recorded in the audit only.
+func (a *outsideActors) answer(ctx context.Context, q *stepAnswer) (v stepView, err error) {
+	if a.engine.schemas.on() && q.outcome.success {
+		if err := a.fit(ctx, q); err != nil {
+			return v, a.store.refuse(ctx, err)
 		}
-		return nil
+	}
+	taken := false
+	seq, err := a.engine.turn(ctx, func() error {
+		return a.store.updateLocked(func(c *change) (err error) {
+			v, taken, err = a.takeLocked(c, q)
+			return err
+		})
 	})
 	a.engine.wakeUp()
+	if err == nil && !taken {
+		v, err = a.answerLate(ctx, q.step, &q.leaseAnswer)
+		_, seq = a.store.size() // which covers what this recorded
+	}
 	if err != nil {
-		return 0, err
+		return v, a.store.refuse(ctx, err)
 	}
-	for _, q := range answers {
-		if !q.taken && q.err == nil {
-			q.view, q.err = a.answerLate(ctx, q.step, &q.leaseAnswer)
-			_, seq = a.store.size() // which covers what this recorded
-		}
-	}
-	return seq, nil
+	return v, a.store.wait(ctx, seq)
 }
 
 // takeLocked takes an answer if the step is under its lease.
-func (a *outsideActors) takeLocked(c *change, q *stepAnswer) error {
+func (a *outsideActors) takeLocked(c *change, q *stepAnswer) (v stepView, taken bool, err error) {
 	held, err := a.engine.leases.answerLocked(c, q.step, &q.leaseAnswer)
 	if held == nil || err != nil {
-		return err
+		return v, false, err
 	}
 	t, err := c.task(held.task)
 	if err != nil {
-		return err
+		return v, false, err
 	}
+	q.version = t.lastSeq
 	// A copy of the task would cost far more.
-	q.view, q.version, q.taken = newStepView(t, held.step, c.now, a.workerID), t.lastSeq, true
-	return nil
+	return newStepView(t, held.step, c.now, a.workerID), true, nil
 }
 
-// fit checks the results of answers against the schemas of their steps, within one budget. It returns
-// the answers that it does not refuse.
-func (a *outsideActors) fit(ctx context.Context, answers []*stepAnswer) []*stepAnswer {
+// fit checks the result of an answer against the schema of its step.
+func (a *outsideActors) fit(ctx context.Context, q *stepAnswer) error {
+	t, i, err := a.stepOf(q.step, q.task)
+	if err != nil {
+		return nil // as taking it will find out
+	}
 	b := newBudget(ctx, a.engine.schemas.memory)
 	defer b.end()
-	return slices.DeleteFunc(answers, func(q *stepAnswer) bool {
-		if !q.outcome.success {
-			return false
-		}
-		t, i, err := a.stepOf(q.step, q.task)
-		if err != nil {
-			return false // as taking it will find out
-		}
-		before := b.steps // not all of the budget, if other results came before
-		o := a.engine.schemas.fitted(b, t.def(i), q.outcome)
-		if q.err = b.err; q.err == nil && b.steps < 0 && before < maxSchemaSteps {
-			q.err = tooCostly("result", "takes too many steps to check together with the results before it")
-		}
-		if q.err == nil {
-			q.outcome = o
-		}
-		return q.err != nil
-	})
+	if o := a.engine.schemas.fitted(b, t.def(i), q.outcome); b.err == nil {
+		q.outcome = o
+	}
+	return b.err
 }
 
 // answerLate answers when the lease has ended: as before if the answer repeats the one

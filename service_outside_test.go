@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -217,127 +215,6 @@ var claimTemplates = []string{
 		stepSpec{name: "b", callable: "Shop::Send", after: []string{"a"}}),
 	testTemplate("pair", stepSpec{name: "a", callable: "Shop::Pack", retry: `{"max_attempts":1}`},
 		stepSpec{name: "b", callable: "Shop::Send"}),
-}
-
-// outcomes writes one outcome for each claimed step; more holds the members besides step and lease.
-func outcomes(given []claimed, more string) string {
-	each := make([]string, len(given))
-	for i, c := range given {
-		each[i] = fmt.Sprintf(`{"step_uuid":%q,"lease":%q,%s}`, c.Step.StepUUID, c.Lease, more)
-	}
-	return "[" + strings.Join(each, ",") + "]"
-}
-
-// TestResultsShareSteps completes three steps by one request, whose results take more than half of the steps that it has
-// for its checks: those that are not checked are refused, and their steps stay claimed.
-func TestResultsShareSteps(t *testing.T) {
-	s := newClaimServer(t, serviceTest{config: func(c *Config) { c.Templates.EnforceInputSchema = "reject" }, extra: []string{
-		`{"namespace":"t","name":"slow","version":"1.0.0","identity_strategy":"always_unique","steps":[{"name":"a","handler":{"callable":"slow"},` +
-			`"result_schema":{"pattern":"^a|b{1000}"}}]}`,
-	}})
-	for range 4 {
-		mustCreate(t, s.svc, "slow")
-	}
-	given, most := s.claim(`{"callables":["slow"],"limit":4}`), maxSchemaSteps/1000
-	result := func(n int) string { return fmt.Sprintf(`"result":%q`, strings.Repeat("a", n)) }
-	a := s.do("POST", "/v1/steps/complete", `{"steps":`+outcomes(given[:3], result(most*2/3))+`}`).want(207)
-	for i, want := range []string{"200", "422", "422"} {
-		if got := a.text(fmt.Sprint(i, ".status")); got != want {
-			t.Errorf("result %d: got %s, %s; want %s", i, got, a.body, want)
-		}
-	}
-	s.answer(given[1], "complete", ","+result(most*2/3)).want(200)
-	s.answer(given[3], "complete", ","+result(most*2)).want(200) // too many alone
-	for i, want := range []string{"complete", "complete", "in_progress", "error"} {
-		if got := s.state(given[i].Task.TaskUUID); !strings.Contains(got, want) {
-			t.Errorf("task %d: got %s; want %s", i, got, want)
-		}
-	}
-}
-
-// TestOutcomesAtOnce completes and fails the steps of a hundred tasks by one request each, which
-// takes one sync, and checks that each task is as if its step were answered for alone.
-func TestOutcomesAtOnce(t *testing.T) {
-	t.Parallel()
-	s := newClaimServer(t, serviceTest{dir: t.TempDir()})
-	for range maxClaims {
-		mustCreate(t, s.svc, "one")
-	}
-	given := s.claim(`{"callables":["*"],"limit":100}`)
-	alone, half := given[0], given[1:50]
-	s.answer(alone, "complete", `,"result":{"n":1}`).want(200)
-	syncs := func(f func()) uint64 {
-		before := s.svc.store.journal.status().syncs
-		f()
-		return s.svc.store.journal.status().syncs - before
-	}
-	took := syncs(func() {
-		a := s.do("POST", "/v1/steps/complete", `{"steps":`+outcomes(half, `"result":{"n":1}`)+`}`).want(207)
-		for i, c := range half {
-			if a.text(fmt.Sprint(i, ".status")) != "200" || a.text(fmt.Sprint(i, ".step_uuid")) != c.Step.StepUUID {
-				t.Fatalf("outcome %d: got %s", i, a.body)
-			}
-		}
-	})
-	if took > 1 {
-		t.Errorf("got %d syncs for a batch; want 1", took)
-	}
-	want := s.state(alone.Task.TaskUUID)
-	for _, c := range half {
-		if got := s.state(c.Task.TaskUUID); got != want {
-			t.Errorf("got %s; want %s as alone", got, want)
-		}
-	}
-	s.do("POST", "/v1/steps/fail", `{"steps":`+outcomes(given[50:], `"error":{"message":"no","retryable":false}`)+`}`).want(207)
-	for _, c := range given[50:] {
-		if got := s.state(c.Task.TaskUUID); got != "blocked_by_failures: error" {
-			t.Errorf("got %s; want it failed", got)
-		}
-	}
-	if got := s.do("POST", "/v1/steps/complete", `{"steps":`+outcomes(slices.Concat(given, given[:1]), `"result":0`)+`}`).want(422); !strings.Contains(
-		got.text("error.message"), "at most 100 outcomes") {
-		t.Errorf("got %s", got.body)
-	}
-}
-
-// TestClaimWithOutcomes works through chains of steps with one request for each batch, which takes
-// one sync: it has the outcomes of the last batch, and gets the steps that these made ready.
-func TestClaimWithOutcomes(t *testing.T) {
-	t.Parallel()
-	s := newTestServer(t, serviceTest{dir: t.TempDir(), extra: []string{benchTemplate("chain", "Outside", [][]int{{}, {0}, {1}})}})
-	for range 5 {
-		s.create(`{"namespace":"bench","name":"chain"}`)
-	}
-	given, before := s.claim(`{"callables":["*"],"limit":5}`), s.svc.store.journal.status().syncs
-	for len(given) > 0 {
-		a := s.do("POST", "/v1/steps/claim", `{"callables":["*"],"limit":5,"complete":`+outcomes(given, `"result":1`)+`}`).want(207)
-		given = nil
-		noError(t, json.Unmarshal(objectMember(a.body, "steps"), &given))
-	}
-	if took := s.svc.store.journal.status().syncs - before; took > 3 {
-		t.Errorf("got %d syncs for three batches", took)
-	}
-	if a := s.do("GET", "/v1/tasks?status=complete", ""); a.text("pagination.total_count") != "5" {
-		t.Errorf("got %s; want 5 complete tasks", a.body)
-	}
-}
-
-// TestOutcomesOutliveTheClaim sends outcomes with a claim that is refused while the service shuts
-// down: they count, and get 200 when they are sent again.
-func TestOutcomesOutliveTheClaim(t *testing.T) {
-	t.Parallel()
-	s := newClaimServer(t, serviceTest{})
-	id := mustCreate(t, s.svc, "one").id.String()
-	c := s.claimOne(`{"callables":["*"]}`)
-	s.svc.outside.draining.Store(true)
-	body := outcomes([]claimed{c}, `"result":1`)
-	s.do("POST", "/v1/steps/claim", `{"callables":["*"],"complete":`+body+`}`).want(503)
-	if got := s.state(id); got != "complete: complete" {
-		t.Errorf("got %s; want it complete", got)
-	}
-	if a := s.do("POST", "/v1/steps/complete", `{"steps":`+body+`}`).want(207); a.text("0.status") != "200" {
-		t.Errorf("got %s; want the same outcome taken", a.body)
-	}
 }
 
 // TestStepsForPeople lists what waits for people, with what it is about for callers who may read contexts.

@@ -78,9 +78,8 @@ type commitGroups struct {
 	publishing notifier      // notifies when published grew
 	records    atomic.Uint64 // appended since the start
 
-	backlog   atomic.Int64 // bytes of records not yet written, or not yet synced if callers wait for that
-	crowded   atomic.Bool  // several callers waited for the last group
-	gathering atomic.Int32 // changes whose records belong together and are still being made
+	backlog atomic.Int64 // bytes of records not yet written, or not yet synced if callers wait for that
+	crowded atomic.Bool  // several callers waited for the last group
 }
 
 // ended returns why nothing is written any more, if that is so, and whether the journal is closed.
@@ -267,10 +266,6 @@ func (j *journal) run() {
 			}
 			j.during(func() error { return j.flush(true) })
 		case <-j.groups.lazy.C:
-			if j.groups.gathering.Load() > 0 { // more belongs to these records
-				j.groups.lazy.Reset(lazyFlush)
-				continue
-			}
 			j.during(func() error { return j.flush(j.o.sync == syncAlways) })
 		case <-j.space.short:
 			retry.Reset(spaceRetry)
@@ -281,14 +276,6 @@ func (j *journal) run() {
 			return
 		}
 	}
-}
-
-// gather keeps the records of several changes for one sync until end is called, unless somebody
-// waits for some of them before. Until end, the caller may wait for nothing except the changes.
-func (s *store) gather() (end func()) {
-	gathering := &s.journal.groups.gathering
-	gathering.Add(1)
-	return func() { gathering.Add(-1) }
 }
 
 // during does an operation once no other goroutine uses the file.

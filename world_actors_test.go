@@ -12,7 +12,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 )
@@ -306,7 +305,6 @@ type worldClaim struct {
 
 // beWorker claims steps and answers for them.
 func (a *worldActor) beWorker() {
-	var owed []*worldOutcome // to be sent with the next claim
 	for {
 		calm := a.w.isCalm()
 		if !calm && !a.think(a.w.plan.pace/1000, a.w.plan.pace) || calm && !a.think(time.Second, time.Minute) {
@@ -315,33 +313,12 @@ func (a *worldActor) beWorker() {
 		lease := int(logTime(a.r, time.Second, time.Hour).Seconds())
 		body := fmt.Sprintf(`{"callables":["World::*"],"worker_id":%q,"limit":%d,"lease_seconds":%d,"wait_seconds":%d`,
 			a.name, 1+a.r.IntN(4), lease, a.r.IntN(60))
-		if len(owed) > 0 {
-			body += a.owedMembers(owed)
-		}
 		x := a.do("POST", "/v1/steps/claim", body+"}")
 		var given []*worldClaim
-		if x.status == http.StatusMultiStatus {
-			var v struct {
-				Complete, Fail []worldAnswered
-				Steps          []*worldClaim
-			}
-			x.into(&v)
-			a.answeredAll(owed, slices.Concat(v.Complete, v.Fail), x)
-			given, owed = v.Steps, nil
-		} else {
-			x.into(&given)
-			if len(owed) > 0 {
-				a.answeredAll(owed, nil, x)
-				if a.r.IntN(3) == 0 || !x.unknown() {
-					owed = nil // never again
-				}
-			}
-		}
+		x.into(&given)
 		a.w.model.claimed(given, x)
 		for _, c := range given {
-			if o := a.work(c); o != nil {
-				owed = append(owed, o)
-			}
+			a.work(c)
 		}
 	}
 }
@@ -354,45 +331,8 @@ type worldOutcome struct {
 	nonce string // of the result, or of the error
 }
 
-// worldAnswered is what became of an outcome among several.
-type worldAnswered struct {
-	Step   string `json:"step_uuid"`
-	Status int
-}
-
-// owedMembers returns the members of a claim that take outcomes, first those that complete.
-func (a *worldActor) owedMembers(owed []*worldOutcome) string {
-	text := ""
-	slices.SortStableFunc(owed, func(x, y *worldOutcome) int { return strings.Compare(x.verb, y.verb) })
-	for _, verb := range []string{"complete", "fail"} {
-		list := []string{}
-		for _, o := range owed {
-			if o.verb == verb {
-				list = append(list, fmt.Sprintf(`{"step_uuid":%q,"lease":%q,%s}`, o.claim.Step.ID, o.claim.Lease, o.body))
-			}
-		}
-		text += fmt.Sprintf(`,%q:[%s]`, verb, strings.Join(list, ","))
-	}
-	return text
-}
-
-// answeredAll notes what became of outcomes that were sent together.
-func (a *worldActor) answeredAll(sent []*worldOutcome, answers []worldAnswered, x *worldAnswer) {
-	for i, o := range sent {
-		y := *x
-		y.status, y.ret = 0, math.MaxUint64
-		if i < len(answers) {
-			y.status, y.ret = answers[i].Status, x.ret
-			if answers[i].Step != o.claim.Step.ID {
-				a.w.Errorf("outcome %d is about step %s; want %s", i, answers[i].Step, o.claim.Step.ID)
-			}
-		}
-		a.w.model.answered(o, &y)
-	}
-}
-
-// work does a step, and answers for it in one of many ways. It returns an outcome that goes with the next claim.
-func (a *worldActor) work(c *worldClaim) *worldOutcome {
+// work does a step, and answers for it in one of many ways.
+func (a *worldActor) work(c *worldClaim) {
 	w, r := a.w, a.r
 	calm := w.isCalm()
 	left := max(time.Until(c.Expires), time.Millisecond)
@@ -404,12 +344,12 @@ func (a *worldActor) work(c *worldClaim) *worldOutcome {
 		took = min(took, left/2)
 	}
 	if !a.think(min(time.Millisecond, took/2), took) {
-		return nil
+		return
 	}
 	if r.IntN(5) == 0 {
 		a.send(&worldOutcome{c, "extend", fmt.Sprintf(`"lease_seconds":%d`, int(logTime(r, time.Second, time.Hour).Seconds())), ""})
 		if !a.think(time.Millisecond, time.Minute) {
-			return nil
+			return
 		}
 	}
 	o := &worldOutcome{claim: c, verb: "complete", nonce: fmt.Sprint(a.name, "-", w.bus.now())}
@@ -423,16 +363,12 @@ func (a *worldActor) work(c *worldClaim) *worldOutcome {
 	case n < 18 && w.part("checkpoints"):
 		o.verb, o.body = "checkpoint", fmt.Sprintf(`"cursor":%q`, o.nonce)
 	case n < 19 && w.part("late"):
-		return nil // it is never heard of again
-	}
-	if w.part("batches") && r.IntN(2) == 0 && (o.verb == "complete" || o.verb == "fail") {
-		return o
+		return // it is never heard of again
 	}
 	for range 1 + r.IntN(2)*r.IntN(2) {
 		for x := a.send(o); x.unknown() && r.IntN(8) > 0 && a.think(time.Second, time.Minute); x = a.send(o) {
 		}
 	}
-	return nil
 }
 
 // worldResult returns the result of a step, by its callable.

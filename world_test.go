@@ -50,7 +50,7 @@ var (
 // worldParts are what a world may have. Each can be left out to make a failing world smaller.
 var worldParts = []string{
 	"crash", "kill", "stop", "syncs", "writes", "hangs", "full", "torn", "operators", "followers", "subscribers",
-	"handlers", "actors", "late", "batches", "keys", "cancels", "retention", "compactions", "growth", "checkpoints", "waits",
+	"handlers", "actors", "late", "keys", "cancels", "retention", "compactions", "growth", "checkpoints", "waits",
 	"many", "imports",
 }
 

@@ -35,8 +35,7 @@ async function throughFetch(urls: string[]) {
   });
   want("actOnStep", refused.error?.error.code, "BAD_REQUEST");
   want("listDeliveries", (await client.GET("/v1/events/deliveries")).data?.deliveries.length, 0);
-  const timers = await client.GET("/_stepwell/timers");
-  want("listTimers", timers.data?.timers.length, timers.data?.total);
+  want("getClock", (await client.GET("/_stepwell/clock")).data?.mode, "real");
 
   const worker = createClient<WorkerPaths>({ baseUrl: urls[1] });
   const path = { namespace: "demo", name: "diamond", version: "latest" };

@@ -3,7 +3,7 @@ package main
 // The command mcp: the commands that call a service, as tools of the Model Context Protocol
 // (https://modelcontextprotocol.io/specification/2025-11-25), so that an agent can use them. Names, help and schemas
 // come from the table of commands. Where the service is and who calls it is fixed at the start, and no tool takes the
-// name of a file: a template comes as an argument.
+// name of a file.
 
 import (
 	"bufio"
@@ -15,10 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,14 +87,10 @@ type mcpArgument struct {
 	types    []string // of JSON Schema; nil for any JSON
 	help     string
 	required bool
-	file     bool // a template, which the command reads from a file
 }
 
-// notForAgents are the flags that would read files, choose what runs, or are of no use without a person.
-var notForAgents = map[string][]string{
-	"run": {"config", "env", "handler", "templates"}, "template check": {"config", "env"},
-	"": {"dry-run", "per-second"}, // of every command; without --yes, nothing is done either
-}
+// notForAgents are the flags that are of no use without a person: without --yes, nothing is done either.
+var notForAgents = []string{"dry-run", "per-second"}
 
 // addTools adds the commands below c that have an effect on the service.
 func (s *mcpServer) addTools(c command) {
@@ -113,15 +106,9 @@ func newMCPTool(c command) *mcpTool {
 	t := &mcpTool{command: c, name: strings.ReplaceAll(c.name, " ", "_")}
 	for _, word := range strings.Fields(c.operands) {
 		name := strings.Trim(word, "[]…")
-		if strings.HasPrefix(name, "FILE") { // "template check" and "run"; what follows is about other files
-			t.arguments = append(t.arguments, &mcpArgument{name: "template", types: []string{"object", "string"}, required: true,
-				help: "the definition of a template: an object, or its text in YAML or JSON", file: true})
-			break
-		}
 		a := &mcpArgument{name: strings.ToLower(strings.ReplaceAll(name, "|", "_or_")), types: []string{"string"},
 			help: operandHelp[name], required: !strings.HasPrefix(word, "[")}
-		switch {
-		case name == "JSON":
+		if name == "JSON" {
 			a.types, a.help = nil, "as in "+c.examples[0]
 		}
 		t.arguments = append(t.arguments, a)
@@ -132,7 +119,7 @@ func newMCPTool(c command) *mcpTool {
 	c.define(o)
 	o.VisitAll(func(f *flag.Flag) {
 		endless := f.Name == "follow" || f.Name == "watch" || strings.Contains(f.Usage, "with --follow,")
-		if !endless && fixed.Lookup(f.Name) == nil && !slices.Contains(slices.Concat(notForAgents[c.name], notForAgents[""]), f.Name) {
+		if !endless && fixed.Lookup(f.Name) == nil && !slices.Contains(notForAgents, f.Name) {
 			t.addFlag(f)
 		}
 	})
@@ -161,8 +148,6 @@ func (t *mcpTool) addFlag(f *flag.Flag) {
 		a.types = []string{"integer"}
 	case f.Name == "context":
 		a.types = []string{"object", "string"}
-	case f.Name == "stub":
-		a.types, a.help = []string{"object"}, "results by step, in place of handlers; \"error:MESSAGE\" fails a step"
 	case operand == "JSON":
 		a.types = nil
 	case strings.Contains(help, "repeatable"):
@@ -216,10 +201,8 @@ func (t *mcpTool) description(said map[string]string) any {
 	if len(required) > 0 {
 		input["required"] = required
 	}
-	help := fileForms.ReplaceAllString(capitalized(t.command.help), "") + "."
-	if len(t.arguments) == 0 || !t.arguments[0].file { // of which the text is about files
-		help += " " + needlessForAgents.ReplaceAllString(strings.ReplaceAll(t.command.more, "\n", " "), "")
-	}
+	help := fileForms.ReplaceAllString(capitalized(t.command.help), "") + ". " +
+		needlessForAgents.ReplaceAllString(strings.ReplaceAll(t.command.more, "\n", " "), "")
 	d := map[string]any{"name": t.name, "description": strings.TrimSpace(help), "inputSchema": input}
 	switch t.command.effect {
 	case reads:
@@ -285,8 +268,6 @@ func (a *mcpArgument) texts(value json.RawMessage) ([]string, error) {
 		switch fits := json.Unmarshal(value, targets[kind]) == nil; {
 		case fits && kind == "array":
 			return list, nil
-		case fits && kind == "object" && a.flag == "stub":
-			return scriptedTexts(object), nil
 		case fits && kind == "string" && a.flag == "context" && json.Unmarshal([]byte(text), &object) != nil:
 			return nil, errors.New("must be an object, or its text as JSON") // not the name of a file
 		case fits && kind == "string":
@@ -301,55 +282,15 @@ func (a *mcpArgument) texts(value json.RawMessage) ([]string, error) {
 	return []string{string(value)}, nil
 }
 
-// scriptedTexts returns values of --stub.
-func scriptedTexts(results map[string]json.RawMessage) (texts []string) {
-	for _, step := range slices.Sorted(maps.Keys(results)) {
-		outcome := string(results[step])
-		if text, _ := jsonString(results[step]); strings.HasPrefix(text, "error:") {
-			outcome = text
-		}
-		texts = append(texts, step+"="+outcome)
-	}
-	return texts
-}
-
-// inFile writes the template among arguments to a file, and returns the arguments with its name.
-func (t *mcpTool) inFile(given map[string]json.RawMessage) (file string, remove func(), err error) {
-	remove = func() {}
-	if len(t.arguments) == 0 || !t.arguments[0].file || given["template"] == nil {
-		return "", remove, nil
-	}
-	texts, err := t.arguments[0].texts(given["template"])
-	if err != nil {
-		return "", remove, usagef("%s: argument \"template\" %v", t.name, err)
-	}
-	dir, err := os.MkdirTemp("", "stepwell-mcp-")
-	if err != nil {
-		return "", remove, err
-	}
-	file = filepath.Join(dir, pick(strings.HasPrefix(strings.TrimSpace(texts[0]), "{"), "template.json", "template.yaml"))
-	given["template"] = appendJSONString(nil, file)
-	return file, func() { os.RemoveAll(dir) }, os.WriteFile(file, []byte(texts[0]), 0o600)
-}
-
 // call runs the command of a tool, and returns the result for tools/call.
 func (s *mcpServer) call(ctx context.Context, t *mcpTool, arguments map[string]json.RawMessage) any {
 	var out, notes bytes.Buffer
-	file, remove, err := t.inFile(arguments)
-	defer remove()
-	var words []string
-	if err == nil {
-		words, err = t.commandLine(arguments)
-	}
+	words, err := t.commandLine(arguments)
 	if err == nil {
 		p := s.c.p
-		getenv, environ := p.getenv, p.environ
-		if file != "" { // no configuration, which could name programs to run and hosts to call
-			getenv, environ = func(string) string { return "" }, nil
-		}
 		// Calls run at the same time, so each gets a separate process value: their outputs must not mix, and standard
 		// input carries the protocol.
-		o := newOptions(&process{getenv: getenv, environ: environ, now: p.now, service: s.c, asking: p.asking,
+		o := newOptions(&process{getenv: p.getenv, environ: p.environ, now: p.now, service: s.c, asking: p.asking,
 			stdin: strings.NewReader(""), stdout: &out, stderr: &notes}, &t.command)
 		run := t.command.define(o)
 		if o.output != nil {
@@ -367,11 +308,6 @@ func (s *mcpServer) call(ctx context.Context, t *mcpTool, arguments map[string]j
 	texts := []string{t.cut(text), strings.TrimSpace(notes.String())}
 	if err != nil {
 		texts = append(texts, err.Error())
-	}
-	for i := range texts {
-		if file != "" {
-			texts[i] = strings.ReplaceAll(texts[i], file, filepath.Base(file))
-		}
 	}
 	texts = slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 	if len(texts) > 0 {

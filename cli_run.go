@@ -78,7 +78,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 func runCommand() command {
 	return command{
-		name: "run", effect: reads, operands: "FILE|TEMPLATE", help: "run one workflow in this process, without a server, and print its result",
+		name: "run", operands: "FILE|TEMPLATE", help: "run one workflow in this process, without a server, and print its result",
 		more: "FILE is a template file; TEMPLATE is NAMESPACE/NAME of a template of the demonstration, of --templates or of the configuration. A " +
 			"./stepwell.toml counts only if --config or $STEPWELL_CONFIG names it. The exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
 		examples: []string{
@@ -93,7 +93,6 @@ func runCommand() command {
 type runArgs struct {
 	context  string
 	scripted []scriptedStep
-	agent    bool  // nothing may run but stubs and builtins
 	unread   error // of a file that --stub names
 	fast     bool
 	timeout  time.Duration
@@ -107,7 +106,7 @@ type scriptedStep struct {
 }
 
 func runWorkflow(o *options) runner {
-	a := &runArgs{agent: o.p != nil && o.p.service != nil}
+	a := &runArgs{}
 	o.withOutput()
 	configFileFlag(o, &a.config)
 	keyFlag(o, configKeyAt("environment"), &a.config)
@@ -278,8 +277,7 @@ func (a *runArgs) check(h *handlerSet, t *template) error {
 	for i := range t.steps {
 		s := &t.steps[i]
 		names = append(names, s.name)
-		kind := h.resolve(s.callable).kind
-		if !given[s.name] && (kind == outsideActor || a.agent && kind != builtinHandler) {
+		if !given[s.name] && h.resolve(s.callable).kind == outsideActor {
 			idle = append(idle, fmt.Sprintf("%s (callable %s)", s.name, s.shown))
 		}
 	}

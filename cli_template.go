@@ -29,7 +29,7 @@ func templateCommands() command {
 			define:   showTemplate,
 		},
 		{
-			name: "check", effect: reads, operands: "FILE…", help: "check template files or directories, without a service",
+			name: "check", operands: "FILE…", help: "check template files or directories, without a service",
 			more:     "Problems are listed one per line, with file, line, column and path in the template.",
 			examples: []string{"template check order.json", "template check templates/"},
 			define:   checkTemplates,
@@ -75,7 +75,7 @@ func (c *client) template(ctx context.Context, name string) (d document, err err
 }
 
 func checkTemplates(o *options) runner {
-	flags := configArgs{here: o.p == nil || o.p.service == nil} // as serve would check them: nothing runs, and nothing is sent
+	flags := configArgs{here: true} // as serve would check them: nothing runs, and nothing is sent
 	keyFlag(o, configKeyAt("environment"), &flags)
 	return func(_ context.Context, files []string) error {
 		cfg, _, err := o.p.loadConfig(flags, o.p.environ)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -78,11 +77,7 @@ func (s *surface) writeError(w *responseWriter, r *http.Request, err error) {
 	}
 	delete(h, "Etag") // of the answer that was not completed
 	h["Cache-Control"] = noStore
-	status, media, body := s.status(f.kind), jsonType, s.encode(f, id, s.svc.clock.now())
-	if acceptWeight(r.Header["Accept"], problemMedia) > 0 {
-		media, body = problemMedia, problemView{f, status, id, s.name == "mount"}
-	}
-	switch err = writeJSON(w, status, media, body); {
+	switch err = writeJSON(w, s.status(f.kind), jsonType, s.encode(f, id, s.svc.clock.now())); {
 	case err == nil:
 	case kindOf(err) == backpressure && f.kind != backpressure: // no room for so long an error
 		s.writeError(w, r, err)
@@ -137,46 +132,14 @@ func (v errorView) write(o *jsonWriter) {
 		o.value(v.details)
 	}
 	o.text("request_id", v.requestID)
-	v.writeRest(o)
-}
-
-// writeRest ends an error with the members that only some have.
-func (f *failure) writeRest(o *jsonWriter) {
-	if f.retryAfter > 0 {
-		o.number("retry_after_seconds", retrySeconds(f))
+	if v.retryAfter > 0 {
+		o.number("retry_after_seconds", retrySeconds(v.failure))
 	}
-	if f.extra.name != "" {
-		o.name(f.extra.name)
-		o.value(f.extra.value)
+	if v.extra.name != "" {
+		o.name(v.extra.name)
+		o.value(v.extra.value)
 	}
 	o.b = append(o.b, '}')
-}
-
-// problemMedia is the media type of problem details, which callers may ask for instead.
-const problemMedia = "application/problem+json"
-
-// problemView is an error as problem details (RFC 9457).
-type problemView struct {
-	*failure
-	status    int
-	requestID string
-	mounted   bool // on the mount point, whose codes it has
-}
-
-func (v problemView) writeJSON(o *jsonWriter) {
-	code := pick(v.mounted, mountCode(v.kind), failureForms[v.kind].code)
-	o.b = append(o.b, '{')
-	o.text("type", "urn:stepwell:problem:"+strings.ToLower(strings.ReplaceAll(code, "_", "-")))
-	o.text("title", http.StatusText(v.status))
-	o.number("status", v.status)
-	o.text("detail", v.message)
-	o.text("code", code)
-	o.text("request_id", v.requestID)
-	if len(v.details) > 0 {
-		o.name("errors")
-		o.value(v.details)
-	}
-	v.writeRest(o)
 }
 
 // workerErrorView is the body of an error of the worker role.

@@ -229,9 +229,6 @@ func (p *convPlayer) standingProblem(a *wire.Answer) error {
 		return nil
 	}
 	got := a.Header.Get("Content-Type")
-	if got == "application/problem+json" && a.Code >= 400 {
-		return nil
-	}
 	if mayBeJSON := a.Body[0] == '{' || a.Body[0] == '['; mayBeJSON && got != "application/json" && got != "application/jsonl" {
 		return fmt.Errorf("got Content-Type %q; want application/json", got)
 	}

@@ -14,7 +14,7 @@ package main
 //	base_json.go       JSON texts: walking, skipping, merging, their canonical form
 //	base_json_check.go checking which JSON texts are accepted from outside
 //	base_json_write.go the JSON writer, and appending strings
-//	base_json_value.go decoded JSON values, exact decimals
+//	base_json_value.go decoded JSON values, decimals
 //	base_unix.go       system calls of every Unix: names, owners, locks, sockets, process groups, figures
 //	base_linux.go      durable data, reserved blocks, exits, memory on Linux
 //	base_other.go      the same data, blocks, exits, memory on other Unix systems

@@ -13,32 +13,6 @@ import (
 	"strings"
 )
 
-// exactNumber returns the value of a JSON number: exactly if that takes at most some
-// thousand digits, else as a float64.
-func exactNumber(text []byte) *big.Rat {
-	// As a fraction, 1e-999999999 would take all the memory.
-	const most = 1000
-	s, exponent := string(text), 0
-	var err error
-	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		exponent, err = strconv.Atoi(s[i+1:])
-	}
-	n := new(big.Rat)
-	if err == nil && len(s) <= most && -most <= exponent && exponent <= most {
-		n.SetString(s)
-	} else {
-		f, _ := strconv.ParseFloat(s, 64) // finite, or checkJSON would have refused it
-		n.SetFloat64(f)
-	}
-	return n
-}
-
-// decimalText returns a sum of decimals with all its digits.
-func decimalText(r *big.Rat) string {
-	digits, _ := r.FloatPrec()
-	return r.FloatString(digits)
-}
-
 // jsonTree holds the places of all values of a text, in the order in which they begin. The name of
 // a member is the value before it. It is not safe for concurrent use.
 type jsonTree struct {

@@ -26,7 +26,7 @@ func TestCompletionWords(t *testing.T) {
 		"serve --sync ":                    "always never",
 		"auth generate-token --role read-": "read-only-operator",
 		"nope ":                            "",
-		"fixture sandbox ":                 "list add remove",
+		"fixture stub ":                    "list add remove",
 		"task create x y ":                 "",
 		"task create x --context ":         "",
 		"serve --seed=so":                  "(files)",

@@ -94,29 +94,6 @@ func fixtureCommands() command {
 				}),
 			},
 		}},
-		{name: "sandbox", help: "add, list and remove isolated copies of the service", commands: []command{
-			{
-				name: "list", effect: reads, help: "list the sandboxes",
-				examples: []string{"fixture sandbox list", "fixture sandbox list -o name"},
-				define: lists(listing{path: "/_stepwell/sandboxes", member: "sandboxes", name: "name", none: "no sandbox",
-					columns: []column{of("SANDBOX", "name"), of("ORCHESTRATION", "orchestration_url"), of("WORKER", "worker_url")}}),
-			},
-			{
-				name: "add", effect: adds, operands: "[NAME]", help: "add a sandbox, and print its URLs",
-				examples: []string{"fixture sandbox add", "fixture sandbox add checkout-7"},
-				define: control("POST", "/sandboxes", func(_ *options, operands []string) (any, error) {
-					if len(operands) == 0 {
-						return map[string]any{}, nil
-					}
-					return map[string]any{"name": operands[0]}, nil
-				}),
-			},
-			{
-				name: "remove", effect: changes, operands: "NAME", help: "remove a sandbox",
-				examples: []string{"fixture sandbox remove checkout-7", "fixture sandbox remove sandbox-1"},
-				define:   control("DELETE", "/sandboxes", noBody),
-			},
-		}},
 	}}
 }
 

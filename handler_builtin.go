@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -103,15 +104,14 @@ func runSum(a *attempt) (outcome, time.Duration) {
 	}
 	for _, r := range a.results {
 		if n := summand(r.result); n != nil {
-			// Exactly, so that 0.1 + 0.2 is 0.3 and large integers keep their digits.
-			sum.Add(sum, exactNumber(n))
+			f, _ := strconv.ParseFloat(string(n), 64) // finite, or checkJSON would have refused it
+			sum += f
 		}
 	}
-	text := decimalText(sum)
-	if _, err := strconv.ParseFloat(text, 64); err != nil {
+	if math.IsInf(sum, 0) {
 		return typedFailure(invalidResultType, "the sum is too large for a number"), 0
 	}
-	return outcome{success: true, result: []byte(text)}, 0
+	return outcome{success: true, result: strconv.AppendFloat(nil, sum+0, 'f', -1, 64)}, 0 // 0 and not -0
 }
 
 // summand returns a result that is a number, or the number in its member value. It

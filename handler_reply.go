@@ -8,8 +8,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -181,12 +181,11 @@ func (r *memberReader) integer(name string, absent, most int64) int64 {
 }
 
 // number returns a number, or 0 if the member is absent.
-func (r *memberReader) number(name string) *big.Rat {
-	value := r.member(name, "0", "a number")
-	if value == nil {
-		return new(big.Rat)
+func (r *memberReader) number(name string) (f float64) {
+	if value := r.member(name, "0", "a number"); value != nil {
+		f, _ = strconv.ParseFloat(string(value), 64) // finite, or checkJSON would have refused it
 	}
-	return exactNumber(value)
+	return f
 }
 
 // invalidConfig returns the outcome for a handler.initialization with a problem.

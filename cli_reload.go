@@ -36,10 +36,9 @@ func newTemplateWatch(cfg *Config, log *slog.Logger) *templateWatch {
 }
 
 // begin takes the templates that were read.
-func (w *templateWatch) begin(r *registry, getenv func(string) string) (err error) {
+func (w *templateWatch) begin(r *registry, getenv func(string) string) {
 	w.files.Store(r)
-	w.handlers, err = newHandlerSet(&w.cfg.Worker, version, getenv)
-	return err
+	w.handlers = newHandlerSet(&w.cfg.Worker, version, getenv)
 }
 
 // start watches until ctx ends or the result is called, which waits for the end.

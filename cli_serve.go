@@ -108,9 +108,7 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	o.quotas = newQuotas(v.cfg)
 	o.files.Store(r)
 	if v.watch != nil {
-		if err = v.watch.begin(r, getenv); err != nil {
-			return o, err
-		}
+		v.watch.begin(r, getenv)
 	}
 	o.auth, err = newAuthenticators(v.cfg, origin, v.clock, v.log)
 	return o, err
@@ -187,10 +185,7 @@ func openWorkload(seed string, parts serviceOptions, g *gates) (workload, error)
 
 // loadWork returns the handlers and the templates.
 func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handlerSet, *registry, error) {
-	handlers, err := newHandlerSet(&cfg.Worker, version, getenv)
-	if err != nil {
-		return nil, nil, err
-	}
+	handlers := newHandlerSet(&cfg.Worker, version, getenv)
 	registry, warnings, err := handlers.load(cfg)
 	if err != nil {
 		return nil, nil, err

@@ -82,10 +82,7 @@ func checkTemplates(o *options) runner {
 		if err != nil {
 			return err
 		}
-		handlers, err := newHandlerSet(&cfg.Worker, version, o.p.getenv)
-		if err != nil {
-			return err
-		}
+		handlers := newHandlerSet(&cfg.Worker, version, o.p.getenv)
 		rules := handlers.templateRules(&cfg.Templates, schemasTold)
 		rules.bounded = true
 		r, warnings, err := loadTemplates(files, cfg.Environment, rules)

@@ -230,16 +230,15 @@ func (t callableTable[V]) find(callable string) (v V, ok bool) {
 }
 
 // newHandlerSet makes the handlers that the configuration describes. Attempts of targets
-// that checkConfigCallables would refuse fail with the reason; the error is about the
-// proxy. Programs get their PATH, HOME, LANG and TZ from getenv.
-func newHandlerSet(c *workerConfig, version string, getenv func(string) string) (*handlerSet, error) {
-	web, err := newHTTPCaller(c, version)
+// that checkConfigCallables would refuse fail with the reason. Programs get their PATH, HOME, LANG and TZ from getenv.
+func newHandlerSet(c *workerConfig, version string, getenv func(string) string) *handlerSet {
+	web := newHTTPCaller(c, version)
 	h := &handlerSet{mapped: callableTable[target]{}, web: web, programs: newProgramRunner(c, getenv)}
 	h.byDefault, _ = h.parse(c.DefaultHandler)
 	for callable, mapped := range c.Handlers {
 		h.mapped[callable], _ = h.parse(mapped)
 	}
-	return h, err
+	return h
 }
 
 // outsideOnly returns a set in which every step waits for an outside actor.

@@ -407,10 +407,7 @@ func newTestHandlers(t testing.TB, change func(c *workerConfig)) *handlerSet {
 	if change != nil {
 		change(c)
 	}
-	h, err := newHandlerSet(c, "1.2.3", handlerTestEnv)
-	if err != nil {
-		t.Fatalf("newHandlerSet: %v", err)
-	}
+	h := newHandlerSet(c, "1.2.3", handlerTestEnv)
 	t.Cleanup(func() { h.web.connections.(*handlerTransport).CloseIdleConnections() })
 	return h
 }

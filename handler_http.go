@@ -63,11 +63,14 @@ type httpCaller struct {
 	limit       int64  // of a result, in bytes
 }
 
-// newHTTPCaller returns a caller in any case. The error is about the proxy.
-func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
-	proxy, err := parseHandlerProxy(c.HTTPProxy)
+// newHTTPCaller returns a caller. The configuration has checked the proxy's URL.
+func newHTTPCaller(c *workerConfig, version string) *httpCaller {
+	var proxy *url.URL
+	if c.HTTPProxy != "" {
+		proxy, _ = url.Parse(c.HTTPProxy)
+	}
 	return &httpCaller{connections: newHandlerTransport(c.HTTPConcurrency, proxy), proxy: proxy,
-		headers: c.HTTPHeaders, agent: "stepwell/" + version, limit: c.MaxResultBytes}, err
+		headers: c.HTTPHeaders, agent: "stepwell/" + version, limit: c.MaxResultBytes}
 }
 
 // sentHeaders are what the requests of one callable have in common. It is never changed.
@@ -101,18 +104,6 @@ func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
 		sent.request = req
 	}
 	return sent
-}
-
-// parseHandlerProxy reads the proxy's URL. "" means no proxy.
-func parseHandlerProxy(s string) (*url.URL, error) {
-	if s == "" {
-		return nil, nil
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" {
-		return nil, errors.New("worker.http_proxy: not a URL like http://proxy:3128")
-	}
-	return u, nil
 }
 
 // hasRequest reports whether a target can be called by HTTP.

@@ -116,7 +116,7 @@ func loadCommonWork(t testing.TB, cfg *Config, log *slog.Logger) (*handlerSet, *
 	common := reflect.DeepEqual(cfg.Worker, defaultConfig().Worker) && cfg.Role == defaultConfig().Role
 	key := fmt.Sprint(cfg.Templates.Dirs, cfg.Environment)
 	if known, ok := testWork.registries.Load(key); ok && common {
-		handlers := must(newHandlerSet(&cfg.Worker, version, getenv))(t)
+		handlers := newHandlerSet(&cfg.Worker, version, getenv)
 		return handlers, known.(*registry)
 	}
 	handlers, registry, err := loadWork(cfg, log, getenv)

@@ -79,7 +79,7 @@ func newPublisher(s *service) *publisher {
 		log: s.log, clock: s.clock, ids: s.ids, store: s.store, engine: s.engine, web: s.handlers.web,
 	}
 	if p.web == nil { // no handler runs here
-		p.web, _ = newHTTPCaller(&s.cfg.Worker, version)
+		p.web = newHTTPCaller(&s.cfg.Worker, version)
 	}
 	p.attempt = p.send
 	p.ctx, p.cancel = context.WithCancel(context.Background())

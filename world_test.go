@@ -384,7 +384,7 @@ func (l *worldLife) options() serviceOptions {
 	}}
 	cfg := testConfig(w, o)
 	log := slog.New(&failingHandler{t: w, out: o.log})
-	handlers := must(newHandlerSet(&cfg.Worker, version, func(string) string { return "" }))(w)
+	handlers := newHandlerSet(&cfg.Worker, version, func(string) string { return "" })
 	handlers.web.connections.(*handlerTransport).DialContext = l.dialHandler
 	c := newRealClock()
 	auth := must(newAuthenticators(cfg, &provenance{}, c, log))(w)

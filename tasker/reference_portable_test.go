@@ -12,7 +12,7 @@ import (
 )
 
 // templateName matches the name of a template that the program has written.
-var templateName = regexp.MustCompile(`(?m)^name: .*$`)
+var templateName = regexp.MustCompile(`(?m)^(name: |  "name": )("[^"\n]*"|[^,\n]*)`)
 
 // registered returns the names of the templates that Tasker has.
 func (r *reference) registered(t *testing.T) map[string]bool {
@@ -37,7 +37,7 @@ func TestReferenceTemplates(t *testing.T) {
 	add := func(from, text string) {
 		name := fmt.Sprintf("t%03d", len(want)) // because names repeat
 		want[name] = from
-		wire.WriteFile(t, filepath.Join(dir, name+".yaml"), []byte(templateName.ReplaceAllString(text, "name: "+name)))
+		wire.WriteFile(t, filepath.Join(dir, name+".yaml"), []byte(templateName.ReplaceAllString(text, "${1}"+name)))
 	}
 	for from, text := range wire.CopiedTemplates(t, "../") {
 		file := filepath.Join(texts, fmt.Sprint(len(want))+filepath.Ext(from))
@@ -81,7 +81,7 @@ func TestReferenceTemplateRules(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", c.text, code, said)
 		}
 		mended[name+"m"] = c.text
-		converted = templateName.ReplaceAllString(converted, "name: "+name+"m")
+		converted = templateName.ReplaceAllString(converted, "${1}"+name+"m")
 		wire.WriteFile(t, filepath.Join(dir, name+"m.yaml"), []byte(converted))
 	}
 	r := startReference(t, dir)

@@ -393,7 +393,7 @@ func (p *program) convertCommand(*flag.FlagSet) func(context.Context, []string) 
 		if c.refused > 0 {
 			return failf(exitFailed, "Tasker would refuse the result")
 		}
-		text, err := p.convert(ctx, definition, "yaml")
+		text, err := p.convert(ctx, definition, "json") // which is YAML, too
 		if err == nil {
 			_, err = p.stdout.Write(text)
 		}

@@ -31,6 +31,7 @@ type client struct {
 	http *http.Client  // see newHTTPClient
 	role string        // whose credentials it has; "" for the orchestration role
 	flag string        // what sets the URL, for messages; "" for --url
+	free bool          // nothing named a service: url is the default, or configured
 }
 
 // askingRules are the rules for every service. What is zero has the default.
@@ -103,7 +104,11 @@ func (o *options) client() (*client, error) {
 	if named != "" {
 		return o.p.clientOf(named, "")
 	}
-	return o.p.clientOf(cmp.Or(o.p.asking.local, reachableURL(defaultConfig().listen("orchestration"))), "")
+	c, err := o.p.clientOf(cmp.Or(o.p.asking.local, reachableURL(defaultConfig().listen("orchestration"))), "")
+	if c != nil {
+		c.free = true
+	}
+	return c, err
 }
 
 // clientOf returns the client of a role at a URL.
@@ -413,7 +418,7 @@ func (c *client) failed(ctx context.Context, err error) error {
 	case context.Cause(ctx) == errReplyTime:
 		return exitf(exitTimedOut, "the reply of %s did not end within %v", host, c.patience())
 	case errors.Is(err, errConnectionRefused):
-		return exitf(exitUnreachable, "nothing listens on %s: is \"stepwell serve\" running? Or give --url", host)
+		return exitf(exitUnreachable, "nothing listens on %s: is \"stepwell serve\" running? %s", host, c.elsewhere())
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return exitf(exitUnreachable, "there is no host %q: check --url and STEPWELL_URL", dns.Name)
@@ -422,6 +427,18 @@ func (c *client) failed(ctx context.Context, err error) error {
 		err = u.Err
 	}
 	return exitf(exitUnreachable, "%s cannot be reached: %v", host, err)
+}
+
+// elsewhere returns what to try if nothing listens. If nothing has named a service, that is the address which the
+// configuration here has: a person can judge whether it is the right one.
+func (c *client) elsewhere() string {
+	if c.free {
+		at, source := configuredAddress(cmp.Or(c.role, "orchestration"), c.p.getenv, c.p.environ)
+		if there := reachableURL(at); there != c.url {
+			return fmt.Sprintf("%s has another address: give --url %s", printable(source.String()), printable(there))
+		}
+	}
+	return "Or give --url"
 }
 
 // refused returns the error for an answer with a status of 300 or more, in one line.

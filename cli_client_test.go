@@ -324,8 +324,11 @@ func TestNothingGoesElsewhere(t *testing.T) {
 		for _, profile := range []string{"", "default"} {
 			env := maps.Clone(credentials[i%len(credentials)])
 			env["STEPWELL_PROFILE"] = profile // which named one of those services
-			wants := []string{"nothing listens on " + closed.Addr().String()}
-			if slices.Contains(l.words, "--to") {
+			wants := []string{"stepwell.toml:2 has another address: give --url " + elsewhere.URL}
+			switch {
+			case l.words[0] == "pull":
+				wants = []string{"nothing listens on " + closed.Addr().String()}
+			case slices.Contains(l.words, "--to"):
 				wants = nil // without --url, it exports a directory
 			}
 			check("a stranger's files", l, l.run(nobody, false, env), wants...)

@@ -52,8 +52,8 @@ func healthcheck(o *options) runner {
 	ready := o.Bool("ready", false, "check that the service is ready, not only alive")
 	timeout := o.duration("timeout", 3*time.Second, "`DURATION`: give up after this time")
 	return func(ctx context.Context, _ []string) error {
-		role := "orchestration"
-		if *url == "" {
+		free, role := *url == "", "orchestration"
+		if free {
 			c, _, err := loadConfig(configArgs{}, o.p.getenv, o.p.environ, readConfigFile)
 			if err != nil {
 				return err
@@ -63,6 +63,7 @@ func healthcheck(o *options) runner {
 		}
 		c, err := o.p.clientOf(*url, role)
 		if err == nil {
+			c.free = free
 			ctx, cancel := context.WithTimeout(ctx, *timeout)
 			defer cancel()
 			err = c.probe(ctx, pick(*ready, "/health/ready", "/health/live"))

@@ -78,12 +78,14 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 func runCommand() command {
 	return command{
-		name: "run", operands: "FILE|TEMPLATE", help: "run one workflow in this process, without a server, and print its result",
+		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
 		more: "FILE is a template file; TEMPLATE is NAMESPACE/NAME of a template of the demonstration, of --templates or of the configuration. A " +
-			"./stepwell.toml counts only if --config or $STEPWELL_CONFIG names it. The exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
+			"./stepwell.toml counts only if --config or $STEPWELL_CONFIG names it. With --from STEP, FILE is a state " +
+			"from \"stepwell store export\" or the file of a store, and TASK is the task in it to repeat; omit TASK if there is only one. The " +
+			"exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
 		examples: []string{
 			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
-			"run shop/order --handler charge=http://127.0.0.1:9000/charge",
+			"run state.jsonl 5666cd0c --from charge --handler charge=http://127.0.0.1:9000/charge",
 		},
 		define: runWorkflow,
 	}
@@ -91,7 +93,7 @@ func runCommand() command {
 
 // runArgs are the flags of run.
 type runArgs struct {
-	context  string
+	againArgs
 	scripted []scriptedStep
 	unread   error // of a file that --stub names
 	fast     bool
@@ -115,12 +117,16 @@ func runWorkflow(o *options) runner {
 	o.Func("stub", "`STEP=JSON`: give a step this result instead of calling its handler; also STEP=@FILE, or STEP=error:MESSAGE for a failure (repeatable)",
 		func(text string) error { return o.p.addScripted(a, text) })
 	handlerFlag(o, &a.config)
+	o.againFlags(&a.againArgs)
 	o.BoolVar(&a.fast, "fast", false, "skip delays and back-offs: a day of them takes no time")
 	o.durationVar(&a.timeout, "timeout", 0, "`DURATION`: give up when the task is this old, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
 		ctx, stop := interruptible(ctx, 0)
 		defer stop()
-		return o.named(runIn(ctx, o, a, operands[0]))
+		if a.from == "" && (a.latest || len(operands) > 1) {
+			return o.misuse("TASK and --latest need --from STEP")
+		}
+		return o.named(runIn(ctx, o, a, operands))
 	}
 }
 
@@ -153,11 +159,11 @@ func cutOutcome(text string) (step, outcome string, ok bool) {
 }
 
 // runIn runs a template in a service that nothing else uses.
-func runIn(ctx context.Context, o *options, a *runArgs, name string) error {
+func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error {
 	if a.unread != nil {
 		return a.unread
 	}
-	parts, err := o.p.runParts(a, name)
+	parts, err := o.p.runParts(a, operands[0])
 	if err != nil {
 		return err
 	}
@@ -167,14 +173,14 @@ func runIn(ctx context.Context, o *options, a *runArgs, name string) error {
 		return err
 	}
 	defer end()
-	creation, err := a.creation(o.p, w.service(), name)
+	create, err := a.creation(c, w.service(), operands)
 	if err != nil {
 		return a.unlessNamed(o.p, err)
 	}
 	if err := a.prepare(ctx, c); err != nil {
 		return err
 	}
-	created, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: creation})
+	created, err := create(ctx)
 	if err != nil {
 		return err
 	}
@@ -203,20 +209,94 @@ func (a *runArgs) unlessNamed(p *process, err error) error {
 	return exitf(exitCode(err), "%v; ./%s counts only with --config %[2]s", err, defaultConfigFile)
 }
 
-// creation returns the request that creates the task in a service, if all of its steps can run there.
-func (a *runArgs) creation(p *process, s *service, name string) (map[string]any, error) {
-	t, err := a.template(s.templates.registry(), name)
+// creation returns a function that creates the task in a service, if all of its steps can run there.
+func (a *runArgs) creation(c *client, s *service, operands []string) (func(context.Context) (document, error), error) {
+	if a.from != "" {
+		return a.repetition(c, s, operands)
+	}
+	t, err := a.template(s.templates.registry(), operands[0])
 	if err != nil {
 		return nil, err
 	}
-	if err := a.check(s.handlers, t); err != nil {
+	if err := a.check(s.handlers, t, func(int) bool { return false }); err != nil {
 		return nil, err
 	}
 	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": "stepwell run"}
 	if a.context != "" {
-		body["context"], err = p.jsonArgument("--context", a.context)
+		body["context"], err = c.p.jsonArgument("--context", a.context)
 	}
-	return body, err
+	return func(ctx context.Context) (document, error) {
+		return c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body})
+	}, err
+}
+
+// repetition is creation for a task of a state. Nothing else of the state is in the service, in which it would continue.
+func (a *runArgs) repetition(c *client, s *service, operands []string) (func(context.Context) (document, error), error) {
+	q, err := a.request(c.p, operands)
+	if err != nil {
+		return nil, err
+	}
+	x, err := q.again.plan(s.tasks)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.check(s.handlers, x.draft.tpl, x.settled); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (document, error) {
+		done, err := s.tasks.submit(ctx, &submission{taskRequest: q})
+		if err != nil {
+			return document{}, err
+		}
+		return c.get(ctx, "/v1/tasks/"+done.task.id.String(), nil)
+	}, nil
+}
+
+// request reads the state, and returns the request to repeat its task.
+func (a *runArgs) request(p *process, operands []string) (*taskRequest, error) {
+	f, err := os.Open(operands[0])
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	again := &againRequest{}
+	if again.store, err = storeOf(&stateSource{document: f}, slog.New(slog.DiscardHandler)); err != nil {
+		return nil, fmt.Errorf("%s: %w", operands[0], err)
+	}
+	if again.task, err = taskCalled(again.store, operands[0], slices.Concat(operands[1:], []string{""})[0]); err != nil {
+		return nil, err
+	}
+	body, err := a.body(p)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	q, err := parseAgain(text, again)
+	q.initiator = "stepwell run"
+	return q, err
+}
+
+// taskCalled returns the task of a state that a user calls by this name, or the only one for "".
+func taskCalled(s *store, file, name string) (uuid, error) {
+	part := strings.ReplaceAll(strings.ToLower(name), "-", "")
+	if name == "latest" {
+		part = ""
+	} else if name != "" && (len(part) < shortestIDPart || len(part) > 32 || strings.Trim(part, "0123456789abcdef") != "") {
+		return uuid{}, notTask(name)
+	}
+	found, _ := newFinder(s).withIDPart(part, 2)
+	switch n, _ := s.size(); {
+	case len(found) == 0:
+		return uuid{}, exitf(exitNotFound, "%s has no task %s", file, name)
+	case len(found) > 1 && name == "":
+		return uuid{}, usagef("%s has %d tasks: name one by its UUID, a part of it, or latest", file, n)
+	case len(found) > 1 && part != "":
+		return uuid{}, usagef("%q is ambiguous: tasks %s and %s", name, found[0].task, found[1].task)
+	}
+	return found[0].task, nil
 }
 
 // runParts loads what a service needs. The configuration is that of serve with the same flags and variables, but nothing
@@ -233,7 +313,7 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, err e
 		"role": "all", "fixture.enabled": "true", "fixture.allow_remote": "true", "store.memory": "true", "mount.path": "",
 		"orchestration.web.auth.enabled": "false", "worker.web.auth.enabled": "false",
 	})
-	if isTemplateFile(name) {
+	if a.from == "" && isTemplateFile(name) {
 		args.flags["templates.dirs"] = name
 	}
 	cfg, origin, err := p.loadConfig(args, p.environ)
@@ -267,8 +347,8 @@ func (a *runArgs) template(r *registry, name string) (*template, error) {
 }
 
 // check returns an error for an outcome of a step that the template does not have, and for steps that nothing
-// would run.
-func (a *runArgs) check(h *handlerSet, t *template) error {
+// would run, unless they are settled.
+func (a *runArgs) check(h *handlerSet, t *template, settled func(d int) bool) error {
 	given := map[string]bool{}
 	for _, s := range a.scripted {
 		given[s.step] = true
@@ -277,7 +357,7 @@ func (a *runArgs) check(h *handlerSet, t *template) error {
 	for i := range t.steps {
 		s := &t.steps[i]
 		names = append(names, s.name)
-		if !given[s.name] && h.resolve(s.callable).kind == outsideActor {
+		if !given[s.name] && !settled(i) && h.resolve(s.callable).kind == outsideActor {
 			idle = append(idle, fmt.Sprintf("%s (callable %s)", s.name, s.shown))
 		}
 	}

@@ -154,25 +154,41 @@ func (o *options) withWait() func(ctx context.Context, c *client, t document) er
 	}
 }
 
+// againArgs are the flags of a repetition.
+type againArgs struct {
+	from, context string
+	latest        bool
+}
+
+func (o *options) againFlags(a *againArgs) {
+	o.StringVar(&a.from, "from", "", "`STEP`: repeat the task from this step on")
+	o.BoolVar(&a.latest, "latest", false, "repeat with the newest version of the template, not the version of the task")
+}
+
+// body returns the request for a repetition.
+func (a *againArgs) body(p *process) (body map[string]any, err error) {
+	body = map[string]any{"from": a.from, "latest": a.latest}
+	if a.context != "" {
+		body["context"], err = p.jsonArgument("--context", a.context)
+	}
+	return body, err
+}
+
 func repeatTask(o *options) runner {
 	o.withClient().withOutput()
-	from := o.String("from", "", "`STEP`: repeat the task from this step on")
-	latest := o.Bool("latest", false, "repeat with the newest version of the template, not the version of the task")
-	replaced := o.String("context", "", "`JSON`: replace the context of the task, from JSON, @FILE, or - for standard input")
+	a := &againArgs{}
+	o.againFlags(a)
+	o.StringVar(&a.context, "context", "", "`JSON`: replace the context of the task, from JSON, @FILE, or - for standard input")
 	reason := o.String("reason", "", "`TEXT`: record why")
 	key := o.String("key", "", "`KEY`: send this Idempotency-Key, so that a repeat creates no second task")
 	created := o.withWait()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		if *from == "" {
+		if a.from == "" {
 			return o.misuse("missing --from STEP")
 		}
-		body := map[string]any{"from": *from, "latest": *latest}
-		if *replaced != "" {
-			given, err := o.p.jsonArgument("--context", *replaced)
-			if err != nil {
-				return err
-			}
-			body["context"] = given
+		body, err := a.body(o.p)
+		if err != nil {
+			return err
 		}
 		if *reason != "" {
 			body["reason"] = *reason

@@ -98,6 +98,16 @@ func loadConfig(
 	return l.config, l.origin, nil
 }
 
+// configuredAddress returns the address that the configuration here has for a role, and what says so. Nothing else of
+// the configuration need be right.
+func configuredAddress(role string, getenv func(string) string, environ []string) (string, configSource) {
+	l := newConfigLoader(readConfigFile)
+	l.loadFiles(configArgs{here: true}, getenv)
+	l.loadVariables(getenv, environ)
+	path := role + ".web.listen"
+	return fmt.Sprint(configKeyAt(path).get(l.config)), l.origin.of(path)
+}
+
 // readConfigFile reads a configuration file. That may be a link, but must lead to a regular file: a pipe never ends,
 // and neither does a device.
 func readConfigFile(name string) ([]byte, error) {

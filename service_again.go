@@ -13,6 +13,7 @@ type againRequest struct {
 	task   uuid
 	from   string
 	latest bool   // by the newest version of the template; else by that of the task
+	store  *store // has the task; nil for the service's own
 	by     holder // of the memory for the task
 }
 
@@ -59,7 +60,7 @@ func (s *creator) repeat(ctx context.Context, q *taskRequest) (*template, *creat
 // plan finds out what is copied.
 func (q *againRequest) plan(s *creator) (*repetition, error) {
 	done := &finishOrder{}
-	old, err := s.store.viewObserved(q.task, done, times{q.by, 2}) // with the copies
+	old, err := cmp.Or(q.store, s.store).viewObserved(q.task, done, times{q.by, 2}) // with the copies
 	if err != nil {
 		return nil, err
 	}

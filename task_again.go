@@ -162,6 +162,16 @@ func (t *task) repeat(from string, tpl *template, done []int) (*repetition, erro
 	return x, x.complete()
 }
 
+// settled reports whether nothing that is made from a step of the template will run.
+func (x *repetition) settled(d int) bool {
+	for i := range x.draft.steps {
+		if x.draft.declared(i) == d && x.draft.steps[i].state == stepPending {
+			return false
+		}
+	}
+	return x.draft.plan == nil || x.draft.plan.declared[d].settled
+}
+
 // refused returns the failure of a repetition.
 func (x *repetition) refused(format string, args ...any) error {
 	f := fieldReader{}

@@ -40,8 +40,22 @@ func authCommands() command {
 	}}
 }
 
-// authSettings looks up a variable of the environment, so that tokens fit a service with the same environment.
+// authSettings looks up a variable of the environment, or else of the configuration files that are named, so that tokens
+// fit the service that reads the same files.
 type authSettings func(name string) string
+
+// authSettings reads the files. What they say about anything else is not checked.
+func (p *process) authSettings(args configArgs) (authSettings, error) {
+	l := newConfigLoader(readConfigFile)
+	l.loadFiles(args, p.getenv)
+	return func(name string) string {
+		i := slices.IndexFunc(configKeys, func(k configKey) bool { return k.envName() == name })
+		if v := p.getenv(name); v != "" || i < 0 {
+			return v
+		}
+		return fmt.Sprint(configKeys[i].get(l.config))
+	}, configError(l.problems)
+}
 
 // orSetting sets the value of a flag that is not given.
 func (o *options) orSetting(name string, value *string, setting string) {
@@ -149,21 +163,26 @@ func printPermissions(t *table) {
 
 func generateToken(o *options) runner {
 	o.withOutput()
+	var args configArgs
+	configFileFlag(o, &args)
 	permissions := o.String("permissions", "", "`PERMISSIONS`: grant these permissions, separated by commas")
 	roles := o.String("role", "", "`SETS`: grant the permissions in these sets, separated by commas: "+strings.Join(roleNames(), ", "))
 	subject := o.String("subject", "stepwell-cli", "`SUBJECT`: set the subject of the token")
 	keyPath := o.String("private-key", "",
 		"`FILE`: read the private key from this file; by default $STEPWELL_JWT_PRIVATE_KEY_PATH, or keys/"+privateKeyName)
-	hours := o.Int("expiry-hours", 0, "`HOURS`: set how long the token is valid; by default as variables set it, or 24")
-	issuer := o.String("issuer", "", "`ISSUER`: set the issuer that the service expects; by default as variables set it")
-	audience := o.String("audience", "", "`AUDIENCE`: set the audience that the service expects; by default as variables set it")
+	hours := o.Int("expiry-hours", 0, "`HOURS`: set how long the token is valid; by default as configured, or 24")
+	issuer := o.String("issuer", "", "`ISSUER`: set the issuer that the service expects; by default as configured")
+	audience := o.String("audience", "", "`AUDIENCE`: set the audience that the service expects; by default as configured")
 	allowUnknown := o.Bool("allow-unknown", false, "allow permissions that this service does not know")
 	return func(context.Context, []string) error {
 		list, err := namedPermissions(o, *permissions, *roles, *allowUnknown)
 		if err != nil {
 			return err
 		}
-		settings := authSettings(o.p.getenv)
+		settings, err := o.p.authSettings(args)
+		if err != nil {
+			return o.named(err)
+		}
 		o.orSetting("private-key", keyPath, settings.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName))
 		o.orSetting("issuer", issuer, settings.setting("jwt_issuer", defaultIssuer))
 		o.orSetting("audience", audience, settings.setting("jwt_audience", defaultAudience))
@@ -229,14 +248,19 @@ func printNewToken(o *options, keyPath string, spec tokenSpec) error {
 
 func validateToken(o *options) runner {
 	o.withOutput()
+	var args configArgs
+	configFileFlag(o, &args)
 	token := o.String("token", "", "`TOKEN`: check this token; by default $STEPWELL_AUTH_TOKEN")
-	keyPath := o.String("public-key", "", "`FILE`: read the public key from this file; by default as variables set it, or keys/"+publicKeyName)
-	issuer := o.String("issuer", "", "`ISSUER`: expect this issuer; by default as variables set it")
-	audience := o.String("audience", "", "`AUDIENCE`: expect this audience; by default as variables set it")
+	keyPath := o.String("public-key", "", "`FILE`: read the public key from this file; by default as configured, or keys/"+publicKeyName)
+	issuer := o.String("issuer", "", "`ISSUER`: expect this issuer; by default as configured")
+	audience := o.String("audience", "", "`AUDIENCE`: expect this audience; by default as configured")
 	claim := o.String("permissions-claim", "permissions", "`CLAIM`: read the permissions from this claim")
 	allowUnknown := o.Bool("allow-unknown", false, "accept permissions that this service does not know")
 	return func(context.Context, []string) error {
-		settings := authSettings(o.p.getenv)
+		settings, err := o.p.authSettings(args)
+		if err != nil {
+			return o.named(err)
+		}
 		o.orSetting("public-key", keyPath, settings.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName))
 		o.orSetting("issuer", issuer, settings.setting("jwt_issuer", defaultIssuer))
 		o.orSetting("audience", audience, settings.setting("jwt_audience", defaultAudience))

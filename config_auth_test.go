@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -380,5 +381,33 @@ func TestAuthConfigProblems(t *testing.T) {
 				t.Errorf("got %v; want no secret in it", err)
 			}
 		})
+	}
+}
+
+// TestTokensFollowTheConfigurationFiles makes a token by a stepwell.toml, which counts only if it is named.
+func TestTokensFollowTheConfigurationFiles(t *testing.T) {
+	writeConfigFiles(t, map[string]string{"stepwell.toml": authFile(
+		"jwt_issuer = 'me'", "jwt_audience = 'you'", "jwt_token_expiry_hours = 3")})
+	env := map[string]string{"STEPWELL_ORCHESTRATION__WEB__AUTH__JWT_AUDIENCE": "them"}
+	var errors strings.Builder
+	p := &process{getenv: func(name string) string { return env[name] }, stderr: &errors}
+	for name, value := range maps.All(env) {
+		p.environ = append(p.environ, name+"="+value)
+	}
+	get := must(p.authSettings(configArgs{files: []string{"stepwell.toml"}}))(t)
+	got := []string{
+		authSetting(get, "orchestration", "jwt_issuer", "x"), authSetting(get, "orchestration", "jwt_audience", "x"),
+		authSetting(get, "orchestration", "jwt_token_expiry_hours", "x"), authSetting(get, "worker", "jwt_issuer", "x"),
+		get("STEPWELL_NOBODY__KNOWS"), get("HOME"),
+	}
+	if want := "me them 3 stepwell  "; strings.Join(got, " ") != want || errors.Len() > 0 {
+		t.Errorf("got %q, %s; want %q", got, &errors, want)
+	}
+	if got := authSetting(must(p.authSettings(configArgs{}))(t), "orchestration", "jwt_issuer", "x"); got != defaultIssuer {
+		t.Errorf("a file that nothing names: got %s; want %s", got, defaultIssuer)
+	}
+	writeFile(t, "stepwell.toml", []byte("nonsense"))
+	if _, err := p.authSettings(configArgs{files: []string{"stepwell.toml"}}); err == nil {
+		t.Error("a broken file: got no error")
 	}
 }

@@ -102,6 +102,7 @@ func TestSecretsStayInside(t *testing.T) {
 	s := newTestServer(t, serviceTest{log: &log, templates: dir, config: func(c *Config) {
 		texts = plantSecrets(t, c)
 		c.Orchestration.Web.ConfigEndpointEnabled = true
+		c.Worker.Undelivered = undeliveredFail
 	}})
 	w := s.with(newWorkerAPI(s.svc, nil))
 	id := s.create(`{"namespace":"t","name":"leaky"}`)

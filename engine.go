@@ -70,6 +70,7 @@ type engine struct {
 type workInHand struct {
 	running   map[runKey]*run   // attempts in flight, delays of our own among them
 	inFlight  map[*run]struct{} // handlers in flight, and outcomes that the store could not take yet
+	dialing   map[runKey]*run   // handlers to which a connection is made, before the attempt begins
 	computing int               // builtins
 	owed      int               // changes, other than outcomes, that the store could not take yet
 
@@ -140,7 +141,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 		kick:    make(chan struct{}, 1),
 		queues:  newReadyQueues(&cfg.Worker),
 		gates:   batchGates{},
-		work:    workInHand{running: map[runKey]*run{}, inFlight: map[*run]struct{}{}},
+		work:    workInHand{running: map[runKey]*run{}, inFlight: map[*run]struct{}{}, dialing: map[runKey]*run{}},
 		targets: map[*template][]target{},
 		patient: cfg.Worker.Undelivered == undeliveredWait,
 	}
@@ -167,7 +168,12 @@ func (e *engine) start() error {
 // stop starts nothing more, lets running handlers continue until ctx ends, then cuts them
 // off: their attempts, which it describes, are delivered again after the next start.
 func (e *engine) stop(ctx context.Context) (cut []string) {
-	e.store.locked(func() { e.stopping = true })
+	e.store.locked(func() {
+		e.stopping = true
+		for _, k := range e.work.dialing {
+			k.cancel()
+		}
+	})
 	e.wakeUp()
 	e.outside.wakeFeeder()
 	done := make(chan struct{})
@@ -511,6 +517,9 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, at instant) {
 	case stepEnqueued:
 		// An entry in a queue for slots stays there. launchLocked drops it when its turn comes.
 		e.outside.waiting.remove(runKey{t.id, i})
+		if k := e.work.dialing[runKey{t.id, i}]; k != nil {
+			k.cancel()
+		}
 	case stepInProgress:
 		e.leases.leaveLocked(t, i)
 		e.cutOffLocked(runKey{t.id, i})
@@ -569,7 +578,7 @@ func (e *engine) idleLocked() bool {
 // restsLocked reports whether nothing runs and no step could start. A step that waits for a slot
 // is not work as long as delays alone hold the slots.
 func (e *engine) restsLocked() bool {
-	return !e.queues.startable() && e.work.none() && len(e.absent.by) == 0 && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
+	return !e.queues.startable() && e.work.none() && e.absent.waiting() == 0 && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
 }
 
 // checkIdleLocked calls the hook idled if the engine is idle, or only sends events.

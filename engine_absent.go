@@ -85,6 +85,9 @@ type absence struct {
 func (h absentHandlers) told() (all []absence) {
 	for _, a := range h.by {
 		n := a.steps()
+		if n == 0 {
+			continue
+		}
 		all = append(all, absence{a.at.address, n, fmt.Sprintf("%s; %s for it; %s", a, counted(n, "step waits", "steps wait"), startYourHandler)})
 	}
 	slices.SortFunc(all, func(a, b absence) int { return cmp.Compare(a.address, b.address) })
@@ -93,7 +96,7 @@ func (h absentHandlers) told() (all []absence) {
 
 // dialsFirst reports whether an attempt starts once its connection stands. In lockstep no start waits for the network.
 func (e *engine) dialsFirst(g target) bool {
-	return e.patient && e.hooks.pacer == nil && g.hasRequest()
+	return e.patient && e.hooks.pacer == nil && g.canWait()
 }
 
 // awaitConnectionLocked makes a run whose start is recorded by begin. Until then its step stays marked as queued, so that
@@ -105,6 +108,7 @@ func (r *handlerRun) awaitConnectionLocked(e *engine, t *task, i int) {
 	r.pool.free--
 	r.given = e.attemptLocked(t, i, r.before.nextAttempt(), true)
 	r.given.begin = func() bool { return r.begin(e) }
+	e.work.dialing[r.key] = r.run
 }
 
 // begin records the start of an attempt whose connection stands. It reports whether the step may still start.
@@ -112,6 +116,7 @@ func (r *handlerRun) begin(e *engine) bool {
 	e.store.disk().makeRoom(0)
 	var err error
 	e.store.locked(func() {
+		delete(e.work.dialing, r.key) // or the start would cut it off
 		t, i := e.store.liveLocked(r.key.task), r.key.step
 		if e.stopping || t == nil || !t.runnable(i) || t.steps[i] != *r.before {
 			return
@@ -123,9 +128,7 @@ func (r *handlerRun) begin(e *engine) bool {
 		}
 		r.begun = true
 		e.observeLocked(t, r.run)
-		if a := e.absent.of(r.target); a != nil {
-			e.absent.listens(a, 2)
-		}
+		e.absent.delivered(r.target)
 	})
 	if err != nil { // the store refuses changes for now
 		e.log.Debug("no step can start", "error", err)
@@ -168,6 +171,7 @@ func (e *engine) takeBackLocked(c *change, k *run, o outcome) error {
 // putBack puts the step of an attempt that did not begin into its queue again.
 func (r *handlerRun) putBack(e *engine) {
 	e.store.locked(func() {
+		delete(e.work.dialing, r.key)
 		if t, i := e.store.liveLocked(r.key.task), r.key.step; t != nil {
 			t.steps[i].queued = false
 			if t.runnable(i) {
@@ -191,41 +195,55 @@ func (h absentHandlers) miss(g target, why string) {
 	h.probes.Go(func() { h.probe(a) })
 }
 
-// probe looks for a handler until it listens and no step waits for it any more, or the engine stops.
+// probe looks for a handler until it is forgotten, or the engine stops.
 func (h absentHandlers) probe(a *absentHandler) {
-	for pause, over := firstProbe, false; !over; {
+	for pause, over := firstProbe, false; !over; pause = min(2*pause, lastProbe) {
 		if closedWithin(h.engine.ctx, nil, pause) != errTooLong {
 			return
 		}
 		err := a.at.probe(h.engine.ctx)
-		if pause = min(2*pause, lastProbe); err == nil {
-			pause = firstProbe
-		}
-		h.engine.store.locked(func() {
-			switch {
-			case err == nil:
-				h.listens(a, 1)
-			case a.steps() == 0:
-				h.forget(a, "no step waits any more for a handler that does not listen")
-			default:
-				a.passes = 0
-			}
-			over = h.by[a.at] != a
-		})
+		h.engine.store.locked(func() { over = h.probed(a, err) })
 	}
 }
 
-// listens lets some of the steps that wait for a handler start.
-func (h absentHandlers) listens(a *absentHandler, most int) {
+// probed takes the result of a probe. It reports whether the handler was forgotten.
+func (h absentHandlers) probed(a *absentHandler, err error) (over bool) {
+	switch {
+	case h.by[a.at] != a: // it was delivered to; another one may be in its place
+		return true
+	case err != nil && a.steps() == 0:
+		h.forget(a, "no step waits any more for a handler that does not listen")
+	case err != nil:
+		a.passes = 0
+	case len(a.waiting.items) == 0: // and what was released has not come back
+		h.forget(a, listensAgain)
+	default:
+		h.release(a, 1)
+	}
+	return h.by[a.at] != a
+}
+
+const listensAgain = "a handler listens again"
+
+// delivered notes that a connection to the handler of a target stands.
+func (h absentHandlers) delivered(g target) {
+	a := h.of(g)
+	if a == nil {
+		return
+	}
+	if h.release(a, 2); len(a.waiting.items) == 0 {
+		h.forget(a, listensAgain)
+	}
+}
+
+// release lets some of the steps that wait for a handler start.
+func (h absentHandlers) release(a *absentHandler, most int) {
 	for most > 0 && len(a.waiting.items) > 0 {
 		if it := a.waiting.pop(); !it.leaves() {
 			h.engine.queues.requeue(it)
 			a.passes++
 			most--
 		}
-	}
-	if len(a.waiting.items) == 0 && h.by[a.at] == a {
-		h.forget(a, "a handler listens again")
 	}
 	h.engine.wakeUp()
 }
@@ -235,4 +253,12 @@ func (h absentHandlers) forget(a *absentHandler, why string) {
 	delete(h.by, a.at)
 	h.engine.causes.print(slog.LevelInfo, why, "address", a.at.address, "after", roughly(realNow().sub(a.since)))
 	h.engine.checkIdleLocked()
+}
+
+// waiting returns how many steps wait for handlers.
+func (h absentHandlers) waiting() (n int) {
+	for _, a := range h.by {
+		n += a.steps()
+	}
+	return n
 }

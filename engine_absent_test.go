@@ -307,3 +307,129 @@ func TestRefusedHandshake(t *testing.T) {
 	}
 	wantFreeSlots(t, s)
 }
+
+// TestForgottenHandlerStaysForgotten ends the probe of a handler that was forgotten while another absence of the same address
+// began: the steps of that one must not be stranded.
+func TestForgottenHandlerStaysForgotten(t *testing.T) {
+	t.Parallel()
+	h := newLateHandler(t)
+	s := newTestService(t, serviceTest{extra: []string{h.template("web")}})
+	v := mustCreate(t, s, "web")
+	eventually(t, "the step to wait", func() bool { return absentees(s) == 1 })
+	s.store.locked(func() {
+		absent := s.engine.absent
+		g := s.engine.targetLocked(s.store.liveLocked(v.id), 0)
+		first := absent.of(g)
+		waiting := first.waiting.items
+		first.waiting.items = nil
+		absent.forget(first, listensAgain)
+		absent.miss(g, "refused")
+		absent.of(g).waiting.items = waiting
+		if !absent.probed(first, errConnectionRefused) || absent.of(g) == nil {
+			t.Error("the probe of the first absence ended the second one; want its own end")
+		}
+	})
+	h.listen(answerNothing)
+	eventually(t, "the task to complete", func() bool { return must(s.store.view(v.id))(t).state == taskComplete })
+}
+
+// TestProbeThatIsAnsweredAlone has an address that accepts probes, while requests cannot connect. The absence goes on, with
+// ever longer pauses, and is logged once.
+func TestProbeThatIsAnsweredAlone(t *testing.T) {
+	t.Parallel()
+	h, logged := newLateHandler(t), &logText{}
+	s := newTestService(t, serviceTest{log: logged, extra: []string{h.template("web")}})
+	h.listen(answerNothing)
+	var dials atomic.Int32
+	s.handlers.web.connections.(*handlerTransport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+		dials.Add(1)
+		return nil, dialError{errConnectionRefused}
+	}
+	mustCreate(t, s, "web")
+	eventually(t, "three tries", func() bool { return dials.Load() == 3 })
+	if n := strings.Count(logged.String(), listensAgain); n != 0 {
+		t.Errorf("logged %d times that it listens:\n%s", n, logged)
+	}
+}
+
+// hangingDial is a service whose connections to handlers never stand.
+func hangingDial(t *testing.T, config func(c *Config)) (s *service, v *task) {
+	h := newLateHandler(t)
+	s = newTestService(t, serviceTest{config: config, extra: []string{h.template("web")}})
+	began := make(chan struct{}, 1)
+	s.handlers.web.connections.(*handlerTransport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return nil, dialError{ctx.Err()}
+	}
+	v = mustCreate(t, s, "web")
+	<-began
+	return s, v
+}
+
+// TestCancelWhileConnecting cancels a task whose step connects to its handler: the slot is free.
+func TestCancelWhileConnecting(t *testing.T) {
+	t.Parallel()
+	s, v := hangingDial(t, nil)
+	must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
+	eventually(t, "the slot to be free", func() bool {
+		free := false
+		s.store.locked(func() { free = s.engine.queues.web.free == s.cfg.Worker.HTTPConcurrency })
+		return free
+	})
+}
+
+// TestStopWhileConnecting stops the engine while a step connects to its handler: nothing was sent, so it ends at once.
+func TestStopWhileConnecting(t *testing.T) {
+	t.Parallel()
+	s, _ := hangingDial(t, nil)
+	if cut := s.engine.stop(t.Context()); len(cut) > 0 { // a context that does not end
+		t.Errorf("cut off %q; want nothing", cut)
+	}
+}
+
+// TestConnectingHasALimit has a connection that never stands, as behind a proxy that says nothing: the attempt fails.
+func TestConnectingHasALimit(t *testing.T) {
+	t.Parallel()
+	h := newTestHandlers(t, nil)
+	h.web.patience = time.Millisecond
+	h.web.connections.(*handlerTransport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, dialError{ctx.Err()}
+	}
+	a := newTestAttempt(`{}`)
+	a.begin = func() bool { return true }
+	o := h.run(t.Context(), h.resolve("http://127.0.0.1:1/"), a)
+	if got, want := showOutcome(o), "network_error retryable"; got != want || o.unsent || o.err.message != "no connection within 15s" {
+		t.Errorf("got %s, unsent %v: %s; want %s", got, o.unsent, o.err.message, want)
+	}
+}
+
+// TestTargetBehindAProxy has a proxy that listens, and cuts off every connection to a target: that is a failed attempt of its
+// steps, while others go on behind the proxy.
+func TestTargetBehindAProxy(t *testing.T) {
+	t.Parallel()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _ := must2(w.(http.Hijacker).Hijack())(t)
+		conn.Close()
+	}))
+	t.Cleanup(proxy.Close)
+	s := newTestService(t, serviceTest{config: func(c *Config) { c.Worker.HTTPProxy = proxy.URL },
+		extra: []string{testTemplate("web", stepSpec{name: "a", callable: "https://shop.example", retry: `{"max_attempts":1}`})}})
+	v := mustCreate(t, s, "web")
+	eventually(t, "the attempt to fail", func() bool { return must(s.store.view(v.id))(t).state == taskBlockedByFailures })
+	if n := absentees(s); n != 0 {
+		t.Errorf("%d steps wait for the proxy; want none", n)
+	}
+}
+
+// TestNamesBeyondASCII fails as before: steps do not wait for a name whose form on the network net/http alone knows.
+func TestNamesBeyondASCII(t *testing.T) {
+	t.Parallel()
+	h := newTestHandlers(t, nil)
+	for url, want := range map[string]bool{"http://b\u00fccher.example:9000/x": false, "http://books.example:9000/\u00fc": true} {
+		if got := h.resolve(url).canWait(); got != want {
+			t.Errorf("%s: got %v; want %v", url, got, want)
+		}
+	}
+}

@@ -386,8 +386,8 @@ func (k *timekeeper) busyAttemptsLocked() []blocker {
 
 func (k *timekeeper) startableStepsLocked() (all []blocker) {
 	e := k.engine
-	for at := range e.absent.by {
-		all = append(all, blocker{Reason: "not_listening", Address: at.address})
+	for _, a := range e.absent.told() {
+		all = append(all, blocker{Reason: "not_listening", Address: a.address})
 	}
 	for _, p := range []*slotPool{&e.queues.local, &e.queues.web} {
 		for _, it := range p.ready.items[:min(len(p.ready.items), max(p.free, 0), maxBlockers)] {

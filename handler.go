@@ -354,16 +354,18 @@ func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	timeout := time.AfterFunc(a.timeout, func() { stop(context.DeadlineExceeded) })
-	defer timeout.Stop()
-	if a.begin != nil {
-		timeout.Stop() // until it begins
+	begun := func() *time.Timer { return time.AfterFunc(a.timeout, func() { stop(context.DeadlineExceeded) }) }
+	if a.begin == nil {
+		defer begun().Stop()
+	} else {
+		limit := time.AfterFunc(h.web.patience, func() { stop(errConnecting) })
+		defer func() { limit.Stop() }()
 		ctx = context.WithValue(ctx, beginKey{}, func() bool {
-			begun := a.begin()
-			if begun {
-				timeout.Reset(a.timeout)
+			if limit.Stop(); !a.begin() {
+				return false
 			}
-			return begun
+			limit = begun()
+			return true
 		})
 	}
 	switch t.kind {
@@ -383,6 +385,8 @@ func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
 		return o, false
 	case context.DeadlineExceeded:
 		return timedOut(a.timeout), true
+	case errConnecting:
+		return typedFailure("network_error", "no connection within %s", connectPatience), true
 	}
 	return typedFailure(cancelledType, "the attempt was cancelled"), true
 }

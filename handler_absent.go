@@ -18,6 +18,13 @@ import (
 // dialPatience is how long an address may take to accept a connection, and as long for its TLS handshake.
 const dialPatience = 5 * time.Second
 
+// connectPatience is how long everything before a request may take: also an answer of a proxy. It is longer than the limits
+// of its parts, which say more.
+const connectPatience = 3 * dialPatience
+
+// errConnecting ends that.
+var errConnecting = errors.New("no connection in time")
+
 // listener is what has to listen for requests to a handler to be sent: its host and port, or the proxy's.
 type listener struct {
 	tls     bool

@@ -137,13 +137,21 @@ func (s *sending) named(err error) error {
 	return err
 }
 
+// dialError is the error of a connection that could not be made, to the handler or its proxy.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
 // newHandlerTransport returns connections for at most concurrency parallel requests, all of which may go to one host.
 // They go through the proxy; nil means no proxy.
 func newHandlerTransport(concurrency int, proxy *url.URL) *handlerTransport {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := (&net.Dialer{Timeout: dialPatience}).DialContext(ctx, network, address)
-			return &countedConn{Conn: conn}, err
+			if err != nil {
+				return nil, dialError{err}
+			}
+			return &countedConn{Conn: conn}, nil
 		},
 		TLSHandshakeTimeout:    dialPatience,
 		IdleConnTimeout:        keptIdle,

@@ -59,8 +59,9 @@ type httpCaller struct {
 	connections http.RoundTripper
 	proxy       *url.URL // nil for none
 	headers     headerTables
-	agent       string // the User-Agent
-	limit       int64  // of a result, in bytes
+	agent       string        // the User-Agent
+	limit       int64         // of a result, in bytes
+	patience    time.Duration // for a connection, if the attempt begins only then
 }
 
 // newHTTPCaller returns a caller. The configuration has checked the proxy's URL.
@@ -70,7 +71,7 @@ func newHTTPCaller(c *workerConfig, version string) *httpCaller {
 		proxy, _ = url.Parse(c.HTTPProxy)
 	}
 	return &httpCaller{connections: newHandlerTransport(c.HTTPConcurrency, proxy), proxy: proxy,
-		headers: c.HTTPHeaders, agent: "stepwell/" + version, limit: c.MaxResultBytes}
+		headers: c.HTTPHeaders, agent: "stepwell/" + version, limit: c.MaxResultBytes, patience: connectPatience}
 }
 
 // sentHeaders are what the requests of one callable have in common. It is never changed.
@@ -106,8 +107,11 @@ func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
 	return sent
 }
 
-// hasRequest reports whether a target can be called by HTTP.
-func (t target) hasRequest() bool { return t.http != nil && t.headers.request != nil }
+// canWait reports whether steps can wait for a target to listen. The names of hosts beyond ASCII have another form on the
+// network, which net/http alone knows.
+func (t target) canWait() bool {
+	return t.http != nil && t.headers.request != nil && !strings.ContainsFunc(t.http.url.Host, func(c rune) bool { return c > '~' })
+}
 
 // call makes the attempt with an HTTP handler.
 func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
@@ -116,7 +120,7 @@ func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
 	}
 	resp, err := c.connections.RoundTrip(t.headers.requestFor(ctx, a))
 	if err != nil {
-		return brokenCall(ctx, t, a, err)
+		return c.brokenCall(ctx, t, a, err)
 	}
 	defer resp.Body.Close()
 	o := c.replied(ctx, t, a, resp)
@@ -173,7 +177,7 @@ func (c *httpCaller) post(
 }
 
 // brokenCall returns the outcome of a call without a complete reply.
-func brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
+func (c *httpCaller) brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
 	if o, ok := cutOff(ctx, a); ok {
 		return o
 	}
@@ -184,7 +188,9 @@ func brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
 	o := typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)
 	o.unmade = outOfDescriptors(err)
 	unsent, ok := errors.AsType[unsentError](err)
-	o.unsent = ok && !o.unmade && notListening(unsent.error)
+	_, dialed := errors.AsType[dialError](err)
+	// What comes after the connection to a proxy concerns one target, and not all that are behind the proxy.
+	o.unsent = ok && !o.unmade && (dialed || c.proxy == nil) && notListening(unsent.error)
 	o.unbegun = errors.Is(err, errNotBegun)
 	return o
 }
@@ -205,7 +211,7 @@ func (c *httpCaller) replied(ctx context.Context, t target, a *attempt, resp *ht
 	case 2:
 		data, err := readChunks(io.LimitReader(resp.Body, c.limit+1), resp.ContentLength, nil)
 		if err != nil {
-			return brokenCall(ctx, t, a, err)
+			return c.brokenCall(ctx, t, a, err)
 		}
 		o := parseReply(secrets.hideInJSON(data), c.limit)
 		if o.err != nil { // an error about invalid JSON quotes from it

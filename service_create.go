@@ -179,7 +179,7 @@ func (s *creator) admit(c *change, by *creation, mayRead bool) error {
 	if err := c.full(); err != nil {
 		return err
 	}
-	if n := s.engine.queues.queued(); n >= s.engine.queues.most {
+	if n := s.engine.queues.queued() + s.engine.absent.waiting(); n >= s.engine.queues.most {
 		return tryLater("%s to run already", stepsWaiting(n))
 	}
 	return nil

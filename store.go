@@ -345,8 +345,8 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	if to == stepEnqueuedAsError {
 		s.tasks.fail(s.tasks.slotOf(t), errorTextOf(t.steps[i].last.err))
 	}
-	if m := s.events.maker.stepMove(t, i, from, to, at); !s.events.maker.quiet {
-		s.events.append(m)
+	if !s.events.maker.quiet {
+		s.events.append(s.events.maker.stepMove(t, i, from, to, at))
 	}
 	s.events.domain.publish(t, i, from, to, at, s.events.maker.seq)
 	s.analytics.stepMoved(t, i, from, to, at)

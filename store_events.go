@@ -262,7 +262,9 @@ func (r *lineReplay) taskMoved(t *task, from, to taskState, at instant) {
 
 func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
 	r.figures.stepMoved(t, i, from, to, at)
-	r.keep(r.maker.stepMove(t, i, from, to, at))
+	if !r.maker.quiet {
+		r.keep(r.maker.stepMove(t, i, from, to, at))
+	}
 	if r.keeper.wantsDomain(t.tpl, r.maker.seq) {
 		t.eachPublished(i, from, to, at, r.maker.seq, func(e domainEvent) {
 			if !e.fast() {
@@ -273,7 +275,7 @@ func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
 }
 
 func (r *lineReplay) keep(m move) {
-	if c := r.keeper; c.wants(m.seq) && !r.maker.quiet {
+	if c := r.keeper; c.wants(m.seq) {
 		if len(c.moves) == cap(c.moves) { // append alone grows by a quarter, and copies five times as much
 			c.moves = slices.Grow(c.moves, max(len(c.moves), 1024))
 		}

@@ -147,8 +147,8 @@ func (a *applier) run() {
 		s.redeliver = true
 		s.redelivered++
 	case recUndelivered:
+		a.t.steps[r.step].stepCount = r.before // first, because the engine looks at it
 		a.moveStep(r.step, stepUndeliver)
-		a.t.steps[r.step].stepCount = r.before
 	case recOperator:
 		a.operate()
 	case recCancelled:

@@ -307,6 +307,7 @@ func TestBacklogRefusesTasks(t *testing.T) {
 			s := newSlowTest(t, mode)
 			web := s.create(`{"namespace":"t","name":"web"}`)
 			<-s.arrived
+			s.do("GET", "/v1/tasks/"+web, "").want(200) // the start is on disk
 			s.disk.hold()
 			refused, accepted, answers := s.createUntilRefused()
 			wantBackpressure(t, refused)

@@ -113,13 +113,11 @@ func newMCPTool(c command) *mcpTool {
 		}
 		t.arguments = append(t.arguments, a)
 	}
-	// Where the service is and how results look is not the agent's choice, and a command that never ends would never
-	// answer.
+	// Where the service is and how results look is not the agent's choice.
 	o, fixed := newOptions(nil, &c), newOptions(nil, &c).withClient().withOutput()
 	c.define(o)
 	o.VisitAll(func(f *flag.Flag) {
-		endless := f.Name == "follow" || f.Name == "watch" || strings.Contains(f.Usage, "with --follow,")
-		if !endless && fixed.Lookup(f.Name) == nil && !slices.Contains(notForAgents, f.Name) {
+		if fixed.Lookup(f.Name) == nil && !slices.Contains(notForAgents, f.Name) {
 			t.addFlag(f)
 		}
 	})

@@ -159,7 +159,7 @@ func TestMCPTools(t *testing.T) {
 			texts := tool.Description
 			for name, p := range tool.InputSchema.Properties {
 				texts += "\n" + p.Description
-				if slices.Contains([]string{"url", "o", "no_headers", "follow", "watch"}, name) || strings.Contains(name, "-") {
+				if slices.Contains([]string{"url", "o", "no_headers"}, name) || strings.Contains(name, "-") {
 					t.Errorf("%s has the argument %s", tool.Name, name)
 				}
 			}

@@ -186,7 +186,7 @@ func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error
 	}
 	watching, stop := interruptible(ctx, a.timeout)
 	defer stop()
-	ended, err := c.watchTask(watching, o, created.text("task_uuid"), 0)
+	ended, err := c.watchTask(watching, o, created.text("task_uuid"))
 	if ended.raw == nil && exitCode(err) == exitTimedOut {
 		ended = created // the time was too short for another look at it
 	}

@@ -64,9 +64,9 @@ func taskCommands() command {
 			define:   printContext,
 		},
 		{
-			name: "events", effect: reads, operands: "[TASK]", help: "print the transitions of a task, or of all",
-			examples: []string{"task events latest", "task events --follow --namespace demo -o jsonl"},
-			define:   printEvents,
+			name: "events", effect: reads, operands: "TASK", help: "print the transitions of a task so far",
+			examples: []string{"task events latest", "task events 5666cd0c -o jsonl"},
+			define:   lists(transitionList),
 		},
 		{
 			name: "cancel", effect: changes, operands: "[TASK…]", help: "cancel tasks",
@@ -209,7 +209,7 @@ func repeatTask(o *options) runner {
 func (c *client) waitFor(ctx context.Context, o *options, id string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errWatchEnded)
 	defer cancel()
-	t, err := c.awaitEnd(ctx, id)
+	t, err := c.awaitEnd(ctx, id, 20*time.Second, func(document) error { return nil })
 	if t.raw != nil {
 		if err := o.print(taskOutput(t)); err != nil {
 			return err

@@ -81,7 +81,7 @@ func (m hostileMode) spoilt(t *testing.T, text []byte) []byte {
 	return hostileJSON(t, m.spoil(v))
 }
 
-// spoiler spoils an answer when it is flushed, if it is a stream of events, or ends.
+// spoiler spoils an answer when it ends.
 type spoiler struct {
 	http.ResponseWriter
 	mode hostileMode
@@ -98,22 +98,9 @@ func (s *spoiler) Write(p []byte) (int, error) { return s.text.Write(p) }
 
 func (s *spoiler) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-func (s *spoiler) Flush() {
-	if !strings.HasPrefix(s.Header().Get("Content-Type"), "text/event-stream") {
-		return
-	}
-	for line := range bytes.Lines(s.text.Bytes()) {
-		if data, ok := bytes.CutPrefix(line, []byte("data: ")); ok {
-			line = append([]byte("data: "), append(s.mode.spoilt(s.t, data), '\n')...)
-		}
-		s.ResponseWriter.Write(line)
-	}
-	s.text.Reset()
-	http.NewResponseController(s.ResponseWriter).Flush()
-}
+func (s *spoiler) Flush() {}
 
 func (s *spoiler) end() {
-	s.Flush()
 	s.Header().Del("Content-Length")
 	s.ResponseWriter.Write(s.mode.spoilt(s.t, s.text.Bytes()))
 }
@@ -184,7 +171,7 @@ func (h *hostileRun) operands(c *command) []string {
 	var words []string
 	for word := range strings.FieldsSeq(c.operands) {
 		if _, bulk := bulkVerbs[strings.TrimPrefix(c.name, "step ")]; strings.HasPrefix(word, "[") && !bulk &&
-			c.name != "task events" && c.name != "task cancel" && c.name != "events resend" {
+			c.name != "task cancel" && c.name != "events resend" {
 			continue
 		}
 		value, ok := values[strings.Trim(word, "[]…")]
@@ -206,7 +193,6 @@ var hostileFlags = map[string][][]string{
 	"run":         {{"--stub", "s=error:" + hostileWord}, {"--stub", `s={"k":"\u001b[31mEVIL` + "\u202e" + `"}`}, {"--context", hostileWord}},
 	"task create": {{}, {"--wait=200ms", "--context", `{"n":1}`}},
 	"task watch":  {{"--timeout", "200ms"}},
-	"task events": {{}, {"--follow"}},
 	"dlq update":  {{"--status", "ManuallyResolved"}, {"--status", hostileWord}},
 	"dlq list":    {{}, {"--all", "--step", hostileWord}},
 	"dlq close":   {{"--group", hostileWord, "--yes"}, {"--over", "--yes"}},
@@ -275,32 +261,15 @@ func hostileFiles(t *testing.T) (token string) {
 	return must(signToken(spec, must(readPrivateKey("private.pem"))(t)))(t)
 }
 
-// run runs a command line on the terminal, and returns what it writes. An endless one is interrupted when it has written
-// lines.
-func (h *hostileRun) run(args []string, endless bool) string {
+// run runs a command line on the terminal, and returns what it writes.
+func (h *hostileRun) run(args []string) string {
 	before := len(h.term.Written())
 	in := configInput{env: h.env}
 	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: strings.NewReader(""),
 		stdout: h.term.Programs, stderr: h.term.Programs}
 	ctx, cancel := context.WithTimeout(h.t.Context(), wire.Patience)
 	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		p.main(ctx, args)
-		close(ended)
-	}()
-	if endless {
-		eventually(h.t, "the end or lines of "+strings.Join(args, " "), func() bool {
-			select {
-			case <-ended:
-				return true
-			default:
-				return strings.Count(h.term.Written()[before:], "\n") > 1
-			}
-		})
-		cancel()
-	}
-	<-ended
+	p.main(ctx, args)
 	if ctx.Err() == context.DeadlineExceeded {
 		h.t.Errorf("%q has not ended", args)
 	}
@@ -351,10 +320,6 @@ func TestHostileDataOnTerminal(t *testing.T) {
 							continue // these forms know nothing of terminals
 						}
 						for _, extra := range flags {
-							endless := slices.Contains(extra, "--follow")
-							if endless && m.status == 200 {
-								continue // such a page has nothing to show, again and again
-							}
 							h := newHostileRun(t, m, term, kind)
 							args := append(strings.Fields(c.name), h.operands(c)...)
 							if form != "" {
@@ -363,7 +328,7 @@ func TestHostileDataOnTerminal(t *testing.T) {
 							for _, word := range extra {
 								args = append(args, strings.NewReplacer("URL", h.env["STEPWELL_URL"], "TOKEN", token).Replace(word))
 							}
-							out := h.run(args, endless)
+							out := h.run(args)
 							runs++
 							if bad := misleading(out, kind != "dumb"); bad != "" {
 								raw++
@@ -382,4 +347,38 @@ func TestHostileDataOnTerminal(t *testing.T) {
 		})
 	})
 	t.Logf("%d runs, %d with raw characters", runs, raw)
+}
+
+// TestWatchOnTerminal watches a task until its step is completed: the bar is erased before each line and at the end.
+func TestWatchOnTerminal(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "templates/demo"})
+	t.Chdir(t.TempDir())
+	term := wire.OpenTerminal(t, 60, 24)
+	term.Unprocessed()
+	id := s.create(`{"namespace":"demo","name":"approval"}`)
+	in := configInput{env: map[string]string{"STEPWELL_URL": s.url, "TERM": "xterm", "NO_COLOR": "1"}}
+	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: strings.NewReader(""),
+		stdout: term.Programs, stderr: term.Programs}
+	ended := make(chan error, 1)
+	go func() { ended <- p.run(t.Context(), []string{"task", "watch", id}) }()
+	eventually(t, "the bar", func() bool { return strings.Contains(term.Written(), "demo/approval@1.0.0  1/3") })
+	if got := runCLI(map[string]string{"STEPWELL_URL": s.url}, "", "step", "complete", id, "approve"); got.code != 0 {
+		t.Fatal(got.stderr)
+	}
+	noError(t, <-ended)
+	const erase = "\r\x1b[K"
+	eventually(t, "the end", func() bool {
+		return strings.Contains(term.Written(), "  task  + complete\n") && strings.HasSuffix(term.Written(), erase)
+	})
+	for line := range strings.Lines(term.Written()) {
+		bars := strings.Split(line, erase)
+		if last := bars[len(bars)-1]; strings.Contains(last, "demo/approval") {
+			t.Errorf("%q: a bar that stays", last)
+		}
+		for _, bar := range bars {
+			if len(bar) > 59 {
+				t.Errorf("%q: a bar that does not fit", bar)
+			}
+		}
+	}
 }

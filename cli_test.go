@@ -160,7 +160,7 @@ func TestMisspelledWords(t *testing.T) {
 		"task list --limit 0":          "task list: --limit must be 1 or more",
 		"dlq update latest":            "dlq update: missing --status, --notes, --by or --metadata",
 		"task list --url h:1/v1/":      "task list: the URL of a service does not end in /v1: give http://h:1",
-		"task events":                  "task events: missing TASK; or give --follow",
+		"task events":                  "task events: missing TASK",
 	} {
 		got := runCLI(nil, "", strings.Fields(line)...)
 		if got.code != exitUsage || !strings.HasPrefix(got.stderr, "stepwell: "+want) || got.stdout != "" {

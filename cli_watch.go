@@ -1,26 +1,23 @@
 package main
 
-// Following a task to its end: a line per transition, from the event stream, on a terminal with one bar below them.
+// Following a task to its end: a line per transition, on a terminal with one bar below them.
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
 const (
-	pollEvery = 500 * time.Millisecond // to show the bar, or to wait for a task again
-	tickEvery = time.Second            // to reconnect a stream that broke
+	lookEvery    = 500 * time.Millisecond // for what is new of a task
+	pauseBetween = 50 * time.Millisecond  // or a service that is stopping would be asked all the time
 )
 
 // endStates are the states of a task in which nothing happens any more without an operator, and
@@ -47,21 +44,26 @@ func (c *client) why(ctx context.Context, id string) string {
 	return ": " + e.text("message")
 }
 
-// awaitEnd waits until a task ends, and returns it with the error for how it ended.
-func (c *client) awaitEnd(ctx context.Context, id string) (document, error) {
-	path, query := "/v1/tasks/"+id, url.Values{"wait": {"terminal"}, "timeout": {"20s"}}
+// awaitEnd waits until a task ends, and returns it with the error for how it ended. It calls look with the task as it is
+// now, every so often, and as it ended.
+func (c *client) awaitEnd(ctx context.Context, id string, every time.Duration, look func(t document) error) (document, error) {
+	path, query := "/v1/tasks/"+id, url.Values(nil)
 	for {
 		t, err := c.get(ctx, path, query)
-		if _, ended := endStates[t.text("status")]; ended {
+		if err == nil {
+			err = look(t)
+		}
+		if _, ended := endStates[t.text("status")]; ended && err == nil {
 			return t, c.endError(ctx, t)
 		}
-		if err == nil {
-			err = closedWithin(ctx, nil, pollEvery) // or a service that is stopping would be asked all the time
+		if err == nil && query != nil {
+			err = closedWithin(ctx, nil, pauseBetween)
 		}
-		if err != errTooLong {
+		if err != nil && err != errTooLong {
 			t, _ = c.get(context.WithoutCancel(ctx), path, nil)
 			return t, c.watchError(ctx, id, err)
 		}
+		query = url.Values{"wait": {"terminal"}, "timeout": {every.String()}}
 	}
 }
 
@@ -76,62 +78,6 @@ func (c *client) watchError(ctx context.Context, id string, err error) error {
 	return err
 }
 
-// follow calls each with the events that match a query, after the one with an id unless it is empty,
-// until ctx ends or each returns an error. It connects again when the stream breaks.
-func (c *client) follow(ctx context.Context, query url.Values, after string, each func(document) error) error {
-	for {
-		if after != "" {
-			query.Set("after", after)
-		}
-		last, err := c.stream(ctx, query, each)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil:
-			return err
-		}
-		if last != "" {
-			after = last
-		}
-		select {
-		case <-time.After(tickEvery):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// stream reads one event stream (https://html.spec.whatwg.org/#server-sent-events) to its end, and returns
-// the last id. A stream that breaks is not an error.
-func (c *client) stream(ctx context.Context, query url.Values, each func(document) error) (last string, err error) {
-	resp, err := c.send(ctx, call{method: "GET", path: "/v1/events", query: query, stream: true})
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	// An event is one line, and the scanner's own limit is 64 KiB.
-	lines.Buffer(nil, maxReplyLine)
-	id := ""
-	for lines.Scan() {
-		field, value, _ := strings.Cut(lines.Text(), ":")
-		switch value = strings.TrimPrefix(value, " "); field {
-		case "id":
-			id = value
-		case "data":
-			if err := each(readDocument([]byte(value))); err != nil {
-				return last, err
-			}
-		case "":
-			last = id
-		}
-	}
-	if lines.Err() == bufio.ErrTooLong {
-		return last, exitf(exitFailed, "the event stream of %s has a line of more than %d MiB", c.host(), maxReplyLine>>20)
-	}
-	return last, nil
-}
-
 func watchTask(o *options) runner {
 	o.withClient().withOutput()
 	limit := o.duration("timeout", 0, "`DURATION`: give up after this time, with exit code 5")
@@ -142,7 +88,7 @@ func watchTask(o *options) runner {
 		if err != nil {
 			return err
 		}
-		t, err := c.watchTask(ctx, o, id, settleFor)
+		t, err := c.watchTask(ctx, o, id)
 		if t.raw != nil && !o.forPeople() {
 			if err := o.print(taskOutput(t)); err != nil {
 				return err
@@ -154,68 +100,44 @@ func watchTask(o *options) runner {
 
 // watchTask writes a line per transition of a task until it has ended, on standard output, or on standard error if the
 // result is for a program. On a terminal, a bar below the lines shows its progress.
-func (c *client) watchTask(ctx context.Context, o *options, id string, settle time.Duration) (document, error) {
-	b := &progressBar{w: behindDoor(c.p.stdout)}
-	if !o.forPeople() {
-		b.w = behindDoor(c.p.stderr)
-	}
-	s := c.p.styleOf(b.w)
-	drawn, stop := context.WithCancel(ctx)
-	var drawing sync.WaitGroup
+func (c *client) watchTask(ctx context.Context, o *options, id string) (document, error) {
+	w := behindDoor(pick(o.forPeople(), c.p.stdout, c.p.stderr))
+	s, erase := c.p.styleOf(w), ""
 	if s.terminal != nil {
-		drawing.Go(func() { c.drawBar(drawn, id, b, s) })
+		erase = "\r\x1b[K"
+		defer io.WriteString(w, erase)
 	}
-	defer func() {
-		stop()
-		drawing.Wait()
-		b.show("")
-	}()
-	return c.watchLines(ctx, id, b, s, settle)
-}
-
-// progressBar writes lines, and one more below them that is written over itself.
-type progressBar struct {
-	w io.Writer
-
-	mu   sync.Mutex
-	text string // "" for none
-}
-
-// line writes a line.
-func (b *progressBar) line(text string) { b.write(func() string { return text + "\n" + b.text }) }
-
-// show writes the bar; "" removes it.
-func (b *progressBar) show(text string) {
-	b.write(func() string {
-		b.text = text
-		return text
-	})
-}
-
-func (b *progressBar) write(next func() string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	over := pick(b.text == "", "", "\r\x1b[K")
-	if out := over + next(); out != "" {
-		io.WriteString(b.w, out)
-	}
-}
-
-// drawBar shows the progress of a task until ctx ends.
-func (c *client) drawBar(ctx context.Context, id string, b *progressBar, s style) {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		if t, err := c.get(ctx, "/v1/tasks/"+id, nil); err == nil {
+	var before document
+	var began time.Time
+	told := 0 // transitions
+	return c.awaitEnd(ctx, id, lookEvery, func(t document) error {
+		text := erase
+		if !bytes.Equal(t.raw, before.raw) {
+			history, err := c.get(ctx, "/v1/tasks/"+id+"/transitions", nil)
+			if err != nil {
+				return err
+			}
+			all := history.at("transitions").list()
+			for _, e := range all[min(told, len(all)):] {
+				if began.IsZero() {
+					began, _ = e.when("recorded_at")
+				}
+				if !passedThrough[e.text("to_state")] {
+					text += s.transition(e, began) + "\n"
+				}
+			}
+			before, told = t, len(all)
+		}
+		if s.terminal != nil {
 			age := cmp.Or(took(t, "created_at", "completed_at"), c.p.age(t, "created_at"))
-			b.show(clipShown(s.state(t.text("status"))+"  "+templateColumn.show(nil, t)+"  "+progress(t)+"  "+age, terminalColumns(s.terminal)-1))
+			bar := s.state(t.text("status")) + "  " + templateColumn.show(nil, t) + "  " + progress(t) + "  " + age
+			text += clipShown(bar, terminalColumns(s.terminal)-1)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
+		if text != "" {
+			io.WriteString(w, text)
 		}
-	}
+		return nil
+	})
 }
 
 // terminalColumns returns the columns of a terminal, or 80.
@@ -232,121 +154,28 @@ var passedThrough = map[string]bool{
 	"enqueued_for_orchestration": true, "enqueued_as_error_for_orchestration": true,
 }
 
-// settleFor is how long nothing must happen to a task that has ended, because its history may have several
-// ends.
-const settleFor = 300 * time.Millisecond
-
-// watchLines writes a line per transition, from the first, until the task has ended and nothing happened to
-// it for a while.
-func (c *client) watchLines(ctx context.Context, id string, b *progressBar, s style, settle time.Duration) (t document, err error) {
-	following, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var began time.Time
-	ended := errors.New("ended")
-	// The history comes first and may contain several ends, each of which starts the timer.
-	settled := time.AfterFunc(math.MaxInt64, func() { stop(ended) })
-	defer settled.Stop()
-	err = c.follow(following, url.Values{"task_uuid": {id}}, "0", func(e document) error {
-		settled.Stop()
-		state := e.text("to_state")
-		if began.IsZero() {
-			began, _ = e.when("recorded_at")
-		}
-		if !passedThrough[state] {
-			b.line(s.event(e, began))
-		}
-		if _, end := endStates[state]; !end || e.text("step_name") != "" {
-			return nil
-		}
-		// The event may be an old one: only the task shows whether this is its last end.
-		t, err = c.get(ctx, "/v1/tasks/"+id, nil)
-		if t.text("status") != state || err != nil {
-			return err
-		}
-		settled.Reset(settle)
-		return nil
-	})
-	if err == ended {
-		return t, c.endError(ctx, t)
-	}
-	t, _ = c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id, nil)
-	return t, c.watchError(ctx, id, err)
-}
-
 // lineTime is the layout of times in lines, in UTC.
 const lineTime = "15:04:05.000"
 
-// event writes a transition as a line, with the days since the first one unless that is zero.
-func (s style) event(e document, first time.Time) string {
-	if e.text("oldest_available") != "" || e.text("to_state") == "" {
-		return s.paint(yellow, "some events are gone: "+e.text(""))
-	}
-	name := cmp.Or(e.text("step_name"), s.paint(bold, "task"))
+// transition writes a transition as a line, with the days since the first one.
+func (s style) transition(e document, first time.Time) string {
 	at, _ := e.when("recorded_at")
 	text := at.Format(lineTime)
 	const day = 24 * time.Hour
-	if days := at.Truncate(day).Sub(first.Truncate(day)) / day; days > 0 && !first.IsZero() {
+	if days := at.Truncate(day).Sub(first.Truncate(day)) / day; days > 0 {
 		text += fmt.Sprintf(" +%dd", days)
 	}
-	text += "  " + name + "  " + s.state(e.text("to_state"))
-	if n := e.text("attempt"); n != "" && n != "0" {
+	text += "  " + cmp.Or(e.text("step_name"), s.paint(bold, "task")) + "  " + s.state(e.text("to_state"))
+	if n := e.text("attempt"); n != "" {
 		text += "  attempt " + n
 	}
 	return text
 }
 
-func printEvents(o *options) runner {
-	o.withClient().withOutput()
-	query := url.Values{}
-	o.filters(query, [][2]string{{"namespace", "`NAMESPACE`: with --follow, print only transitions in this namespace"}})
-	follow := o.Bool("follow", false, "continue with events as they happen, until interrupted")
-	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		if len(operands) == 0 && !*follow {
-			return o.misuse("missing TASK; or give --follow for the events of all tasks")
-		}
-		after, path := "", ""
-		if len(operands) > 0 {
-			var id string
-			var err error
-			if path, id, err = c.taskPath(ctx, operands[0]); err != nil {
-				return err
-			}
-			query.Set("task_uuid", id)
-			after = "0"
-		}
-		if !*follow {
-			return c.printTransitions(ctx, o, path)
-		}
-		ctx, stop := interruptible(ctx, 0)
-		defer stop()
-		s, w := o.p.styleOf(o.p.stdout), o.p.stdout
-		if o.forPeople() {
-			w = behindDoor(w)
-		}
-		return c.follow(ctx, query, after, func(e document) error {
-			text := s.event(e, time.Time{})
-			if !o.forPeople() {
-				text = string(e.raw)
-			} else if len(operands) == 0 {
-				text = e.text("task_uuid") + "  " + text
-			}
-			_, err := fmt.Fprintln(w, text)
-			return err
-		})
-	})
-}
-
-// printTransitions prints the transitions of a task so far.
-func (c *client) printTransitions(ctx context.Context, o *options, path string) error {
-	d, err := c.get(ctx, path+"/transitions", nil)
-	if err != nil {
-		return err
-	}
-	return o.print(listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
-		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
-		of("RECORDED", "recorded_at").whenWide(), of("SEQUENCE", "sequence").whenWide(),
-	}))
-}
+var transitionList = listing{path: "/transitions", member: "transitions", name: "to_state", none: "no transition", columns: []column{
+	ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
+	of("RECORDED", "recorded_at").whenWide(), of("SEQUENCE", "sequence").whenWide(),
+}}
 
 // shape is the dependency graph of a template, by the names of its steps, in their order.
 type shape struct {

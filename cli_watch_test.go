@@ -76,25 +76,3 @@ func TestWatchPrintsAsItGoes(t *testing.T) {
 		t.Errorf("got %v, the step was shown: %v, the last line %q", err, asked, last)
 	}
 }
-
-// TestBarStaysBelowLines writes lines and the bar: it is written over where a line comes, and again below that.
-func TestBarStaysBelowLines(t *testing.T) {
-	var out strings.Builder
-	b := &progressBar{w: &out}
-	for i, tt := range []struct {
-		do   func()
-		want string
-	}{
-		{func() { b.line("one") }, "one\n"},
-		{func() { b.show("1/2") }, "1/2"},
-		{func() { b.line("two") }, "\r\x1b[Ktwo\n1/2"},
-		{func() { b.show("2/2") }, "\r\x1b[K2/2"},
-		{func() { b.show("") }, "\r\x1b[K"},
-		{func() { b.line("three") }, "three\n"},
-	} {
-		out.Reset()
-		if tt.do(); out.String() != tt.want {
-			t.Errorf("%d: got %q; want %q", i, out.String(), tt.want)
-		}
-	}
-}

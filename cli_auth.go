@@ -278,7 +278,7 @@ func validateToken(o *options) runner {
 		_, unknown := parsePermissions(claims.permissions)
 		if len(unknown) > 0 && !*allowUnknown {
 			return fmt.Errorf("auth validate-token: unknown permissions: %s; strict validation refuses the token",
-				strings.Join(printables(unknown), ", "))
+				printable(strings.Join(unknown, ", ")))
 		}
 		return printClaims(o, claims)
 	}
@@ -324,11 +324,11 @@ func printClaims(o *options, claims *tokenClaims) error {
 		for _, row := range [][2]string{
 			{"subject", printable(claims.subject)},
 			{"issuer", printable(claims.issuer)},
-			{"audience", strings.Join(printables(claims.audience), ", ")},
+			{"audience", printable(strings.Join(claims.audience, ", "))},
 			{"issued at", result.IssuedAt},
 			{"not before", result.NotBefore},
 			{"expires at", result.ExpiresAt},
-			{"permissions", strings.Join(printables(claims.permissions), ", ")},
+			{"permissions", printable(strings.Join(claims.permissions, ", "))},
 		} {
 			if row[1] != "" {
 				t.row(row[0], row[1])

@@ -211,7 +211,7 @@ func (c *client) doCounting(ctx context.Context, q call) (d document, total int,
 		return d, 0, err
 	}
 	if resp.Header.Get("Content-Type") == linesType {
-		return document{raw: body}, 0, nil
+		return document{body}, 0, nil
 	}
 	if d = readDocument(body); d.raw == nil && len(body) > 0 {
 		return d, 0, exitf(exitFailed, "%s answers %s with something other than JSON: is it Stepwell?", c.url, q.path)

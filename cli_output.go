@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -104,25 +105,7 @@ func member(path string) func(document) string {
 }
 
 // document is a JSON value in a response. Its methods return nothing for members that do not exist.
-type document struct {
-	raw     json.RawMessage
-	members *map[string]json.RawMessage // of an object, once they were read; nil to read them each time
-}
-
-// newDocument returns a document that reads its members only once. It is for one goroutine.
-func newDocument(raw json.RawMessage) document { return document{raw, new(map[string]json.RawMessage)} }
-
-// member returns a member of an object.
-func (d document) member(name string) document {
-	members := d.members
-	if members == nil {
-		members = new(map[string]json.RawMessage)
-	}
-	if *members == nil && json.Unmarshal(d.raw, members) != nil {
-		return document{}
-	}
-	return document{raw: (*members)[name]}
-}
+type document struct{ raw json.RawMessage }
 
 // readDocument makes a document of JSON, without insignificant space.
 func readDocument(data []byte) document {
@@ -130,7 +113,7 @@ func readDocument(data []byte) document {
 	if json.Compact(&b, unmarked(data)) != nil {
 		return document{}
 	}
-	return newDocument(b.Bytes())
+	return document{b.Bytes()}
 }
 
 func (d document) MarshalJSON() ([]byte, error) {
@@ -152,7 +135,7 @@ func (d document) at(path string) document {
 			}
 			return document{}
 		}
-		d = d.member(word)
+		d = document{objectMember(d.raw, word)}
 	}
 	return d
 }
@@ -181,7 +164,7 @@ func (d document) isList() bool { return len(d.raw) > 0 && d.raw[0] == '[' }
 // list returns the elements of an array.
 func (d document) list() (all []document) {
 	eachElement(d.raw, func(e []byte) bool {
-		all = append(all, newDocument(e))
+		all = append(all, document{e})
 		return true
 	})
 	return all
@@ -403,11 +386,6 @@ func (c column) whenWide() column {
 
 // list adds a row per item.
 func (t *table) list(items []document, columns []column) {
-	t.listOf(items, columns, func(int) string { return "" })
-}
-
-// listOf is list with a text before the first column of each row.
-func (t *table) listOf(items []document, columns []column, before func(i int) string) {
 	var shown []column
 	var heads []string
 	for _, c := range columns {
@@ -417,12 +395,11 @@ func (t *table) listOf(items []document, columns []column, before func(i int) st
 	}
 	begin := len(t.rows)
 	t.head(heads...)
-	for i, item := range items {
+	for _, item := range items {
 		cells := make([]string, len(shown))
-		for k, c := range shown {
-			cells[k] = c.show(t, item)
+		for i, c := range shown {
+			cells[i] = c.show(t, item)
 		}
-		cells[0] = before(i) + cells[0]
 		t.row(cells...)
 	}
 	if t.terminal != nil && !t.wide {
@@ -437,31 +414,22 @@ const (
 	shortestUUID = 14
 )
 
-// fitRows cuts the cells of rows so that these have at most so many columns: UUIDs first, then the widest column.
+// fitRows cuts the cells of rows so that these have at most so many columns: UUIDs first, then the widest column, and
+// so on.
 func fitRows(rows [][]string, columns int) {
 	widths := widthsOf(rows)
-	// Two spaces follow each column but the last.
-	total, isUUID := -2, make([]bool, len(widths))
+	over, cuts, least := -2-columns, make([]int, len(widths)), make([]int, len(widths))
 	for i, w := range widths {
-		total += w + 2
-		_, isUUID[i] = parseUUID(rows[len(rows)-1][i])
+		over += w + 2 // two spaces follow each column but the last
+		cuts[i], least[i] = i, shortestCell
+		if _, isUUID := parseUUID(rows[len(rows)-1][i]); isUUID {
+			least[i] = shortestUUID
+		}
 	}
-	for total > columns {
-		cut := -1
-		for i, w := range widths {
-			switch {
-			case isUUID[i] && w > shortestUUID:
-				cut = i
-			case w <= shortestCell || cut >= 0 && (isUUID[cut] || w < widths[cut]):
-			case !isUUID[i]:
-				cut = i
-			}
-		}
-		if cut < 0 {
-			break
-		}
-		widths[cut]--
-		total--
+	slices.SortStableFunc(cuts, func(a, b int) int { return cmp.Or(least[b]-least[a], widths[b]-widths[a]) })
+	for _, i := range cuts {
+		cut := max(0, min(over, widths[i]-least[i]))
+		widths[i], over = widths[i]-cut, over-cut
 	}
 	for _, row := range rows {
 		for i, cell := range row {
@@ -510,40 +478,29 @@ func (p *process) age(d document, path string) string {
 
 // shortDuration writes a duration with at most two units, as in 3m12s.
 func shortDuration(d time.Duration) string {
-	sign := ""
-	if d < 0 {
-		sign, d = "-", -d
-	}
-	day := 24 * time.Hour
-	two := func(big, small time.Duration, bigUnit, smallUnit string) string {
-		if rest := d % big / small; rest > 0 {
-			return fmt.Sprintf("%s%d%s%d%s", sign, d/big, bigUnit, rest, smallUnit)
-		}
-		return fmt.Sprintf("%s%d%s", sign, d/big, bigUnit)
-	}
 	switch {
+	case d < 0:
+		return "-" + shortDuration(-d)
 	case d < 10*time.Millisecond:
-		return sign + strconv.FormatFloat(math.Round(float64(d)/1e4)/100, 'f', -1, 64) + "ms"
+		return fmt.Sprintf("%gms", math.Round(float64(d)/1e4)/100)
 	case d < time.Second:
-		return fmt.Sprintf("%s%dms", sign, d.Milliseconds())
+		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < 10*time.Second:
-		return sign + strconv.FormatFloat(math.Round(d.Seconds()*10)/10, 'f', -1, 64) + "s"
+		return fmt.Sprintf("%gs", math.Round(d.Seconds()*10)/10)
 	case d < time.Minute:
-		return fmt.Sprintf("%s%ds", sign, d/time.Second)
-	case d < time.Hour:
-		return two(time.Minute, time.Second, "m", "s")
-	case d < day:
-		return two(time.Hour, time.Minute, "h", "m")
+		return fmt.Sprintf("%ds", d/time.Second)
 	}
-	return two(day, time.Hour, "d", "h")
-}
-
-func printables(list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = printable(s)
+	big, small, units := 24*time.Hour, time.Hour, "dh"
+	if d < time.Hour {
+		big, small, units = time.Minute, time.Second, "ms"
+	} else if d < big {
+		big, small, units = time.Hour, time.Minute, "hm"
 	}
-	return out
+	text := fmt.Sprintf("%d%c", d/big, units[0])
+	if rest := d % big / small; rest > 0 {
+		text += fmt.Sprintf("%d%c", rest, units[1])
+	}
+	return text
 }
 
 func minutesOf(head, path string) column {
@@ -562,7 +519,7 @@ var taskNameColumn = column{head: "TEMPLATE", show: func(_ *table, d document) s
 // eachMember calls f with each member of an object, in its order.
 func (d document) eachMember(f func(name string, v document)) {
 	eachMember(d.raw, func(name string, value []byte) bool {
-		f(printable(name), newDocument(value))
+		f(printable(name), document{value})
 		return true
 	})
 }

@@ -245,15 +245,15 @@ func (t *table) steps(task document, s *shape) {
 	steps := task.at("steps").list()
 	level := func(step document) int { return s.level(s.declared(step.text("name"))) }
 	slices.SortStableFunc(steps, func(a, b document) int { return level(a) - level(b) })
-	t.listOf(steps, []column{
-		of("STEP", "name"),
+	t.list(steps, []column{
+		{head: "STEP", show: func(_ *table, d document) string { return strings.Repeat("  ", level(d)) + d.text("name") }},
 		stateOfColumn("STATE", "current_state"),
 		attemptsColumn("ATTEMPT"),
 		{head: "AFTER", show: func(_ *table, d document) string {
 			return strings.Join(s.parents[s.declared(d.text("name"))], ", ")
 		}},
-		{head: "", show: func(t *table, d document) string { return t.waits(d) }},
-	}, func(i int) string { return strings.Repeat("  ", level(steps[i])) })
+		{head: "", show: (*table).waits},
+	})
 }
 
 // waits says what a step waits for.

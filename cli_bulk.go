@@ -130,7 +130,7 @@ func bar(s style, done, total int) string {
 	full := min(width, width*done/total)
 	text := ""
 	for i := range width {
-		text += pick(i < full, pick(s.unicode, "█", "#"), pick(s.unicode, "░", "."))
+		text += pick(i < full, "█", "░")
 	}
 	return fmt.Sprintf("%s %d of %d", s.paint(blue, text), done, total)
 }

@@ -1,7 +1,6 @@
 package main
 
-// What commands print: tables for people, with colours and signs where the terminal shows
-// them, and JSON for programs.
+// What commands print: tables for people, with colours where the terminal shows them, and JSON for programs.
 
 import (
 	"bytes"
@@ -183,19 +182,12 @@ func (d document) when(path string) (at time.Time, ok bool) {
 
 // style describes what an output device can show.
 type style struct {
-	colour, unicode bool
-	terminal        *os.File // nil if it is none
+	colour   bool
+	terminal *os.File // nil if it is none
 }
 
 // styleOf returns the style for a writer: colours on a terminal, unless NO_COLOR is set.
 func (p *process) styleOf(w io.Writer) (s style) {
-	// The first variable that is set decides, as POSIX has it.
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := p.getenv(name); v != "" {
-			s.unicode = strings.Contains(strings.ToUpper(strings.ReplaceAll(v, "-", "")), "UTF8")
-			break
-		}
-	}
 	if f, ok := behindDoor(w).(*os.File); ok && isTerminal(w) && p.getenv("TERM") != "dumb" {
 		s.terminal = f
 		s.colour = p.getenv("NO_COLOR") == "" && showsColours(f)
@@ -222,24 +214,21 @@ func (s style) paint(colour, text string) string {
 }
 
 // look is how a state is shown.
-type look struct{ colour, sign, ascii string }
+type look struct{ colour, sign string }
 
 var looks = map[string]look{
-	"complete": {green, "✔", "+"}, "resolved_manually": {green, "✔", "+"}, "healthy": {green, "✔", "+"},
-	"succeeded": {green, "✔", "+"}, "failed": {red, "✖", "x"},
-	"error": {red, "✖", "x"}, "blocked_by_failures": {red, "✖", "x"}, "stale": {red, "✖", "x"},
-	"cancelled": {faint, "⊘", "-"}, "in_progress": {blue, "▶", ">"}, "steps_in_process": {blue, "▶", ">"},
-	"waiting_for_retry": {yellow, "↻", "~"}, "warning": {yellow, "!", "!"},
+	"complete": {green, "✔"}, "resolved_manually": {green, "✔"}, "healthy": {green, "✔"},
+	"succeeded": {green, "✔"}, "failed": {red, "✖"},
+	"error": {red, "✖"}, "blocked_by_failures": {red, "✖"}, "stale": {red, "✖"},
+	"cancelled": {faint, "⊘"}, "in_progress": {blue, "▶"}, "steps_in_process": {blue, "▶"},
+	"waiting_for_retry": {yellow, "↻"}, "warning": {yellow, "!"},
 }
 
 // sign returns the sign of a state.
 func (s style) sign(state string) string {
 	l, ok := looks[state]
 	if !ok {
-		l = look{faint, "·", "."}
-	}
-	if !s.unicode {
-		return s.paint(l.colour, l.ascii)
+		l = look{faint, "·"}
 	}
 	return s.paint(l.colour, l.sign)
 }

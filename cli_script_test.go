@@ -89,7 +89,7 @@ func firstDifference(want, got string) string {
 
 func newCLIScript(t *testing.T, text string) *cliScript {
 	t.Helper()
-	s := &cliScript{t: t, env: map[string]string{"LANG": "C.UTF-8", "USER": "jo", "GOGC": "100"}}
+	s := &cliScript{t: t, env: map[string]string{"USER": "jo", "GOGC": "100"}}
 	places := []string{}
 	if strings.Contains("\n"+text, "\nservice: fixture\n") {
 		o, subscribers := serviceTest{}, regexp.MustCompile(`(?m)^subscriber: (.*)$`).FindAllStringSubmatch(text, -1)

@@ -233,7 +233,7 @@ func newHostileRun(t *testing.T, m hostileMode, term *wire.Terminal, kind string
 	h.step = w.do("GET", "/v1/tasks/"+h.task+"/workflow_steps", "").text("0.step_uuid")
 	w.do("POST", "/_stepwell/stubs", `{"match":{"step":"s"},"outcomes":[{"result":1}]}`).want(201)
 	w.do("POST", "/_stepwell/sandboxes", `{"name":"box"}`).want(201)
-	h.env = map[string]string{"STEPWELL_URL": m.over(t, &w.world.gates.orchestration), "LANG": "C.UTF-8", "TERM": kind}
+	h.env = map[string]string{"STEPWELL_URL": m.over(t, &w.world.gates.orchestration), "TERM": kind}
 	return h
 }
 
@@ -368,7 +368,7 @@ func TestWatchOnTerminal(t *testing.T) {
 	noError(t, <-ended)
 	const erase = "\r\x1b[K"
 	eventually(t, "the end", func() bool {
-		return strings.Contains(term.Written(), "  task  + complete\n") && strings.HasSuffix(term.Written(), erase)
+		return strings.Contains(term.Written(), "  task  ✔ complete\n") && strings.HasSuffix(term.Written(), erase)
 	})
 	for line := range strings.Lines(term.Written()) {
 		bars := strings.Split(line, erase)
@@ -376,7 +376,7 @@ func TestWatchOnTerminal(t *testing.T) {
 			t.Errorf("%q: a bar that stays", last)
 		}
 		for _, bar := range bars {
-			if len(bar) > 59 {
+			if utf8.RuneCountInString(bar) > 60 { // with the line feed
 				t.Errorf("%q: a bar that does not fit", bar)
 			}
 		}

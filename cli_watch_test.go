@@ -55,7 +55,7 @@ func TestWatchPrintsAsItGoes(t *testing.T) {
 	t.Chdir(t.TempDir())
 	id := s.create(`{"namespace":"demo","name":"approval"}`)
 	shown, out := io.Pipe()
-	in := configInput{env: map[string]string{"STEPWELL_URL": s.url, "LANG": "C.UTF-8"}}
+	in := configInput{env: map[string]string{"STEPWELL_URL": s.url}}
 	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: strings.NewReader(""), stdout: out, stderr: io.Discard}
 	ended := make(chan error, 1)
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -433,16 +434,12 @@ func parseJournalFilter(r *http.Request) (*journalFilter, error) {
 // demandAll adds the rules of a query, and sets the kind that it is about.
 func (f *journalFilter) demandAll(q *query) {
 	values := map[string]string{} // of all members
-	var given []string
 	for _, m := range slices.Concat(journalFilters[:]...) {
-		if _, ok := values[m.name]; !ok { // text reports a member that is given twice
-			if values[m.name] = q.text(m.name); values[m.name] != "" {
-				given = append(given, m.name)
-			}
+		if v := q.text(m.name); v != "" {
+			values[m.name] = v
 		}
 	}
-	slices.Sort(given)
-	foreign := ""
+	given, foreign := slices.Sorted(maps.Keys(values)), ""
 	for kind, members := range journalFilters {
 		if len(given) == 0 || f.kind != "" && f.kind != entryKindNames[kind] {
 			continue
@@ -460,12 +457,9 @@ func (f *journalFilter) demandAll(q *query) {
 		}
 		return
 	}
-	switch {
-	case foreign == "":
-	case f.kind != "":
-		q.refuse("%s does not apply to entries of the kind %s", foreign, f.kind)
-	default:
-		q.refuse("no kind of entries has all of %s: some of it does not apply", anyOf(given))
+	if foreign != "" {
+		q.refuse("%s does not apply to %s", foreign,
+			pick(f.kind == "", "any kind of entries together with the others", "entries of the kind "+f.kind))
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 const (
 	lookEvery    = 500 * time.Millisecond // for what is new of a task
 	pauseBetween = 50 * time.Millisecond  // or a service that is stopping would be asked all the time
+
+	looksToExplain = 4 // after so many at which nothing was new, the explanation is shown
 )
 
 // endStates are the states of a task in which nothing happens any more without an operator, and
@@ -109,7 +111,8 @@ func (c *client) watchTask(ctx context.Context, o *options, id string) (document
 	}
 	var before document
 	var began time.Time
-	told := 0 // transitions
+	told := 0  // transitions
+	still := 0 // looks at which nothing was new
 	return c.awaitEnd(ctx, id, lookEvery, func(t document) error {
 		text := erase
 		if !bytes.Equal(t.raw, before.raw) {
@@ -126,7 +129,11 @@ func (c *client) watchTask(ctx context.Context, o *options, id string) (document
 					text += s.transition(e, began) + "\n"
 				}
 			}
-			before, told = t, len(all)
+			before, told, still = t, len(all), 0
+		} else if still++; still == looksToExplain {
+			if e, err := c.get(ctx, "/v1/tasks/"+id+"/explain", nil); err == nil {
+				text += s.paint(faint, e.text("message")) + "\n"
+			}
 		}
 		if s.terminal != nil {
 			age := cmp.Or(took(t, "created_at", "completed_at"), c.p.age(t, "created_at"))

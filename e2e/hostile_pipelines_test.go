@@ -18,15 +18,15 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// pipelinedRequests are sent at once on each connection.
-const pipelinedRequests = 40
+// pipelinedRequests are sent at once on each connection; 40 for those on every path.
+const pipelinedRequests = 20
 
 var pipelines = flag.Int("hostile.pipelines", 0, "connections of TestHostilePipelines on every path")
 
 // dailyPaths are attacked in each run.
-var dailyPaths = regexp.MustCompile(`^/(metrics|health/live|v1/tasks)$`)
+var dailyPaths = regexp.MustCompile(`^orchestration/(metrics|v1/tasks)$`)
 
-// TestHostilePipelines sends pipelined requests to a sixth of the GET routes of the program, another one each day, and to
+// TestHostilePipelines sends pipelined requests to a sixteenth of the GET routes of the program, another one each day, and to
 // all if the flag says to how many connections.
 func TestHostilePipelines(t *testing.T) {
 	wire.Long(t)
@@ -36,8 +36,8 @@ func TestHostilePipelines(t *testing.T) {
 		{"orchestration", p.ready.OrchestrationURL, ""}, {"worker", p.ready.WorkerURL, ""}, {"mount", p.ready.OrchestrationURL, "/stepwell"},
 	} {
 		for n, path := range getPaths(t, surface.url+surface.prefix) {
-			today := *pipelines > 0 || (n+time.Now().YearDay())%6 == 0
-			if !dailyPaths.MatchString(path) && !today {
+			today := *pipelines > 0 || (n+time.Now().YearDay())%16 == 0
+			if !dailyPaths.MatchString(surface.name+path) && !today {
 				continue
 			}
 			t.Run(surface.name+path, func(t *testing.T) {
@@ -68,7 +68,11 @@ func getPaths(t *testing.T, url string) (paths []string) {
 
 // pipelined is a kind that sends many requests for a path at once and reads the responses.
 func pipelined(path string, worker bool, count int) hostileKind {
-	requests := strings.Repeat(hostileGet(path, "Accept-Encoding: gzip\r\n\r\n"), pipelinedRequests)
+	many := pipelinedRequests
+	if *pipelines > 0 {
+		many *= 2
+	}
+	requests := strings.Repeat(hostileGet(path, "Accept-Encoding: gzip\r\n\r\n"), many)
 	limit := count * 3 / 5 // 3000 of 5000, as without any configuration
 	return hostileKind{
 		name: path, count: count, first: requests, beat: asksAgain, worker: worker, every: time.Second / 2, beats: 2, limit: limit,

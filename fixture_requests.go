@@ -184,7 +184,10 @@ func (j *requestJournal) copies(kind string) (all []*logEntry, dropped droppedVi
 		dropped[k] = j.rings[k].dropped
 		if kind == "" || kind == entryKindNames[k] {
 			for _, e := range j.rings[k].entries {
-				all = append(all, new(*e))
+				if k == ofHandlers || k == ofDeliveries { // whose outcome may come meanwhile
+					e = new(*e)
+				}
+				all = append(all, e)
 			}
 		}
 	}
@@ -482,7 +485,7 @@ func (a *controlAPI) listRequests(w *responseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := w.holdEach(a.fixture.requests.length(), 256); err != nil {
+	if err := w.holdEach(a.fixture.requests.length(), 512); err != nil {
 		return nil, err
 	}
 	return f.view(a.fixture.requests), nil

@@ -307,8 +307,7 @@ func TestConsoleFixture(t *testing.T) {
 	p.clickText("Freeze")
 	p.waitText("Time is virtual and frozen at")
 	id := s.api().create(`{"namespace":"demo","name":"slow"}`)
-	p.waitText("demo/slow") // what is due
-	p.waitText("attempt 1 ends")
+	p.waitText(", at ") // what is due next
 	p.inspect("fixture")
 	p.wait(`[...document.querySelectorAll("button:enabled")].some((e) => e.textContent === "To the next timer")`)
 	p.clickText("To the next timer")

@@ -62,7 +62,7 @@ class Clock {
   async load() {
     const answer = await api.get(base + "clock", { signal: this.signal });
     api.setClock(answer);
-    this.show(answer, await api.get(base + "timers", { signal: this.signal }));
+    this.show(answer);
   }
 
   async post(body) {
@@ -75,7 +75,7 @@ class Clock {
     this.soon();
   }
 
-  show(answer, list) {
+  show(answer) {
     const modes = { real: ["Real time", "Time is real. Tests may freeze and move it."],
       frozen: ["Frozen", "Time is virtual and stands still until somebody moves it."],
       auto: ["Automatic", "Time is virtual and jumps to the next timer whenever nothing runs."] };
@@ -84,7 +84,9 @@ class Clock {
     fill(this.head, h("div.grow", h("p.time"), h("p.soft", about)),
       h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word));
     fill(this.actions, this.buttons(answer));
-    fill(this.due, this.dueList(answer, list));
+    fill(this.due, h("h2", "Due next"), answer.next_timer
+      ? h("p", h("strong.until"), h("span.soft", ", at " + when(answer.next_timer)))
+      : h("p.soft", "Nothing: no retry, lease or delay is pending."));
     this.tick();
   }
 
@@ -104,19 +106,6 @@ class Clock {
         h("button.quiet", "Advance")),
       act("To the next timer", { advance_to_next: true }, "quiet", { disabled: !next }),
       mode === "auto" ? act("Resume real time", { resume: true }) : act("Automatic", { auto: true })];
-  }
-
-  dueList({ next_timer: next }, { timers, total }) {
-    const heading = h("h2", "Due next");
-    if (!next && !total) return h("div", heading, h("p.soft", "Nothing: no retry, lease or delay is pending."));
-    const what = { retry: (n) => `attempt ${n + 1} starts`, attempt: (n) => `attempt ${n} ends`,
-      lease: (n) => `the lease of attempt ${n} ends` };
-    return h("div.view", h("div", heading, next && h("p", h("strong.until"), h("span.soft", ", at " + when(next)))),
-      total > 0 && table("Due next", ["Task", "Step", "What", ["At", "num wide-cell"], ["In", "num"]],
-        timers.slice(0, 8).map((d) => [
-        link("/tasks/" + d.task_uuid, `${d.namespace}/${d.name}`), d.step_name, what[d.kind](d.attempt), when(d.due_at),
-          duration(Math.max(instant(d.due_at) - api.now(), 0))])),
-      total > 8 && h("p.soft", `and ${plural(total - 8, "later timer")}`));
   }
 }
 

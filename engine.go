@@ -578,7 +578,7 @@ func (e *engine) idleLocked() bool {
 // restsLocked reports whether nothing runs and no step could start. A step that waits for a slot
 // is not work as long as delays alone hold the slots.
 func (e *engine) restsLocked() bool {
-	return !e.queues.startable() && e.work.none() && e.absent.waiting() == 0 && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
+	return !e.queues.startable() && e.work.none() && len(e.absent.told()) == 0 && (e.hooks.pacer == nil || !e.hooks.pacer.busy())
 }
 
 // checkIdleLocked calls the hook idled if the engine is idle, or only sends events.

@@ -74,14 +74,14 @@ func (a *absentHandler) String() string {
 	return fmt.Sprintf("%s has not been listening since %s UTC", a.at.address, a.since.time().UTC().Format("15:04:05"))
 }
 
-// absence is what others learn of an address that does not listen.
+// absence describes an address that does not listen, for health checks, metrics and wait-idle.
 type absence struct {
 	address  string
 	steps    int // that wait
 	sentence string
 }
 
-// told returns what others learn, by address.
+// told describes the addresses for which steps wait, in their order.
 func (h absentHandlers) told() (all []absence) {
 	for _, a := range h.by {
 		n := a.steps()
@@ -255,10 +255,10 @@ func (h absentHandlers) forget(a *absentHandler, why string) {
 	h.engine.checkIdleLocked()
 }
 
-// waiting returns how many steps wait for handlers.
+// waiting returns how many steps wait for handlers, those that will not run any more included: every creation asks for it.
 func (h absentHandlers) waiting() (n int) {
 	for _, a := range h.by {
-		n += a.steps()
+		n += len(a.waiting.items)
 	}
 	return n
 }

@@ -206,8 +206,8 @@ func (r *refusingTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	return nil, unsentError{syscall.ECONNREFUSED}
 }
 
-// TestStartIsTakenBack has a start taken back, of a first attempt and of one that a crash cut off. The step is as before,
-// also in a replay, and there is no event of it.
+// TestStartIsTakenBack has the start of a first attempt taken back. The step is as before, also in a replay, and there is no
+// event of it.
 func TestStartIsTakenBack(t *testing.T) {
 	t.Parallel()
 	h := newLateHandler(t)
@@ -353,9 +353,9 @@ func TestProbeThatIsAnsweredAlone(t *testing.T) {
 }
 
 // hangingDial is a service whose connections to handlers never stand.
-func hangingDial(t *testing.T, config func(c *Config)) (s *service, v *task) {
+func hangingDial(t *testing.T) (s *service, v *task) {
 	h := newLateHandler(t)
-	s = newTestService(t, serviceTest{config: config, extra: []string{h.template("web")}})
+	s = newTestService(t, serviceTest{extra: []string{h.template("web")}})
 	began := make(chan struct{}, 1)
 	s.handlers.web.connections.(*handlerTransport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		began <- struct{}{}
@@ -370,7 +370,7 @@ func hangingDial(t *testing.T, config func(c *Config)) (s *service, v *task) {
 // TestCancelWhileConnecting cancels a task whose step connects to its handler: the slot is free.
 func TestCancelWhileConnecting(t *testing.T) {
 	t.Parallel()
-	s, v := hangingDial(t, nil)
+	s, v := hangingDial(t)
 	must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
 	eventually(t, "the slot to be free", func() bool {
 		free := false
@@ -382,7 +382,7 @@ func TestCancelWhileConnecting(t *testing.T) {
 // TestStopWhileConnecting stops the engine while a step connects to its handler: nothing was sent, so it ends at once.
 func TestStopWhileConnecting(t *testing.T) {
 	t.Parallel()
-	s, _ := hangingDial(t, nil)
+	s, _ := hangingDial(t)
 	if cut := s.engine.stop(t.Context()); len(cut) > 0 { // a context that does not end
 		t.Errorf("cut off %q; want nothing", cut)
 	}

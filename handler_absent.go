@@ -25,7 +25,8 @@ const connectPatience = 3 * dialPatience
 // errConnecting ends that.
 var errConnecting = errors.New("no connection in time")
 
-// listener is what has to listen for requests to a handler to be sent: its host and port, or the proxy's.
+// listener is where somebody must listen before a request to a handler can be sent: at the handler or, if there is one, at
+// the proxy.
 type listener struct {
 	tls     bool
 	address string // host and port
@@ -62,7 +63,7 @@ func (l listener) probe(ctx context.Context) error {
 	return err
 }
 
-// possibleHost is what names of hosts look like. RFC 6761, 6.4 keeps names that end in invalid from ever being one.
+// possibleHost matches names that a host can have. RFC 6761, 6.4 reserves names that end in .invalid: they never resolve.
 var possibleHost = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?$`)
 
 // notListening reports whether an error of connecting says that nobody listens there now. Errors that time does not fix,

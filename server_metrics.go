@@ -3,7 +3,7 @@ package main
 // GET /metrics in the Prometheus text format, version 0.0.4. Label values come from sets of bounded
 // size, such as states, route patterns, status codes and the first templates. Whoever scrapes both
 // roles of a process gets each series once: the orchestration role reports on the process, what each
-// role counts has the label role, and what only the worker role reports has names of its own.
+// role counts has the label role; series that only the worker role reports have their own names.
 
 import (
 	"cmp"

@@ -102,7 +102,7 @@ type record struct {
 	mark          *subscriberMark // delivered
 }
 
-// stepCount is what the start of an attempt changes in its step besides the state.
+// stepCount is what the start of an attempt changes in its step, apart from the state.
 type stepCount struct {
 	attempts    int
 	redelivered int  // how often the attempt was delivered again

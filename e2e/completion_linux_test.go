@@ -71,7 +71,7 @@ func (s *shellSession) enter(line string) (args []string) {
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 
-// listed is what each shell lists for the beginning of a verb: bash lists verbs alone, in their alphabetical order.
+// listed has what each shell shows for the first letters of a verb. Bash shows verbs only, in alphabetical order.
 var listed = map[string][]string{
 	"bash": {"cancel", "context", "create"},
 	"zsh":  {"create", "create a task of a template", "context", "print the context", "cancel", "cancel tasks"},

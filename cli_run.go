@@ -287,7 +287,7 @@ func taskCalled(s *store, file, name string) (uuid, error) {
 	} else if name != "" && (len(part) < shortestIDPart || len(part) > 32 || strings.Trim(part, "0123456789abcdef") != "") {
 		return uuid{}, notTask(name)
 	}
-	found, _ := newFinder(s).withIDPart(part, 2)
+	found := newFinder(s).find(&taskSearch{part: newIDPart(part), limit: 2}).own
 	switch n, _ := s.size(); {
 	case len(found) == 0:
 		return uuid{}, exitf(exitNotFound, "%s has no task %s", file, name)

@@ -80,10 +80,11 @@ type finding struct {
 	digits string // of the text as an id or a part of one; "" if it is neither
 	known  []*template
 
-	registered  map[string]bool // full names
-	shown       map[string]bool // full names with what was found of them
-	own, others []foundID
-	gaps        []findGap
+	registered map[string]bool // full names
+	shown      map[string]bool // full names with what was found of them
+	foundTasks
+	wanted []contextValue // of which labelled has the tasks, after those of plainLabels
+	gaps   []findGap
 }
 
 // find returns what has the text of a query, as far as the caller may know.
@@ -93,8 +94,8 @@ func (s *service) find(q *findQuery, by holder) (*findView, error) {
 	f.collectTemplates()
 	if id := strings.ReplaceAll(f.lower, "-", ""); len(id) >= shortestIDPart && len(id) <= 32 && strings.Trim(id, "0123456789abcdef") == "" {
 		f.digits = id
-		f.own, f.others = f.stored.withIDPart(id, f.limit+1) // one more shows that there are more, here and below
 	}
+	f.search()
 	v := &findView{Query: q.text, Hits: []findHit{}, More: []string{}}
 	for _, k := range findKinds {
 		if len(k.needs) > 0 && !slices.ContainsFunc(k.needs, q.may) {
@@ -119,6 +120,43 @@ func (s *service) find(q *findQuery, by holder) (*findView, error) {
 	}
 	v.LeftOut = append([]findGap{}, f.gaps...)
 	return v, nil
+}
+
+// The lists of labels, before those of values.
+const (
+	findTag = iota
+	findParent
+	findTrace
+	findValues
+)
+
+// search looks at each task, once for all kinds of hits.
+func (f *finding) search() {
+	x := &f.s.store.tasks.index                                                               // the seed of its labels never changes
+	q := &taskSearch{text: f.lower, limit: f.limit + 1, labels: make([][]uint64, findValues)} // one more shows that there are more, here and below
+	if f.digits != "" {
+		q.part = newIDPart(f.digits)
+	}
+	if len(f.text) < shortestNamePart || !f.may(permStepsRead) {
+		q.text = ""
+	}
+	q.labels[findTag] = x.plainLabels(nil, "", "", []string{f.text}, uuid{}, "")
+	if id, ok := parseUUID(f.text); ok {
+		q.labels[findParent] = x.plainLabels(nil, "", "", nil, id, "")
+	}
+	if len(f.digits) == 32 {
+		q.labels[findTrace] = x.plainLabels(nil, "", "", nil, uuid{}, f.digits)
+	}
+	path, text, _ := strings.Cut(f.text, "=")
+	for _, p := range f.searchPaths() {
+		if f.wanted = append(f.wanted, contextValue{p, f.text}); p == path {
+			f.wanted = append(f.wanted, contextValue{p, text})
+		}
+	}
+	for _, v := range f.wanted {
+		q.labels = append(q.labels, x.labelsOf(v))
+	}
+	f.foundTasks = f.stored.find(q)
 }
 
 func (f *finding) leaveOut(kind, reason string) { f.gaps = append(f.gaps, findGap{kind, reason}) }
@@ -159,10 +197,9 @@ func (f *finding) each(listed []keptTask, add func(t *task) error) error {
 	return nil
 }
 
-// list returns hits of the newest tasks that a filter selects.
-func (f *finding) list(by taskFilter, path, value string) (hits []findHit, err error) {
-	l := f.s.store.list(&taskQuery{taskFilter: by, limit: f.limit + 1})
-	return hits, f.each(l.tasks, func(t *task) error {
+// hitsOf returns hits of tasks as they were listed.
+func (f *finding) hitsOf(listed []keptTask, path, value string) (hits []findHit, err error) {
+	return hits, f.each(listed, func(t *task) error {
 		hits = append(hits, t.hit(path, value))
 		return nil
 	})
@@ -297,16 +334,9 @@ func (f *finding) searchPaths() []string {
 }
 
 func (f *finding) contexts() (hits []findHit, err error) {
-	var wanted []contextValue
-	path, text, _ := strings.Cut(f.text, "=")
-	for _, p := range f.searchPaths() {
-		if wanted = append(wanted, contextValue{p, f.text}); p == path {
-			wanted = append(wanted, contextValue{p, text})
-		}
-	}
-	for i, tasks := range f.stored.withValues(wanted, f.limit+1) {
-		if err := f.each(tasks, func(t *task) error {
-			hits = append(hits, t.hit(wanted[i].path, t.by.searched(wanted[i].path)))
+	for i, v := range f.wanted {
+		if err := f.each(f.labelled[findValues+i], func(t *task) error {
+			hits = append(hits, t.hit(v.path, t.by.searched(v.path)))
 			return nil
 		}); err != nil {
 			return nil, err
@@ -318,12 +348,10 @@ func (f *finding) contexts() (hits []findHit, err error) {
 
 func (f *finding) correlations() (hits []findHit, err error) {
 	if id, ok := parseUUID(f.text); ok {
-		parents, err := f.list(taskFilter{parent: id}, "parent_correlation_id", id.String())
-		if err != nil {
-			return nil, err
-		}
-		hits, err = f.list(taskFilter{correlation: id}, "correlation_id", id.String())
-		return append(hits, parents...), err
+		l := f.s.store.list(&taskQuery{taskFilter: taskFilter{correlation: id}, limit: f.limit + 1})
+		hits, err = f.hitsOf(l.tasks, "correlation_id", id.String())
+		parents, missing := f.hitsOf(f.labelled[findParent], "parent_correlation_id", id.String())
+		return append(hits, parents...), cmp.Or(err, missing)
 	}
 	return hits, f.following(func(t *task, found foundID) error {
 		if found.plus == len(t.tpl.steps)+1 && t.by.correlation.isZero() {
@@ -334,10 +362,7 @@ func (f *finding) correlations() (hits []findHit, err error) {
 }
 
 func (f *finding) traces() ([]findHit, error) {
-	if len(f.digits) != 32 {
-		return nil, nil
-	}
-	return f.list(taskFilter{trace: f.digits}, "trace_id", f.digits)
+	return f.hitsOf(f.labelled[findTrace], "trace_id", f.digits)
 }
 
 // keys finds the tasks with an idempotency_key, and the tasks of the caller's own requests with an Idempotency-Key.
@@ -351,18 +376,13 @@ func (f *finding) keys() (hits []findHit, err error) {
 		}
 	}
 	identified, requested := f.stored.byKeys(identities, f.requests)
-	add := func(path string) func(t *task) error {
-		return func(t *task) error {
-			hits = append(hits, t.hit(path, f.text))
-			return nil
-		}
-	}
-	err = f.each(f.stored.listedByID(identified), add("idempotency_key"))
-	return hits, cmp.Or(err, f.each(f.stored.listedByID(requested), add("Idempotency-Key")))
+	hits, err = f.hitsOf(f.stored.listedByID(identified), "idempotency_key", f.text)
+	others, missing := f.hitsOf(f.stored.listedByID(requested), "Idempotency-Key", f.text)
+	return append(hits, others...), cmp.Or(err, missing)
 }
 
 func (f *finding) tags() ([]findHit, error) {
-	return f.list(taskFilter{tags: []string{f.text}}, "tags", f.text)
+	return f.hitsOf(f.labelled[findTag], "tags", f.text)
 }
 
 func (f *finding) errors() (hits []findHit, err error) {
@@ -370,7 +390,7 @@ func (f *finding) errors() (hits []findHit, err error) {
 		f.leaveOut("error", "needs a text of 3 characters or more")
 		return nil, nil
 	}
-	for _, l := range f.stored.withError(f.lower, f.limit+1) {
+	for _, l := range f.failed {
 		o := &errorSeeker{text: f.lower}
 		t, err := l.replay(o, f.by)
 		if err != nil {

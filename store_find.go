@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -103,83 +102,132 @@ type finder struct{ s *store }
 
 func newFinder(s *store) finder { return finder{s} }
 
-// withValues returns up to limit tasks with each of some values, the newest first.
-func (f finder) withValues(all []contextValue, limit int) [][]keptTask {
-	found, wanted, now, sieve := make([][]keptTask, len(all)), map[uint64][]int{}, f.s.clock.now(), uint64(0)
-	for i, v := range all {
-		for _, label := range f.s.tasks.index.labelsOf(v) { // the seed of labels never changes
-			wanted[label] = append(wanted[label], i)
+// taskSearch is what one walk over all tasks looks for: three kinds of things, and up to limit tasks of each.
+type taskSearch struct {
+	part   *idPart    // of an id; nil for none
+	labels [][]uint64 // lists of labels: of each, the tasks that have one of the list
+	text   string     // in an error, in lower case; "" for none
+	limit  int
+}
+
+// foundTasks is what was found, the newest first.
+type foundTasks struct {
+	own, others []foundID    // ids of tasks, and others
+	labelled    [][]keptTask // by list of labels
+	failed      []keptTask
+}
+
+// find looks for tasks. Ids other than those of tasks follow these, for declared steps and correlation, or creations name
+// them. The beginning of such an id is mostly that of its task's.
+func (f finder) find(q *taskSearch) (found foundTasks) {
+	found.labelled = make([][]keptTask, len(q.labels))
+	lists, sieve, has, now, ids := map[uint64][]int{}, uint64(0), map[*failureText]bool{}, f.s.clock.now(), uint64(f.s.templates.mostIDs())
+	for i, list := range q.labels {
+		for _, label := range list {
+			lists[label] = append(lists[label], i)
 			sieve |= sieveOf(label)
 		}
 	}
-	for at, sl := range f.s.each(&taskWalk{states: anyState, newest: true}) {
-		marks := &f.s.tasks.marks[at]
-		if marks.sieve&sieve == 0 {
-			continue
+	w := &taskWalk{states: anyState, newest: true}
+	for at, sl := range f.s.each(w) {
+		m := &f.s.tasks.marks[at]
+		if q.part != nil && (q.part.after(&m.id) < ids || q.part.begins(&m.id)) {
+			found.addID(q, sl)
 		}
-		for _, label := range marks.labels[len(marks.labels)-int(sl.values):] {
-			for _, i := range wanted[label] {
-				if len(found[i]) < limit {
-					found[i] = append(found[i], sl.kept(now))
+		if m.sieve&sieve != 0 {
+			for _, label := range m.labels {
+				for _, i := range lists[label] {
+					if len(found.labelled[i]) < q.limit {
+						found.labelled[i] = append(found.labelled[i], sl.kept(now))
+					}
 				}
 			}
 		}
+		if q.text != "" && m.trouble != nil && len(found.failed) < q.limit && m.hasError(q.text, has, w) {
+			found.failed = append(found.failed, sl.kept(0))
+		}
+	}
+	if q.part != nil {
+		found.addNamed(q, f.s)
 	}
 	return found
 }
 
-// withError returns up to limit tasks with a text in an error, the newest first.
-func (f finder) withError(text string, limit int) (all []keptTask) {
-	has := map[*failureText]bool{}
-	w := &taskWalk{states: anyState, newest: true}
-	for at, sl := range f.s.each(w) {
-		in := f.s.tasks.marks[at].trouble
-		if in == nil || !slices.ContainsFunc(in.errors, func(e *failureText) bool {
-			found, known := has[e]
-			if !known {
-				found = strings.Contains(e.text, text)
-				has[e] = found
-				w.work += lookWork + len(e.text)
-			}
-			return found
-		}) {
-			continue
+// hasError reports whether an error of the task has a text. It looks at a text once, and keeps in has what it found.
+func (in *trouble) hasError(text string, has map[*failureText]bool, w *taskWalk) bool {
+	return slices.ContainsFunc(in.errors, func(e *failureText) bool {
+		found, known := has[e]
+		if !known {
+			found = strings.Contains(e.text, text)
+			has[e] = found
+			w.work += lookWork + len(e.text)
 		}
-		if all = append(all, sl.kept(0)); len(all) == limit {
-			break
-		}
+		return found
+	})
+}
+
+// addID adds the id of a task, or one that follows it, if it begins or ends with the digits.
+func (found *foundTasks) addID(q *taskSearch, sl *slot) {
+	switch n, ok := sl.idWith(q.part); {
+	case !ok:
+	case n == 0 && len(found.own) < q.limit:
+		found.own = append(found.own, foundID{task: sl.id})
+	case n > 0 && len(found.others) < q.limit:
+		found.others = append(found.others, foundID{task: sl.id, plus: n})
 	}
-	return all
+}
+
+// addNamed adds the ids of steps that creations name.
+func (found *foundTasks) addNamed(q *taskSearch, s *store) {
+	follow := len(found.others)
+	s.locked(func() {
+		for id, task := range s.tasks.byStep {
+			if q.part.begins(&id) || q.part.ends(&id) {
+				found.others = append(found.others, foundID{task: task, step: id})
+			}
+		}
+	})
+	slices.SortFunc(found.others[follow:], func(a, b foundID) int { return bytes.Compare(b.step[:], a.step[:]) })
+	found.others = found.others[:min(q.limit, len(found.others))]
 }
 
 // shortestIDPart is how many digits of an id name it.
 const shortestIDPart = 6
 
-// idPart is digits at the beginning or at the end of an id. Up to 16 of them are compared as numbers, before all are.
-type idPart struct {
-	digits      string
-	first, last uint64
-	shift       int    // of the first half of an id
-	mask        uint64 // of the second
+// idPart is digits at the beginning or at the end of an id.
+type idPart struct{ head, headMask, tail, tailMask idHalves }
+
+// idHalves are the halves of an id.
+type idHalves struct{ high, low uint64 }
+
+func halvesOf(id *uuid) idHalves {
+	return idHalves{binary.BigEndian.Uint64(id[:]), binary.BigEndian.Uint64(id[8:])}
 }
 
-func newIDPart(digits string) idPart {
-	n := min(len(digits), 16)
-	first, _ := strconv.ParseUint(digits[:n], 16, 64)
-	last, _ := strconv.ParseUint(digits[len(digits)-n:], 16, 64)
-	return idPart{digits, first, last, 64 - 4*n, 1<<(4*n) - 1}
+func newIDPart(digits string) *idPart {
+	halves := func(digits string) idHalves {
+		var id uuid
+		hex.Decode(id[:], []byte(digits)) // they are digits
+		return halvesOf(&id)
+	}
+	rest := strings.Repeat("0", 32-len(digits))
+	mask := strings.Repeat("f", len(digits))
+	return &idPart{halves(digits + rest), halves(mask + rest), halves(rest + digits), halves(rest + mask)}
 }
 
-func (p *idPart) begins(id *uuid) bool {
-	return binary.BigEndian.Uint64(id[:])>>p.shift == p.first && strings.HasPrefix(hex.EncodeToString(id[:]), p.digits)
-}
+func (p *idPart) begins(id *uuid) bool { return halvesOf(id).like(p.head, p.headMask) }
 
-func (p *idPart) ends(id *uuid) bool {
-	return p.after(id) == 0 && strings.HasSuffix(hex.EncodeToString(id[:]), p.digits)
+func (p *idPart) ends(id *uuid) bool { return halvesOf(id).like(p.tail, p.tailMask) }
+
+// like reports whether an id has the digits in a mask.
+func (h idHalves) like(digits, mask idHalves) bool {
+	return h.high&mask.high == digits.high && h.low&mask.low == digits.low
 }
 
 // after returns how many places after an id the next id comes that may end with the part.
-func (p *idPart) after(id *uuid) uint64 { return (p.last - binary.BigEndian.Uint64(id[8:])) & p.mask }
+func (p *idPart) after(id *uuid) uint64 {
+	return (p.tail.low - binary.BigEndian.Uint64(id[8:])) & p.tailMask.low
+}
 
 // foundID is an id that has the digits: the id that comes plus places after the task's own, which is 0 for the task
 // itself.
@@ -191,35 +239,6 @@ type foundID struct {
 
 // id returns the id.
 func (f foundID) id() uuid { return cmp.Or(f.step, f.task.plus(f.plus)) }
-
-// withIDPart returns up to limit ids of tasks, and up to limit others of those which follow them, for declared steps
-// and correlation, or which their creations name, that begin or end with some digits, the newest first. The beginning
-// of such an id is mostly that of its task's.
-func (f finder) withIDPart(digits string, limit int) (own, others []foundID) {
-	part, ids := newIDPart(digits), uint64(f.s.templates.mostIDs())
-	for at, sl := range f.s.each(&taskWalk{states: anyState, newest: true}) {
-		if id := &f.s.tasks.marks[at].id; part.after(id) >= ids && !part.begins(id) {
-			continue
-		}
-		switch n, ok := sl.idWith(&part); {
-		case !ok:
-		case n == 0 && len(own) < limit:
-			own = append(own, foundID{task: sl.id})
-		case n > 0 && len(others) < limit:
-			others = append(others, foundID{task: sl.id, plus: n})
-		}
-	}
-	follow := len(others)
-	f.s.locked(func() {
-		for id, task := range f.s.tasks.byStep {
-			if part.begins(&id) || part.ends(&id) {
-				others = append(others, foundID{task: task, step: id})
-			}
-		}
-	})
-	slices.SortFunc(others[follow:], func(a, b foundID) int { return bytes.Compare(b.step[:], a.step[:]) })
-	return own, others[:min(limit, len(others))]
-}
 
 // idWith returns the place, after the id of the task in a slot, of an id of it that begins or ends with some digits.
 func (sl *slot) idWith(part *idPart) (n int, ok bool) {

@@ -93,11 +93,9 @@ func (x *taskIndex) selected(f *taskFilter) (selected []bool, counts stateCount)
 	return selected, counts
 }
 
-// slotLabels says of the labels of a task, by which it is found besides its state and template, which these are. Those
-// of values come last.
+// slotLabels is what a slot has for those who find its task.
 type slotLabels struct {
-	values uint32 // how many of them are of values
-	called bool   // whether a caller gave the correlation id
+	called bool // whether a caller gave the correlation id
 	*trouble
 }
 
@@ -146,9 +144,7 @@ func (x *taskIndex) label(sl *slot, by *creation) []uint64 {
 	if sl.called = !by.correlation.isZero(); sl.called {
 		labels = append(labels, x.labelOf(labelCorrelation, string(by.correlation[:])))
 	}
-	n := len(labels)
 	x.eachValue(by, func(label uint64) { labels = append(labels, label) })
-	sl.values = uint32(len(labels) - n)
 	x.grow(labelBytes * len(labels))
 	return slices.Clone(labels)
 }

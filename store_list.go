@@ -141,11 +141,16 @@ func (l *pageMaker) begin(x *slotTable) {
 	var counts stateCount
 	l.walk.templates, counts = x.index.selected(&l.q.taskFilter)
 	l.walk.states, l.walk.newest = cmp.Or(l.q.states, anyState), !l.q.ascending
+	candidates := 0
+	for s, n := range counts {
+		candidates += n * boolCount(l.walk.states.has(taskState(s)))
+	}
+	if l.q.order != orderCreated {
+		l.found = make([]taskPlace, 0, min(candidates, l.mostKept()))
+	}
 	switch {
 	case l.m.simple:
-		for s, n := range counts {
-			l.list.total += n * boolCount(l.walk.states.has(taskState(s)))
-		}
+		l.list.total = candidates
 		if l.q.counted {
 			l.list.counts = counts
 		}
@@ -210,12 +215,15 @@ func (l *pageMaker) keep(x *slotTable, at int) {
 	if most == 0 || l.least != nil && l.q.compare(p, *l.least) > 0 {
 		return
 	}
-	if l.found = append(l.found, p); len(l.found) >= 2*most+4096 { // memory depends on the page
+	if l.found = append(l.found, p); len(l.found) >= l.mostKept() {
 		sortPart(l.found, most-1, most, l.q.compare)
 		l.found = l.found[:most]
 		l.least = new(l.found[most-1])
 	}
 }
+
+// mostKept is how many places are kept until those that are on no page go: memory depends on the page.
+func (l *pageMaker) mostKept() int { return 2*(l.q.skip+l.q.limit) + 4096 }
 
 // finish makes the page of what was found.
 func (l *pageMaker) finish(s *store) {

@@ -53,7 +53,7 @@ type taskMarks struct {
 	created, updated, completed instant
 	priority                    int32
 	sieve                       uint64   // a bit for each label: most tasks without a wanted one lack its bit
-	labels                      []uint64 // see slotLabels
+	labels                      []uint64 // hashes of what the task is found by besides its state and template
 	*trouble                             // that of the slot
 }
 

@@ -131,6 +131,7 @@ func (f finder) find(q *taskSearch) (found foundTasks) {
 	w := &taskWalk{states: anyState, newest: true}
 	for at, sl := range f.s.each(w) {
 		m := &f.s.tasks.marks[at]
+		w.work += lookWork // it looks twice as long as a list
 		if q.part != nil && (q.part.after(&m.id) < ids || q.part.begins(&m.id)) {
 			found.addID(q, sl)
 		}

@@ -201,6 +201,7 @@ type taskMatcher struct {
 	labels [][]uint64
 	caller []uint64 // the label of the correlation, if a caller gave it
 	own    uint64   // the creation of the task for which the service made this correlation
+	timed  bool     // whether the filter asks for times
 	simple bool     // whether there is nothing to look at
 }
 
@@ -210,16 +211,16 @@ func (x *slotTable) matcher(f *taskFilter) (m taskMatcher) {
 		m.caller = []uint64{x.index.labelOf(labelCorrelation, string(f.correlation[:]))}
 		m.own = x.correlated(f.correlation)
 	}
-	m.simple = len(m.labels) == 0 && m.caller == nil && f.failure == 0 &&
-		f.created == period{} && f.updated == period{} && f.completed == period{}
+	m.timed = f.created != period{} || f.updated != period{} || f.completed != period{}
+	m.simple = len(m.labels) == 0 && m.caller == nil && f.failure == 0 && !m.timed
 	return m
 }
 
 // matches reports whether the task at a place matches.
 func (m *taskMatcher) matches(at int) bool {
 	f, marks := m.filter, &m.tasks.marks[at]
-	if !f.created.has(marks.created) || !f.updated.has(marks.updated) ||
-		f.completed != (period{}) && !(m.tasks.kinds[at].state().ended() && f.completed.has(marks.completed)) {
+	if m.timed && (!f.created.has(marks.created) || !f.updated.has(marks.updated) ||
+		f.completed != (period{}) && !(m.tasks.kinds[at].state().ended() && f.completed.has(marks.completed))) {
 		return false
 	}
 	for _, any := range m.labels {

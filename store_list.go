@@ -40,7 +40,10 @@ func (q *taskQuery) compare(a, b taskPlace) int {
 	if q.ascending {
 		a, b = b, a
 	}
-	return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(b.seq, a.seq))
+	if a.rank != b.rank {
+		return cmp.Compare(b.rank, a.rank)
+	}
+	return cmp.Compare(b.seq, a.seq)
 }
 
 // rank returns the rank of a task in an order.
@@ -92,6 +95,7 @@ func (s *store) list(q *taskQuery) taskList {
 	l := pageMaker{q: q}
 	for more := true; more; {
 		s.locked(func() { more = l.look(&s.tasks) })
+		l.cut()
 	}
 	if n := len(l.found); q.order != orderCreated {
 		sortPart(l.found, q.skip, q.skip+q.limit, q.compare) // without the lock, because there may be many
@@ -146,7 +150,7 @@ func (l *pageMaker) begin(x *slotTable) {
 		candidates += n * boolCount(l.walk.states.has(taskState(s)))
 	}
 	if l.q.order != orderCreated {
-		l.found = make([]taskPlace, 0, min(candidates, l.mostKept()))
+		l.found = make([]taskPlace, 0, min(candidates, 2*(l.q.skip+l.q.limit)+4096+walkWork/lookWork)) // see cut
 	}
 	switch {
 	case l.m.simple:
@@ -211,19 +215,20 @@ func (l *pageMaker) keep(x *slotTable, at int) {
 		}
 		return
 	}
-	most := l.q.skip + l.q.limit
-	if most == 0 || l.least != nil && l.q.compare(p, *l.least) > 0 {
-		return
+	if l.q.skip+l.q.limit > 0 && (l.least == nil || l.q.compare(p, *l.least) <= 0) {
+		l.found = append(l.found, p)
 	}
-	if l.found = append(l.found, p); len(l.found) >= l.mostKept() {
+}
+
+// cut forgets what is on no page. The memory of a list depends on its page, not on how many tasks match. The lock is free,
+// because there may be many.
+func (l *pageMaker) cut() {
+	if most := l.q.skip + l.q.limit; l.q.order != orderCreated && len(l.found) >= 2*most+4096 {
 		sortPart(l.found, most-1, most, l.q.compare)
 		l.found = l.found[:most]
 		l.least = new(l.found[most-1])
 	}
 }
-
-// mostKept is how many places are kept until those that are on no page go: memory depends on the page.
-func (l *pageMaker) mostKept() int { return 2*(l.q.skip+l.q.limit) + 4096 }
 
 // finish makes the page of what was found.
 func (l *pageMaker) finish(s *store) {

@@ -83,7 +83,7 @@ type finding struct {
 	registered map[string]bool // full names
 	shown      map[string]bool // full names with what was found of them
 	foundTasks
-	wanted []contextValue // of which labelled has the tasks, after those of plainLabels
+	values []contextValue // that it may be
 	gaps   []findGap
 }
 
@@ -122,7 +122,7 @@ func (s *service) find(q *findQuery, by holder) (*findView, error) {
 	return v, nil
 }
 
-// The lists of labels, before those of values.
+// What search asks for, before the values.
 const (
 	findTag = iota
 	findParent
@@ -132,29 +132,26 @@ const (
 
 // search looks at each task, once for all kinds of hits.
 func (f *finding) search() {
-	x := &f.s.store.tasks.index                                                               // the seed of its labels never changes
-	q := &taskSearch{text: f.lower, limit: f.limit + 1, labels: make([][]uint64, findValues)} // one more shows that there are more, here and below
+	q := &taskSearch{limit: f.limit + 1, by: make([]taskFilter, findValues)} // one more shows that there are more
 	if f.digits != "" {
 		q.part = newIDPart(f.digits)
 	}
-	if len(f.text) < shortestNamePart || !f.may(permStepsRead) {
-		q.text = ""
+	if len(f.text) >= shortestNamePart && f.may(permStepsRead) {
+		q.text = f.lower
 	}
-	q.labels[findTag] = x.plainLabels(nil, "", "", []string{f.text}, uuid{}, "")
-	if id, ok := parseUUID(f.text); ok {
-		q.labels[findParent] = x.plainLabels(nil, "", "", nil, id, "")
-	}
+	q.by[findTag].tags = []string{f.text}
+	q.by[findParent].parent, _ = parseUUID(f.text)
 	if len(f.digits) == 32 {
-		q.labels[findTrace] = x.plainLabels(nil, "", "", nil, uuid{}, f.digits)
+		q.by[findTrace].trace = f.digits
 	}
 	path, text, _ := strings.Cut(f.text, "=")
 	for _, p := range f.searchPaths() {
-		if f.wanted = append(f.wanted, contextValue{p, f.text}); p == path {
-			f.wanted = append(f.wanted, contextValue{p, text})
+		if f.values = append(f.values, contextValue{p, f.text}); p == path {
+			f.values = append(f.values, contextValue{p, text})
 		}
 	}
-	for _, v := range f.wanted {
-		q.labels = append(q.labels, x.labelsOf(v))
+	for _, v := range f.values {
+		q.by = append(q.by, taskFilter{values: []contextValue{v}})
 	}
 	f.foundTasks = f.stored.find(q)
 }
@@ -334,8 +331,8 @@ func (f *finding) searchPaths() []string {
 }
 
 func (f *finding) contexts() (hits []findHit, err error) {
-	for i, v := range f.wanted {
-		if err := f.each(f.labelled[findValues+i], func(t *task) error {
+	for i, v := range f.values {
+		if err := f.each(f.having[findValues+i], func(t *task) error {
 			hits = append(hits, t.hit(v.path, t.by.searched(v.path)))
 			return nil
 		}); err != nil {
@@ -350,7 +347,7 @@ func (f *finding) correlations() (hits []findHit, err error) {
 	if id, ok := parseUUID(f.text); ok {
 		l := f.s.store.list(&taskQuery{taskFilter: taskFilter{correlation: id}, limit: f.limit + 1})
 		hits, err = f.hitsOf(l.tasks, "correlation_id", id.String())
-		parents, missing := f.hitsOf(f.labelled[findParent], "parent_correlation_id", id.String())
+		parents, missing := f.hitsOf(f.having[findParent], "parent_correlation_id", id.String())
 		return append(hits, parents...), cmp.Or(err, missing)
 	}
 	return hits, f.following(func(t *task, found foundID) error {
@@ -362,7 +359,7 @@ func (f *finding) correlations() (hits []findHit, err error) {
 }
 
 func (f *finding) traces() ([]findHit, error) {
-	return f.hitsOf(f.labelled[findTrace], "trace_id", f.digits)
+	return f.hitsOf(f.having[findTrace], "trace_id", f.digits)
 }
 
 // keys finds the tasks with an idempotency_key, and the tasks of the caller's own requests with an Idempotency-Key.
@@ -382,7 +379,7 @@ func (f *finding) keys() (hits []findHit, err error) {
 }
 
 func (f *finding) tags() ([]findHit, error) {
-	return f.hitsOf(f.labelled[findTag], "tags", f.text)
+	return f.hitsOf(f.having[findTag], "tags", f.text)
 }
 
 func (f *finding) errors() (hits []findHit, err error) {

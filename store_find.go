@@ -104,26 +104,26 @@ func newFinder(s *store) finder { return finder{s} }
 
 // taskSearch is what one walk over all tasks looks for: three kinds of things, and up to limit tasks of each.
 type taskSearch struct {
-	part   *idPart    // of an id; nil for none
-	labels [][]uint64 // lists of labels: of each, the tasks that have one of the list
-	text   string     // in an error, in lower case; "" for none
-	limit  int
+	part  *idPart      // of an id; nil for none
+	by    []taskFilter // each asks for one tag, trace, correlation of a parent, or value, or for nothing
+	text  string       // in an error, in lower case; "" for none
+	limit int
 }
 
 // foundTasks is what was found, the newest first.
 type foundTasks struct {
 	own, others []foundID    // ids of tasks, and others
-	labelled    [][]keptTask // by list of labels
+	having      [][]keptTask // by filter
 	failed      []keptTask
 }
 
 // find looks for tasks. Ids other than those of tasks follow these, for declared steps and correlation, or creations name
 // them. The beginning of such an id is mostly that of its task's.
 func (f finder) find(q *taskSearch) (found foundTasks) {
-	found.labelled = make([][]keptTask, len(q.labels))
+	found.having = make([][]keptTask, len(q.by))
 	lists, sieve, has, now, ids := map[uint64][]int{}, uint64(0), map[*failureText]bool{}, f.s.clock.now(), uint64(f.s.templates.mostIDs())
-	for i, list := range q.labels {
-		for _, label := range list {
+	for i := range q.by {
+		for _, label := range slices.Concat(f.s.tasks.index.wantedLabels(&q.by[i])...) { // their seed never changes
 			lists[label] = append(lists[label], i)
 			sieve |= sieveOf(label)
 		}
@@ -138,8 +138,8 @@ func (f finder) find(q *taskSearch) (found foundTasks) {
 		if m.sieve&sieve != 0 {
 			for _, label := range m.labels {
 				for _, i := range lists[label] {
-					if len(found.labelled[i]) < q.limit {
-						found.labelled[i] = append(found.labelled[i], sl.kept(now))
+					if len(found.having[i]) < q.limit {
+						found.having[i] = append(found.having[i], sl.kept(now))
 					}
 				}
 			}

@@ -1,7 +1,6 @@
 package main
 
-// Histograms of durations: with fixed buckets for /metrics, and with eight bins for each power
-// of two for quantiles.
+// A histogram with eight bins for each power of two: percentiles of durations from little memory.
 
 import (
 	"cmp"
@@ -9,29 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"time"
 )
-
-// promHistogram counts durations in fixed buckets, for the text format of
-// /metrics.
-type promHistogram struct {
-	counts [len(promBounds) + 1]uint64 // the last for longer durations
-	sum    time.Duration
-}
-
-var promBounds = [...]time.Duration{
-	time.Millisecond / 2, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute,
-}
-
-// observe counts a duration.
-func (h *promHistogram) observe(d time.Duration) {
-	h.sum += d
-	bucket, _ := slices.BinarySearch(promBounds[:], d)
-	h.counts[bucket]++
-}
-
-// A histogram with logarithmic bins: percentiles from little memory.
 
 // binsPerOctave is how many bins divide each power of two. With 8, the middle
 // of a bin is at most 1/17, 5.9 %, away from the durations in it.

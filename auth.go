@@ -19,7 +19,6 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,7 +115,7 @@ func refused(reason, severity, detail string) *failure {
 
 // unknownPermissions returns the 401 of strict validation.
 func unknownPermissions(unknown []string) *failure {
-	f := refused(reasonInvalid, severityMedium, "unknown permissions")
+	f := invalid("unknown permissions")
 	f.message = "Unknown permissions: " + strings.Join(unknown, ", ")
 	return f
 }
@@ -134,21 +133,11 @@ func cannotVerify(detail string) *failure {
 		retryAfter: 5 * time.Second, refusal: &credentialRefusal{detail: detail}}
 }
 
-// tokenRefused returns the failure for an error of a tokenVerifier.
-func tokenRefused(err error) *failure {
-	t, ok := err.(*tokenError)
-	if !ok {
-		return cannotVerify(err.Error())
-	}
-	severity := severityMedium
-	switch {
-	case t.reason == reasonExpired:
-		severity = severityLow
-	case t.forged:
-		severity = severityHigh
-	}
-	return refused(t.reason, severity, t.detail)
-}
+// malformed, invalid and forged return the 401s for a credential that is broken, one that is good for something else, and
+// one that no mistake explains.
+func malformed(detail string) *failure { return refused(reasonMalformed, severityMedium, detail) }
+func invalid(detail string) *failure   { return refused(reasonInvalid, severityMedium, detail) }
+func forged(detail string) *failure    { return refused(reasonInvalid, severityHigh, detail) }
 
 // The authenticator of a role: from the headers of a request to its security
 // context or a refusal, and from there to whether a route may be used.
@@ -245,12 +234,12 @@ func (a *authenticator) identify(ctx context.Context, c caller, now instant) (st
 		a.logUnknown(unknown)
 		return a.validate(authByForward, sc, unknown, f)
 	}
-	token, form := bearerToken(c.header["Authorization"])
+	token, given := bearerToken(c.header["Authorization"])
 	switch {
 	// It is not ignored in favour of an API key: the caller meant to be known by the token.
-	case form == bearerBroken:
-		return authByToken, nil, refused(reasonMalformed, severityMedium, "the Authorization header is malformed")
-	case form == bearerFound:
+	case given && token == "":
+		return authByToken, nil, malformed("the Authorization header is malformed")
+	case given:
 		sc, f := a.tokenIdentity(ctx, token, now)
 		return authByToken, sc, f
 	}
@@ -259,12 +248,12 @@ func (a *authenticator) identify(ctx context.Context, c caller, now instant) (st
 	case a.apiKeys == nil || len(keys) == 0 || len(keys) == 1 && keys[0] == "":
 		return authByNothing, nil, refused(reasonMissing, severityLow, "no credentials")
 	case len(keys) > 1:
-		return authByAPIKey, nil, refused(reasonMalformed, severityMedium, "more than one API key")
+		return authByAPIKey, nil, malformed("more than one API key")
 	}
 	key := a.apiKeys.find(keys[0])
 	if key == nil {
 		// No mistake explains an unknown key as well as guessing does.
-		return authByAPIKey, nil, refused(reasonInvalid, severityHigh, "unknown API key")
+		return authByAPIKey, nil, forged("unknown API key")
 	}
 	return a.validate(authByAPIKey, key.sc, key.unknown, nil)
 }
@@ -282,10 +271,7 @@ func (a *authenticator) validate(
 // tokenIdentity returns the caller that a token identifies, from the cache if possible.
 func (a *authenticator) tokenIdentity(ctx context.Context, token string, now instant) (*securityContext, *failure) {
 	if a.tokens == nil {
-		return nil, refused(reasonInvalid, severityMedium, "bearer tokens are not accepted")
-	}
-	if len(token) > maxTokenBytes {
-		return nil, tokenRefused(malformedToken("it is too long"))
+		return nil, invalid("bearer tokens are not accepted")
 	}
 	// The epoch is that before the verification: if the keys change while it runs, put drops its result.
 	digest := credentialDigest(sha256.Sum256([]byte(token)))
@@ -305,10 +291,10 @@ func (a *authenticator) tokenIdentity(ctx context.Context, token string, now ins
 // verify verifies a token that is not in the cache, and returns its entry.
 func (a *authenticator) verify(ctx context.Context, token string, now instant) (*cachedIdentity, *failure) {
 	begun := a.clock.now()
-	claims, err := a.tokens.verify(ctx, token, now)
+	claims, f := a.tokens.verify(ctx, token, now)
 	a.metrics.countVerification(a.clock.now().sub(begun))
-	if err != nil {
-		return nil, tokenRefused(err)
+	if f != nil {
+		return nil, f
 	}
 	set, unknown := parsePermissions(claims.permissions)
 	if len(unknown) > 0 && a.config.StrictValidation {
@@ -324,9 +310,8 @@ func (a *authenticator) verify(ctx context.Context, token string, now instant) (
 	}
 	// The entry is valid exactly as long as verification would accept the token, so that a hit never decides
 	// differently.
-	leeway := a.tokens.rules.leeway
-	from := max(claims.notBefore, claims.issuedAt).add(-leeway)
-	return &cachedIdentity{sc, from, claims.expiry.add(leeway)}, nil
+	from := max(claims.notBefore, claims.issuedAt).add(-a.config.leeway())
+	return &cachedIdentity{sc, from, claims.expiry.add(a.config.leeway())}, nil
 }
 
 // logUnknown logs permissions that are unknown and not refused. Those of API
@@ -340,38 +325,23 @@ func (a *authenticator) logUnknown(unknown []string) {
 	}
 }
 
-// bearerForm classifies an Authorization header.
-type bearerForm uint8
-
-const (
-	bearerAbsent bearerForm = iota // no header, or another scheme
-	bearerFound
-	bearerBroken
-)
-
-// bearerToken returns the token in the Authorization header: the scheme in any
-// case, spaces, and a token without blanks (RFC 6750). Two headers are broken,
-// whatever they contain.
-func bearerToken(headers []string) (token string, form bearerForm) {
-	if len(headers) == 0 {
-		return "", bearerAbsent
-	}
-	if len(headers) > 1 {
-		return "", bearerBroken
+// bearerToken returns the token in the Authorization header: the scheme in any case, spaces, and a token without blanks
+// (RFC 6750). The token is "" for a header that is broken, as two are, whatever they contain. Another scheme gives no
+// token.
+func bearerToken(headers []string) (token string, given bool) {
+	if len(headers) != 1 {
+		return "", len(headers) > 1
 	}
 	value := strings.Trim(headers[0], " \t")
-	end := strings.IndexAny(value, " \t")
-	if end < 0 {
-		end = len(value)
-	}
+	end := strings.IndexAny(value+" ", " \t")
 	if !strings.EqualFold(value[:end], "bearer") {
-		return "", bearerAbsent
+		return "", false
 	}
 	token = strings.TrimLeft(value[end:], " ")
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return "", bearerBroken
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", true
 	}
-	return token, bearerFound
+	return token, true
 }
 
 // authorize lets a caller pass who has any of the permissions needed; the
@@ -535,21 +505,14 @@ var (
 	authResults = []string{"success", "failure", "unavailable"}
 )
 
-// verificationBounds are the upper bounds of the histogram's buckets.
-var verificationBounds = [...]time.Duration{
-	25 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond,
-	500 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond,
-	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 10 * time.Second,
-}
-
 // authMetrics are the counters of an authenticator. The zero value is ready.
 type authMetrics struct {
 	failures [5]atomic.Uint64    // by index in authReasons
 	requests [4][3]atomic.Uint64 // by index in authMethods and authResults
 	denials  [permissionCount]atomic.Uint64
 
-	verifications [len(verificationBounds) + 1]atomic.Uint64 // the last one is above all bounds
-	verifying     atomic.Int64                               // nanoseconds in all
+	mu            sync.Mutex
+	verifications promHistogram // guarded by mu
 }
 
 // countRequest counts an authenticated request, or one that failed with f.
@@ -582,54 +545,14 @@ func (m *authMetrics) countDenial(p permission) {
 
 // countVerification counts the verification of a token that was not in the cache.
 func (m *authMetrics) countVerification(took time.Duration) {
-	bucket := 0
-	for bucket < len(verificationBounds) && took > verificationBounds[bucket] {
-		bucket++
-	}
-	m.verifications[bucket].Add(1)
-	m.verifying.Add(int64(took))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.verifications.observe(took)
 }
 
-// metricsSink receives families of metrics, as /metrics writes them.
-type metricsSink interface {
-	family(name, kind, help string)
-	sample(name string, value float64, labels ...string) // labels are name, value, name, value, …
-}
-
-// writeAuthMetrics writes the counters of an authenticator.
-func writeAuthMetrics(to metricsSink, m *authMetrics) {
-	const failures, requests = "stepwell_auth_failures_total", "stepwell_auth_requests_total"
-	to.family(failures, "counter", "Requests refused by authentication, by reason.")
-	for i, reason := range authReasons {
-		to.sample(failures, float64(m.failures[i].Load()), "reason", reason)
-	}
-	to.family(requests, "counter", "Requests to protected routes, by method and result.")
-	for i, method := range authMethods {
-		for j, result := range authResults {
-			to.sample(requests, float64(m.requests[i][j].Load()), "method", method, "result", result)
-		}
-	}
-	const denials = "stepwell_permission_denials_total"
-	to.family(denials, "counter", "Requests refused for lack of a permission, by permission.")
-	for p := range permissionCount {
-		to.sample(denials, float64(m.denials[p].Load()), "permission", p.String())
-	}
-	writeVerifications(to, m)
-}
-
-func writeVerifications(to metricsSink, m *authMetrics) {
-	const name = "stepwell_auth_jwt_verification_duration_seconds"
-	to.family(name, "histogram", "Time to verify a token that was not in the cache.")
-	total := 0.0
-	for i := range len(verificationBounds) + 1 {
-		// Prometheus wants buckets that include all lower ones, so they are counted apart and summed up here.
-		total += float64(m.verifications[i].Load())
-		bound := "+Inf"
-		if i < len(verificationBounds) {
-			bound = strconv.FormatFloat(verificationBounds[i].Seconds(), 'g', -1, 64)
-		}
-		to.sample(name+"_bucket", total, "le", bound)
-	}
-	to.sample(name+"_sum", time.Duration(m.verifying.Load()).Seconds())
-	to.sample(name+"_count", total)
+// verified returns the times of all verifications.
+func (m *authMetrics) verified() promHistogram {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.verifications
 }

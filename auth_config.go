@@ -5,7 +5,6 @@ package main
 
 import (
 	"cmp"
-	"crypto"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -61,29 +60,44 @@ func (s *authSetup) warn(key, format string, args ...any) {
 	s.warnings = append(s.warnings, authKeyPath(s.role, key)+": "+fmt.Sprintf(format, args...))
 }
 
-// check checks everything except the keys that verify tokens. The configuration has
-// checked types, ranges and words.
+// check checks everything except the keys that verify tokens, and warns of what is allowed but hardly intended. The
+// configuration has checked types, ranges and words.
 func (s *authSetup) check() {
 	c := s.c
 	s.checkAlgorithms()
-	if c.JWTTokenExpiryHours < 1 || c.JWTTokenExpiryHours > 24 {
-		s.warn("jwt_token_expiry_hours", "%d is outside 1 to 24", c.JWTTokenExpiryHours)
-	}
-	s.checkGiven("jwt_issuer", c.JWTIssuer)
-	s.checkGiven("jwt_audience", c.JWTAudience)
-	s.checkGiven("permissions_claim", c.PermissionsClaim)
-	if !isCredentialHeader(c.APIKeyHeader) {
-		s.problem("api_key_header", "%q cannot carry an API key", c.APIKeyHeader)
-	}
 	s.checkAPIKeys()
-	if c.Enabled {
-		s.checkMeans()
-	}
-}
-
-func (s *authSetup) checkGiven(key, value string) {
-	if value == "" {
-		s.problem(key, "must not be empty")
+	forward := c.Enabled && c.AuthenticatorURL != ""
+	own := c.Enabled && !forward // tokens and API keys are verified here
+	unused := c.JWTPublicKeyPath+c.JWTPublicKey+c.JWKSURL != "" || c.APIKeysEnabled
+	const empty = "must not be empty"
+	for _, r := range []struct {
+		applies      bool
+		report       func(key, format string, args ...any)
+		key, message string // "" if nothing is wrong
+	}{
+		{c.JWTTokenExpiryHours < 1 || c.JWTTokenExpiryHours > 24, s.warn, "jwt_token_expiry_hours",
+			fmt.Sprintf("%d is outside 1 to 24", c.JWTTokenExpiryHours)},
+		{c.JWTIssuer == "", s.problem, "jwt_issuer", empty},
+		{c.JWTAudience == "", s.problem, "jwt_audience", empty},
+		{c.PermissionsClaim == "", s.problem, "permissions_claim", empty},
+		{!isCredentialHeader(c.APIKeyHeader), s.problem, "api_key_header",
+			fmt.Sprintf("%q cannot carry an API key", c.APIKeyHeader)},
+		{forward, s.problem, "authenticator_url", c.authenticatorFault()},
+		// The mount point inherits the others, and has the authenticator in their place.
+		{forward && unused && s.role != "mount", s.warn, "authenticator_url",
+			"it is the only verifier: keys and API keys are ignored"},
+		{own && c.usesKeySet() && !c.JWKSURLAllowHTTP && strings.HasPrefix(strings.ToLower(c.JWKSURL), "http:"), s.problem,
+			"jwks_url", "must be https, unless jwks_url_allow_http is set"},
+		{own && c.usesKeySet(), s.problem, "jwks_url", c.keySetFault()},
+		{own && !c.usesKeySet() && c.JWKSURL != "", s.warn, "jwks_url", `not used: jwt_verification_method is not "jwks"`},
+		{own && c.APIKeysEnabled && len(c.APIKeys) == 0, s.problem, "api_keys_enabled", "there are no api_keys"},
+		{own && !c.APIKeysEnabled && len(c.APIKeys) > 0, s.warn, "api_keys", "not used: api_keys_enabled is false"},
+		{own && c.noTokens() && !c.APIKeysEnabled, s.problem, "enabled",
+			"nothing can verify credentials: configure a key, a JWKS, API keys or an authenticator"},
+	} {
+		if r.applies && r.message != "" {
+			r.report(r.key, "%s", r.message)
+		}
 	}
 }
 
@@ -103,31 +117,40 @@ func (s *authSetup) checkAlgorithms() {
 	}
 }
 
-// checkMeans checks that an enabled section can verify credentials, and warns about
-// settings that others make useless.
-func (s *authSetup) checkMeans() {
-	c := s.c
-	switch {
-	case c.AuthenticatorURL != "":
-		s.checkAuthenticator()
-		unused := c.JWTPublicKeyPath+c.JWTPublicKey+c.JWKSURL != "" || c.APIKeysEnabled
-		if unused && s.role != "mount" { // which inherits these, and has the authenticator in their place
-			s.warn("authenticator_url", "it is the only verifier: keys and API keys are ignored")
+// checkAPIKeys checks the registry, used or not. Its messages name elements: they must not show a key.
+func (s *authSetup) checkAPIKeys() {
+	place := make(map[string]int)
+	for i, e := range s.c.APIKeys {
+		key, permissions := fmt.Sprintf("api_keys[%d].key", i), fmt.Sprintf("api_keys[%d].permissions", i)
+		first, known := place[e.Key]
+		switch {
+		case e.Key == "":
+			s.problem(key, "is empty")
+		case known:
+			s.problem(key, "duplicates that of api_keys[%d]", first)
+		case !isHeaderText(e.Key):
+			s.problem(key, "contains characters that no header can carry, or begins or ends with a blank")
+		default:
+			place[e.Key] = i
 		}
-		return
-	case c.JWTVerificationMethod == "jwks":
-		s.checkKeySet()
-	case c.JWKSURL != "":
-		s.warn("jwks_url", `not used: jwt_verification_method is not "jwks"`)
-	}
-	if c.APIKeysEnabled && len(c.APIKeys) == 0 {
-		s.problem("api_keys_enabled", "there are no api_keys")
-	}
-	if !c.APIKeysEnabled && len(c.APIKeys) > 0 {
-		s.warn("api_keys", "not used: api_keys_enabled is false")
-	}
-	if c.noTokens() && !c.APIKeysEnabled {
-		s.problem("enabled", "nothing can verify credentials: configure a key, a JWKS, API keys or an authenticator")
+		if len(e.Permissions) == 0 {
+			s.problem(permissions, "must not be empty")
+		}
+		if !s.c.APIKeysEnabled {
+			continue
+		}
+		if e.Key != "" && len(e.Key) < 16 {
+			s.warn(key, "it has fewer than 16 characters: easy to guess")
+		}
+		list, superuser := e.permissionList()
+		if superuser {
+			s.warn(permissions, `"*" makes it a superuser key: all permissions`)
+		}
+		_, unknown := parsePermissions(list)
+		if len(unknown) > 0 && (s.c.StrictValidation || s.c.LogUnknownPermissions) {
+			s.warn(permissions, "unknown: %s%s", strings.Join(unknown, ", "),
+				pick(s.c.StrictValidation, "; the key will be refused", ""))
+		}
 	}
 }
 
@@ -147,9 +170,11 @@ func isCredentialHeader(name string) bool {
 		!slices.Contains(strings.Fields(fixedHeaders), name)
 }
 
+func (c *authConfig) usesKeySet() bool { return c.JWTVerificationMethod == "jwks" }
+
 // noTokens reports whether nothing can verify tokens.
 func (c *authConfig) noTokens() bool {
-	return c.JWTVerificationMethod != "jwks" && c.JWTPublicKeyPath+c.JWTPublicKey == ""
+	return !c.usesKeySet() && c.JWTPublicKeyPath+c.JWTPublicKey == ""
 }
 
 // onlyAPIKeys reports whether API keys are the only credentials accepted.
@@ -157,16 +182,8 @@ func (c *authConfig) onlyAPIKeys() bool {
 	return c.APIKeysEnabled && c.AuthenticatorURL == "" && c.noTokens()
 }
 
-// rules returns what tokens must satisfy.
-func (c *authConfig) rules() tokenRules {
-	return tokenRules{
-		issuer:           c.JWTIssuer,
-		audience:         c.JWTAudience,
-		algorithms:       c.JWTAllowedAlgorithms,
-		leeway:           time.Duration(c.JWTLeewaySeconds) * time.Second,
-		permissionsClaim: c.PermissionsClaim,
-	}
-}
+// leeway returns the tolerated difference of clocks.
+func (c *authConfig) leeway() time.Duration { return time.Duration(c.JWTLeewaySeconds) * time.Second }
 
 // verifiers gives an authenticator what an enabled section verifies by: the forward
 // authenticator alone, or any of the others. It begins to fetch a key set unless the
@@ -182,67 +199,74 @@ func (s *authSetup) verifiers(a *authenticator, trusted []netip.Prefix) {
 		a.apiKeys = newAPIKeyRegistry(c.APIKeys)
 	}
 	switch {
-	case c.JWTVerificationMethod != "jwks" && c.JWTPublicKeyPath+c.JWTPublicKey != "":
-		a.tokens = &tokenVerifier{c.rules(), s.staticKey()}
-	case c.JWTVerificationMethod == "jwks" && len(s.problems) == 0:
+	case c.noTokens(), c.usesKeySet() && len(s.problems) > 0:
+	case c.usesKeySet():
 		// Plain HTTP is for development, where the issuer usually runs on this machine: it allows private hosts as
 		// well.
-		fetcher := newKeyFetcher(c.JWKSURL, c.JWTAllowedAlgorithms, c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
-		a.keys = newKeySet(fetcher.fetch, seconds(c.JWKSRefreshIntervalSeconds), seconds(c.JWKSMaxStaleSeconds),
+		fetch := keySetFetcher(c.JWKSURL, c.JWTAllowedAlgorithms, c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
+		a.keys = newKeySet(fetch, seconds(c.JWKSRefreshIntervalSeconds), seconds(c.JWKSMaxStaleSeconds),
 			a.clock, a.log, a.cache.clear)
-		a.tokens = &tokenVerifier{c.rules(), a.keys}
+		a.tokens = &tokenVerifier{c, a.keys}
+	default:
+		a.tokens = &tokenVerifier{c, s.staticKey()}
 	}
 }
 
-func (s *authSetup) staticKey() *staticKey {
-	key, from := "jwt_public_key_path", readPublicKey
-	source := s.c.JWTPublicKeyPath
-	if source == "" {
-		key, source = "jwt_public_key", s.c.JWTPublicKey
-		from = func(text string) (crypto.PublicKey, error) { return parsePublicKey([]byte(text)) }
+// staticKey reads the key that verifies every token.
+func (s *authSetup) staticKey() *verificationKey {
+	path := "jwt_public_key"
+	key, err := parsePublicKey([]byte(s.c.JWTPublicKey))
+	if s.c.JWTPublicKeyPath != "" {
+		path = "jwt_public_key_path"
+		key, err = readPublicKey(s.c.JWTPublicKeyPath)
 	}
-	public, err := from(source)
 	if err != nil {
-		s.problem(key, "%v", err)
+		s.problem(path, "%v", err)
+	} else if !key.limit(s.c.JWTAllowedAlgorithms...) {
+		s.problem("jwt_allowed_algorithms", "none of them belongs to the key of %s", path)
+	}
+	return key
+}
+
+// webURL returns a parsed HTTP URL with a host, or nil.
+func webURL(text string) *url.URL {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil
 	}
-	static := newStaticKey(public)
-	// The clone matters: the algorithms may be a part of signingAlgorithms, which all keys share.
-	static.algorithms = slices.DeleteFunc(slices.Clone(static.algorithms), func(a string) bool {
-		return !slices.Contains(s.c.JWTAllowedAlgorithms, a)
-	})
-	if len(static.algorithms) == 0 {
-		s.problem("jwt_allowed_algorithms", "none of them belongs to the key of %s", key)
-	}
-	return static
+	return u
 }
 
-// checkKeySet checks the URL of the key set.
-func (s *authSetup) checkKeySet() {
-	u := s.checkURL("jwks_url", s.c.JWKSURL)
-	if u == nil {
-		return
-	}
-	if u.Scheme == "http" && !s.c.JWKSURLAllowHTTP {
-		s.problem("jwks_url", "must be https, unless jwks_url_allow_http is set")
-	}
-	if s.c.JWKSURLAllowHTTP || s.c.JWKSAllowPrivateHosts {
-		return
+const notWebURL = "must be an http or https URL with a host"
+
+// keySetFault says what is wrong with the URL of the key set.
+func (c *authConfig) keySetFault() string {
+	u := webURL(c.JWKSURL)
+	switch {
+	case u == nil:
+		return notWebURL
+	case c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts:
+		return ""
 	}
 	// This finds what can be seen without DNS, for an error at start. What a name resolves to, now or later, is
 	// checked by refusePrivateHosts at each connection.
 	ip, err := netip.ParseAddr(u.Hostname())
 	if err == nil && isPrivateHost(ip) || strings.EqualFold(u.Hostname(), "localhost") {
-		s.problem("jwks_url", "%v; jwks_allow_private_hosts would allow it", errPrivateHost)
+		return errPrivateHost.Error() + "; jwks_allow_private_hosts would allow it"
 	}
+	return ""
 }
 
-// checkAuthenticator checks the URL of the authenticator. Credentials in it would be
-// sent for every caller without any.
-func (s *authSetup) checkAuthenticator() {
-	if u := s.checkURL("authenticator_url", s.c.AuthenticatorURL); u != nil && u.User != nil {
-		s.problem("authenticator_url", "must not contain a user or password, which would be sent in place of the caller's")
+// authenticatorFault says what is wrong with the URL of the authenticator. Credentials in it would be sent for every
+// caller without any.
+func (c *authConfig) authenticatorFault() string {
+	switch u := webURL(c.AuthenticatorURL); {
+	case u == nil:
+		return notWebURL
+	case u.User != nil:
+		return "must not contain a user or password, which would be sent in place of the caller's"
 	}
+	return ""
 }
 
 // parseTrustedProxy parses an address or a prefix. IPv4-mapped IPv6 is IPv4.
@@ -267,20 +291,10 @@ func checkProxyAddress(s string) error {
 	return err
 }
 
-// checkURL returns the parsed URL, or nil after it reported a problem.
-func (s *authSetup) checkURL(key, text string) *url.URL {
-	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
-		s.problem(key, "must be an http or https URL with a host")
-		return nil
-	}
-	return u
-}
-
 const (
 	defaultIssuer      = "stepwell"
 	defaultAudience    = "stepwell-api"
-	defaultLeeway      = 60 * time.Second
+	defaultLeeway      = 60 // seconds
 	defaultExpiryHours = 24
 	maxExpiryHours     = 10 * 366 * 24
 
@@ -364,57 +378,6 @@ func onDemandToken(path, role string, getenv func(string) string, now instant) (
 // clients without a configuration.
 func authSetting(getenv func(string) string, role, key, fallback string) string {
 	return cmp.Or(getenv("STEPWELL_"+strings.ToUpper(role)+"__WEB__AUTH__"+strings.ToUpper(key)), fallback)
-}
-
-// checkAPIKeys checks the registry, used or not.
-func (s *authSetup) checkAPIKeys() {
-	// The problems name elements, not keys: a message must not show a key.
-	place := make(map[string]int)
-	for i := range s.c.APIKeys {
-		e := &s.c.APIKeys[i]
-		if first, ok := place[e.Key]; ok && e.Key != "" {
-			s.problem(apiKeyMember(i, "key"), "duplicates that of api_keys[%d]", first)
-		} else {
-			place[e.Key] = i
-		}
-		s.checkAPIKey(i, e)
-		if s.c.APIKeysEnabled {
-			s.warnOfAPIKey(i, e)
-		}
-	}
-}
-
-func apiKeyMember(i int, member string) string { return fmt.Sprintf("api_keys[%d].%s", i, member) }
-
-func (s *authSetup) checkAPIKey(i int, e *apiKeyConfig) {
-	switch {
-	case e.Key == "":
-		s.problem(apiKeyMember(i, "key"), "is empty")
-	case !isHeaderText(e.Key):
-		s.problem(apiKeyMember(i, "key"), "contains characters that no header can carry, or begins or ends with a blank")
-	}
-	if len(e.Permissions) == 0 {
-		s.problem(apiKeyMember(i, "permissions"), "must not be empty")
-	}
-}
-
-// warnOfAPIKey warns about what is allowed but hardly intended.
-func (s *authSetup) warnOfAPIKey(i int, e *apiKeyConfig) {
-	if e.Key != "" && len(e.Key) < 16 {
-		s.warn(apiKeyMember(i, "key"), "it has fewer than 16 characters: easy to guess")
-	}
-	list, superuser := e.permissionList()
-	if superuser {
-		s.warn(apiKeyMember(i, "permissions"), `"*" makes it a superuser key: all permissions`)
-	}
-	_, unknown := parsePermissions(list)
-	switch {
-	case len(unknown) == 0:
-	case s.c.StrictValidation:
-		s.warn(apiKeyMember(i, "permissions"), "unknown: %s; the key will be refused", strings.Join(unknown, ", "))
-	case s.c.LogUnknownPermissions:
-		s.warn(apiKeyMember(i, "permissions"), "unknown: %s", strings.Join(unknown, ", "))
-	}
 }
 
 // isHeaderText reports whether a header delivers a value unchanged.

@@ -8,9 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/textproto"
@@ -37,13 +35,7 @@ type forwardAuth struct {
 }
 
 func newForwardAuth(url, apiKeyHeader string, cacheFor time.Duration, trusted []netip.Prefix, cache *authCache) *forwardAuth {
-	a := &forwardAuth{
-		url: url, apiKeyHeader: apiKeyHeader, trusted: trusted, cacheFor: cacheFor,
-		cache: cache, client: newAuthClient(&net.Dialer{Timeout: forwardTimeout}),
-	}
-	t := a.client.Transport.(*http.Transport)
-	t.MaxIdleConnsPerHost, t.IdleConnTimeout = 64, time.Minute
-	return a
+	return &forwardAuth{url, apiKeyHeader, trusted, newAuthClient(forwardTimeout, nil), cacheFor, cache}
 }
 
 func (a *forwardAuth) close() { a.client.CloseIdleConnections() }
@@ -123,33 +115,22 @@ func digestHeaders(headers http.Header) credentialDigest {
 
 // ask sends a request to the authenticator and reads the caller from its response.
 func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityContext, []string, *failure) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url, nil)
-	if err != nil {
-		return nil, nil, cannotVerify("the URL of the authenticator is invalid")
-	}
-	req.Header = headers
-	req.Header.Set("Accept", "application/json")
-	res, err := a.client.Do(req)
-	if err != nil {
-		return nil, nil, cannotVerify("the authenticator does not answer: " + withoutURL(err).Error())
-	}
-	defer res.Body.Close()
-	// The body is read before the status is looked at, because only a connection whose response was read can be used
-	// again.
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxForwardReply+1))
+	headers.Set("Accept", "application/json")
+	status, body, err := authGet(ctx, a.client, a.url, headers, maxForwardReply)
+	const refusal = "the authenticator answered 401"
 	switch {
-	case err != nil || len(body) > maxForwardReply:
-		return nil, nil, cannotVerify("the authenticator's answer cannot be read")
-	case res.StatusCode == http.StatusUnauthorized && a.anyCredential(headers):
-		return nil, nil, refused(reasonInvalid, severityMedium, "the authenticator answered 401")
-	case res.StatusCode == http.StatusUnauthorized:
-		return nil, nil, refused(reasonMissing, severityLow, "the authenticator answered 401")
-	case res.StatusCode == http.StatusForbidden:
+	case err != nil:
+		return nil, nil, cannotVerify("asking the authenticator: " + err.Error())
+	case status == http.StatusUnauthorized && a.anyCredential(headers):
+		return nil, nil, invalid(refusal)
+	case status == http.StatusUnauthorized:
+		return nil, nil, refused(reasonMissing, severityLow, refusal)
+	case status == http.StatusForbidden:
 		return nil, nil, notPermitted("The authenticator does not permit this request")
-	case res.StatusCode != http.StatusOK:
-		return nil, nil, cannotVerify("the authenticator answered with status " + strconv.Itoa(res.StatusCode))
+	case status != http.StatusOK:
+		return nil, nil, cannotVerify("the authenticator answered with status " + strconv.Itoa(status))
 	}
-	return decodeIdentity(unmarked(body))
+	return decodeIdentity(body)
 }
 
 // anyCredential reports whether the caller sent any credential.
@@ -164,11 +145,8 @@ const noIdentity = `the authenticator's answer is not {"subject", "permissions"}
 func decodeIdentity(body []byte) (*securityContext, []string, *failure) {
 	r := readTokenObject(body)
 	sc := &securityContext{method: authByForward, subject: r.text("subject", "")}
-	list := r.list("permissions", func(string) []string {
-		r.refuse("a string where a list is required")
-		return nil
-	})
-	if r.err != nil || sc.subject == "" || len(list) > maxTokenPermissions {
+	list := r.list("permissions", nil)
+	if r.f != nil || sc.subject == "" || len(list) > maxTokenPermissions {
 		return nil, nil, cannotVerify(noIdentity)
 	}
 	var unknown []string

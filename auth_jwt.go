@@ -4,6 +4,7 @@ package main
 // before the library sees the token. No error contains any part of a token.
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"encoding/base64"
@@ -27,75 +28,39 @@ const (
 	maxTokenKeyID       = 256                // bytes; a longer kid names no key
 )
 
-// tokenError says why a token is refused. The detail is for the command line and the
-// log; a client of the service sees the reason alone.
-type tokenError struct {
-	reason string // reasonExpired, …
-	detail string
-	forged bool // no mistake explains it
-}
-
-func (e *tokenError) Error() string { return e.detail }
-
-func malformedToken(detail string) *tokenError {
-	return &tokenError{reason: reasonMalformed, detail: detail}
-}
-
-func invalidToken(detail string) *tokenError {
-	return &tokenError{reason: reasonInvalid, detail: detail}
-}
-
-func forgedToken(detail string) *tokenError {
-	return &tokenError{reason: reasonInvalid, detail: detail, forged: true}
-}
-
-// errKeysUnavailable means that the key set cannot be fetched, which is not the
-// caller's fault.
-var errKeysUnavailable = errors.New("the keys that verify tokens are unavailable")
-
-// tokenRules are what a token must satisfy besides its signature.
-type tokenRules struct {
-	issuer, audience string   // never ""
-	algorithms       []string // out of signingAlgorithms
-	leeway           time.Duration
-	permissionsClaim string
-}
-
-// tokenVerifier verifies tokens.
+// tokenVerifier verifies tokens by the settings of a role.
 type tokenVerifier struct {
-	rules tokenRules
-	keys  keySource
+	config *authConfig
+	keys   keySource
 }
 
-// verify checks a token at an instant. The error is a *tokenError or
-// errKeysUnavailable.
-func (v *tokenVerifier) verify(ctx context.Context, token string, now instant) (*tokenClaims, error) {
-	header, claims, err := decodeToken(token, v.rules.permissionsClaim)
-	if err != nil {
-		return nil, err
-	}
+// verify checks a token at an instant.
+func (v *tokenVerifier) verify(ctx context.Context, token string, now instant) (*tokenClaims, *failure) {
+	claims, f := decodeToken(token, v.config.PermissionsClaim)
 	switch {
-	case !slices.Contains(v.rules.algorithms, header.algorithm):
-		return nil, forgedToken("its algorithm is not allowed")
-	case !slices.Contains(tokenTypes, strings.ToLower(header.typ)):
-		return nil, invalidToken("its type, typ, is not that of an access token")
+	case f != nil:
+		return nil, f
+	case !slices.Contains(v.config.JWTAllowedAlgorithms, claims.algorithm):
+		return nil, forged("its algorithm is not allowed")
+	case !slices.Contains(tokenTypes, strings.ToLower(claims.typ)):
+		return nil, invalid("its type, typ, is not that of an access token")
 	}
 	// Only now, after all that is cheap: for an unknown kid this may fetch the key set.
-	keys, err := v.keys.find(ctx, header.keyID)
-	if err != nil {
-		return nil, err
+	keys, f := v.keys.find(ctx, claims.keyID)
+	if f != nil {
+		return nil, f
 	}
 	var fitting jwt.VerificationKeySet
 	for _, k := range keys {
-		if slices.Contains(k.algorithms, header.algorithm) {
+		if slices.Contains(k.algorithms, claims.algorithm) {
 			fitting.Keys = append(fitting.Keys, k.public)
 		}
 	}
 	if fitting.Keys == nil {
-		return nil, forgedToken("its algorithm does not belong to the key")
+		return nil, forged("its algorithm does not belong to the key")
 	}
 	// The claims that the library decodes are dropped: it accepts duplicate members and values of other types.
-	_, err = v.parser(now).Parse(token, func(t *jwt.Token) (any, error) {
+	_, err := v.parser(now).Parse(token, func(t *jwt.Token) (any, error) {
 		t.Method = strictSalt(t.Method)
 		return fitting, nil
 	})
@@ -121,12 +86,12 @@ func strictSalt(m jwt.SigningMethod) jwt.SigningMethod {
 
 func (v *tokenVerifier) parser(now instant) *jwt.Parser {
 	return jwt.NewParser(
-		jwt.WithValidMethods(v.rules.algorithms),
+		jwt.WithValidMethods(v.config.JWTAllowedAlgorithms),
 		jwt.WithTimeFunc(now.time),
-		jwt.WithLeeway(v.rules.leeway),
+		jwt.WithLeeway(v.config.leeway()),
 		jwt.WithExpirationRequired(),
-		jwt.WithIssuer(v.rules.issuer),
-		jwt.WithAudience(v.rules.audience),
+		jwt.WithIssuer(v.config.JWTIssuer),
+		jwt.WithAudience(v.config.JWTAudience),
 		jwt.WithIssuedAt(),
 		jwt.WithStrictDecoding(),
 	)
@@ -134,35 +99,31 @@ func (v *tokenVerifier) parser(now instant) *jwt.Parser {
 
 // refusal converts an error of the library. A token counts as expired only if nothing
 // else is wrong with it.
-func (v *tokenVerifier) refusal(err error, claims *tokenClaims) *tokenError {
+func (v *tokenVerifier) refusal(err error, claims *tokenClaims) *failure {
 	// The library reports all claims that failed in one error. Expiry is last: a client that sees "expired" fetches a
 	// new token, which would not help if anything else is wrong.
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
 	case !is(jwt.ErrTokenInvalidClaims):
-		return forgedToken("its signature does not match the key")
-	case claims.issuer != v.rules.issuer:
-		return invalidToken("its issuer is not the expected one")
-	case !slices.Contains(claims.audience, v.rules.audience):
-		return invalidToken("it is not for the expected audience")
+		return forged("its signature does not match the key")
+	case claims.issuer != v.config.JWTIssuer:
+		return invalid("its issuer is not the expected one")
+	case !slices.Contains(claims.audience, v.config.JWTAudience):
+		return invalid("it is not for the expected audience")
 	case is(jwt.ErrTokenNotValidYet), is(jwt.ErrTokenUsedBeforeIssued):
-		return invalidToken("it is not valid yet")
+		return invalid("it is not valid yet")
 	case !claims.hasExpiry:
-		return invalidToken("it has no expiry")
+		return invalid("it has no expiry")
 	}
-	return &tokenError{reason: reasonExpired, detail: "it has expired"}
+	return refused(reasonExpired, severityLow, "it has expired")
 }
 
-// tokenHeader is the header of a token, without jwk, jku, x5c and the like: a token
-// must not bring its own key.
-type tokenHeader struct {
-	algorithm string
-	keyID     string // kid; "" when absent
-	typ       string // "JWT" when absent
-}
-
-// tokenClaims are the claims of a token.
+// tokenClaims are the claims of a token and what its header says, without jwk, jku, x5c and the like: a token must not
+// bring its own key.
 type tokenClaims struct {
+	algorithm       string
+	keyID           string // kid; "" when absent
+	typ             string // "JWT" when absent
 	issuer, subject string
 	audience        []string
 	expiry          instant
@@ -170,17 +131,16 @@ type tokenClaims struct {
 	notBefore       instant // zero when absent
 	issuedAt        instant // zero when absent
 	permissions     []string
-	keyID           string // kid of the header
 }
 
 // decodeToken decodes a token without verifying it.
-func decodeToken(token, permissionsClaim string) (*tokenHeader, *tokenClaims, error) {
-	if len(token) > maxTokenBytes {
-		return nil, nil, malformedToken("it is too long")
-	}
+func decodeToken(token, permissionsClaim string) (*tokenClaims, *failure) {
 	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return nil, nil, malformedToken("it does not have three parts")
+	switch {
+	case len(token) > maxTokenBytes:
+		return nil, malformed("it is too long")
+	case len(parts) != 3:
+		return nil, malformed("it does not have three parts")
 	}
 	var decoded [3][]byte
 	for i, p := range parts {
@@ -188,35 +148,17 @@ func decodeToken(token, permissionsClaim string) (*tokenHeader, *tokenClaims, er
 		decoded[i], err = base64.RawURLEncoding.Strict().DecodeString(p)
 		// The decoder skips line breaks.
 		if err != nil || len(decoded[i]) == 0 || strings.ContainsAny(p, "\r\n") {
-			return nil, nil, malformedToken("its parts are not canonical base64url")
+			return nil, malformed("its parts are not canonical base64url")
 		}
 	}
-	header, err := decodeTokenHeader(decoded[0])
-	if err != nil {
-		return nil, nil, err
-	}
-	claims, err := decodeClaims(decoded[1], permissionsClaim)
-	if err != nil {
-		return nil, nil, err
-	}
-	claims.keyID = header.keyID
-	return header, claims, nil
+	return decodeClaims(decoded[0], decoded[1], permissionsClaim)
 }
 
-func decodeTokenHeader(data []byte) (*tokenHeader, error) {
-	r := readTokenObject(data)
-	h := &tokenHeader{r.text("alg", ""), r.text("kid", ""), r.text("typ", "JWT")}
-	if r.members["crit"] != nil {
-		r.refuse("its header has critical extensions")
-	} else if h.algorithm == "" {
-		r.refuse("its header names no algorithm")
-	}
-	return h, r.err
-}
-
-func decodeClaims(data []byte, permissionsClaim string) (*tokenClaims, error) {
-	r := readTokenObject(data)
+// decodeClaims decodes the header and the claims of a token.
+func decodeClaims(header, claims []byte, permissionsClaim string) (*tokenClaims, *failure) {
+	h, r := readTokenObject(header), readTokenObject(claims)
 	c := &tokenClaims{
+		algorithm: h.text("alg", ""), keyID: h.text("kid", ""), typ: h.text("typ", "JWT"),
 		issuer: r.text("iss", ""), subject: r.text("sub", ""),
 		audience: r.list("aud", func(s string) []string { return []string{s} }),
 		expiry:   r.time("exp"), hasExpiry: r.members["exp"] != nil, notBefore: r.time("nbf"), issuedAt: r.time("iat"),
@@ -224,16 +166,21 @@ func decodeClaims(data []byte, permissionsClaim string) (*tokenClaims, error) {
 			return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' })
 		}),
 	}
-	if len(c.permissions) > maxTokenPermissions {
+	switch {
+	case h.members["crit"] != nil:
+		h.refuse("its header has critical extensions")
+	case c.algorithm == "":
+		h.refuse("its header names no algorithm")
+	case len(c.permissions) > maxTokenPermissions:
 		r.refuse("it lists too many permissions")
 	}
-	return c, r.err
+	return c, cmp.Or(h.f, r.f)
 }
 
-// tokenReader reads the members of a JSON object. The error is that of the first one that is wrong.
+// tokenReader reads the members of a JSON object. The failure is that of the first one that is wrong.
 type tokenReader struct {
 	members map[string]json.RawMessage
-	err     error
+	f       *failure
 }
 
 // readTokenObject returns a reader of an object. checkJSON refuses duplicate members.
@@ -248,8 +195,8 @@ func readTokenObject(data []byte) *tokenReader {
 }
 
 func (r *tokenReader) refuse(detail string) {
-	if r.err == nil {
-		r.err = malformedToken(detail)
+	if r.f == nil {
+		r.f = malformed(detail)
 	}
 }
 
@@ -263,13 +210,13 @@ func (r *tokenReader) text(name, absent string) string {
 	return absent
 }
 
-// list reads a list of strings, or one string that is split.
+// list reads a list of strings or, if a string can be split into one, such a string.
 func (r *tokenReader) list(name string, split func(string) []string) (list []string) {
 	value, given := r.members[name]
 	if !given {
 		return nil
 	}
-	if value[0] == '"' {
+	if value[0] == '"' && split != nil {
 		return split(r.text(name, ""))
 	}
 	var items []any

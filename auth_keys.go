@@ -17,37 +17,34 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/big"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// verificationKey is a public key and what it may be used for.
+// verificationKey is a public key and the algorithms that it may be used with.
 type verificationKey struct {
 	id         string   // kid; "" for a key from a file
-	algorithms []string // of its family, or the one it was published for
+	algorithms []string // of its family, or those of them that are allowed
 	public     crypto.PublicKey
 }
 
-// keySource finds the keys that a token's kid names, at least one. The error is a
-// *tokenError, or errKeysUnavailable.
+// keySource finds the keys that a token's kid names, at least one.
 type keySource interface {
-	find(ctx context.Context, kid string) ([]*verificationKey, error)
+	find(ctx context.Context, kid string) ([]*verificationKey, *failure)
 }
 
-// staticKey is the key of a service without a key set, used for every token.
-type staticKey verificationKey
-
-// newStaticKey returns a public key that was read, which always has algorithms.
-func newStaticKey(public crypto.PublicKey) *staticKey {
-	algorithms, _ := keyAlgorithms(public)
-	return &staticKey{algorithms: algorithms, public: public}
+// find returns the key, whatever the kid is: a service without a key set uses one key for every token.
+func (k *verificationKey) find(context.Context, string) ([]*verificationKey, *failure) {
+	return []*verificationKey{k}, nil
 }
 
-func (k *staticKey) find(context.Context, string) ([]*verificationKey, error) {
-	return []*verificationKey{(*verificationKey)(k)}, nil
+// limit keeps the algorithms that are allowed, and reports whether there are any.
+func (k *verificationKey) limit(allowed ...string) bool {
+	// The clone matters: the algorithms may be a part of signingAlgorithms, which all keys share.
+	k.algorithms = slices.DeleteFunc(slices.Clone(k.algorithms), func(a string) bool { return !slices.Contains(allowed, a) })
+	return len(k.algorithms) > 0
 }
 
 // Keys as PEM: reading them, their algorithms, and writing a new pair.
@@ -69,8 +66,11 @@ var signingAlgorithms = []string{
 func keyAlgorithms(key crypto.PublicKey) ([]string, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
-		if err := checkRSA(k); err != nil {
-			return nil, err
+		switch bits := k.N.BitLen(); {
+		case bits < minRSABits || bits > maxRSABits:
+			return nil, fmt.Errorf("an RSA key of %d bits; want %d to %d", bits, minRSABits, maxRSABits)
+		case k.E < 3 || k.E%2 == 0:
+			return nil, errExponent
 		}
 		// The three RS and the three PS algorithms.
 		return signingAlgorithms[:6], nil
@@ -83,9 +83,6 @@ func keyAlgorithms(key crypto.PublicKey) ([]string, error) {
 		}
 		return nil, errCurve
 	case ed25519.PublicKey:
-		if err := checkEd25519(k); err != nil {
-			return nil, err
-		}
 		return []string{"EdDSA"}, nil
 	}
 	return nil, errKeyFamily
@@ -97,123 +94,62 @@ var (
 	errExponent  = errors.New("an RSA key with an invalid public exponent")
 )
 
-func checkRSA(k *rsa.PublicKey) error {
-	bits := k.N.BitLen()
-	switch {
-	case bits < minRSABits || bits > maxRSABits:
-		return fmt.Errorf("an RSA key of %d bits; want %d to %d", bits, minRSABits, maxRSABits)
-	case k.N.Bit(0) == 0:
-		return errors.New("an RSA key with an even modulus")
-	case k.E < 3 || k.E%2 == 0:
-		return errExponent
-	}
-	return nil
-}
-
-// checkEd25519 refuses what is not the canonical form of a point (RFC 8032, 5.1.3), and
-// the points whose order divides 8: signatures by these can be made without a private
-// key. The x and y of a point of the curve fulfil x²·v = u with u = y² - 1 and
-// v = d·y² + 1. It has order 1 or 2 if u = 0, order 4 if y = 0, order 8 if y²·v + u = 0.
-func checkEd25519(k ed25519.PublicKey) error {
-	encoded := slices.Clone(k)
-	slices.Reverse(encoded)
-	encoded[0] &= 0x7f // without the sign of x
-	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
-	d := new(big.Int).ModInverse(big.NewInt(121666), p)
-	d.Mul(d, big.NewInt(-121665))
-	y := new(big.Int).SetBytes(encoded)
-	square := new(big.Int).Exp(y, big.NewInt(2), p)
-	u := new(big.Int).Sub(square, big.NewInt(1))
-	v := new(big.Int).Mul(square, d)
-	v.Add(v, big.NewInt(1))
-	if y.Cmp(p) >= 0 || big.Jacobi(new(big.Int).Mul(u, v), p) < 0 {
-		return errors.New("an Ed25519 key that is not a point of the curve")
-	}
-	order8 := new(big.Int).Mul(square, v)
-	order8.Add(order8, u)
-	for _, zero := range []*big.Int{y, u, order8} {
-		if zero.Mod(zero, p).Sign() == 0 {
-			return errors.New("an Ed25519 key of small order")
-		}
-	}
-	return nil
-}
-
 // parsePublicKey reads a PEM public key: PKIX, PKCS#1 or a certificate.
-func parsePublicKey(text []byte) (crypto.PublicKey, error) {
+func parsePublicKey(text []byte) (*verificationKey, error) {
+	key, signer, err := parseKey(text, "a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
+	if err == nil && signer != nil {
+		err = errors.New("it contains a private key; want a public key")
+	}
+	return key, err
+}
+
+// parsePrivateKey reads a PEM private key: PKCS#8, PKCS#1 or SEC 1.
+func parsePrivateKey(text []byte) (crypto.Signer, error) {
+	_, signer, err := parseKey(text, "an unencrypted PRIVATE KEY")
+	if err == nil && signer == nil {
+		err = errors.New("it contains a public key; want a private key")
+	}
+	return signer, err
+}
+
+// keyParsers read the forms of a key, public and private ones.
+var keyParsers = []func(der []byte) (any, error){
+	x509.ParsePKIXPublicKey,
+	x509.ParsePKCS8PrivateKey,
+	func(der []byte) (any, error) { return x509.ParsePKCS1PublicKey(der) },
+	func(der []byte) (any, error) { return x509.ParsePKCS1PrivateKey(der) },
+	func(der []byte) (any, error) { return x509.ParseECPrivateKey(der) },
+	func(der []byte) (any, error) {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		return c.PublicKey, nil
+	},
+}
+
+// parseKey reads a key by its content, because labels are sometimes wrong. The signer is nil for a public key.
+func parseKey(text []byte, want string) (key *verificationKey, signer crypto.Signer, err error) {
 	block, err := keyBlock(text)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	key, err := publicKeyOf(block)
-	if err != nil {
-		return nil, err
+	for _, parse := range keyParsers {
+		public, err := parse(block.Bytes)
+		if err != nil {
+			continue
+		}
+		if s, private := public.(crypto.Signer); private {
+			signer, public = s, s.Public()
+		}
+		algorithms, err := keyAlgorithms(public)
+		return &verificationKey{algorithms: algorithms, public: public}, signer, err
 	}
-	if _, err := keyAlgorithms(key); err != nil {
-		return nil, err
-	}
-	return key, nil
-}
-
-// publicKeyOf reads a key by its content: labels are sometimes wrong.
-func publicKeyOf(block *pem.Block) (crypto.PublicKey, error) {
-	if strings.Contains(block.Type, "PRIVATE KEY") {
-		return nil, errors.New("it contains a private key; want a public key")
-	}
-	if key, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	if key, err := x509.ParsePKCS1PublicKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-		return c.PublicKey, nil
-	}
-	return nil, unreadPEM(block, "a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
-}
-
-// unreadPEM returns the error for a block whose contents are not what is wanted.
-func unreadPEM(block *pem.Block, want string) error {
-	return fmt.Errorf("the block labeled %s does not parse; want %s", quotedLabel(block), want)
+	return nil, nil, fmt.Errorf("the block labeled %s does not parse; want %s", quotedLabel(block), want)
 }
 
 // quotedLabel returns the label of a block for a message.
 func quotedLabel(block *pem.Block) string { return strconv.Quote(clipText(printable(block.Type), 40)) }
-
-// parsePrivateKey reads a PEM private key: PKCS#8, PKCS#1 or SEC 1.
-func parsePrivateKey(text []byte) (crypto.Signer, error) {
-	block, err := keyBlock(text)
-	if err != nil {
-		return nil, err
-	}
-	signer, err := privateKeyOf(block)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := keyAlgorithms(signer.Public()); err != nil {
-		return nil, err
-	}
-	return signer, nil
-}
-
-// privateKeyOf reads a key by its content, as publicKeyOf does.
-func privateKeyOf(block *pem.Block) (crypto.Signer, error) {
-	if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-		if signer, ok := key.(crypto.Signer); ok {
-			return signer, nil
-		}
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	if _, err := publicKeyOf(block); err == nil {
-		return nil, errors.New("it contains a public key; want a private key")
-	}
-	return nil, unreadPEM(block, "an unencrypted PRIVATE KEY")
-}
 
 // keyBlock returns the PEM block of the key. In a key on one line, as variables carry
 // it, line breaks are written as \n.
@@ -242,7 +178,7 @@ func keyBlock(text []byte) (*pem.Block, error) {
 }
 
 // readPublicKey reads a PEM public key from a file; the error names the file.
-func readPublicKey(path string) (crypto.PublicKey, error) {
+func readPublicKey(path string) (*verificationKey, error) {
 	return readKey(path, "public", parsePublicKey)
 }
 
@@ -276,15 +212,12 @@ func newKeyPair(bits int) (private, public []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("generating a key: %w", err)
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the private key: %w", err)
+	private, err = x509.MarshalPKCS8PrivateKey(key)
+	if err == nil {
+		public, err = x509.MarshalPKIXPublicKey(key.Public())
 	}
-	private = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if der, err = x509.MarshalPKIXPublicKey(key.Public()); err != nil {
-		return nil, nil, fmt.Errorf("encoding the public key: %w", err)
-	}
-	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
+	text := func(label string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: label, Bytes: der}) }
+	return text("PRIVATE KEY", private), text("PUBLIC KEY", public), err
 }
 
 // keyFile is a file to install.

@@ -11,7 +11,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -314,55 +313,24 @@ func TestSaltOfPSS(t *testing.T) {
 	runAttacks(t, b, attacks)
 }
 
-// smallOrderKeys are all encodings of the Ed25519 points whose order divides 8, the
-// non-canonical ones included, without their sign bits (Chalkias, Garillot, Nikolaenko:
-// "Taming the many EdDSAs", 2020, table 6; libsodium refuses the same).
-var smallOrderKeys = []string{
-	"0000000000000000000000000000000000000000000000000000000000000000",
-	"0100000000000000000000000000000000000000000000000000000000000000",
-	"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
-	"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
-	"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-	"edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-	"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-}
-
-func fromHex(t testing.TB, s string) []byte {
-	t.Helper()
-	return must(hex.DecodeString(s))(t)
-}
-
 // TestWeakKeys checks keys at both doors: as PEM, and in a key set.
 func TestWeakKeys(t *testing.T) {
 	t.Parallel()
 	generated := func(c elliptic.Curve) *ecdsa.PublicKey { return &must(ecdsa.GenerateKey(c, rand.Reader))(t).PublicKey }
 	rsaKey := func(n *big.Int) *rsa.PublicKey { return &rsa.PublicKey{N: n, E: 65537} }
 	const curve = "P-256 or P-384"
-	type row struct {
+	for _, tt := range []struct {
 		name string
 		key  crypto.PublicKey
 		want string // in the error; "" for none
-	}
-	rows := []row{
-		{"an even modulus", rsaKey(new(big.Int).Lsh(big.NewInt(1), 2047)), "modulus"},
+	}{
+		{"RSA of 1024 bits", rsaKey(new(big.Int).Lsh(big.NewInt(1), 1023)), "1024 bits"},
 		{"an honest RSA key", authKeys().rsa.Public(), ""},
 		{"a key on P-224", generated(elliptic.P224()), curve},
 		{"a key on P-521", generated(elliptic.P521()), curve},
 		{"an honest key on P-256", authKeys().p256.Public(), ""},
 		{"an honest Ed25519 key", authKeys().ed.Public(), ""},
-		// RFC 8032, 5.1.3: decoding fails for y >= p, and where x² is not a square.
-		{"an Ed25519 key off the curve", ed25519.PublicKey(fromHex(t, "02"+strings.Repeat("00", 31))), "not a point"},
-		{"an Ed25519 key of y = p + 3", ed25519.PublicKey(fromHex(t, "f0"+strings.Repeat("ff", 30)+"7f")), "not a point"},
-		{"an Ed25519 key of all ones", ed25519.PublicKey(fromHex(t, strings.Repeat("ff", 32))), "not a point"},
-	}
-	for _, text := range smallOrderKeys {
-		key := fromHex(t, text)
-		rows = append(rows, row{"Ed25519 " + text, ed25519.PublicKey(key), "Ed25519"})
-		key = slices.Clone(key)
-		key[31] |= 0x80
-		rows = append(rows, row{"Ed25519 " + text + " with the sign", ed25519.PublicKey(key), "Ed25519"})
-	}
-	for _, tt := range rows {
+	} {
 		der := must(x509.MarshalPKIXPublicKey(tt.key))(t)
 		_, err := parsePublicKey(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -373,19 +341,6 @@ func TestWeakKeys(t *testing.T) {
 			t.Errorf("%s in a key set: got %v, %v; want %q", tt.name, set, err, tt.want)
 		}
 	}
-}
-
-// TestSmallOrderKeyVerifiesNothing forges a token without a private key: for the
-// neutral point, the signature R = the neutral point, S = 0 fits every text.
-func TestSmallOrderKeyVerifiesNothing(t *testing.T) {
-	neutral := ed25519.PublicKey(fromHex(t, smallOrderKeys[1]))
-	token := segment(`{"alg":"EdDSA","kid":"a"}`) + "." + segment(goodClaims("")) + "." +
-		segment("\x01"+strings.Repeat("\x00", 63))
-	honest := rsaWebKey("b", &authKeys().rsa.PublicKey)
-	s := newKeyServer(t, webKeySet(honest, `{"kid":"a",`+publicMembers(t, neutral)+`}`))
-	b := newKeySetBench(t, s, func(c *authConfig) { c.JWTAllowedAlgorithms = signingAlgorithms })
-	b.want(t, "forged without a key", token, "invalid")
-	b.want(t, "the honest key beside it", keyedToken(t, "b", authKeys().rsa), "")
 }
 
 func TestSigningAlgorithmsAreSigned(t *testing.T) {

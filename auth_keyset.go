@@ -4,7 +4,6 @@ package main
 // used for a while when refreshes fail. Then the decoding of its text, and its HTTP client.
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -35,8 +34,6 @@ const (
 	firstRetryPause  = time.Second     // after a failed fetch; doubled each time
 	longestRetryWait = 30 * time.Second
 )
-
-var errUnknownKey = invalidToken("no key has its kid")
 
 // keySet holds the current keys of a JWKS endpoint. One fetch runs at a time.
 type keySet struct {
@@ -94,12 +91,13 @@ func (s *keySet) usable() bool {
 
 func (s *keySet) usableLocked() bool { return s.clock.now() < s.expires }
 
-// find returns the keys of a kid. For an unknown kid it waits for a fetch that begins later, which all who wait share:
+// find returns the keys that a kid names. For an unknown kid it waits for a fetch that begins later, which all who wait share:
 // anybody can send tokens with kids that they made up, and must neither make this service flood the issuer nor keep the
 // tokens of a key just published out.
-func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, error) {
+func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, *failure) {
+	const unknown, unavailable = "no key has its kid", "the keys that verify tokens are unavailable"
 	if kid == "" || len(kid) > maxTokenKeyID {
-		return nil, errUnknownKey
+		return nil, invalid(unknown)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,9 +110,9 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, erro
 		case s.ctx.Err() != nil, s.pause > 0 && (!usable || s.begun > before):
 			// The last fetch failed and the next one has its timer: requests must not add to the load of an issuer in
 			// trouble.
-			return nil, errKeysUnavailable
+			return nil, cannotVerify(unavailable)
 		case usable && s.begun > before:
-			return nil, errUnknownKey
+			return nil, invalid(unknown)
 		default:
 			s.askLocked()
 		}
@@ -131,7 +129,7 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, erro
 		}
 		s.mu.Lock()
 		if gone {
-			return nil, errKeysUnavailable
+			return nil, cannotVerify(unavailable)
 		}
 	}
 }
@@ -255,12 +253,12 @@ func decodeKeySet(data []byte, allowed []string) (*publishedKeys, error) {
 	keys := &publishedKeys{}
 	var skipped []string
 	for i, text := range set.Keys {
-		id, key, err := decodeWebKey(text, allowed)
+		key, err := decodeWebKey(text, allowed)
 		switch {
 		case err == nil:
 			keys.usable = append(keys.usable, key)
 		case err != errForAnotherUse:
-			skipped = append(skipped, fmt.Sprintf("keys[%d], %.64q: %v", i, id, err))
+			skipped = append(skipped, fmt.Sprintf("keys[%d], %.64q: %v", i, key.id, err))
 		}
 	}
 	keys.skipped = clipText(strings.Join(skipped, "; "), maxSkippedShown)
@@ -284,83 +282,69 @@ type webKey struct {
 	N, E, Crv, X, Y string
 }
 
-// decodeWebKey reads one key. The error says why it cannot be used. The id is known
-// even then, if the key has one.
-func decodeWebKey(data []byte, allowed []string) (id string, key *verificationKey, err error) {
+// decodeWebKey reads one key. If it cannot be used, the error says why, and the key has its id at most.
+func decodeWebKey(data []byte, allowed []string) (*verificationKey, error) {
 	var w webKey
-	err = json.Unmarshal(data, &w)
+	err := json.Unmarshal(data, &w)
+	key := &verificationKey{id: w.Kid}
 	switch wrong, _ := errors.AsType[*json.UnmarshalTypeError](err); {
 	case wrong != nil && wrong.Field != "":
-		return w.Kid, nil, fmt.Errorf("its %s is not a %v", strings.ToLower(wrong.Field), wrong.Type)
+		return key, fmt.Errorf("its %s is not a %v", strings.ToLower(wrong.Field), wrong.Type)
 	case err != nil:
-		return "", nil, errors.New("it is not an object")
+		return key, errors.New("it is not an object")
 	case w.Use != nil && *w.Use != "sig", w.Ops != nil && !slices.Contains(w.Ops, "verify"):
-		return w.Kid, nil, errForAnotherUse
+		return key, errForAnotherUse
 	case w.Kid == "":
-		return "", nil, errors.New("it has no kid")
+		return key, errors.New("it has no kid")
 	}
-	public, err := w.public()
-	if err != nil {
-		return w.Kid, nil, err
+	if key.public, err = w.public(); err == nil {
+		key.algorithms, err = keyAlgorithms(key.public)
 	}
-	family, err := keyAlgorithms(public)
-	if err != nil {
-		return w.Kid, nil, err
+	if err == nil && (!key.limit(allowed...) || w.Alg != nil && !key.limit(*w.Alg)) {
+		err = errors.New("its algorithm is not allowed, or does not belong to its type")
 	}
-	usable := slices.DeleteFunc(slices.Clone(family), func(alg string) bool {
-		return w.Alg != nil && alg != *w.Alg || !slices.Contains(allowed, alg)
-	})
-	if len(usable) == 0 {
-		return w.Kid, nil, errors.New("its algorithm is not allowed, or does not belong to its type")
-	}
-	return w.Kid, &verificationKey{id: w.Kid, algorithms: usable, public: public}, nil
+	return key, err
 }
+
+// webKeyNumbers are the members that contain the numbers of a key, by its kty.
+var webKeyNumbers = map[string]string{"RSA": "ne", "EC": "xy", "OKP": "x"}
 
 // public returns the public key.
 func (k *webKey) public() (crypto.PublicKey, error) {
-	var fault error // of the first member that has one
-	number := func(name, text string) []byte {
+	var numbers [][]byte
+	for _, name := range webKeyNumbers[k.Kty] {
+		text := map[rune]string{'n': k.N, 'e': k.E, 'x': k.X, 'y': k.Y}[name]
 		b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 		switch {
-		case fault != nil:
 		case err != nil:
-			fault = fmt.Errorf("its %s is not base64url without padding", name)
+			return nil, fmt.Errorf("its %c is not base64url without padding", name)
 		case len(b) == 0:
-			fault = fmt.Errorf("its %s is missing", name)
+			return nil, fmt.Errorf("its %c is missing", name)
 		}
-		return b
+		numbers = append(numbers, b)
 	}
 	switch k.Kty {
 	case "RSA":
-		n, e := number("n", k.N), bytes.TrimLeft(number("e", k.E), "\x00")
-		// crypto/rsa wants an exponent below 2^31.
-		if fault == nil && (len(e) == 0 || len(e) > 4 || e[0] > 127 && len(e) == 4) {
-			fault = errExponent
+		n, e := new(big.Int).SetBytes(numbers[0]), new(big.Int).SetBytes(numbers[1])
+		if e.BitLen() > 31 { // crypto/rsa accepts no larger one
+			return nil, errExponent
 		}
-		return &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(new(big.Int).SetBytes(e).Int64())}, fault
+		return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 	case "EC":
 		curve := map[string]elliptic.Curve{"P-256": elliptic.P256(), "P-384": elliptic.P384()}[k.Crv]
 		if curve == nil {
 			return nil, errCurve
 		}
-		x, y := number("x", k.X), number("y", k.Y)
-		if size := curve.Params().BitSize / 8; fault == nil && (len(x) != size || len(y) != size) {
-			fault = errors.New("an EC key whose coordinates do not have the length of its curve")
-		}
-		if fault != nil {
-			return nil, fault
-		}
-		key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
-		if err != nil {
+		key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, numbers[0], numbers[1]))
+		if err != nil || len(numbers[0]) != len(numbers[1]) {
 			return nil, errors.New("an EC key that is not a point of its curve")
 		}
 		return key, nil
 	case "OKP":
-		x := number("x", k.X)
-		if fault == nil && (k.Crv != "Ed25519" || len(x) != ed25519.PublicKeySize) {
-			fault = errors.New("an OKP key must be an Ed25519 key of 32 bytes")
+		if k.Crv != "Ed25519" || len(numbers[0]) != ed25519.PublicKeySize {
+			return nil, errors.New("an OKP key must be an Ed25519 key of 32 bytes")
 		}
-		return ed25519.PublicKey(x), fault
+		return ed25519.PublicKey(numbers[0]), nil
 	}
 	return nil, errKeyFamily
 }
@@ -417,70 +401,70 @@ func refusePrivateHosts(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// newAuthClient returns a client that follows no redirects and uses no proxy.
-func newAuthClient(dialer *net.Dialer) *http.Client {
+// newAuthClient returns a client that follows no redirects and uses no proxy. The control, if any, is a net.Dialer's.
+func newAuthClient(timeout time.Duration, control func(network, address string, c syscall.RawConn) error) *http.Client {
 	return &http.Client{
-		Timeout: dialer.Timeout,
+		Timeout: timeout,
 		// A redirect could lead to another host, which would get the credentials, or to one that is not allowed.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		// No Proxy is set: refusePrivateHosts would see the proxy's address instead of the host's.
 		Transport: &http.Transport{
-			DialContext:            dialer.DialContext,
+			DialContext:            (&net.Dialer{Timeout: timeout, Control: control}).DialContext,
+			ForceAttemptHTTP2:      true,
+			MaxIdleConnsPerHost:    64,
+			IdleConnTimeout:        time.Minute,
 			MaxResponseHeaderBytes: 64 << 10,
 		},
 	}
 }
 
-// newKeyClient returns a client for a key set, which reaches private hosts only
-// if they are allowed.
+// newKeyClient returns the client for a key set.
 func newKeyClient(allowPrivate bool) *http.Client {
-	dialer := &net.Dialer{Timeout: keyFetchTimeout}
-	if !allowPrivate {
-		dialer.Control = refusePrivateHosts
+	if allowPrivate {
+		return newAuthClient(keyFetchTimeout, nil)
 	}
-	c := newAuthClient(dialer)
-	t := c.Transport.(*http.Transport)
-	t.ForceAttemptHTTP2, t.MaxIdleConns, t.IdleConnTimeout = true, 1, keyFetchTimeout
-	return c
+	return newAuthClient(keyFetchTimeout, refusePrivateHosts)
 }
 
-// keyFetcher fetches a key set from a URL.
-type keyFetcher struct {
-	url     string
-	allowed []string // algorithms
-	client  *http.Client
+// keySetFetcher returns what fetches a key set, from private hosts only if they are allowed.
+func keySetFetcher(url string, allowed []string, allowPrivate bool) func(context.Context) (*publishedKeys, error) {
+	client := newKeyClient(allowPrivate)
+	return func(ctx context.Context) (*publishedKeys, error) { return fetchKeySet(ctx, client, url, allowed) }
 }
 
-// newKeyFetcher returns a fetcher, which reaches private hosts only if they are allowed.
-func newKeyFetcher(url string, allowed []string, allowPrivate bool) *keyFetcher {
-	return &keyFetcher{url, allowed, newKeyClient(allowPrivate)}
-}
-
-// fetch gets and decodes the set. The error does not contain the URL, which may
-// contain credentials.
-func (k *keyFetcher) fetch(ctx context.Context) (*publishedKeys, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
-	if err != nil {
-		return nil, errors.New("the URL of the key set is invalid")
+// fetchKeySet gets and decodes a key set.
+func fetchKeySet(ctx context.Context, client *http.Client, url string, allowed []string) (*publishedKeys, error) {
+	header := http.Header{"Accept": {"application/jwk-set+json, application/json"}}
+	status, data, err := authGet(ctx, client, url, header, maxKeySetBytes)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading the key set: %w", err)
+	case status != http.StatusOK:
+		return nil, fmt.Errorf("the key set's host answered %d", status)
 	}
-	req.Header.Set("Accept", "application/jwk-set+json, application/json")
-	res, err := k.client.Do(req)
+	return decodeKeySet(data, allowed)
+}
+
+// authGet returns a response of at most limit bytes. The error does not contain the URL, which may contain
+// credentials.
+func authGet(ctx context.Context, client *http.Client, url string, header http.Header, limit int) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, withoutURL(err)
+		return 0, nil, errors.New("the URL is invalid")
+	}
+	req.Header = header
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, nil, withoutURL(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the key set's host answered %d", res.StatusCode)
+	// The body is read whatever the status is, because only a connection whose response was read can be used again. One
+	// byte more tells a body that is too long from one that just fits.
+	body, err = io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
+	if len(body) > limit {
+		err = fmt.Errorf("the answer has more than %d bytes", limit)
 	}
-	// One byte more tells a set that is too long from one that just fits.
-	data, err := io.ReadAll(io.LimitReader(res.Body, maxKeySetBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the key set: %w", withoutURL(err))
-	}
-	if len(data) > maxKeySetBytes {
-		return nil, fmt.Errorf("the key set has more than %d bytes", maxKeySetBytes)
-	}
-	return decodeKeySet(unmarked(data), k.allowed)
+	return res.StatusCode, unmarked(body), withoutURL(err)
 }
 
 // withoutURL removes the URL from an error of an http.Client.

@@ -103,7 +103,7 @@ func TestWebKeys(t *testing.T) {
 			31)) + `"`, ""},
 	} {
 		var got string
-		if _, k, err := decodeWebKey([]byte("{"+tt.key+"}"), signingAlgorithms); err == nil {
+		if k, err := decodeWebKey([]byte("{"+tt.key+"}"), signingAlgorithms); err == nil {
 			got = strings.Join(k.algorithms, " ")
 		}
 		if got != tt.want {
@@ -122,7 +122,7 @@ func TestWebKeysThatAreNotAllowed(t *testing.T) {
 		{"P-384", `{"kty":"EC","kid":"a",` + ecMembers(t, &keys.p384.PublicKey) + `}`, "ES384"},
 	} {
 		var got string
-		if _, k, err := decodeWebKey([]byte(tt.key), allowed); err == nil {
+		if k, err := decodeWebKey([]byte(tt.key), allowed); err == nil {
 			got = strings.Join(k.algorithms, " ")
 		}
 		if got != tt.want {
@@ -681,7 +681,7 @@ func TestKeyFetch(t *testing.T) {
 			client.Timeout = 50 * time.Millisecond
 		}
 		url := strings.Replace(s.URL, "http://", "http://user:hunter2@", 1) + path
-		keys, err := (&keyFetcher{url, signingAlgorithms, client}).fetch(context.Background())
+		keys, err := fetchKeySet(context.Background(), client, url, signingAlgorithms)
 		if want == "" && (err != nil || len(keys.usable) != 1) {
 			t.Errorf("%s: got %+v, %v; want one key", path, keys, err)
 		}
@@ -709,14 +709,13 @@ func TestKeyFetchOverTLS(t *testing.T) {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	client := newKeyClient(true)
-	if _, err := (&keyFetcher{s.URL, signingAlgorithms, client}).fetch(context.Background()); err == nil {
+	if _, err := fetchKeySet(context.Background(), client, s.URL, signingAlgorithms); err == nil {
 		t.Error("a certificate of nobody: got success; want an error")
 	}
 	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{
 		RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
 	}
-	if keys, err := (&keyFetcher{s.URL, signingAlgorithms,
-		client}).fetch(context.Background()); err != nil || keys == nil {
+	if keys, err := fetchKeySet(context.Background(), client, s.URL, signingAlgorithms); err != nil || keys == nil {
 		t.Errorf("a trusted certificate: got %+v, %v; want one key", keys, err)
 	}
 	client.CloseIdleConnections()
@@ -726,8 +725,7 @@ func TestKeyFetchRefusesPrivateHosts(t *testing.T) {
 	s := newKeyServer(t, webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey)))
 	port := s.URL[strings.LastIndex(s.URL, ":"):]
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
-		_, err := (&keyFetcher{"http://" + host + port, signingAlgorithms,
-			newKeyClient(false)}).fetch(context.Background())
+		_, err := fetchKeySet(context.Background(), newKeyClient(false), "http://"+host+port, signingAlgorithms)
 		if !errors.Is(err, errPrivateHost) {
 			t.Errorf("%s: got %v; want errPrivateHost", host, err)
 		}

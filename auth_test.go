@@ -168,40 +168,40 @@ func TestAuthorizationHeader(t *testing.T) {
 	for _, tt := range []struct {
 		headers []string
 		token   string
-		form    bearerForm
+		given   bool
 	}{
-		{nil, "", bearerAbsent},
-		{[]string{""}, "", bearerAbsent},
-		{[]string{"Bearer abc"}, "abc", bearerFound},
-		{[]string{"bearer abc"}, "abc", bearerFound},
-		{[]string{"BEARER abc"}, "abc", bearerFound},
-		{[]string{"bEaReR abc"}, "abc", bearerFound},
-		{[]string{"Bearer   abc"}, "abc", bearerFound},
-		{[]string{" Bearer abc"}, "abc", bearerFound},
-		{[]string{"Bearer abc  "}, "abc", bearerFound},
-		{[]string{"Bearer abc\t"}, "abc", bearerFound},
-		{[]string{"Bearer a.b-c_d~e+f/g="}, "a.b-c_d~e+f/g=", bearerFound},
-		{[]string{"Bearer"}, "", bearerBroken},
-		{[]string{"Bearer "}, "", bearerBroken},
-		{[]string{"Bearer\tabc"}, "", bearerBroken},
-		{[]string{"Bearer \tabc"}, "", bearerBroken},
-		{[]string{"Bearer abc def"}, "", bearerBroken},
-		{[]string{"Bearer abc,Bearer def"}, "", bearerBroken},
-		{[]string{"Bearer abc\tdef"}, "", bearerBroken},
-		{[]string{"Bearer abc\x00"}, "", bearerBroken},
-		{[]string{"Bearer ab\u00a0c"}, "", bearerBroken},
-		{[]string{"Bearer a", "Bearer a"}, "", bearerBroken},
-		{[]string{"Bearer a", "Basic b"}, "", bearerBroken},
-		{[]string{"Basic a", "Basic b"}, "", bearerBroken},
-		{[]string{"Basic dXNlcjpwYXNz"}, "", bearerAbsent},
-		{[]string{"Bearerabc"}, "", bearerAbsent},
-		{[]string{"Bearer:abc"}, "", bearerAbsent},
-		{[]string{"Bearers abc"}, "", bearerAbsent},
-		{[]string{"abc"}, "", bearerAbsent},
+		{nil, "", false},
+		{[]string{""}, "", false},
+		{[]string{"Bearer abc"}, "abc", true},
+		{[]string{"bearer abc"}, "abc", true},
+		{[]string{"BEARER abc"}, "abc", true},
+		{[]string{"bEaReR abc"}, "abc", true},
+		{[]string{"Bearer   abc"}, "abc", true},
+		{[]string{" Bearer abc"}, "abc", true},
+		{[]string{"Bearer abc  "}, "abc", true},
+		{[]string{"Bearer abc\t"}, "abc", true},
+		{[]string{"Bearer a.b-c_d~e+f/g="}, "a.b-c_d~e+f/g=", true},
+		{[]string{"Bearer"}, "", true},
+		{[]string{"Bearer "}, "", true},
+		{[]string{"Bearer\tabc"}, "", true},
+		{[]string{"Bearer \tabc"}, "", true},
+		{[]string{"Bearer abc def"}, "", true},
+		{[]string{"Bearer abc,Bearer def"}, "", true},
+		{[]string{"Bearer abc\tdef"}, "", true},
+		{[]string{"Bearer abc\x00"}, "", true},
+		{[]string{"Bearer ab\u00a0c"}, "", true},
+		{[]string{"Bearer a", "Bearer a"}, "", true},
+		{[]string{"Bearer a", "Basic b"}, "", true},
+		{[]string{"Basic a", "Basic b"}, "", true},
+		{[]string{"Basic dXNlcjpwYXNz"}, "", false},
+		{[]string{"Bearerabc"}, "", false},
+		{[]string{"Bearer:abc"}, "", false},
+		{[]string{"Bearers abc"}, "", false},
+		{[]string{"abc"}, "", false},
 	} {
-		token, form := bearerToken(tt.headers)
-		if token != tt.token || form != tt.form {
-			t.Errorf("%q: got %q, %d; want %q, %d", tt.headers, token, form, tt.token, tt.form)
+		token, given := bearerToken(tt.headers)
+		if token != tt.token || given != tt.given {
+			t.Errorf("%q: got %q, %v; want %q, %v", tt.headers, token, given, tt.token, tt.given)
 		}
 	}
 }
@@ -212,15 +212,15 @@ func FuzzBearerToken(f *testing.F) {
 		f.Add(v)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		token, form := bearerToken([]string{value})
-		if (form == bearerFound) != (token != "") {
-			t.Errorf("got %q, %d; want a token exactly when one is found", token, form)
+		token, given := bearerToken([]string{value})
+		if token != "" && !given {
+			t.Errorf("got %q; want no token where none is given", token)
 		}
 		if strings.ContainsAny(token, " \t\r\n\x00") || !strings.Contains(value, token) {
 			t.Errorf("got %q; want a piece of the header without blanks", token)
 		}
-		if form != bearerAbsent && !strings.EqualFold(strings.Trim(value, " \t")[:6], "bearer") {
-			t.Errorf("got %d; want the scheme to be bearer", form)
+		if given && !strings.EqualFold(strings.Trim(value, " \t")[:6], "bearer") {
+			t.Errorf("got %q; want the scheme to be bearer", token)
 		}
 	})
 }
@@ -314,7 +314,7 @@ type countingKeys struct {
 	n int
 }
 
-func (c *countingKeys) find(ctx context.Context, kid string) ([]*verificationKey, error) {
+func (c *countingKeys) find(ctx context.Context, kid string) ([]*verificationKey, *failure) {
 	c.n++
 	return c.keySource.find(ctx, kid)
 }
@@ -472,22 +472,11 @@ func TestAuthCacheClear(t *testing.T) {
 	}
 }
 
-// authMetricLines collects samples like name{label="value"} 1.
-type authMetricLines struct{ text string }
-
-func (l *authMetricLines) family(name, kind, _ string) { l.text += name + " is a " + kind + "\n" }
-
-func (l *authMetricLines) sample(name string, value float64, labels ...string) {
-	for i := 0; i < len(labels); i += 2 {
-		name += fmt.Sprintf("{%s=%q}", labels[i], labels[i+1])
-	}
-	l.text += strings.ReplaceAll(name, "}{", ",") + fmt.Sprint(" ", value, "\n")
-}
-
+// authMetricsText returns the metrics without the label of the role.
 func authMetricsText(m *authMetrics) string {
-	var l authMetricLines
-	writeAuthMetrics(&l, m)
-	return l.text
+	text := metricsText{prefix: namePrefix, role: "x"}
+	roleMetrics{&text}.writeAuth(m)
+	return strings.NewReplacer(`{role="x"}`, "", `role="x",`, "").Replace(string(text.b))
 }
 
 func TestAuthMetrics(t *testing.T) {
@@ -503,7 +492,7 @@ func TestAuthMetrics(t *testing.T) {
 	b.metrics.countVerification(time.Minute)
 	text := authMetricsText(b.metrics)
 	for _, want := range []string{
-		"stepwell_auth_failures_total is a counter\n",
+		"# TYPE stepwell_auth_failures_total counter\n",
 		`stepwell_auth_failures_total{reason="missing"} 1` + "\n",
 		`stepwell_auth_failures_total{reason="invalid"} 1` + "\n",
 		`stepwell_auth_failures_total{reason="malformed"} 1` + "\n",
@@ -513,11 +502,11 @@ func TestAuthMetrics(t *testing.T) {
 		`stepwell_auth_requests_total{method="api_key",result="failure"} 1` + "\n",
 		`stepwell_auth_requests_total{method="none",result="failure"} 1` + "\n",
 		`stepwell_auth_requests_total{method="forward",result="unavailable"} 0` + "\n",
-		"stepwell_auth_jwt_verification_duration_seconds is a histogram\n",
+		"# TYPE stepwell_auth_jwt_verification_duration_seconds histogram\n",
 		// Two tokens in no time on the virtual clock, and the two above.
-		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="2.5e-05"} 2` + "\n",
+		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="0.0005"} 2` + "\n",
 		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="0.005"} 3` + "\n",
-		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="10"} 3` + "\n",
+		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="30"} 3` + "\n",
 		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="+Inf"} 4` + "\n",
 		"stepwell_auth_jwt_verification_duration_seconds_sum 60.003\n",
 		"stepwell_auth_jwt_verification_duration_seconds_count 4\n",

@@ -270,7 +270,7 @@ func validateToken(o *options) runner {
 		if *token == "" || *issuer == "" || *audience == "" {
 			return o.misuse("give --token; --issuer and --audience must not be empty")
 		}
-		rules := tokenRules{issuer: *issuer, audience: *audience, leeway: defaultLeeway, permissionsClaim: *claim}
+		rules := &authConfig{JWTIssuer: *issuer, JWTAudience: *audience, JWTLeewaySeconds: defaultLeeway, PermissionsClaim: *claim}
 		claims, err := verifiedClaims(*keyPath, strings.TrimSpace(*token), rules, o.p.now())
 		if err != nil {
 			return fmt.Errorf("auth validate-token: %w", err)
@@ -286,18 +286,17 @@ func validateToken(o *options) runner {
 
 // verifiedClaims verifies a token by the key in a file, with any algorithm of the key's
 // family.
-func verifiedClaims(keyPath, token string, rules tokenRules, now instant) (*tokenClaims, error) {
-	public, err := readPublicKey(keyPath)
+func verifiedClaims(keyPath, token string, rules *authConfig, now instant) (*tokenClaims, error) {
+	key, err := readPublicKey(keyPath)
 	if err != nil {
 		return nil, err
 	}
-	key := newStaticKey(public)
-	rules.algorithms = key.algorithms
-	claims, err := (&tokenVerifier{rules, key}).verify(context.Background(), token, now)
-	if refused, ok := errors.AsType[*tokenError](err); ok {
-		return nil, fmt.Errorf("the token is refused (%s): %w", refused.reason, err)
+	rules.JWTAllowedAlgorithms = key.algorithms
+	claims, f := (&tokenVerifier{rules, key}).verify(context.Background(), token, now)
+	if f != nil {
+		return nil, fmt.Errorf("the token is refused (%s): %s", f.refusal.reason, f.refusal.detail)
 	}
-	return claims, err
+	return claims, nil
 }
 
 func printClaims(o *options, claims *tokenClaims) error {

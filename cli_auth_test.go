@@ -90,7 +90,7 @@ func TestGenerateKeys(t *testing.T) {
 	}
 	private := must(readPrivateKey("keys/jwt-private-key.pem"))(t)
 	public := must(readPublicKey("keys/jwt-public-key.pem"))(t)
-	if !private.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(public) {
+	if !private.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(public.public) {
 		t.Error("the two files do not belong together")
 	}
 	assertFiles(t, "keys", "jwt-private-key.pem", "jwt-public-key.pem")

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 )
 
 // authRoles are the roles with a section [<role>.web.auth]. The mount-point API has
@@ -56,7 +55,7 @@ var authKeyTable = []configKey{
 		help: "allow a key set over plain http and from any address; anyone on the network path can then forge tokens"},
 	{path: "jwks_allow_private_hosts", def: false,
 		help: "allow a key set from loopback, link-local and metadata addresses"},
-	{path: "jwt_leeway_seconds", def: int64(defaultLeeway / time.Second), min: 0, max: 3600,
+	{path: "jwt_leeway_seconds", def: defaultLeeway, min: 0, max: 3600,
 		help: "tolerated clock difference for exp, nbf and iat, in seconds"},
 	{path: "jwt_allowed_algorithms", def: []string{"RS256"},
 		help: "allowed token algorithms, from " + strings.Join(signingAlgorithms, ", ")},

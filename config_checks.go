@@ -127,13 +127,7 @@ func checkTargetValue(s string) error {
 			return nil
 		}
 	}
-	return refuseIf(!namesWebHost(s), "is not builtin:…, exec:…, http://… or https://…")
-}
-
-// namesWebHost reports whether s is an HTTP URL with a host.
-func namesWebHost(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != ""
+	return refuseIf(webURL(s) == nil, "is not builtin:…, exec:…, http://… or https://…")
 }
 
 // checkMetricPrefix checks the beginning of the names of metrics.

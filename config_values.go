@@ -274,7 +274,7 @@ func checkSubscriberName(s string) error {
 }
 
 func checkSubscriberURL(s string) error {
-	return refuseIf(!namesWebHost(s), "is not a URL like https://example.com/events")
+	return refuseIf(webURL(s) == nil, "is not a URL like https://example.com/events")
 }
 
 func checkEventPattern(s string) error {

@@ -465,8 +465,30 @@ func (h *httpStats) observe(route string, status int, took time.Duration) {
 	t.observe(max(took, 0)) // the clock may have been set back
 }
 
+// writeAuth writes what became of credentials.
+func (m roleMetrics) writeAuth(a *authMetrics) {
+	m.family("stepwell_auth_failures_total", "counter", "Requests refused by authentication, by reason.")
+	for i, reason := range authReasons {
+		m.sample("stepwell_auth_failures_total", float64(a.failures[i].Load()), "reason", reason)
+	}
+	m.family("stepwell_auth_requests_total", "counter", "Requests to protected routes, by method and result.")
+	for i, method := range authMethods {
+		for j, result := range authResults {
+			m.sample("stepwell_auth_requests_total", float64(a.requests[i][j].Load()), "method", method, "result", result)
+		}
+	}
+	m.family("stepwell_permission_denials_total", "counter", "Requests refused for lack of a permission, by permission.")
+	for p := range permissionCount {
+		m.sample("stepwell_permission_denials_total", float64(a.denials[p].Load()), "permission", p.String())
+	}
+	const verification = "stepwell_auth_jwt_verification_duration_seconds"
+	m.family(verification, "histogram", "Time to verify a token that was not in the cache.")
+	took := a.verified()
+	m.histogram(verification, &took, time.Second, "role", m.role)
+}
+
 func (h *httpStats) write(m roleMetrics) {
-	writeAuthMetrics(m, h.auth)
+	m.writeAuth(h.auth)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	keys := slices.SortedFunc(maps.Keys(h.requests), func(a, b requestKey) int {

@@ -70,8 +70,8 @@ func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 // hasAddedCredentials reports whether a request has credentials that a browser adds to
 // whatever a page sends: cookies, or the password for a site.
 func hasAddedCredentials(h http.Header) bool {
-	_, form := bearerToken(h["Authorization"])
-	return h["Cookie"] != nil || h["Authorization"] != nil && form == bearerAbsent
+	_, given := bearerToken(h["Authorization"])
+	return h["Cookie"] != nil || h["Authorization"] != nil && !given
 }
 
 // open reports whether a route answers under any name: health, metrics, the API's

@@ -365,11 +365,10 @@ func (r *figureRow) members(c *memberCoder) {
 	nonzero(c, "sum", &r.times.sum)
 	nonzero(c, "max", &r.times.max)
 	if c.reading {
-		eachMemberBytes(c.take("types"), func(name, count []byte) bool { // one that is not documented any more counts as another
+		for name, count := range jsonMemberBytes(c.take("types")) { // one that is not documented any more counts as another
 			n, _ := jsonInt(count)
 			r.addType(errorKindNamed(string(name)), uint64(n))
-			return true
-		})
+		}
 	} else if r.types != nil && c.enter("types", &types) {
 		for i := range r.types {
 			number(&types, errorKindName(r.types[i].kind), &r.types[i].count)

@@ -82,22 +82,37 @@ func (f *fieldReader) name(key string, raw []byte) string {
 // texts reads an array of names, at most maxTags.
 func (f *fieldReader) texts(key string, raw []byte) []string {
 	texts := []string{}
-	ok := eachElement(raw, func(e []byte) bool {
-		if jsonKind(e) != '"' {
-			f.complain(fmt.Sprintf("%s[%d]", key, len(texts)), "must be a string")
-			return false
-		}
-		texts = append(texts, f.name(fmt.Sprintf("%s[%d]", key, len(texts)), e))
-		// One too many is read, to be reported; the rest of a long array is not decoded.
-		return len(texts) <= maxTags
-	})
-	if !ok {
+	if jsonKind(raw) != '[' {
 		f.complain(key, "must be an array of strings")
 	}
-	if len(texts) > maxTags {
-		f.complain(key, "must have at most %d elements", maxTags)
+	for e := range jsonElements(raw) {
+		at := fmt.Sprintf("%s[%d]", key, len(texts))
+		if jsonKind(e) != '"' {
+			f.complain(at, "must be a string")
+			break
+		}
+		texts = append(texts, f.name(at, e))
+		// One too many is read; the rest of a long array is not decoded.
+		if len(texts) > maxTags {
+			f.complain(key, "must have at most %d elements", maxTags)
+			break
+		}
 	}
 	return texts
+}
+
+// array reads an array of 1 to most elements by calling read for each. One too many is read.
+func (f *fieldReader) array(path string, raw []byte, most int, elements string, read func(at string, e []byte)) {
+	n := 0
+	for e := range jsonElements(raw) {
+		read(fmt.Sprintf("%s[%d]", path, n), e)
+		if n++; n > most {
+			break
+		}
+	}
+	if n == 0 || n > most {
+		f.complain(path, "must be an array of 1 to %d %s", most, elements)
+	}
 }
 
 // word reads a string that must be one of the words.

@@ -7,6 +7,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,23 +74,22 @@ func nearestInt(raw []byte) (n int64, fits, integer bool) {
 	return n, err == nil, true
 }
 
-// eachMember calls f for each member of the object data in order, with the unescaped
-// key and the raw value, until f returns false. It reports whether data is an object.
-// The key is a copy, which may cost an allocation; the value is a part of data.
-func eachMember(data []byte, f func(key string, value []byte) bool) bool {
-	return eachMemberBytes(data, func(key, value []byte) bool { return f(string(key), value) })
-}
-
-// eachMemberBytes is eachMember without allocations, except for keys with escapes: any
-// other key is a part of data. Comparing by switch string(key) does not copy it.
-func eachMemberBytes(data []byte, f func(key, value []byte) bool) bool {
-	w := walkJSON(data, '{')
-	for w.nextMember() {
-		if !f(unescapeJSON(w.name), w.value) {
-			break
+// jsonMembers iterates over the members of the object data in order: the unescaped key and the raw value. Any other
+// value has none. The key is a copy, which may cost an allocation; the value is a part of data.
+func jsonMembers(data []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for w := walkJSON(data, '{'); w.nextMember() && yield(string(unescapeJSON(w.name)), w.value); {
 		}
 	}
-	return w.data != nil
+}
+
+// jsonMemberBytes is jsonMembers without allocations, except for keys with escapes: any other key is a part of data.
+// Comparing by switch string(key) does not copy it.
+func jsonMemberBytes(data []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		for w := walkJSON(data, '{'); w.nextMember() && yield(unescapeJSON(w.name), w.value); {
+		}
+	}
 }
 
 // objectMember returns a member of an object, or nil if there is none.
@@ -102,15 +102,23 @@ func objectMember(object []byte, name string) []byte {
 	return nil
 }
 
-// eachElement is eachMember for arrays.
-func eachElement(data []byte, f func(value []byte) bool) bool {
-	w := walkJSON(data, '[')
-	for w.nextElement() {
-		if !f(w.value) {
-			break
+// jsonElements iterates over the elements of the array data. Any other value has none.
+func jsonElements(data []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for w := walkJSON(data, '['); w.nextElement() && yield(w.value); {
 		}
 	}
-	return w.data != nil
+}
+
+// jsonLength returns how many elements the array data has, or how many members the object.
+func jsonLength(data []byte) (n int) {
+	for range jsonElements(data) {
+		n++
+	}
+	for range jsonMemberBytes(data) {
+		n++
+	}
+	return n
 }
 
 // jsonWalker steps through the members or elements of one value.

@@ -17,11 +17,10 @@ func TestCanonicalJSONSortsManyMembers(t *testing.T) {
 	const n = 1000
 	text := jsonObjectOf(n, func(i int) string { return jsonMemberName(n - 1 - i) })
 	var names, want []string
-	eachMember(canonicalJSON(nil, []byte(text)), func(key string, value []byte) bool {
+	for key, value := range jsonMembers(canonicalJSON(nil, []byte(text))) {
 		names = append(names, key)
 		want = append(want, jsonMemberName(n-1-must(strconv.Atoi(string(value)))(t)))
-		return true
-	})
+	}
 	if len(names) != n || !slices.IsSorted(names) || !slices.Equal(names, want) {
 		t.Errorf("got %d members, sorted %v, with their values %v; want %d, true, true",
 			len(names), slices.IsSorted(names), slices.Equal(names, want), n)
@@ -105,67 +104,50 @@ func TestJSONInt(t *testing.T) {
 	}
 }
 
-func TestEachMember(t *testing.T) {
+func TestJSONMembers(t *testing.T) {
 	text := ` { "a" : 1 , "b\n\"" :{"x":[1,"}]"]}, "" : "\\" ,"c":[ ],"d": -1.5e3 , "e":null } `
 	want := []string{"a", "1", "b\n\"", `{"x":[1,"}]"]}`, "", `"\\"`, "c", "[ ]", "d", "-1.5e3", "e", "null"}
 	var got []string
-	collect := func(key string, value []byte) bool {
+	for key, value := range jsonMembers([]byte(text)) {
 		got = append(got, key, string(value))
-		return true
 	}
-	if !eachMember([]byte(text), collect) || !reflect.DeepEqual(got, want) {
+	if !reflect.DeepEqual(got, want) || jsonLength([]byte(text)) != len(want)/2 {
 		t.Errorf("got %q; want %q", got, want)
 	}
-	for _, text := range []string{`{}`, ` { } `} {
-		if got = nil; !eachMember([]byte(text), collect) || got != nil {
-			t.Errorf("%q: got %q; want an object without members", text, got)
-		}
-	}
-	for _, text := range []string{``, `[]`, `[{"a":1}]`, `"{}"`, `null`, `0`} {
-		if got = nil; eachMember([]byte(text), collect) || got != nil {
-			t.Errorf("%q: got %q; want no object", text, got)
+	for _, text := range []string{`{}`, ` { } `, ``, `[]`, `[{"a":1}]`, `"{}"`, `null`, `0`} {
+		for key := range jsonMembers([]byte(text)) {
+			t.Errorf("%q: got a member %q; want none", text, key)
 		}
 	}
 }
 
-func TestEachElement(t *testing.T) {
+func TestJSONElements(t *testing.T) {
 	text := "[ 1,[2,[3]] ,\t{\"a\":[\"]\"]},\"\\\"]\" , true\n]"
 	want := []string{"1", "[2,[3]]", `{"a":["]"]}`, `"\"]"`, "true"}
 	var got []string
-	collect := func(value []byte) bool {
+	for value := range jsonElements([]byte(text)) {
 		got = append(got, string(value))
-		return true
 	}
-	if !eachElement([]byte(text), collect) || !reflect.DeepEqual(got, want) {
+	if !reflect.DeepEqual(got, want) || jsonLength([]byte(text)) != len(want) {
 		t.Errorf("got %q; want %q", got, want)
 	}
-	if got = nil; !eachElement([]byte(" [ ]"), collect) || got != nil {
-		t.Errorf("got %q; want an array without elements", got)
-	}
-	if eachElement([]byte(`{"a":1}`), collect) || eachElement(nil, collect) || got != nil {
-		t.Errorf("got %q; want no array", got)
-	}
-}
-
-func TestEachStopsWhenToldTo(t *testing.T) {
-	n := 0
-	stop := func() bool { n++; return n < 2 }
-	if !eachMember([]byte(`{"a":1,"b":2,"c":3}`), func(string, []byte) bool { return stop() }) || n != 2 {
-		t.Errorf("got %d members; want 2", n)
-	}
-	n = 0
-	if !eachElement([]byte(`[1,2,3]`), func([]byte) bool { return stop() }) || n != 2 {
-		t.Errorf("got %d elements; want 2", n)
+	for _, text := range []string{" [ ]", `{"a":1}`, "", "null"} {
+		for value := range jsonElements([]byte(text)) {
+			t.Errorf("%q: got an element %s; want none", text, value)
+		}
 	}
 }
 
-// A returned value has no capacity to overwrite what follows it.
-func TestEachMemberValuesCannotGrowIntoTheText(t *testing.T) {
+// A value has no capacity to overwrite what follows it.
+func TestJSONPartsCannotGrowIntoTheText(t *testing.T) {
 	text := `{"a":1,"b":[2],"c":3}`
 	data := []byte(text)
-	grow := func(b []byte) bool { _ = append(b, "xxx"...); return true }
-	eachMemberBytes(data, func(key, value []byte) bool { return grow(key) && grow(value) })
-	eachElement([]byte(`[1,2]`), grow)
+	for key, value := range jsonMemberBytes(data) {
+		_, _ = append(key, "xxx"...), append(value, "xxx"...)
+		for e := range jsonElements(value) {
+			_ = append(e, "xxx"...)
+		}
+	}
 	if string(data) != text {
 		t.Errorf("got %s; want %s", data, text)
 	}
@@ -174,16 +156,17 @@ func TestEachMemberValuesCannotGrowIntoTheText(t *testing.T) {
 func TestWalkingDoesNotAllocate(t *testing.T) {
 	data, sum := []byte(jsonCreationBody), 0
 	if got := testing.AllocsPerRun(100, func() {
-		eachMemberBytes(data, func(key, value []byte) bool {
+		for key, value := range jsonMemberBytes(data) {
 			switch string(key) {
 			case "priority":
 				n, _ := jsonInt(value)
 				sum += int(n)
 			case "tags":
-				eachElement(value, func(tag []byte) bool { sum += len(tag); return true })
+				for tag := range jsonElements(value) {
+					sum += len(tag)
+				}
 			}
-			return true
-		})
+		}
 	}); got != 0 {
 		t.Errorf("got %v allocations; want none", got)
 	}
@@ -300,11 +283,15 @@ func rebuildJSON(text []byte) any {
 	switch jsonKind(text) {
 	case '{':
 		object := map[string]any{}
-		eachMember(text, func(key string, value []byte) bool { object[key] = rebuildJSON(value); return true })
+		for key, value := range jsonMembers(text) {
+			object[key] = rebuildJSON(value)
+		}
 		return object
 	case '[':
 		list := []any{}
-		eachElement(text, func(value []byte) bool { list = append(list, rebuildJSON(value)); return true })
+		for value := range jsonElements(text) {
+			list = append(list, rebuildJSON(value))
+		}
 		return list
 	case '"':
 		s, _ := jsonString(text)
@@ -361,18 +348,20 @@ func BenchmarkCompactJSON(b *testing.B) {
 	})
 }
 
-func BenchmarkEachMember(b *testing.B) {
+func BenchmarkJSONMembers(b *testing.B) {
 	data := []byte(jsonCreationBody)
 	b.Run("strings", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			eachMember(data, func(string, []byte) bool { return true })
+			for range jsonMembers(data) {
+			}
 		}
 	})
 	b.Run("bytes", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			eachMemberBytes(data, func(_, _ []byte) bool { return true })
+			for range jsonMemberBytes(data) {
+			}
 		}
 	})
 }

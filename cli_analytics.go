@@ -30,7 +30,7 @@ func showPerformance(o *options) runner {
 	hours := [][2]string{{"hours", "`N`: look back this many hours (default 24)"}}
 	return o.shows("/v1/analytics/performance", hours, func(d document) output {
 		return output{d, member("status"), func(t *table) {
-			d.eachMember(func(name string, v document) {
+			for name, v := range d.members() {
 				text := v.text("")
 				if seconds, ok := strings.CutSuffix(name, "_seconds"); ok {
 					name, text = seconds, shortDuration(secondsOf(v))
@@ -38,7 +38,7 @@ func showPerformance(o *options) runner {
 					text += " %"
 				}
 				t.row(t.paint(faint, strings.ReplaceAll(name, "_", " ")), text)
-			})
+			}
 		}}
 	})
 }

@@ -26,9 +26,9 @@ func healthCommand() command {
 				}
 				err = o.print(output{d, member("status"), func(t *table) {
 					t.line(t.state(d.text("status")))
-					d.at("checks").eachMember(func(name string, v document) {
+					for name, v := range d.at("checks").members() {
 						t.row(t.sign(v.text("status"))+" "+name, v.text("message"))
-					})
+					}
 				}})
 				if err == nil && d.text("status") != "healthy" {
 					return exitf(exitFailed, "")

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"os"
 	"slices"
@@ -162,10 +163,9 @@ func (d document) isList() bool { return len(d.raw) > 0 && d.raw[0] == '[' }
 
 // list returns the elements of an array.
 func (d document) list() (all []document) {
-	eachElement(d.raw, func(e []byte) bool {
+	for e := range jsonElements(d.raw) {
 		all = append(all, document{e})
-		return true
-	})
+	}
 	return all
 }
 
@@ -505,10 +505,13 @@ var taskNameColumn = column{head: "TEMPLATE", show: func(_ *table, d document) s
 	return d.text("namespace_name") + "/" + d.text("task_name")
 }}
 
-// eachMember calls f with each member of an object, in its order.
-func (d document) eachMember(f func(name string, v document)) {
-	eachMember(d.raw, func(name string, value []byte) bool {
-		f(printable(name), document{value})
-		return true
-	})
+// members iterates over the members of an object, in its order.
+func (d document) members() iter.Seq2[string, document] {
+	return func(yield func(string, document) bool) {
+		for name, value := range jsonMembers(d.raw) {
+			if !yield(printable(name), document{value}) {
+				return
+			}
+		}
+	}
 }

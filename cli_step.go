@@ -173,7 +173,9 @@ var inboxColumns = []column{
 	}},
 	{head: "ABOUT", show: func(_ *table, d document) string {
 		var parts []string
-		d.at("about").eachMember(func(path string, value document) { parts = append(parts, path+"="+value.text("")) })
+		for path, value := range d.at("about").members() {
+			parts = append(parts, path+"="+value.text(""))
+		}
 		return clipText(strings.Join(parts, ", "), 60)
 	}},
 	{head: "ANSWER", show: func(_ *table, d document) string {

@@ -114,18 +114,17 @@ func (f *fieldReader) members(
 		return nil
 	}
 	given = map[string]bool{}
-	eachMember(raw, func(key string, value []byte) bool {
+	for key, value := range jsonMembers(raw) {
 		at, unknown := memberPath(path, key), !slices.Contains(known, key)
 		if !unknown && jsonKind(value) == 'n' {
-			return true
+			continue
 		}
 		if given[key] = true; unknown {
 			f.complain(at, "is unknown; want %s", anyOf(known))
 		} else {
 			read(key, at, value)
 		}
-		return true
-	})
+	}
 	return given
 }
 

@@ -202,14 +202,13 @@ func (m matcher) distance(x *facts) (letters int) {
 func (f *fieldReader) matcher(path string, raw []byte, kinds map[string][]matchMember) (kind string, m matcher) {
 	kind = handlerEntry
 	// The kind decides which members there may be, and need not be the first.
-	eachMember(raw, func(key string, value []byte) bool {
+	for key, value := range jsonMembers(raw) {
 		if word, _ := jsonString(value); key == "kind" && kinds[word] != nil {
 			kind = word
 		} else if key == "kind" && jsonKind(value) != 'n' {
 			f.complain(memberPath(path, key), "must be one of %q", slices.Sorted(maps.Keys(kinds)))
 		}
-		return true
-	})
+	}
 	return kind, f.matchRules(path, raw, append([]matchMember{{"kind", matchKind}}, kinds[kind]...))
 }
 

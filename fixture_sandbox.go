@@ -301,10 +301,9 @@ func (q *sandboxRequest) read(f *fieldReader, body []byte) {
 				q.seed = unescapeJSON(raw)
 			case '[':
 				// The checksums are of lines, and a program may have spelled the objects in another way.
-				eachElement(raw, func(line []byte) bool {
+				for line := range jsonElements(raw) {
 					q.seed = append(append(append(q.seed, '{'), membersWithout(line, "sum")...), '\n')
-					return true
-				})
+				}
 			default:
 				f.complain(key, "must be a text with the lines of a state, or an array of their objects")
 			}

@@ -183,11 +183,13 @@ const maxStubOutcomes = 1000
 // readStubs reads {"stubs": [...]}.
 func readStubs(f *fieldReader, body []byte) (all []*stub) {
 	given := f.members("", body, []string{"stubs"}, func(key, at string, value []byte) {
-		if !eachElement(value, func(e []byte) bool {
-			all = append(all, f.stub(fmt.Sprintf("stubs[%d]", len(all)), e))
-			return len(all) <= maxStubs
-		}) {
+		if jsonKind(value) != '[' {
 			f.complain(key, "must be an array of stubs")
+		}
+		for e := range jsonElements(value) {
+			if all = append(all, f.stub(fmt.Sprintf("stubs[%d]", len(all)), e)); len(all) > maxStubs {
+				break
+			}
 		}
 	})
 	if len(given) == 0 {
@@ -226,13 +228,7 @@ func (f *fieldReader) stub(path string, raw []byte) *stub {
 }
 
 func (f *fieldReader) stubOutcomes(path string, raw []byte) (all []stubOutcome) {
-	isArray := eachElement(raw, func(e []byte) bool {
-		all = append(all, f.stubOutcome(fmt.Sprintf("%s[%d]", path, len(all)), e))
-		return len(all) <= maxStubOutcomes
-	})
-	if n := len(all); !isArray || n == 0 || n > maxStubOutcomes {
-		f.complain(path, "must be an array of 1 to %d outcomes", maxStubOutcomes)
-	}
+	f.array(path, raw, maxStubOutcomes, "outcomes", func(at string, e []byte) { all = append(all, f.stubOutcome(at, e)) })
 	return all
 }
 

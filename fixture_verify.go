@@ -67,13 +67,9 @@ const maxOrder = 1000
 
 // readOrder reads matches of the kind that match is of.
 func (q *verification) readOrder(f *fieldReader, raw []byte) {
-	isArray := eachElement(raw, func(e []byte) bool {
-		q.order = append(q.order, f.matchRules(fmt.Sprintf("order[%d]", len(q.order)), e, journalMembers[q.kind]))
-		return len(q.order) <= maxOrder
+	f.array("order", raw, maxOrder, "matches", func(at string, e []byte) {
+		q.order = append(q.order, f.matchRules(at, e, journalMembers[q.kind]))
 	})
-	if n := len(q.order); !isArray || n == 0 || n > maxOrder {
-		f.complain("order", "must be an array of 1 to %d matches", maxOrder)
-	}
 }
 
 // follow returns how many of the matches of the order entries fit one after the other.

@@ -97,20 +97,19 @@ func (c *checkpoint) appendJSON(dst []byte) []byte {
 func readCheckpoint(value []byte) (data []byte, problem string) {
 	var kept templateObject
 	r := memberReader{path: checkpointMember + "."}
-	eachMember(value, func(key string, value []byte) bool {
+	for key, value := range jsonMembers(value) {
 		switch {
 		case jsonKind(value) == 'n':
-			return true
+			continue
 		case key == "items_processed":
 			if n, ok := jsonInt(value); !ok || n < 0 {
 				r.wrong(key, value, "an integer from 0")
 			}
 		case key != "cursor" && key != "accumulated_results":
-			return true
+			continue
 		}
 		kept = append(kept, templateMember{key, compactJSON(nil, value)})
-		return true
-	})
+	}
 	switch {
 	case jsonKind(value) != '{':
 		return nil, wrongKind(checkpointMember, value, "an object with a cursor")

@@ -142,14 +142,16 @@ func (r *programRunner) run(ctx context.Context, program string, a *attempt) out
 // programArgs returns the list of strings initialization.args.
 func programArgs(config []byte) (args []string, problem string) {
 	c := memberReader{data: config}
-	eachElement(c.member("args", "[", "a list of strings"), func(value []byte) bool {
+	for value := range jsonElements(c.member("args", "[", "a list of strings")) {
 		s, ok := jsonString(value)
 		if !ok {
 			c.wrong(fmt.Sprintf("args[%d]", len(args)), value, "a string")
 		}
 		args = append(args, s)
-		return ok
-	})
+		if !ok {
+			break
+		}
+	}
 	return args, c.problem
 }
 

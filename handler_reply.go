@@ -64,14 +64,16 @@ func parseReply(data []byte, limit int64) outcome {
 // strayMember returns the first member of a reply that is not one of a full outcome,
 // or "".
 func strayMember(data []byte) (stray string) {
-	eachMember(data, func(key string, _ []byte) bool {
+	for key := range jsonMembers(data) {
 		switch key {
 		case "success", "result", "error", "metadata", decisionMember, batchMember, checkpointMember:
 		default:
 			stray = cmp.Or(clippedText(key), `""`)
 		}
-		return stray == ""
-	})
+		if stray != "" {
+			break
+		}
+	}
 	return stray
 }
 
@@ -82,7 +84,7 @@ func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 	o.success = success
 	reply, failed := memberReader{}, memberReader{path: "error."}
 	var decided templateObject
-	eachMember(data, func(key string, value []byte) bool {
+	for key, value := range jsonMembers(data) {
 		switch key {
 		case "result":
 			o.result = compactResult(value)
@@ -99,8 +101,7 @@ func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 				o.checkpoint, problem = readCheckpoint(value)
 			}
 		}
-		return true
-	})
+	}
 	if decided != nil {
 		o.result = mergeObjects(nil, reply.accept("result", o.result, "{", "an object"), decided.json())
 	}

@@ -16,15 +16,15 @@ func readNested(r *http.Request, name string) ([]byte, error) {
 		return nil, err
 	}
 	f := fieldReader{}
-	eachMember(body, func(key string, raw []byte) bool {
+	for key, raw := range jsonMembers(body) {
 		if key != name || jsonKind(raw) == 'n' {
-			return true
+			continue
 		}
 		if body = raw; jsonKind(raw) != '{' {
 			f.complain(name, "must be an object")
 		}
-		return false
-	})
+		break
+	}
 	return body, f.failure("the request is refused")
 }
 
@@ -138,7 +138,7 @@ func (a *mountAPI) adjustStep(w *responseWriter, r *http.Request) (any, error) {
 // of them is required.
 func parseAdjustment(body []byte) (*adjustment, error) {
 	f, by := fieldReader{}, &adjustment{}
-	eachMember(body, func(key string, raw []byte) bool {
+	for key, raw := range jsonMembers(body) {
 		switch {
 		case jsonKind(raw) == 'n':
 		case key == "retry_limit":
@@ -146,8 +146,7 @@ func parseAdjustment(body []byte) (*adjustment, error) {
 		case key == "inputs":
 			by.inputs = f.object(key, raw)
 		}
-		return true
-	})
+	}
 	if by.maxAttempts == 0 && by.inputs == nil && len(f.problems) == 0 {
 		f.complain("retry_limit", "is required unless inputs is given")
 		f.complain("inputs", "is required unless retry_limit is given")
@@ -338,7 +337,7 @@ func (v mountStepView) writeResults(o *jsonWriter) {
 // mountFailure renames the members of an attempt's error for this surface.
 func mountFailure(stepError []byte) []byte {
 	o := jsonWriter{b: []byte{'{'}}
-	eachMemberBytes(stepError, func(key, value []byte) bool {
+	for key, value := range jsonMemberBytes(stepError) {
 		switch name := string(key); name {
 		case "message":
 			o.raw("error", value)
@@ -347,8 +346,7 @@ func mountFailure(stepError []byte) []byte {
 		default:
 			o.raw(name, value)
 		}
-		return true
-	})
+	}
 	return append(o.b, '}')
 }
 

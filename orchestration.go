@@ -505,12 +505,11 @@ func (a *orchestrationAPI) updateDLQ(_ *responseWriter, r *http.Request) (any, e
 func parseInvestigation(body []byte) (*investigation, error) {
 	q := &investigation{status: noDLQStatus}
 	var f fieldReader
-	eachMember(body, func(key string, raw []byte) bool {
+	for key, raw := range jsonMembers(body) {
 		if jsonKind(raw) != 'n' {
 			q.field(&f, key, raw)
 		}
-		return true
-	})
+	}
 	return q, f.failure("the entry is not updated")
 }
 

@@ -162,14 +162,14 @@ func isBulkList(action, name string) bool {
 // filter reads the filter: an object with the names of the lists' query parameters.
 func (p *bulkParser) filter() {
 	values := url.Values{}
-	eachMember(p.member("filter"), func(name string, raw []byte) bool {
+	for name, raw := range jsonMembers(p.member("filter")) {
 		if len(values) > maxBulkFilter {
 			p.complain("filter", "has more than %d members", maxBulkFilter)
-			return false
+			break
 		}
 		if len(name) > maxNameLength {
 			p.complain("filter", "has an unknown member, %.60q…", name)
-			return false
+			break
 		}
 		read := func(at string, raw []byte) {
 			text, _ := jsonString(raw)
@@ -183,17 +183,18 @@ func (p *bulkParser) filter() {
 		}
 		if !isBulkList(p.q.name, name) {
 			read("filter."+name, raw)
-			return true
+			continue
 		}
-		eachElement(raw, func(element []byte) bool {
+		for element := range jsonElements(raw) {
 			read(fmt.Sprintf("filter.%s[%d]", name, len(values[name])), element)
-			return len(values[name]) <= maxBulkIDs // more are refused anyway
-		})
+			if len(values[name]) > maxBulkIDs { // more are refused anyway
+				break
+			}
+		}
 		if len(values[name]) == 0 {
 			p.complain("filter."+name, "must be an array of one string or more")
 		}
-		return true
-	})
+	}
 	if p.q.action == actionComplete && values["step"] == nil {
 		p.complain("filter.step", "is required: the result is for one step")
 	}

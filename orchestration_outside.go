@@ -93,16 +93,10 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 
 // names reads an array of strings. It returns nil if the array is absent.
 func (p *actorReader) names(key string, longest int) (names []string) {
-	raw := p.member(key)
-	if raw == nil {
-		return nil
-	}
-	ok := eachElement(raw, func(e []byte) bool {
-		names = append(names, p.text(fmt.Sprintf("%s[%d]", key, len(names)), e, 1, longest))
-		return len(names) <= maxClaimPatterns
-	})
-	if n := len(names); !ok || n == 0 || n > maxClaimPatterns {
-		p.complain(key, "must be an array of 1 to %d strings", maxClaimPatterns)
+	if raw := p.member(key); raw != nil {
+		p.array(key, raw, maxClaimPatterns, "strings", func(at string, e []byte) {
+			names = append(names, p.text(at, e, 1, longest))
+		})
 	}
 	return names
 }

@@ -64,15 +64,14 @@ const openAPIVersions = "Every path under `/v1` is also served under `/api/v1`. 
 // the order of use.
 func openAPIInOrder(paths map[string]any) json.RawMessage {
 	text, rest := []byte("{"), maps.Clone(paths)
-	eachMember(objectMember(openAPIFile, "paths"), func(key string, _ []byte) bool {
+	for key := range jsonMembers(objectMember(openAPIFile, "paths")) {
 		path, _, _ := strings.Cut(key, "#")
 		if item, ok := rest[path]; ok {
 			delete(rest, path) // which another surface may have, too
 			encoded, _ := json.Marshal(item)
 			text = append(append(strconv.AppendQuote(text, path), ':'), append(encoded, ',')...)
 		}
-		return true
-	})
+	}
 	return append(bytes.TrimSuffix(text, []byte(",")), '}')
 }
 

@@ -337,7 +337,7 @@ func (p *stepRequestParser) completion(q *stepRequest) {
 		return
 	}
 	given := false
-	eachMember(raw, func(key string, value []byte) bool {
+	for key, value := range jsonMembers(raw) {
 		switch {
 		case key == "result":
 			given = true
@@ -345,8 +345,7 @@ func (p *stepRequestParser) completion(q *stepRequest) {
 		case key == "metadata" && jsonKind(value) != 'n':
 			q.metadata = p.object("completion_data.metadata", value)
 		}
-		return true
-	})
+	}
 	if !given {
 		p.complain("completion_data.result", "is required")
 	}
@@ -362,7 +361,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 	}
 	q.err = &stepError{errorType: "actor_failure", retryable: true}
 	given := false
-	eachMember(raw, func(key string, value []byte) bool {
+	for key, value := range jsonMembers(raw) {
 		switch {
 		case jsonKind(value) == 'n':
 		case key == "message":
@@ -377,8 +376,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 		case key == "context":
 			q.err.context = redact(p.object("error.context", value))
 		}
-		return true
-	})
+	}
 	if !given {
 		p.complain("error.message", "is required")
 	}

@@ -21,7 +21,7 @@ type againRequest struct {
 // every invalid member.
 func parseAgain(body []byte, again *againRequest) (*taskRequest, error) {
 	q, f := &taskRequest{again: again}, fieldReader{}
-	eachMember(body, func(key string, raw []byte) bool {
+	for key, raw := range jsonMembers(body) {
 		switch {
 		case jsonKind(raw) == 'n':
 		case key == "from":
@@ -33,8 +33,7 @@ func parseAgain(body []byte, again *againRequest) (*taskRequest, error) {
 		default:
 			f.complain(key, "is not known: want from, context, latest or reason")
 		}
-		return true
-	})
+	}
 	if q.again.from == "" && !f.complainedOf("from") {
 		f.complain("from", "is required: the name of a step")
 	}

@@ -38,12 +38,11 @@ type taskRequest struct {
 func parseTaskRequest(body []byte) (*taskRequest, error) {
 	q := &taskRequest{namespace: "default"}
 	f := fieldReader{}
-	eachMember(body, func(key string, raw []byte) bool {
+	for key, raw := range jsonMembers(body) {
 		if jsonKind(raw) != 'n' {
 			q.field(&f, key, raw)
 		}
-		return true
-	})
+	}
 	if q.name == "" && !f.complainedOf("name") {
 		f.complain("name", "is required")
 	}

@@ -34,10 +34,9 @@ func (x *taskIndex) eachValue(by *creation, f func(label uint64)) {
 	if by.search == nil {
 		return
 	}
-	eachMemberBytes(by.search, func(path, value []byte) bool {
+	for path, value := range jsonMemberBytes(by.search) {
 		f(x.valueLabel(string(path), value))
-		return true
-	})
+	}
 }
 
 // valueLabel returns the label of a value, which is the same for all its spellings.

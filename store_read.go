@@ -578,12 +578,11 @@ var spelledKinds = [...]struct{ has, first string }{
 
 // membersWithout returns the members of an object but one, and the closing brace.
 func membersWithout(object []byte, name string) (text []byte) {
-	eachMember(object, func(key string, value []byte) bool {
+	for key, value := range jsonMembers(object) {
 		if key != name {
 			text = append(append(append(appendJSONString(text, key), ':'), value...), ',')
 		}
-		return true
-	})
+	}
 	return append(bytes.TrimSuffix(text, []byte(",")), '}')
 }
 

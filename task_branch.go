@@ -222,12 +222,14 @@ func (t *template) branches(d int, names []byte) (b branching, err error) {
 	if names == nil || jsonKind(names) != '[' {
 		return b, fmt.Errorf("%s.step_names must be a list of names", decisionMember)
 	}
-	eachElement(names, func(e []byte) bool {
+	for e := range jsonElements(names) {
 		var at int
 		at, err = t.branchNamed(d, e)
 		b.steps = append(b.steps, at)
-		return err == nil
-	})
+		if err != nil {
+			break
+		}
+	}
 	slices.Sort(b.steps)
 	b.steps = slices.Compact(b.steps)
 	return b, err
@@ -331,10 +333,9 @@ func (t *template) cursors(d int, outcome []byte) (b branching, err error) {
 	if list == nil || jsonKind(list) != '[' {
 		return b, fmt.Errorf("%s.cursor_configs must be a list, one for each worker", batchMember)
 	}
-	eachElement(list, func(e []byte) bool {
+	for e := range jsonElements(list) {
 		b.cursors = append(b.cursors, e)
-		return true
-	})
+	}
 	for _, name := range []string{"worker_count", "total_items"} {
 		if raw := presentMember(outcome, name); raw != nil {
 			n, ok := jsonInt(raw)

@@ -468,7 +468,7 @@ func (e *ending) sound() bool {
 		return e.err == nil && e.retryAt == 0
 	}
 	good := 0
-	eachMemberBytes(e.err, func(key, value []byte) bool {
+	for key, value := range jsonMemberBytes(e.err) {
 		switch kind := jsonKind(value); string(key) {
 		case "message", "error_type":
 			good += boolCount(kind == '"')
@@ -480,8 +480,7 @@ func (e *ending) sound() bool {
 		case "context":
 			good += boolCount(kind == '{')
 		}
-		return true
-	})
+	}
 	return good == 5
 }
 
@@ -573,7 +572,7 @@ func (e *ending) fault() (f stepFault, failed bool) {
 	if e == nil || e.success || e.err == nil {
 		return f, false
 	}
-	eachMemberBytes(e.err, func(key, value []byte) bool {
+	for key, value := range jsonMemberBytes(e.err) {
 		switch string(key) {
 		case "message":
 			f.message = value
@@ -588,8 +587,7 @@ func (e *ending) fault() (f stepFault, failed bool) {
 		case "context":
 			f.context = value
 		}
-		return true
-	})
+	}
 	return f, true
 }
 
@@ -841,8 +839,13 @@ func (c *memberCoder) given(name string, v **string) {
 func (c *memberCoder) list(name string, n int, read func(raw []byte), write func(i int)) {
 	if c.reading {
 		raw := c.take(name)
-		if raw != nil && !eachElement(raw, func(e []byte) bool { read(e); return c.err == nil }) {
+		if raw != nil && jsonKind(raw) != '[' {
 			c.fail(name, "%.40s is not an array", raw)
+		}
+		for e := range jsonElements(raw) {
+			if read(e); c.err != nil {
+				break
+			}
 		}
 		return
 	}

@@ -54,22 +54,22 @@ func (f *templateForm) readSearch(data []byte) error {
 	return json.Unmarshal(data, &f.search)
 }
 
-func (f *templateForm) readSteps(data []byte) (err error) {
+func (f *templateForm) readSteps(data []byte) error {
 	// Counted first, so that the list of a template with thousands of steps is allocated once.
-	n := 0
-	eachElement(data, func([]byte) bool { n++; return true })
-	f.forms = make([]stepForm, 0, n)
-	if !eachElement(data, func(raw []byte) bool {
+	f.forms = make([]stepForm, 0, jsonLength(data))
+	if kind := jsonKind(data); kind != '[' && kind != 'n' {
+		return errors.New("not a list")
+	}
+	for raw := range jsonElements(data) {
 		s := stepForm{stepTemplate: stepTemplate{
 			kind: stepStandard, timeoutSeconds: 30, retry: retryPolicy{true, 3, backoffExponential, 1000, 30000},
 		}}
-		err = readForm(raw, s.places())
+		if err := readForm(raw, s.places()); err != nil {
+			return err
+		}
 		f.forms = append(f.forms, s)
-		return err == nil
-	}) && jsonKind(data) != 'n' {
-		err = errors.New("not a list")
 	}
-	return err
+	return nil
 }
 
 // stepForm is one step of a templateForm, without parents and children.
@@ -95,12 +95,14 @@ func (s *stepForm) places() []place {
 }
 
 func (s *stepForm) readPublished(data []byte) (err error) {
-	eachElement(data, func(raw []byte) bool {
+	for raw := range jsonElements(data) {
 		p := publishedEvent{condition: "success", mode: "durable"}
 		err = readForm(raw, p.places())
 		s.publishes = append(s.publishes, p)
-		return err == nil
-	})
+		if err != nil {
+			break
+		}
+	}
 	return err
 }
 
@@ -258,10 +260,13 @@ type place struct {
 // readForm reads an object, or null, from valid JSON. Reading all of it with encoding/json would read
 // "Name" as "name" and scan the dependencies of a dense graph four times.
 func readForm(data []byte, places []place) (err error) {
-	if !eachMemberBytes(data, func(key, value []byte) bool {
+	if kind := jsonKind(data); kind != '{' && kind != 'n' {
+		return checkObject(data)
+	}
+	for key, value := range jsonMemberBytes(data) {
 		i := slices.IndexFunc(places, func(p place) bool { return p.name == string(key) })
 		if i < 0 {
-			return true
+			continue
 		}
 		switch at := places[i].at.(type) {
 		case *[]byte:
@@ -272,13 +277,10 @@ func readForm(data []byte, places []place) (err error) {
 			err = readPlain(value, at)
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: %w", key, err)
+			return fmt.Errorf("%s: %w", key, err)
 		}
-		return err == nil
-	}) && jsonKind(data) != 'n' {
-		err = checkObject(data)
 	}
-	return err
+	return nil
 }
 
 // readPlain is json.Unmarshal, and faster for what every step has.

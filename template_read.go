@@ -310,17 +310,18 @@ func (r *templateReader) spelled(path string) string { return cmp.Or(r.spelling[
 // listOf is the rule for a list whose items follow a rule.
 func listOf(item templateRule) templateRule {
 	return valueOf("a list", func(r *templateReader, path string, data []byte) []byte {
-		n := 0
-		eachElement(data, func([]byte) bool { n++; return true })
+		n := jsonLength(data)
 		if !r.take(n*memberBytes, path) {
 			return templateNullJSON
 		}
 		items := make([][]byte, 0, n)
-		eachElement(data, func(v []byte) bool {
+		for v := range jsonElements(data) {
 			items = append(items, item(r, templateItemPath(path, len(items)), v))
 			// Items take from the budget as well; once it has ended, there is no point in reading more.
-			return r.take(0, path)
-		})
+			if !r.take(0, path) {
+				break
+			}
+		}
 		return templateListJSON(items)
 	})
 }
@@ -615,16 +616,17 @@ func templateMembers(data []byte) templateObject { return membersWithin(nil, "",
 
 // membersWithin is templateMembers for what is at a path, up to the end of a budget.
 func membersWithin(b *budget, path string, data []byte) (o templateObject) {
-	n := 0
-	eachMemberBytes(data, func([]byte, []byte) bool { n++; return true })
+	n := pick(jsonKind(data) == '{', jsonLength(data), 0)
 	if n == 0 || !b.take(n*memberBytes, path, "the object") {
 		return nil
 	}
 	o = make(templateObject, 0, n)
-	eachMember(data, func(key string, value []byte) bool {
+	for key, value := range jsonMembers(data) {
 		o = append(o, templateMember{key, value})
-		return b.take(len(key), path, "the object")
-	})
+		if !b.take(len(key), path, "the object") {
+			break
+		}
+	}
 	return o
 }
 

@@ -8,7 +8,6 @@ package main
 //	analytics.go           the figures as reports: performance, history, bottlenecks, recommendations
 //	analytics_count.go     counting: what a record adds, counters for /metrics
 //	analytics_book.go      the book of figures, by hour, and its lines in the store
-//	analytics_histogram.go histograms of durations
 
 import (
 	"cmp"
@@ -532,12 +531,4 @@ func (a *advice) onSpread(t *namedFigures) string {
 	}
 	return fmt.Sprintf("Half of the tasks of %s take up to %.3f s, but one in twenty takes %.3f s or more.",
 		t.fullName(), median/1e6, high/1e6)
-}
-
-// ratio returns part / whole, or 0 if whole is 0.
-func ratio(part, whole float64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return part / whole
 }

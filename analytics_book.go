@@ -76,9 +76,9 @@ var figureNames = [figureCount]string{
 type figureRow struct {
 	hour   int64 // 0 in a row over all time; the minute in figures by the minute
 	counts [figureCount]uint64
-	times  latencyHistogram // of a template: creation to completion; of a step: attempts
-	types  []typeCount      // failed attempts by error type, ascending
-	last   instant          // when a task last completed or failed; an attempt last ended
+	times  histogram   // of a template: creation to completion; of a step: attempts
+	types  []typeCount // failed attempts by error type, ascending
+	last   instant     // when a task last completed or failed; an attempt last ended
 }
 
 // typeCount counts an error type by its index in handlerErrorTypes; otherErrorKind stands for all
@@ -91,7 +91,7 @@ type typeCount struct {
 // clone returns a copy that later counts do not change.
 func (r *figureRow) clone() *figureRow {
 	c := *r
-	c.times.bins = slices.Clone(r.times.bins)
+	c.times = r.times.clone()
 	c.types = slices.Clone(r.types)
 	return &c
 }

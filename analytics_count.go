@@ -221,9 +221,9 @@ func errorKindNamed(name string) uint8 {
 type counters struct {
 	taskMoves [taskStates]uint64 // transitions into each state
 	stepMoves [stepStates]uint64
-	attempts  [2]uint64     // attempts that ended: failed, succeeded
-	durations promHistogram // of attempts run by handlers
-	late      uint64        // results that came too late to count
+	attempts  [2]uint64 // attempts that ended: failed, succeeded
+	durations histogram // of attempts run by handlers
+	late      uint64    // results that came too late to count
 
 	checkpoints [2]uint64 // taken, and refused because the step had made the most
 
@@ -289,6 +289,7 @@ func (c *counters) noteTemplates(registered *registry, blocked map[templateName]
 // copied returns a copy for a reader without the lock.
 func (c *counters) copied() counters {
 	n := *c
+	n.durations = c.durations.clone()
 	n.templates = make(map[templateName]*templateCounts, len(c.templates))
 	for name, counts := range c.templates {
 		n.templates[name] = new(*counts)
@@ -310,4 +311,4 @@ func (c *counters) stepMoved(from, to stepState) {
 }
 
 // handlerDone counts an attempt that one of this process's handlers ended.
-func (c *counters) handlerDone(e *ending) { c.durations.observe(e.took) }
+func (c *counters) handlerDone(e *ending) { c.durations.took(e.took) }

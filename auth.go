@@ -512,7 +512,7 @@ type authMetrics struct {
 	denials  [permissionCount]atomic.Uint64
 
 	mu            sync.Mutex
-	verifications promHistogram // guarded by mu
+	verifications histogram // guarded by mu
 }
 
 // countRequest counts an authenticated request, or one that failed with f.
@@ -547,12 +547,12 @@ func (m *authMetrics) countDenial(p permission) {
 func (m *authMetrics) countVerification(took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.verifications.observe(took)
+	m.verifications.took(took)
 }
 
 // verified returns the times of all verifications.
-func (m *authMetrics) verified() promHistogram {
+func (m *authMetrics) verified() histogram {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.verifications
+	return m.verifications.clone()
 }

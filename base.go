@@ -9,7 +9,8 @@ package main
 //	base_budget.go     the budget of a request: memory that it may take, steps of checks
 //	base_file.go       opening, renaming and removing regular files
 //	base_chunks.go     reading in chunks what comes from outside
-//	base_clock.go      instants, the clock and its timers, limits in real time, a histogram of durations
+//	base_clock.go      instants, the clock and its timers, limits in real time
+//	base_histogram.go  histograms of durations
 //	base_id.go         UUIDs, and the source of ids and random numbers
 //	base_json.go       JSON texts: walking, skipping, merging, their canonical form
 //	base_json_check.go checking which JSON texts are accepted from outside

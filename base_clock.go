@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -368,22 +367,4 @@ func marshalTime(t instant, form func(instant, []byte) []byte) ([]byte, error) {
 		return []byte("null"), nil
 	}
 	return append(form(t, append(make([]byte, 0, 32), '"')), '"'), nil
-}
-
-// promHistogram counts durations in fixed buckets, for the text format of /metrics.
-type promHistogram struct {
-	counts [len(promBounds) + 1]uint64 // the last for longer durations
-	sum    time.Duration
-}
-
-var promBounds = [...]time.Duration{
-	time.Millisecond / 2, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute,
-}
-
-// observe counts a duration.
-func (h *promHistogram) observe(d time.Duration) {
-	h.sum += d
-	bucket, _ := slices.BinarySearch(promBounds[:], d)
-	h.counts[bucket]++
 }

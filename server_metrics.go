@@ -85,15 +85,19 @@ func counts[N int | uint64](m *metricsText, name, kind, help, label string, valu
 	}
 }
 
+// metricBounds are the bounds of buckets, in microseconds. A duration that is less than 6 % from a bound may count on its
+// other side.
+var metricBounds = []int64{500, 1e3, 5e3, 10e3, 50e3, 100e3, 500e3, 1e6, 5e6, 30e6, 300e6}
+
 // histogram adds the samples of a histogram, whose durations are shown in a unit.
-func (m *metricsText) histogram(name string, h *promHistogram, unit time.Duration, labels ...string) {
-	shown := func(d time.Duration) float64 { return float64(d) / float64(unit) }
+func (m *metricsText) histogram(name string, h *histogram, unit time.Duration, labels ...string) {
+	shown := func(us int64) float64 { return float64(us) / float64(unit.Microseconds()) }
 	var total uint64
-	for i, n := range h.counts {
+	for i, n := range h.distribution(metricBounds) {
 		total += n
 		le := "+Inf"
-		if i < len(promBounds) {
-			le = strconv.FormatFloat(shown(promBounds[i]), 'g', -1, 64)
+		if i < len(metricBounds) {
+			le = strconv.FormatFloat(shown(metricBounds[i]), 'g', -1, 64)
 		}
 		m.sample(name+"_bucket", float64(total), append(slices.Clone(labels), "le", le)...)
 	}
@@ -437,8 +441,8 @@ func (f *publishedFigures) write(m *metricsText) {
 // httpStats counts the requests to one listener by route pattern.
 type httpStats struct {
 	mu       sync.Mutex
-	requests map[requestKey]uint64     // guarded by mu
-	times    map[string]*promHistogram // by route pattern; guarded by mu
+	requests map[requestKey]uint64 // guarded by mu
+	times    map[string]*histogram // by route pattern; guarded by mu
 
 	role string // of the listener
 	auth *authMetrics
@@ -450,7 +454,7 @@ type requestKey struct {
 }
 
 func newHTTPStats(role string, auth *authenticator) *httpStats {
-	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*promHistogram{}, role: role, auth: auth.metrics}
+	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, role: role, auth: auth.metrics}
 }
 
 func (h *httpStats) observe(route string, status int, took time.Duration) {
@@ -459,10 +463,10 @@ func (h *httpStats) observe(route string, status int, took time.Duration) {
 	h.requests[requestKey{route, status}]++
 	t := h.times[route]
 	if t == nil {
-		t = new(promHistogram)
+		t = new(histogram)
 		h.times[route] = t
 	}
-	t.observe(max(took, 0)) // the clock may have been set back
+	t.took(took)
 }
 
 // writeAuth writes what became of credentials.

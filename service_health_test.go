@@ -24,8 +24,8 @@ func TestDurationsOfAClockSetBack(t *testing.T) {
 	}
 	stats := newHTTPStats("orchestration", s.auth.orchestration)
 	stats.observe("GET /", 200, -1)
-	if h := stats.times["GET /"]; h.sum != 0 || h.counts[0] != 1 {
-		t.Errorf("got a sum of %s and %d in the first bucket; want 0s and 1", h.sum, h.counts[0])
+	if h := stats.times["GET /"]; h.sum != 0 || h.distribution(metricBounds)[0] != 1 {
+		t.Errorf("got a sum of %d and the buckets %d; want 0, and 1 in the first", h.sum, h.distribution(metricBounds))
 	}
 }
 

@@ -37,7 +37,7 @@ func TestHistogramBins(t *testing.T) {
 func TestHistogramError(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var h latencyHistogram
+		var h histogram
 		exact := make([]int64, 1+r.IntN(500))
 		for i := range exact {
 			exact[i] = int64(math.Exp(r.Float64() * 30)) // 1 µs to four months
@@ -57,7 +57,7 @@ func TestHistogramError(t *testing.T) {
 }
 
 func TestHistogramSmall(t *testing.T) {
-	var h latencyHistogram
+	var h histogram
 	if h.quantile(0.5) != 0 || h.mean() != 0 {
 		t.Errorf("of nothing: got %g and %g; want 0", h.quantile(0.5), h.mean())
 	}
@@ -81,8 +81,8 @@ func TestHistogramSmall(t *testing.T) {
 // everything in one.
 func TestHistogramAdd(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	var parts [3]latencyHistogram
-	var whole, sum latencyHistogram
+	var parts [3]histogram
+	var whole, sum histogram
 	for i := range 1000 {
 		us := r.Int64N(1 << (1 + i%40))
 		parts[i%3].observe(us)

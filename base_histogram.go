@@ -8,24 +8,25 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"time"
 )
 
 // binsPerOctave is how many bins divide each power of two. With 8, the middle
 // of a bin is at most 1/17, 5.9 %, away from the durations in it.
 const binsPerOctave = 8
 
-// latencyHistogram counts durations in microseconds. The zero value is empty.
+// histogram counts durations in microseconds. The zero value is empty.
 // Only bins that counted something take memory, 16 bytes each. Count, sum and
-// max are exact.
-type latencyHistogram struct {
-	bins  []latencyBin // ascending
+// max are exact. A copy shares the bins, see clone.
+type histogram struct {
+	bins  []histogramBin // ascending
 	count uint64
 	sum   int64
 	max   int64
 }
 
-// latencyBin is a bin's number and its count.
-type latencyBin [2]uint64
+// histogramBin is a bin's number and its count.
+type histogramBin [2]uint64
 
 // binOf returns the number of the bin for a duration. Below 16 µs each
 // microsecond has its own bin, without an error.
@@ -60,7 +61,7 @@ func binMiddle(number uint64) float64 {
 }
 
 // text returns the bins as a list of their numbers and counts; nil for none.
-func (h *latencyHistogram) text() []byte {
+func (h *histogram) text() []byte {
 	if len(h.bins) == 0 {
 		return nil
 	}
@@ -69,7 +70,7 @@ func (h *latencyHistogram) text() []byte {
 }
 
 // read reads the bins of such a list into an empty histogram, and reports whether it is one.
-func (h *latencyHistogram) read(text []byte) bool {
+func (h *histogram) read(text []byte) bool {
 	if text != nil && json.Unmarshal(text, &h.bins) != nil {
 		return false
 	}
@@ -81,25 +82,35 @@ func (h *latencyHistogram) read(text []byte) bool {
 
 // observe counts one duration; a negative one, from a clock that was set back,
 // as 0.
-func (h *latencyHistogram) observe(us int64) {
+func (h *histogram) observe(us int64) {
 	us = max(us, 0)
 	h.count++
 	h.sum += us
 	h.max = max(h.max, us)
-	h.add(latencyBin{binOf(us), 1})
+	h.add(histogramBin{binOf(us), 1})
+}
+
+// took counts a duration, rounded.
+func (h *histogram) took(d time.Duration) { h.observe(d.Round(time.Microsecond).Microseconds()) }
+
+// clone returns a copy that later counts do not change.
+func (h *histogram) clone() histogram {
+	c := *h
+	c.bins = slices.Clone(h.bins)
+	return c
 }
 
 // add counts what a bin has.
-func (h *latencyHistogram) add(b latencyBin) {
-	i, found := slices.BinarySearchFunc(h.bins, b[0], func(b latencyBin, number uint64) int { return cmp.Compare(b[0], number) })
+func (h *histogram) add(b histogramBin) {
+	i, found := slices.BinarySearchFunc(h.bins, b[0], func(b histogramBin, number uint64) int { return cmp.Compare(b[0], number) })
 	if !found {
-		h.bins = slices.Insert(h.bins, i, latencyBin{b[0], 0})
+		h.bins = slices.Insert(h.bins, i, histogramBin{b[0], 0})
 	}
 	h.bins[i][1] += b[1]
 }
 
 // merge counts everything that another histogram has.
-func (h *latencyHistogram) merge(o *latencyHistogram) {
+func (h *histogram) merge(o *histogram) {
 	h.count += o.count
 	h.sum += o.sum
 	h.max = max(h.max, o.max)
@@ -110,7 +121,7 @@ func (h *latencyHistogram) merge(o *latencyHistogram) {
 
 // quantile returns the duration in microseconds that the share q of all does
 // not exceed, by nearest rank and at most 6 % off; 0 if the histogram is empty.
-func (h *latencyHistogram) quantile(q float64) float64 {
+func (h *histogram) quantile(q float64) float64 {
 	if h.count == 0 {
 		return 0
 	}
@@ -125,12 +136,12 @@ func (h *latencyHistogram) quantile(q float64) float64 {
 }
 
 // mean returns the exact average in microseconds; 0 if the histogram is empty.
-func (h *latencyHistogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
+func (h *histogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
 
 // distribution counts the durations between edges, in microseconds and
 // ascending: one count below each edge, and one from the last edge on. A bin
 // counts as a whole, by its middle.
-func (h *latencyHistogram) distribution(edges []int64) []uint64 {
+func (h *histogram) distribution(edges []int64) []uint64 {
 	counts := make([]uint64, len(edges)+1)
 	at := 0
 	for _, b := range h.bins {
@@ -140,4 +151,12 @@ func (h *latencyHistogram) distribution(edges []int64) []uint64 {
 		counts[at] += b[1]
 	}
 	return counts
+}
+
+// ratio returns part / whole, or 0 if whole is 0.
+func ratio(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
 }

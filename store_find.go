@@ -120,7 +120,7 @@ type foundTasks struct {
 // them. The beginning of such an id is mostly that of its task's.
 func (f finder) find(q *taskSearch) (found foundTasks) {
 	found.having = make([][]keptTask, len(q.by))
-	lists, sieve, has, now, ids := map[uint64][]int{}, uint64(0), map[*failureText]bool{}, f.s.clock.now(), uint64(f.s.templates.mostIDs())
+	lists, sieve, has, ids := map[uint64][]int{}, uint64(0), map[*failureText]bool{}, uint64(f.s.templates.mostIDs())
 	for i := range q.by {
 		for _, label := range slices.Concat(f.s.tasks.index.wantedLabels(&q.by[i])...) { // their seed never changes
 			lists[label] = append(lists[label], i)
@@ -138,7 +138,7 @@ func (f finder) find(q *taskSearch) (found foundTasks) {
 			for _, label := range m.labels {
 				for _, i := range lists[label] {
 					if len(found.having[i]) < q.limit {
-						found.having[i] = append(found.having[i], sl.kept(now))
+						found.having[i] = append(found.having[i], sl.kept(f.s.clock.now()))
 					}
 				}
 			}

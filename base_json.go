@@ -75,11 +75,10 @@ func nearestInt(raw []byte) (n int64, fits, integer bool) {
 }
 
 // jsonMembers iterates over the members of the object data in order: the unescaped key and the raw value. Any other
-// value has none. The key is a copy, which may cost an allocation; the value is a part of data.
+// value has none. The key is a copy, which costs an allocation; the value is a part of data.
 func jsonMembers(data []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
-		for w := walkJSON(data, '{'); w.nextMember() && yield(string(unescapeJSON(w.name)), w.value); {
-		}
+		jsonMemberBytes(data)(func(key, value []byte) bool { return yield(string(key), value) })
 	}
 }
 

@@ -294,7 +294,11 @@ func (o *options) printHelp(w io.Writer) {
 		fmt.Fprintln(w, wrapped(strings.TrimSpace(line), 0, columns))
 	}
 	fmt.Fprintln(w)
-	o.eachFlag(func(form, help string) { fmt.Fprintf(w, "  %s\n%s\n", form, wrapped("        "+help, 8, columns)) })
+	o.VisitAll(func(f *flag.Flag) {
+		if operand, help := flagHelp(f); f.Name != shortOutput {
+			fmt.Fprintf(w, "  %s\n%s\n", o.form(f, operand), wrapped("        "+capitalized(help)+".", 8, columns))
+		}
+	})
 	if len(o.command.examples) > 0 {
 		fmt.Fprintf(w, "\nexamples:\n")
 	}
@@ -324,15 +328,6 @@ func wrapped(line string, indent, columns int) string {
 		line = strings.Repeat(" ", indent) + strings.TrimLeft(line[cut:], " ")
 	}
 	return b.String() + line
-}
-
-// eachFlag calls f with each flag as it is typed, and its help.
-func (o *options) eachFlag(f func(form, help string)) {
-	o.VisitAll(func(fl *flag.Flag) {
-		if operand, help := flagHelp(fl); fl.Name != shortOutput {
-			f(o.form(fl, operand), capitalized(help)+".")
-		}
-	})
 }
 
 // form returns a flag as it is typed, with its value.

@@ -205,14 +205,16 @@ func writeCommand(w io.Writer, level string, c *command) {
 	}
 	fmt.Fprintf(w, "\n\n```text\n%s\n```\n\n", strings.TrimPrefix(o.usageLine(), "usage: "))
 	rows := 0
-	o.eachFlag(func(form, help string) {
-		if slices.Contains(commonFlags, form) {
+	o.VisitAll(func(f *flag.Flag) {
+		operand, help := flagHelp(f)
+		form := o.form(f, operand)
+		if f.Name == shortOutput || slices.Contains(commonFlags, form) {
 			return
 		}
 		if rows++; rows == 1 {
 			fmt.Fprint(w, "| flag | |\n|---|---|\n")
 		}
-		fmt.Fprintf(w, "| `%s` | %s |\n", form, strings.ReplaceAll(help, "|", "\\|"))
+		fmt.Fprintf(w, "| `%s` | %s |\n", form, strings.ReplaceAll(capitalized(help)+".", "|", "\\|"))
 	})
 	if rows > 0 {
 		fmt.Fprintln(w)

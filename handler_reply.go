@@ -63,18 +63,15 @@ func parseReply(data []byte, limit int64) outcome {
 
 // strayMember returns the first member of a reply that is not one of a full outcome,
 // or "".
-func strayMember(data []byte) (stray string) {
-	for key := range jsonMembers(data) {
-		switch key {
+func strayMember(data []byte) string {
+	for key := range jsonMemberBytes(data) {
+		switch string(key) {
 		case "success", "result", "error", "metadata", decisionMember, batchMember, checkpointMember:
 		default:
-			stray = cmp.Or(clippedText(key), `""`)
-		}
-		if stray != "" {
-			break
+			return cmp.Or(clippedText(string(key)), `""`)
 		}
 	}
-	return stray
+	return ""
 }
 
 // fullOutcome reads a reply that is a full outcome, and returns the first problem of

@@ -266,11 +266,11 @@ func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
 		r.keep(r.maker.stepMove(t, i, from, to, at))
 	}
 	if r.keeper.wantsDomain(t.tpl, r.maker.seq) {
-		t.eachPublished(i, from, to, at, r.maker.seq, func(e domainEvent) {
+		for _, e := range t.publishedEvents(i, from, to, at, r.maker.seq) {
 			if !e.fast() {
 				r.keeper.domain = append(r.keeper.domain, e.move())
 			}
-		})
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -139,17 +140,20 @@ type dlqFigures struct {
 // lettersPerLook is how many entries are looked at under the lock at a time.
 const lettersPerLook = 8192
 
-// each calls look with each entry that matches, the newest first. It takes the lock for some of them at a time.
-func (d *storedLetters) each(f *dlqFilter, look func(r *dlqRow)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i, rows := 0, d.rows; i < len(rows); i++ {
-		if i%lettersPerLook == lettersPerLook-1 {
-			d.mu.Unlock()
-			d.mu.Lock()
-		}
-		if r := rows[len(rows)-1-i]; d.selects(f, r) {
-			look(r)
+// each iterates over the entries that match, the newest first. It takes the lock for some of them at a time, and the body
+// of the loop runs under it.
+func (d *storedLetters) each(f *dlqFilter) iter.Seq[*dlqRow] {
+	return func(yield func(*dlqRow) bool) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for i, r := range slices.Backward(d.rows) {
+			if i%lettersPerLook == 0 {
+				d.mu.Unlock()
+				d.mu.Lock()
+			}
+			if d.selects(f, r) && !yield(r) {
+				return
+			}
 		}
 	}
 }
@@ -157,11 +161,11 @@ func (d *storedLetters) each(f *dlqFilter, look func(r *dlqRow)) {
 // page returns one page of the letters that match, newest first, for each its task,
 // and how many match.
 func (d *storedLetters) page(f dlqFilter, skip, limit int) (page []dlqRow, tasks []keptTask, total int) {
-	d.each(&f, func(r *dlqRow) {
+	for r := range d.each(&f) {
 		if total++; total > skip && len(page) < limit {
 			page, tasks = append(page, *r), append(tasks, d.tasks.byID[r.task].kept(0))
 		}
-	})
+	}
 	return page, tasks, total
 }
 
@@ -184,7 +188,9 @@ func (d *storedLetters) queue(f dlqFilter, now instant, skip, limit int) (queue 
 	}
 	var all []queued
 	f.status = new(dlqPending)
-	d.each(&f, func(r *dlqRow) { all = append(all, queued{r, r.seq, r.reason, r.priority(now)}) })
+	for r := range d.each(&f) {
+		all = append(all, queued{r, r.seq, r.reason, r.priority(now)})
+	}
 	// Without the lock, because there may be many.
 	sortPart(all, skip, skip+limit, func(a, b queued) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.reason, b.reason), cmp.Compare(a.seq, b.seq))
@@ -208,7 +214,7 @@ func (d *storedLetters) queue(f dlqFilter, now instant, skip, limit int) (queue 
 // figures returns the statistics of each reason that has entries.
 func (d *storedLetters) figures() (list []dlqFigures) {
 	var all [dlqReasons]dlqFigures
-	d.each(&dlqFilter{}, func(r *dlqRow) {
+	for r := range d.each(&dlqFilter{}) {
 		f := &all[r.reason]
 		f.reason, f.oldest = r.reason, r.at
 		if f.total++; f.total == 1 {
@@ -220,7 +226,7 @@ func (d *storedLetters) figures() (list []dlqFigures) {
 		} else {
 			f.resolving += r.took()
 		}
-	})
+	}
 	for _, f := range all {
 		if f.total > 0 {
 			list = append(list, f)

@@ -50,24 +50,24 @@ func (t *task) published(i int, from, to stepState) *ending {
 	return nil
 }
 
-// eachPublished calls f with the events that a move of a step publishes.
-func (t *task) eachPublished(i int, from, to stepState, at instant, seq uint64, f func(e domainEvent)) {
+// publishedEvents returns the events that a move of a step publishes.
+func (t *task) publishedEvents(i int, from, to stepState, at instant, seq uint64) (events []*domainEvent) {
 	end := t.published(i, from, to)
 	if end == nil {
-		return
+		return nil
 	}
 	def := t.def(i)
 	for n := range def.publishes {
 		p := &def.publishes[n]
-		if !p.follows(end.success, end.retryAt != 0) || objectMember(end.withheld, p.name) != nil {
-			continue
+		if p.follows(end.success, end.retryAt != 0) && objectMember(end.withheld, p.name) == nil {
+			events = append(events, &domainEvent{
+				publishedEvent: p, seq: seq, n: n + 1, at: at, task: t.id, step: t.stepID(i), correlation: t.correlation(),
+				tpl: t.tpl, stepName: def.name, attempt: t.steps[i].attempts, success: end.success,
+				payload: bytes.Clone(end.payloadOf(p.name)),
+			})
 		}
-		f(domainEvent{
-			publishedEvent: p, seq: seq, n: n + 1, at: at, task: t.id, step: t.stepID(i), correlation: t.correlation(),
-			tpl: t.tpl, stepName: def.name, attempt: t.steps[i].attempts, success: end.success,
-			payload: bytes.Clone(end.payloadOf(p.name)),
-		})
 	}
+	return events
 }
 
 // id returns the id of the event, the same after every restart, and of no event of another history of the store.
@@ -131,17 +131,17 @@ func (l *domainLog) publish(t *task, i int, from, to stepState, at instant, seq 
 	}
 	// A store gets its journal only once its files were read.
 	starting := l.store.journal == nil
-	t.eachPublished(i, from, to, at, seq, func(e domainEvent) {
+	for _, e := range t.publishedEvents(i, from, to, at, seq) {
 		if starting && e.fast() {
-			return
+			continue
 		}
 		if l.append(e.move()); !starting {
 			l.published[slices.Index(deliveryModeNames[:], e.mode)]++
 			if l.observer != nil {
-				l.observer(&e)
+				l.observer(e)
 			}
 		}
-	})
+	}
 	if !starting && end.withheld != nil {
 		l.withheld += uint64(jsonLength(end.withheld))
 	}
@@ -640,10 +640,10 @@ func (f *eventFinder) startRecord(_ *task, r *record) { f.now = r.seq }
 
 func (f *eventFinder) stepMoved(t *task, i int, from, to stepState, at instant) {
 	if f.now == f.seq {
-		t.eachPublished(i, from, to, at, f.seq, func(e domainEvent) {
+		for _, e := range t.publishedEvents(i, from, to, at, f.seq) {
 			if e.n == f.n {
-				f.event = &e
+				f.event = e
 			}
-		})
+		}
 	}
 }

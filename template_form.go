@@ -106,27 +106,6 @@ func (s *stepForm) readPublished(data []byte) (err error) {
 	return err
 }
 
-// eachDependency calls f with the name of each step that this one depends on, until f refuses
-// one. A dense graph has a million of them, which need not become strings.
-func (s *stepForm) eachDependency(f func(name []byte) bool) (err error) {
-	list, i := s.dependencies, 1
-	if kind := jsonKind(list); kind == 0 || kind == 'n' {
-		return nil
-	} else if kind != '[' {
-		return errors.New("has dependencies that are not a list")
-	}
-	for i = skipJSONSpace(list, i); list[i] != ']'; {
-		end := skipJSONValue(list, i)
-		if raw := list[i:end]; raw[0] != '"' || !f(unescapeJSON(raw)) {
-			return fmt.Errorf("cannot depend on %s", raw)
-		}
-		if i = skipJSONSpace(list, end); list[i] == ',' {
-			i = skipJSONSpace(list, i+1)
-		}
-	}
-	return nil
-}
-
 func (p *retryPolicy) places() []place {
 	return []place{
 		{"retryable", &p.Retryable},

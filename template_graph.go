@@ -326,22 +326,25 @@ func (t *template) link(forms []stepForm) error {
 		if n := bytes.Count(forms[i].dependencies, []byte{','}); n > 0 {
 			parents[i] = make([]int, 0, n+1)
 		}
+		if !strings.ContainsRune("[n\x00", rune(jsonKind(forms[i].dependencies))) { // a list, null, or absent
+			return fmt.Errorf("step %q has dependencies that are not a list", t.steps[i].name)
+		}
 		next := 0 // the step after the last one named, often the next one named
-		err := forms[i].eachDependency(func(name []byte) bool {
-			p, ok := next, next < len(t.steps) && t.steps[next].name == string(name)
-			if !ok {
-				p, ok = index[string(name)]
+		// A dense graph has a million names, which need not become strings.
+		for raw := range jsonElements(forms[i].dependencies) {
+			p, ok := 0, raw[0] == '"'
+			if ok {
+				name := unescapeJSON(raw)
+				if p, ok = next, next < len(t.steps) && t.steps[next].name == string(name); !ok {
+					p, ok = index[string(name)]
+				}
 			}
-			next = p + 1
 			// A repeated name is found without a set for each step.
-			if ok = ok && lastChild[p] != i+1; ok {
-				lastChild[p] = i + 1
-				parents[i] = append(parents[i], p)
+			if !ok || lastChild[p] == i+1 {
+				return fmt.Errorf("step %q cannot depend on %s", t.steps[i].name, raw)
 			}
-			return ok
-		})
-		if err != nil {
-			return fmt.Errorf("step %q %w", t.steps[i].name, err)
+			next, lastChild[p] = p+1, i+1
+			parents[i] = append(parents[i], p)
 		}
 	}
 	g, cycle := newGraph(parents)

@@ -239,7 +239,14 @@ func (p *process) logger(cfg *Config) *slog.Logger {
 		if text {
 			return slog.New(slog.NewTextHandler(w, o))
 		}
-		return slog.New(slog.NewJSONHandler(w, o))
+		inUnits := *o // a number would not say in which unit a duration is
+		inUnits.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
+			if a.Value.Kind() == slog.KindDuration {
+				a.Value = slog.StringValue(a.Value.Duration().String())
+			}
+			return a
+		}
+		return slog.New(slog.NewJSONHandler(w, &inUnits))
 	}
 	if q, ok := p.stderr.(*logQueue); ok {
 		q.setForm(to)

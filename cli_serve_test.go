@@ -12,6 +12,7 @@ import (
 	"stepwell/e2e/wire"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestReadyFileIsRegular checks that nothing else is replaced or removed, at the start and at the end.
@@ -325,5 +326,18 @@ func TestTemplateWarnings(t *testing.T) {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("the log has no %q:\n%s", want, &said)
 		}
+	}
+}
+
+// TestDurationsInJSON checks that a duration in a JSON log has its unit, whoever logs it and however deep it is.
+func TestDurationsInJSON(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	cfg := defaultConfig()
+	cfg.Log.Format = "json"
+	log := (&process{stderr: &out}).logger(cfg)
+	log.With("of_all", time.Minute).Info("m", "next_try_in", 1500*time.Millisecond, slog.Group("in", slog.Duration("a_group", time.Hour)))
+	if got := out.String(); !strings.HasSuffix(got, `"of_all":"1m0s","next_try_in":"1.5s","in":{"a_group":"1h0m0s"}}`+"\n") {
+		t.Errorf("got %s; want units", got)
 	}
 }

@@ -19,6 +19,7 @@ type timekeeper struct {
 	engine    *engine
 	store     *store // the engine's
 	publisher *publisher
+	staleness *stalenessWatch
 	lockstep  *lockstep // nil unless ids are deterministic
 
 	patience time.Duration // of changes that wait for their turn, in real time
@@ -35,8 +36,8 @@ const turnPatience = 10 * time.Second
 // newTimekeeper takes over the clock of an engine that runs.
 func newTimekeeper(c *virtualClock, s *service, l *lockstep) *timekeeper {
 	k := &timekeeper{
-		clock: c, engine: s.engine, store: s.store, publisher: s.publisher, lockstep: l, patience: turnPatience,
-		turn: make(chan struct{}, 1),
+		clock: c, engine: s.engine, store: s.store, publisher: s.publisher, staleness: s.staleness, lockstep: l,
+		patience: turnPatience, turn: make(chan struct{}, 1),
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.turn <- struct{}{}
@@ -152,6 +153,7 @@ func (k *timekeeper) moveLocked(end instant) moved {
 	if !k.engine.idleLocked() || !c.restLocked() {
 		return movedNot
 	}
+	k.staleness.skipLocked(c.nowLocked(), end)
 	next, ok := c.next()
 	if ok && next <= end {
 		c.setLocked(max(next, c.nowLocked()))

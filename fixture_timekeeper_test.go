@@ -188,6 +188,35 @@ func TestHousekeepingIsNoReasonToJump(t *testing.T) {
 	}
 }
 
+// TestEmptyYearsTakeNoTime checks that no run of the detector is scheduled for years without a task that could become
+// stale, and that the runs keep to their times all the same.
+func TestEmptyYearsTakeNoTime(t *testing.T) {
+	stale := `{"namespace":"t","name":"stale","version":"1.0.0","lifecycle":{"max_steps_in_process_minutes":10},
+		"steps":[{"name":"a","handler":{"callable":"Outside"}}]}`
+	s := frozenServer(t, serviceTest{extra: []string{stale, sleepTemplate("hour", time.Hour)}})
+	keeper := fixtureOf(s.world.service()).keeper
+	began := keeper.staleness.timer.when
+	scheduled := func(move string) uint64 {
+		before := keeper.clock.chores.seq
+		s.clock("%s", move).want(200)
+		s.do("POST", "/_stepwell/wait-idle", "").want(200)
+		return keeper.clock.chores.seq - before
+	}
+	s.create(`{"namespace":"t","name":"hour"}`)
+	if n := scheduled(`{"advance":"1h"}`); n < 12 {
+		t.Errorf("%d runs in an hour with a task; want one every five minutes", n)
+	}
+	if n := scheduled(`{"set":"2100-01-01T00:01:00Z"}`); n > 1 {
+		t.Errorf("%d runs in years without one; want none", n)
+	}
+	id := s.create(`{"namespace":"t","name":"stale"}`)
+	s.clock(`{"advance":"1h"}`).want(200)
+	got := mustInstant(s.do("GET", "/v1/dlq/task/"+id, "").want(200).text("dlq_timestamp"))
+	if first := mustInstant("2100-01-01T00:11:00Z"); got < first || got >= first.add(5*time.Minute) || (got-began)%(5*60_000_000) != 0 {
+		t.Errorf("the task was found stale at %s; want one of the five minutes from %s", got.zoned(), began.zoned())
+	}
+}
+
 // TestAdvancesTakeTurns checks that each advance moves the clock by its span.
 func TestAdvancesTakeTurns(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("minute", time.Minute)}})

@@ -110,6 +110,7 @@ type stalenessWatch struct {
 	draining *atomic.Bool
 
 	found atomic.Int64 // how many stale tasks the latest run found
+	timer *timer       // of the next run; guarded by the store's lock
 }
 
 // stalenessRun counts the findings of one run of the detector.
@@ -121,10 +122,34 @@ type stalenessRun struct {
 // start schedules the first run after one interval. By then the retries that fell
 // due while the process was down have been made.
 func (w *stalenessWatch) start() {
-	interval := time.Duration(w.cfg.IntervalSeconds) * time.Second
-	w.clock.scheduleHousekeeping(w.clock.now().add(interval), func() {
+	now := w.clock.now()
+	w.store.locked(func() { w.armLocked(now + w.interval()) })
+}
+
+func (w *stalenessWatch) interval() instant {
+	return instant(0).add(time.Duration(w.cfg.IntervalSeconds) * time.Second)
+}
+
+func (w *stalenessWatch) armLocked(when instant) {
+	w.timer = w.clock.scheduleHousekeeping(when, func() {
 		w.detect(&stalenessRun{taskWalk: taskWalk{states: watchedStates}})
 	})
+}
+
+// skipLocked leaves out the runs until end, to which a virtual clock is about to move, if they have no task to look at.
+func (w *stalenessWatch) skipLocked(now, end instant) {
+	due := w.timer.when
+	if due <= now || due > end {
+		return
+	}
+	for state, n := range w.store.table().counts().tasks {
+		if n > 0 && watchedStates.has(taskState(state)) {
+			return
+		}
+	}
+	w.found.Store(0)
+	w.timer.cancel()
+	w.armLocked(due + ((end-due)/w.interval()+1)*w.interval())
 }
 
 // detect looks at one batch of tasks and schedules the next batch, so that other

@@ -104,9 +104,9 @@ type substitute interface {
 // attemptObserver sees the attempts that handlers of this process make.
 type attemptObserver interface {
 	// ran sees an attempt that started and ended at once.
-	ran(t *task, i, number int, o outcome)
+	ran(t *task, i int, a *attempt, o outcome)
 	// started sees an attempt begin, and returns the observer of its outcome.
-	started(t *task, k *run) outcomeObserver
+	started(t *task, k *run, a *attempt) outcomeObserver
 }
 
 // outcomeObserver sees the outcome of one attempt, more than once where the store

@@ -127,7 +127,7 @@ func (r *handlerRun) begin(e *engine) bool {
 			return
 		}
 		r.begun = true
-		e.observeLocked(t, r.run)
+		e.observeLocked(t, r.run, r.given)
 		e.absent.delivered(r.target)
 	})
 	if err != nil { // the store refuses changes for now

@@ -36,7 +36,7 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	// before is a copy: comparing it shows whether anything moved the step while the lock was free.
 	// The step stays marked as queued until then, so that nobody else queues it.
 	before, def := t.steps[i], t.def(i)
-	a := e.attemptLocked(t, i, before.nextAttempt(), g.builtin.needsInputs)
+	a := e.attemptLocked(t, i, before.nextAttempt(), g.builtin.needsInputs || e.hooks.observer != nil)
 	e.queues.local.free-- // or another goroutine that pumps would give it away meanwhile
 	var began instant
 	o, delay := e.computeLocked(func() (outcome, time.Duration) {
@@ -61,14 +61,14 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	if delay > 0 {
 		k, err := e.startRunLocked(t, i, g)
 		if err == nil {
-			e.observeLocked(t, k)
+			e.observeLocked(t, k, a)
 			e.delayLocked(k, o, delay, a.timeout)
 		}
 		return err
 	}
 	err := e.recordRanLocked(t, i, o, began)
 	if err == nil && e.hooks.observer != nil {
-		e.hooks.observer.ran(t, i, a.number, o)
+		e.hooks.observer.ran(t, i, a, o)
 	}
 	return err
 }
@@ -97,10 +97,10 @@ func (e *engine) recordRanLocked(t *task, i int, o outcome, began instant) error
 	})
 }
 
-// observeLocked shows an attempt that has started to the observer.
-func (e *engine) observeLocked(t *task, k *run) {
+// observeLocked shows an attempt that has started to the observer, with all its inputs.
+func (e *engine) observeLocked(t *task, k *run, a *attempt) {
 	if e.hooks.observer != nil {
-		k.observer = e.hooks.observer.started(t, k)
+		k.observer = e.hooks.observer.started(t, k, a)
 	}
 }
 
@@ -162,7 +162,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 			return err
 		}
 		r.begun, r.given = true, e.attemptLocked(t, i, r.number, true)
-		e.observeLocked(t, r.run)
+		e.observeLocked(t, r.run, r.given)
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	e.joinLocked(r.run)

@@ -76,8 +76,8 @@ func (l *lockstep) runBuiltin(t *task, i int, g target) error {
 	if err != nil {
 		return err
 	}
-	a := e.attemptLocked(t, i, k.number, g.builtin.needsInputs)
-	e.observeLocked(t, k)
+	a := e.attemptLocked(t, i, k.number, true)
+	e.observeLocked(t, k, a)
 	k.cancel = cannotCancel
 	t.steps[i].queued = false
 	e.joinLocked(k)

@@ -30,15 +30,15 @@ func (d *delivery) ended(o outcome) {
 }
 
 // started enters an attempt of a step's own handler in the request log.
-func (f *fixture) started(t *task, k *run) outcomeObserver {
-	c := f.callOf(t, k.key.step, k.number)
+func (f *fixture) started(t *task, k *run, a *attempt) outcomeObserver {
+	c := callOf(t, k.key.step, a)
 	f.requests.enter(c)
 	return &delivery{call: c, created: t.seq}
 }
 
 // ran enters an attempt that has ended at once.
-func (f *fixture) ran(t *task, i, number int, o outcome) {
-	c := f.callOf(t, i, number)
+func (f *fixture) ran(t *task, i int, a *attempt, o outcome) {
+	c := callOf(t, i, a)
 	f.requests.enter(c)
 	c.ended(o)
 }
@@ -75,7 +75,7 @@ func (f *fixture) play(t *task, i int, g target) (played bool, err error) {
 // playAtOnce records an attempt that starts and ends in one.
 func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 	e := f.svc.engine
-	c := f.callOf(t, i, t.steps[i].nextAttempt()).by(s, noFault)
+	c := callOf(t, i, e.attemptLocked(t, i, t.steps[i].nextAttempt(), true)).by(s, noFault)
 	o = e.schemas.fittedOwn(t.def(i), o)
 	err := e.recordRanLocked(t, i, o, e.clock.now())
 	if err == nil {
@@ -110,8 +110,8 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 		return err
 	}
 	k.observer = &delivery{created: t.seq}
-	call := f.callOf(t, i, k.number).by(s, so.fault)
-	a := call.delivered
+	a := e.attemptLocked(t, i, k.number, true)
+	call := callOf(t, i, a).by(s, so.fault)
 	p := &playedRun{run: k, stubOutcome: so, call: call, delay: so.delay, timeout: a.timeout}
 	if so.hang {
 		// Longer than the timeout, which land then turns into an attempt that timed out.

@@ -73,8 +73,8 @@ type logEntry struct {
 }
 
 // callOf returns an entry for an attempt.
-func (f *fixture) callOf(t *task, i, number int) *logEntry {
-	return &logEntry{kind: ofHandlers, facts: factsOf(t, i, number), delivered: f.svc.engine.attemptLocked(t, i, number, true)}
+func callOf(t *task, i int, a *attempt) *logEntry {
+	return &logEntry{kind: ofHandlers, facts: factsOf(t, i, a.number), delivered: a}
 }
 
 // eventOf returns an entry for an event.

@@ -37,6 +37,17 @@ func TestRequestJournalKnowsWhoAsks(t *testing.T) {
 	}
 }
 
+// TestRequestLogShowsWhatWasGiven checks that an entry has the inputs of its own attempt: no outcome of it as the previous one.
+func TestRequestLogShowsWhatWasGiven(t *testing.T) {
+	s := journalServer(t)
+	s.create(`{"namespace":"t","name":"fail"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	a := s.do("GET", "/_stepwell/requests?kind=handler", "").want(200)
+	if a.text("entries.0.envelope.step.attempt") != "1" || strings.Contains(string(a.body), `"previous"`) {
+		t.Errorf("got %s; want attempt 1, without a previous one", a.body)
+	}
+}
+
 // TestRequestJournalIsBounded checks the limits of entries, bytes and the size of a body.
 func TestRequestJournalIsBounded(t *testing.T) {
 	t.Parallel()

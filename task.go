@@ -539,7 +539,7 @@ func (t *task) resultsFor(i int) []namedResult {
 	def := t.def(i)
 	wanted := t.parents(i)
 	if !def.parentsOnly {
-		wanted = ancestorsOf(i, func(p int) []int { return t.parents(p) })
+		wanted = ancestorsOf(i, len(t.steps), func(p int) []int { return t.parents(p) })
 	}
 	results := make([]namedResult, 0, len(wanted))
 	for _, p := range wanted {

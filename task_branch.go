@@ -284,7 +284,7 @@ func branchNames(t *template, d int) (names []string) {
 // descends reports whether step i depends on step d, directly or not.
 func (f *flow) descends(i, d int) bool {
 	return slices.Contains(f.parents[i], d) ||
-		slices.Contains(ancestorsOf(i, func(p int) []int { return f.parents[p] }), d)
+		slices.Contains(ancestorsOf(i, len(f.parents), func(p int) []int { return f.parents[p] }), d)
 }
 
 // checkIndirect refuses steps that a decision names and that depend on it only

@@ -102,10 +102,10 @@ func cycleText(cycle []int, name func(node int) string) string {
 	return strings.Join(append(words, name(cycle[0])), " -> ")
 }
 
-// ancestorsOf returns every node that the node depends on, directly or not, in
+// ancestorsOf returns every one of n nodes that the node depends on, directly or not, in
 // ascending order.
-func ancestorsOf(node int, parents func(node int) []int) []int {
-	seen := map[int]bool{}
+func ancestorsOf(node, n int, parents func(node int) []int) []int {
+	seen := make([]bool, n) // a map took half the time of a long chain in fixture mode
 	found := []int{node}
 	for at := 0; at < len(found); at++ {
 		for _, p := range parents(found[at]) {

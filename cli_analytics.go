@@ -78,7 +78,7 @@ func failuresCommand() command {
 		name: "failures", effect: reads, help: "show what is failing, by cause",
 		more: "STUCK counts the failing tasks that need an operator, and RETRYING the others. FIRST and LAST say how long ago " +
 			"the first and the last task failed; TASK is the task that failed last. GROUP is the ID of the cause, for --group of other commands.",
-		examples: []string{"failures", "failures --namespace shop -o json"},
+		examples: []string{"failures", "failures --since 1h", "failures --namespace shop -o json"},
 		define:   showFailures,
 	}
 }
@@ -106,6 +106,7 @@ var failureColumns = []column{
 func showFailures(o *options) runner {
 	filters := [][2]string{
 		{"namespace", "`NAMESPACE`: list only failures in this namespace"}, {"name", "`NAME`: list only failures of templates with this name"},
+		{"since", "`DURATION`: count only steps that failed at most this long ago, such as 24h"},
 		{"limit", "`N`: list at most this many groups, those with the most tasks; the others are counted together (default 50)"},
 	}
 	return o.shows("/v1/analytics/failures", filters, func(d document) output {

@@ -61,7 +61,7 @@ func (b *bulkFlags) chosen(operands []string, needed int) (bool, error) {
 // act applies an action to everything that matches. Without --yes it only shows how much matches. body has what the
 // action needs besides the filter.
 func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[string]any) error {
-	selection, err := c.timed(ctx, b.filter)
+	selection, err := c.timed(ctx, b.filter, "created_after")
 	if err != nil {
 		return err
 	}

@@ -190,6 +190,9 @@ func (c *client) ask(
 	if err != nil {
 		return d, err
 	}
+	if query, err = c.timed(ctx, query, "since"); err != nil {
+		return d, err
+	}
 	return c.get(ctx, path+below, query)
 }
 
@@ -487,7 +490,7 @@ func hasStatus(err error, statuses ...int) bool {
 // not known.
 func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks []document, total int, err error) {
 	const perPage = 100
-	if query, err = c.timed(ctx, query); err != nil {
+	if query, err = c.timed(ctx, query, "created_after"); err != nil {
 		return nil, 0, err
 	}
 	query.Set("per_page", strconv.Itoa(min(limit, perPage)))
@@ -510,12 +513,12 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 }
 
 // timed returns a filter in which since is an instant, by the service's clock.
-func (c *client) timed(ctx context.Context, filter url.Values) (url.Values, error) {
+func (c *client) timed(ctx context.Context, filter url.Values, name string) (url.Values, error) {
 	since := filter.Get("since")
 	if since == "" {
 		return filter, nil
 	}
-	if filter.Has("created_after") {
+	if name != "since" && filter.Has(name) {
 		return nil, usagef("--since and --created-after cannot be combined")
 	}
 	if _, err := c.get(ctx, "/health", nil); err != nil { // its Date is the time
@@ -524,7 +527,7 @@ func (c *client) timed(ctx context.Context, filter url.Values) (url.Values, erro
 	d, err := parseDuration(since)
 	filter = maps.Clone(filter)
 	filter.Del("since")
-	filter.Set("created_after", c.p.serviceNow().time().Add(-d).Format(time.RFC3339Nano))
+	filter.Set(name, c.p.serviceNow().time().Add(-d).Format(time.RFC3339Nano))
 	return filter, err
 }
 

@@ -8,7 +8,7 @@ import (
 // TestCompletionWords checks the words that complete a command line.
 func TestCompletionWords(t *testing.T) {
 	for line, want := range map[string]string{
-		"": "serve run task step dlq events find template failures analytics health fixture auth config store " +
+		"": "serve run task step dlq events find audit template failures analytics health fixture auth config store " +
 			"healthcheck openapi completion mcp version",
 		"ta":                               "task",
 		"help ta":                          "task",

@@ -115,7 +115,7 @@ func listLetters(l listing, flags ...[2]string) func(o *options) runner {
 				query.Set("over", "false")
 				none = "no entries; --all also lists those whose tasks have completed or were cancelled"
 			}
-			query, err := c.timed(ctx, query)
+			query, err := c.timed(ctx, query, "created_after")
 			if err != nil {
 				return err
 			}

@@ -24,6 +24,7 @@
 //	cli_step.go       step
 //	cli_watch.go      watching a task, as a picture or lines
 //	cli_dlq.go        dlq
+//	cli_audit.go      audit: acts of operators
 //	cli_events.go     events: deliveries to subscribers
 //	cli_bulk.go       bulk flags, acting on many
 //	cli_find.go       find
@@ -197,6 +198,7 @@ func commands() command {
 		dlqCommands(),
 		eventsCommands(),
 		findCommand(),
+		auditCommand(),
 		templateCommands(),
 		failuresCommand(),
 		analyticsCommands(),

@@ -289,13 +289,33 @@ func (a *orchestrationAPI) bottlenecks(w *responseWriter, r *http.Request) (any,
 
 func (a *orchestrationAPI) failures(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	f := taskFilter{namespace: q.text("namespace"), name: q.text("name")}
+	f, since := taskFilter{namespace: q.text("namespace"), name: q.text("name")}, q.instant("since")
 	limit := q.number("limit", 50, 1, maxBottlenecks)
 	if err := q.doneHolding(w, limit, 1024); err != nil {
 		return nil, err
 	}
-	v, err := a.surface.svc.failures(&f, limit, mayReadResults(r.Context()), w)
+	v, err := a.surface.svc.failures(&f, since, limit, mayReadResults(r.Context()), w)
 	return v, cmp.Or(err, a.surface.svc.store.waitAll(r.Context()))
+}
+
+// listActs answers those who may see everything on which operators act.
+func (a *orchestrationAPI) listActs(w *responseWriter, r *http.Request) (any, error) {
+	for _, p := range needs(permStepsRead, permDLQRead) {
+		if !securityOf(r.Context()).may(p) {
+			return nil, a.surface.auth.deny(p)
+		}
+	}
+	q := queryOf(r)
+	since, actor := q.instant("since"), q.text("actor")
+	skip, limit, err := q.listPage(w, 50, 512)
+	if err != nil {
+		return nil, err
+	}
+	v, total, err := a.surface.svc.history.acts(since, actor, skip, limit, w)
+	if err != nil {
+		return nil, err
+	}
+	return a.pageAnswer(w, r, v, total)
 }
 
 func (a *orchestrationAPI) getSummary(w *responseWriter, r *http.Request) (any, error) {
@@ -494,6 +514,7 @@ func (a *orchestrationAPI) updateDLQ(_ *responseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
+	q.subject = subjectOf(r.Context())
 	if err := a.surface.svc.dlq.update(r.Context(), id, q, seen); err != nil {
 		return nil, err
 	}

@@ -35,9 +35,9 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 			return nil, err
 		}
 	}
-	q.one.who = taskActor{subject: subjectOf(r.Context()), reason: q.one.reason}
+	q.one.who = taskActor{subject: subjectOf(r.Context()), reason: q.one.reason, request: w.requestID}
 	q.one.by = cmp.Or(q.one.by, q.one.who.subject, "api")
-	q.close.by, q.one.request = &q.one.by, w.requestID
+	q.one.who.by, q.close.by, q.close.subject, q.close.request = q.one.by, &q.one.by, q.one.who.subject, w.requestID
 	run, err := a.surface.svc.beginBulk(q)
 	if err != nil {
 		return nil, err

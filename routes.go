@@ -46,6 +46,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"POST /v1/steps/{step_uuid}/complete", needs(permStepsResolve), a.answerOne(completeVerb)},
 		{"POST /v1/steps/{step_uuid}/fail", needs(permStepsResolve), a.answerOne(failVerb)},
 		{"POST /v1/steps/{step_uuid}/checkpoint", needs(permStepsResolve), a.answerOne(yieldVerb)},
+		{"GET /v1/audit", needs(permTasksList), a.listActs},
 		{"GET /v1/find", needs(permTasksList), a.find},
 		{"GET /v1/events", needs(permTasksList), a.streamEvents},
 		{"GET /v1/events/deliveries", needs(permDLQRead), a.listDeliveries},

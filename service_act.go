@@ -21,7 +21,9 @@ type operator struct {
 // taskActor is who changes a task.
 type taskActor struct {
 	subject string       // the authenticated caller, or ""
+	by      string       // who, by a bulk action's request, or ""
 	reason  string       // of a cancellation, or ""
+	request string       // the id of the request for a bulk action, or ""
 	seen    taskVersions // which the task must have; nil for any
 }
 
@@ -36,7 +38,6 @@ type stepRequest struct {
 	metadata []byte     // complete_manually: a JSON object, or nil
 	err      *stepError // fail
 	clear    bool       // reset_for_retry: forget the checkpoint
-	request  string     // the id of the request for a bulk action, or ""
 	limit    int        // reset_for_retry: the new limit of attempts, or 0
 }
 
@@ -153,7 +154,7 @@ func stepNotFound(taskID, stepID uuid) error {
 // record returns the record of an allowed action.
 func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.who.subject, reason: q.reason,
-		clear: q.clear, maxAttempts: q.limit, request: q.request}
+		clear: q.clear, maxAttempts: q.limit, request: q.who.request}
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
@@ -445,7 +446,7 @@ func (o *operator) cancelTask(ctx context.Context, id uuid, who taskActor) (*tas
 
 // holdOf returns the record that holds a task, which continues in the place that the reason names, or why it cannot be held.
 func holdOf(t *task, who taskActor) (*record, error) {
-	return &record{kind: recHeld, step: -1, subject: who.subject, reason: who.reason}, errHeld(t)
+	return &record{kind: recHeld, step: -1, by: who.by, subject: who.subject, reason: who.reason, request: who.request}, errHeld(t)
 }
 
 // releaseOf returns the record with which a held task continues here, or why there is none.
@@ -453,7 +454,7 @@ func releaseOf(t *task, who taskActor) (*record, error) {
 	if t.hold == nil {
 		return nil, errNotHeld(t)
 	}
-	return &record{kind: recReleased, step: -1, subject: who.subject, reason: who.reason}, nil
+	return &record{kind: recReleased, step: -1, by: who.by, subject: who.subject, reason: who.reason, request: who.request}, nil
 }
 
 // cancellationOf returns the record that cancels a task, or why it cannot be cancelled.
@@ -464,5 +465,5 @@ func cancellationOf(t *task, who taskActor) (*record, error) {
 	if t.hold != nil {
 		return nil, errHeld(t)
 	}
-	return &record{kind: recCancelled, step: -1, subject: who.subject, reason: who.reason}, nil
+	return &record{kind: recCancelled, step: -1, by: who.by, subject: who.subject, reason: who.reason, request: who.request}, nil
 }

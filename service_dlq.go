@@ -359,7 +359,7 @@ func (t *task) investigation(row dlqRow, q *investigation) (*record, error) {
 	}
 	given := *q
 	given.entry = row.seq
-	return &record{kind: recDLQUpdate, step: -1, investigation: &given}, nil
+	return &record{kind: recDLQUpdate, step: -1, subject: q.subject, request: q.request, investigation: &given}, nil
 }
 
 // anotherBy reports whether both are given and differ.

@@ -42,12 +42,12 @@ func (c *failureCount) view() failedTasksView {
 	return failedTasksView{c.stuck, c.retrying, zonedTime(c.first), zonedTime(c.last)}
 }
 
-// failures returns the groups of the templates that a filter selects by namespace and name, those with the most
-// tasks first and at most limit of them, with or without the messages of handlers. It asks for the memory of
+// failures returns the groups of the templates that a filter selects by namespace and name, and of the steps that failed
+// after an instant, those with the most tasks first and at most limit of them, with or without the messages of handlers. It asks for the memory of
 // tasks that it decodes.
-func (s *service) failures(f *taskFilter, limit int, messages bool, by holder) (v failuresView, err error) {
+func (s *service) failures(f *taskFilter, since instant, limit int, messages bool, by holder) (v failuresView, err error) {
 	now := s.clock.now()
-	c := countFailures(s.store, f, limit, now)
+	c := countFailures(s.store, f, since, limit, now)
 	v = failuresView{
 		Groups:       make([]failureGroupView, len(c.top)),
 		OtherGroups:  otherFailuresView{c.groups - len(c.top), c.others.view()},

@@ -209,6 +209,48 @@ func (o *auditObserver) stepMoved(t *task, i int, from, to stepState, _ instant)
 	o.open = false
 }
 
+// actView is one request of an operator.
+type actView struct {
+	ActedAt        zonedTime `json:"acted_at"`
+	EndedAt        zonedTime `json:"ended_at"` // of a bulk action
+	ActedBy        string    `json:"acted_by,omitempty"`
+	Subject        string    `json:"subject,omitempty"` // the authenticated caller
+	Action         string    `json:"action"`
+	Reason         string    `json:"reason"`
+	RequestID      string    `json:"request_id,omitempty"` // of a bulk action
+	Tasks          int       `json:"tasks"`
+	Steps          int       `json:"steps"`
+	NamespaceName  string    `json:"namespace_name"` // of the sample, the task on which the operator acted first
+	TaskName       string    `json:"task_name"`
+	StepName       *string   `json:"step_name"`
+	SampleTaskUUID uuid      `json:"sample_task_uuid"`
+	SampleStepUUID *uuid     `json:"sample_step_uuid"`
+}
+
+// acts returns a part of what operators did after an instant, the newest first, and how much there is in all; actor
+// selects those of one operator. It asks for the memory.
+func (h *historyReader) acts(since instant, actor string, skip, limit int, by holder) (part []actView, total int, err error) {
+	all, err := h.store.acts(since, actor, by)
+	part = []actView{}
+	for _, a := range all[min(skip, len(all)):min(skip+limit, len(all))] {
+		r := a.first
+		v := actView{
+			ActedAt: zonedTime(r.at), EndedAt: zonedTime(a.ended), Action: r.did(), Reason: r.why(), RequestID: r.request,
+			Tasks: a.tasks, Steps: a.steps, NamespaceName: a.in.tpl.namespace, TaskName: a.in.tpl.name, SampleTaskUUID: a.in.id,
+		}
+		v.ActedBy, v.Subject = r.who()
+		if r.kind.ofStep() { // only the whole task knows the ids of all steps
+			t, err := (&keptTask{ended: a.in}).taskWithin(by)
+			if err != nil {
+				return nil, 0, err
+			}
+			v.StepName, v.SampleStepUUID = &t.def(r.step).name, new(t.stepID(r.step))
+		}
+		part = append(part, v)
+	}
+	return part, len(all), err
+}
+
 // historyReader replays the logs of tasks to show what happened.
 type historyReader struct {
 	store    *store

@@ -7,6 +7,7 @@ package main
 // the journal, apply. Callers get copies, or lines that never change.
 //
 //	store.go            the store: its lock, changes, and the waiting for changes
+//	store_acts.go       acts of operators
 //	store_view.go       tasks as they were at a moment (keptTask), and the memory for copies
 //	store_table.go      the table of tasks in the order of creation (slotTable), walks and cuts
 //	store_index.go      what lists find tasks by (taskIndex): filters, labels

@@ -146,8 +146,8 @@ type failureCounts struct {
 	others  failureCount // the groups that are not among the top
 }
 
-// failuresOf returns the failing steps of the templates that a filter selects, in the order of the tasks' creation.
-func failuresOf(s *store, f *taskFilter) (all []failedTask) {
+// failuresOf returns the steps of the templates that a filter selects that failed after an instant, in the order of the tasks' creation.
+func failuresOf(s *store, f *taskFilter, since instant) (all []failedTask) {
 	w := &taskWalk{states: anyState &^ setOf(taskComplete, taskCancelled, taskResolvedManually)}
 	s.locked(func() {
 		w.templates, _ = s.tasks.index.selected(f)
@@ -159,6 +159,9 @@ func failuresOf(s *store, f *taskFilter) (all []failedTask) {
 			continue
 		}
 		for _, step := range in.failures {
+			if step.at <= since {
+				continue
+			}
 			step.forGood = step.forGood || s.tasks.kinds[at].state() == taskError
 			all = append(all, failedTask{step, sl, s.tasks.seqs[at], 0})
 		}
@@ -173,10 +176,10 @@ const courseParts = 24
 // failureCourse counts the steps of a group by when they failed, in equal parts of the time from the first failure to now.
 type failureCourse [courseParts]int
 
-// countFailures counts the groups of the templates that a filter selects. It looks at each failing step. The top are
+// countFailures counts the groups of the steps of failuresOf. It looks at each failing step. The top are
 // at most limit groups.
-func countFailures(s *store, f *taskFilter, limit int, now instant) (c failureCounts) {
-	all := failuresOf(s, f)
+func countFailures(s *store, f *taskFilter, since instant, limit int, now instant) (c failureCounts) {
+	all := failuresOf(s, f, since)
 	places := make(map[failureGroup]int32, len(all)) // if it grew, 100,000 would be moved
 	for i := range all {
 		place, known := places[all[i].group]

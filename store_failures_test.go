@@ -57,7 +57,7 @@ func checkFailures(t testing.TB, s *store, found []plainFailure) {
 	s.unlocked(func() {
 		counts := recount(found)
 		for _, limit := range []int{1, 2, 1000} {
-			checkFailureCounts(t, countFailures(s, &taskFilter{}, limit, s.clock.now()), found, counts, limit)
+			checkFailureCounts(t, countFailures(s, &taskFilter{}, 0, limit, s.clock.now()), found, counts, limit)
 		}
 		for g := range groups {
 			want := failedTasks(found, func(f plainFailure) bool { return f.group == g })
@@ -270,7 +270,7 @@ func (w *failureWorld) actOn(v *task, i int) {
 // failuresText returns what GET /v1/analytics/failures says, a line for each group.
 func failuresText(t *testing.T, s *service) string {
 	t.Helper()
-	v := must(s.failures(&taskFilter{}, 50, true, nil))(t)
+	v := must(s.failures(&taskFilter{}, 0, 50, true, nil))(t)
 	var b strings.Builder
 	for _, g := range v.Groups {
 		fmt.Fprintf(&b, "%d stuck, %d retrying: %s.%s %s, %s, %s; %s to %s\n", g.StuckTasks, g.RetryingTasks, g.NamespaceName,
@@ -320,7 +320,7 @@ func TestFailures(t *testing.T) {
 	clock.advance(time.Minute)
 	mustAct(t, s, mustCreate(t, s, "order"), 0, fails("no funds for 9", false))
 	want("1 stuck, 2 retrying: t.order charge, CardError, no funds for *; 0s to 2m0s")
-	course := must(s.failures(&taskFilter{}, 1, true, nil))(t).Groups[0].Course
+	course := must(s.failures(&taskFilter{}, 0, 1, true, nil))(t).Groups[0].Course
 	if wanted := (failureCourse{0: 1, courseParts / 2: 1, courseParts - 1: 1}); course != wanted {
 		t.Errorf("got the course %v; want %v", course, wanted)
 	}
@@ -449,7 +449,7 @@ func BenchmarkFailures(b *testing.B) {
 			}
 			_, small := stuckService(b, 100, 20)
 			svc, large := stuckService(b, 100_000, groups)
-			group := must(svc.failures(&taskFilter{}, 1, true, nil))(b).Groups[0].Group.String()
+			group := must(svc.failures(&taskFilter{}, 0, 1, true, nil))(b).Groups[0].Group.String()
 			b.ResetTimer()
 			for range b.N {
 				small.ask(b, storedRequest{"/v1/analytics/failures", "100-tasks"})
@@ -498,7 +498,7 @@ func BenchmarkFailingTask(b *testing.B) {
 func groupsOf(t *testing.T, s *service) (string, failureKey) {
 	t.Helper()
 	settle(s)
-	v := must(s.failures(&taskFilter{}, 10, true, nil))(t)
+	v := must(s.failures(&taskFilter{}, 0, 10, true, nil))(t)
 	if len(v.Groups) != 1 {
 		t.Fatalf("got %d groups; want one", len(v.Groups))
 	}

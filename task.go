@@ -56,6 +56,7 @@ type taskHeader struct {
 	completed instant         // 0 until it ended
 	counts    [stepStates]int // steps by state
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
+	acted     instant         // when an operator last acted on it; 0 for never
 	lastID    uuid            // the greatest id of a step that the template does not declare; zero without one
 }
 
@@ -106,6 +107,9 @@ func (t *task) apply(r *record, obs observer) error {
 		t.updated = r.at
 	}
 	t.lastSeq = r.seq
+	if r.byOperator() {
+		t.acted = r.at
+	}
 	if a.err != nil {
 		return fmt.Errorf("record %d (%s) of task %s: %w", r.seq, r.kind, t.id, a.err)
 	}

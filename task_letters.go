@@ -103,6 +103,8 @@ type investigation struct {
 	notes    *string
 	by       *string
 	metadata []byte
+	subject  string // who, by authentication; of the record, like the request
+	request  string
 }
 
 // addDeadLetter adds an entry, unless one is pending.

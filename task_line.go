@@ -10,8 +10,9 @@ package main
 //
 //	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
 //
-// and a task with steps that its template does not declare has "last_id", the
-// greatest id of those. Everything before the log can be read without it.
+// a task on which an operator acted has "acted", when that was last, and a task
+// with steps that its template does not declare has "last_id", the greatest id
+// of those. Everything before the log can be read without it.
 
 import (
 	"bytes"
@@ -43,6 +44,7 @@ func (h *taskHeader) members(c *memberCoder, template *string) {
 	c.text("template", template)
 	nonzero(c, "seq", &h.seq)
 	nonzero(c, "last", &h.lastSeq)
+	nonzero(c, "acted", &h.acted)
 	var in memberCoder
 	if c.enter("steps", &in) {
 		for s := range h.counts {

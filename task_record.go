@@ -85,7 +85,7 @@ type record struct {
 	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
 	by         string // operator: who acted, by the request
-	subject    string // operator, cancelled, held, released, claimed, adjusted, ended by an outside actor: who, by authentication
+	subject    string // of what an operator or outside actor did: who, by authentication
 	reason     string // operator, cancelled, released: why; held: where the task continues
 	hash       string // template
 	definition []byte // template: its normalized JSON
@@ -98,7 +98,7 @@ type record struct {
 	clear         bool            // operator: a reset forgets the checkpoint
 	before        stepCount       // undelivered: what the start had counted
 	maxAttempts   int             // operator: the limit that comes with a reset, or 0
-	request       string          // operator: the id of the request for a bulk action, or ""
+	request       string          // of what an operator did: the id of the request for a bulk action, or ""
 	mark          *subscriberMark // delivered
 }
 
@@ -255,10 +255,13 @@ func (r *record) members(c *memberCoder) {
 		c.text("by", &r.by)
 		c.text("subject", &r.subject)
 		c.text("reason", &r.reason)
+		c.text("request", &r.request)
 	case recStale:
 		object(c, "stale", &r.stale, staleMark{reason: noDLQReason}, (*staleMark).members)
 	case recDLQUpdate:
 		object(c, "dlq", &r.investigation, investigation{status: noDLQStatus}, (*investigation).members)
+		c.text("subject", &r.subject)
+		c.text("request", &r.request)
 	case recDropped:
 	case recDelivered:
 		made(c, &r.mark).members(c)
@@ -490,6 +493,15 @@ func (r *record) started() instant {
 		return r.startedAt
 	}
 	return r.at
+}
+
+// byOperator reports whether an operator made the record.
+func (r *record) byOperator() bool {
+	switch r.kind {
+	case recOperator, recCancelled, recHeld, recReleased, recAdjusted, recDLQUpdate:
+		return true
+	}
+	return r.kind == recCreated && r.created.origin != nil // a task that repeats another
 }
 
 // hasOutcome reports whether the record holds the outcome of an attempt.

@@ -56,8 +56,16 @@ func (o *options) withClient() *options {
 	return o
 }
 
-// asks returns the runner of a command that calls the orchestration role. Errors begin with the name of the command.
+// asks returns the runner of a command that calls the orchestration role and prints the answer in the form of -o. Errors
+// begin with the name of the command.
 func (o *options) asks(ask func(ctx context.Context, c *client, operands []string) error) runner {
+	o.withOutput()
+	return o.calls(ask)
+}
+
+// calls is asks without -o.
+func (o *options) calls(ask func(ctx context.Context, c *client, operands []string) error) runner {
+	o.withClient()
 	return func(ctx context.Context, operands []string) error {
 		c, err := o.client()
 		if err == nil {
@@ -70,7 +78,6 @@ func (o *options) asks(ask func(ctx context.Context, c *client, operands []strin
 // shows returns the runner of a command that prints what the service returns for a path below that of its operands.
 // Flags set the parameters of the query.
 func (o *options) shows(below string, filters [][2]string, show func(d document) output) runner {
-	o.withClient().withOutput()
 	query := url.Values{}
 	o.filters(query, filters)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {

@@ -105,7 +105,6 @@ func dlqCommands() command {
 // listLetters is lists for the entries that flags select.
 func listLetters(l listing, flags ...[2]string) func(o *options) runner {
 	return func(o *options) runner {
-		o.withClient().withOutput()
 		query := url.Values{}
 		o.filters(query, flags)
 		all := o.Bool("all", false, "also list entries whose tasks have since completed or been cancelled")
@@ -130,7 +129,6 @@ func listLetters(l listing, flags ...[2]string) func(o *options) runner {
 }
 
 func showDLQ(o *options) runner {
-	o.withClient().withOutput()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		d, err := c.dlqOf(ctx, operands[0])
 		if err != nil {
@@ -154,7 +152,6 @@ func showDLQ(o *options) runner {
 }
 
 func updateDLQ(o *options) runner {
-	o.withClient().withOutput()
 	body := map[string]any{}
 	for member, help := range map[string][2]string{
 		"resolution_status": {"status", "`STATUS`: set the status: Pending, ManuallyResolved, PermanentlyFailed or Cancelled"},
@@ -192,7 +189,6 @@ func updateDLQ(o *options) runner {
 }
 
 func closeDLQ(o *options) runner {
-	o.withClient().withOutput()
 	notes := o.String("notes", "closed on the command line", "`TEXT`: add a note")
 	status := o.String("status", "ManuallyResolved", "`STATUS`: set the status: ManuallyResolved, PermanentlyFailed or Cancelled")
 	by := o.String("by", "", "`WHO`: record who closes the entries; by default $USER")

@@ -60,7 +60,6 @@ func listDeliveries(page [][2]string) func(o *options) runner {
 }
 
 func resendEvents(o *options) runner {
-	o.withClient().withOutput()
 	reason := o.String("reason", "", "`TEXT`: record why")
 	bulk := o.withBulk("delivery", "deliveries", deliverySelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {

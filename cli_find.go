@@ -30,7 +30,6 @@ var findColumns = []column{
 }
 
 func findAnything(o *options) runner {
-	o.withClient().withOutput()
 	limit := o.Int("limit", standardFound, "`N`: list at most this many hits of each kind")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		d, err := c.get(ctx, "/v1/find", url.Values{"q": operands, "limit": {strconv.Itoa(*limit)}})

@@ -101,8 +101,7 @@ func fixtureCommands() command {
 // a DELETE belong to its path.
 func control(method, path string, body func(o *options, operands []string) (any, error)) func(*options) runner {
 	return func(o *options) runner {
-		o.withClient()
-		return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		return o.calls(func(ctx context.Context, c *client, operands []string) error {
 			content, err := body(o, operands)
 			if err != nil {
 				return err
@@ -154,8 +153,7 @@ var clockMembers = map[string]string{
 }
 
 func controlClock(o *options) runner {
-	o.withClient()
-	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+	return o.calls(func(ctx context.Context, c *client, operands []string) error {
 		if len(operands) == 0 {
 			return c.askControl(ctx, call{method: "GET", path: "/clock"})
 		}

@@ -18,7 +18,6 @@ func healthCommand() command {
 		more:     "The exit code is 1 if one of them is not healthy.",
 		examples: []string{"health", "health --url http://127.0.0.1:8081 -o json"},
 		define: func(o *options) runner {
-			o.withClient().withOutput()
 			return o.asks(func(ctx context.Context, c *client, _ []string) error {
 				d, err := c.get(ctx, "/health/detailed", nil)
 				if err != nil {

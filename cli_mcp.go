@@ -49,9 +49,8 @@ func mcpCommand() command {
 			"Commands that change something are offered with --allow-changes only.",
 		examples: []string{"mcp", "mcp --url http://127.0.0.1:9000 --allow-changes"},
 		define: func(o *options) runner {
-			o.withClient()
 			allowed := o.Bool("allow-changes", false, "also offer the commands that change something")
-			return o.asks(func(ctx context.Context, c *client, _ []string) error {
+			return o.calls(func(ctx context.Context, c *client, _ []string) error {
 				o.p.queueLog()
 				s := &mcpServer{c: c, allowed: *allowed, calls: map[string]context.CancelFunc{}}
 				s.addTools(commands())

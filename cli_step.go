@@ -69,7 +69,6 @@ func stepActionCommand(verb, help string) command {
 		name: verb, effect: changes, operands: operands, help: help, more: more,
 		examples: []string{v.example, v.example + " --by jo"},
 		define: func(o *options) runner {
-			o.withClient().withOutput()
 			reason := o.String("reason", "on the command line", "`TEXT`: record why")
 			by := o.String("by", "", "`WHO`: record who acts; by default $USER")
 			member := o.actionMember(verb)
@@ -185,7 +184,6 @@ var inboxColumns = []column{
 }
 
 func showInbox(o *options) runner {
-	o.withClient().withOutput()
 	query := url.Values{"state": {"enqueued"}}
 	o.filters(query, [][2]string{{"callable", "`CALLABLE`: list only steps with this callable; a final * matches any suffix"}, {"namespace", "`NAMESPACE`: list only steps of tasks in this namespace"}})
 	all := o.Bool("all", false, "also list steps that do not wait for people")

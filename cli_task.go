@@ -84,7 +84,6 @@ func taskCommands() command {
 const defaultWatch = 10 * time.Minute
 
 func createTask(o *options) runner {
-	o.withClient().withOutput()
 	text := o.String("context", "", "`JSON`: set the context, from JSON, @FILE, or - for standard input")
 	created := o.withWait()
 	key := o.String("key", "", "`KEY`: send this Idempotency-Key, so that a repeat creates no second task")
@@ -175,7 +174,6 @@ func (a *againArgs) body(p *process) (body map[string]any, err error) {
 }
 
 func repeatTask(o *options) runner {
-	o.withClient().withOutput()
 	a := &againArgs{}
 	o.againFlags(a)
 	o.StringVar(&a.context, "context", "", "`JSON`: replace the context of the task, from JSON, @FILE, or - for standard input")
@@ -277,7 +275,6 @@ var taskColumns = []column{
 }
 
 func listTasks(o *options) runner {
-	o.withClient().withOutput()
 	query := url.Values{}
 	o.filters(query, [][2]string{
 		{"namespace", "`NAMESPACE`: list only tasks of templates in this namespace"}, {"name", "`NAME`: list only tasks of templates with this name"},
@@ -357,7 +354,6 @@ func listOutput(items []document, name, none string, columns []column) output {
 }
 
 func showTask(o *options) runner {
-	o.withClient().withOutput()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		t, err := c.ask(ctx, o, operands, "", nil)
 		if err != nil {
@@ -381,7 +377,6 @@ func showTask(o *options) runner {
 }
 
 func explainTask(o *options) runner {
-	o.withClient().withOutput()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		path, _, err := c.taskPath(ctx, operands[0])
 		if err != nil {
@@ -413,8 +408,7 @@ func (t *table) explanation(e document) {
 }
 
 func printContext(o *options) runner {
-	o.withClient()
-	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+	return o.calls(func(ctx context.Context, c *client, operands []string) error {
 		path, _, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
@@ -435,7 +429,6 @@ func (p *process) printJSON(v any) error {
 }
 
 func cancelTasks(o *options) runner {
-	o.withClient().withOutput()
 	reason := o.String("reason", "", "`TEXT`: record why")
 	bulk := o.withBulk("task", "tasks", taskSelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {

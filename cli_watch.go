@@ -81,7 +81,6 @@ func (c *client) watchError(ctx context.Context, id string, err error) error {
 }
 
 func watchTask(o *options) runner {
-	o.withClient().withOutput()
 	limit := o.duration("timeout", 0, "`DURATION`: give up after this time, with exit code 5")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		ctx, stop := interruptible(ctx, *limit)

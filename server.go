@@ -12,7 +12,7 @@ package main
 //	server_hints.go       hints at what a request says that nobody knows
 //	server_submit.go      submitting a task, awaiting it
 //	server_conditions.go  entity tags, and versions of tasks that the caller has seen
-//	server_answer.go      writing answers: the response writer, gzip
+//	server_answer.go      writing answers: the response writer, pieces, draining
 //	server_texts.go       public texts: packed once, shared by those who wait
 //	server_errors.go      errors as responses
 //	server_metrics.go     GET /metrics
@@ -271,7 +271,6 @@ func (s *surface) finish(rec *responseWriter, r *http.Request, began instant) {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
-	rec.endGzip()
 	if s.svc.cfg.Log.Requests {
 		s.logRequest(rec, r, began)
 	}

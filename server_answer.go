@@ -3,7 +3,6 @@ package main
 // Writing answers: a short one at once, a long one in pieces, and the writer that handlers get.
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -229,12 +228,9 @@ type responseWriter struct {
 	caller    *securityContext // nil if the caller is not known
 	watch     requestWatch     // nil without one
 	head      bool             // the client wants no body
-	change    bool             // the request is neither GET nor HEAD
 	asked     http.Header      // of the request
-	body      *gzipBody        // nil unless the body is compressed
 	sent      io.Reader        // the body of the request
 	held      int64            // bytes of the memory for requests
-	coding    int64            // of these, for compressing the answer
 	working   bool             // it counts as a request at work
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
@@ -245,13 +241,12 @@ type responseWriter struct {
 
 func (s *surface) newResponseWriter(w http.ResponseWriter, r *http.Request) *responseWriter {
 	return &responseWriter{ResponseWriter: w, surface: s, conn: connectionOf(r), arrived: time.Now(), requestID: requestID(r, s.svc.ids),
-		unread: r.ContentLength != 0, head: r.Method == http.MethodHead, change: isChange(r), asked: r.Header, sent: r.Body}
+		unread: r.ContentLength != 0, head: r.Method == http.MethodHead, asked: r.Header, sent: r.Body}
 }
 
 func (w *responseWriter) WriteHeader(status int) {
 	w.status = status
 	if w.matched {
-		w.beginGzip()
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
@@ -263,14 +258,6 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.body != nil {
-		return w.body.take(b)
-	}
-	return w.send(b)
-}
-
-// send writes to the client.
-func (w *responseWriter) send(b []byte) (int, error) {
 	if len(b) > copiedBody {
 		setWriteDeadline(w.ResponseWriter, answerPatience)
 	}
@@ -303,7 +290,7 @@ func (w *responseWriter) endWork() {
 func (w *responseWriter) hold(n int) error {
 	q := &w.surface.svc.quotas.memory
 	// However long the answer is, it must be possible to get it.
-	if more := min(int64(n), q.most/2) + w.coding - w.held; more > 0 {
+	if more := min(int64(n), q.most/2) - w.held; more > 0 {
 		if err := takeMemory(q, more); err != nil {
 			return err
 		}
@@ -325,21 +312,11 @@ func (s *surface) holdTemplates(w *responseWriter) error {
 	return w.holdEach(len(s.svc.templates.registry().all()), 256)
 }
 
-// addCoding takes memory for compressing the answer, if seven eighths of it are left for others.
-func (w *responseWriter) addCoding() bool {
-	q := &w.surface.svc.quotas.memory
-	if q.used.Load() > q.most/8 || !q.take(gzipMemory) {
-		return false
-	}
-	w.held, w.coding = w.held+gzipMemory, gzipMemory
-	return true
-}
-
 // release gives back everything that the request holds.
 func (w *responseWriter) release() {
 	w.endWork()
 	w.surface.svc.quotas.memory.give(w.held)
-	w.held, w.coding = 0, 0
+	w.held = 0
 }
 
 // answerPatience is how long a client may take to read a piece of an answer.
@@ -363,86 +340,6 @@ func (w *responseWriter) drain() {
 	if c.Flush() == nil && c.SetReadDeadline(realDeadline(drainTime)) == nil { // a test's recorder has no deadlines
 		io.CopyN(io.Discard, w.sent, drainBytes)
 	}
-}
-
-// Compressed answers. An answer is compressed while it is sent, if there is room for that; an event stream never is.
-// Nor is the answer to a change: a worker that asks for gzip by default, as net/http does, would pay for it with every
-// batch.
-
-const (
-	gzipFrom   = 1 << 10    // bytes; shorter answers are sent as they are
-	gzipMemory = 1200 << 10 // about how much memory compressing takes, in bytes
-	gzipSuffix = "-gzip"    // of the entity tags of compressed answers
-)
-
-var gzipWriters = sync.Pool{New: func() any {
-	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
-	return w
-}}
-
-// gzipBody compresses the body of an answer.
-type gzipBody struct {
-	to  *responseWriter
-	zip *gzip.Writer
-	out []byte // compressed bytes that were not sent yet
-}
-
-// beginGzip compresses the body that follows if the client asks for it, and it is of a kind
-// that gets shorter, unless there is no room for that.
-func (w *responseWriter) beginGzip() {
-	h := w.Header()
-	n := -1 // unknown
-	if given := h["Content-Length"]; given != nil {
-		n, _ = strconv.Atoi(given[0])
-	}
-	kind, packed := h["Content-Type"], h["Content-Encoding"] != nil
-	short := n >= 0 && n < gzipFrom
-	switch {
-	case packed || w.status == http.StatusNotModified: // as for the whole answer
-	case w.change || kind == nil || !compressible(kind[0]) || w.status/100 == 3 || short && h["Etag"] == nil:
-		return
-	}
-	// Also where the answer is not compressed: a cache must not give it to those who want the other form, and vice
-	// versa.
-	h["Vary"] = append(h["Vary"], "Accept-Encoding")
-	if packed || w.status == http.StatusNotModified || !w.wantsGzip(n) || !w.addCoding() {
-		return
-	}
-	w.body = &gzipBody{to: w, zip: gzipWriters.Get().(*gzip.Writer)}
-	w.body.zip.Reset(w.body)
-	delete(h, "Content-Length")
-	markGzip(h)
-}
-
-// wantsGzip reports whether a client wants a body of n bytes, if that is known, compressed.
-func (w *responseWriter) wantsGzip(n int) bool {
-	return (n < 0 || n >= gzipFrom) && !w.head && acceptsGzip(w.asked)
-}
-
-// markGzip sets the headers of a compressed body.
-func markGzip(h http.Header) {
-	h["Content-Encoding"] = []string{"gzip"}
-	// A strong tag promises the same bytes (RFC 9110, 8.8.1), so the compressed form needs one of its own.
-	if tag, strong := strings.CutSuffix(h.Get("Etag"), `"`); strong && tag[0] == '"' {
-		h["Etag"] = []string{tag + gzipSuffix + `"`}
-	}
-}
-
-// compressible reports whether bodies of a type get shorter.
-func compressible(contentType string) bool {
-	media, _, _ := strings.Cut(contentType, ";")
-	return media == jsonType || media == linesType || strings.HasPrefix(media, "text/") && media != "text/event-stream" ||
-		strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml")
-}
-
-// acceptsGzip reports whether a client asks for gzip.
-func acceptsGzip(asked http.Header) bool {
-	given := asked["Accept-Encoding"]
-	weight := max(acceptWeight(given, "gzip"), acceptWeight(given, "x-gzip"))
-	if weight < 0 {
-		weight = acceptWeight(given, "*")
-	}
-	return weight > 0 && weight >= acceptWeight(given, "identity")
 }
 
 // acceptWeight returns the weight that an Accept header gives to a name; -1 if it does not
@@ -470,32 +367,4 @@ func quality(parameters string) float64 {
 		}
 	}
 	return 1
-}
-
-// Write implements io.Writer, for the compressed bytes.
-func (z *gzipBody) Write(p []byte) (int, error) {
-	z.out = append(z.out, p...)
-	return len(p), nil
-}
-
-// take compresses a piece, and sends what is complete.
-func (z *gzipBody) take(piece []byte) (int, error) {
-	if _, err := z.zip.Write(piece); err != nil || len(z.out) < jsonPiece {
-		return len(piece), err
-	}
-	_, err := z.to.send(z.out)
-	z.out = z.out[:0]
-	return len(piece), err
-}
-
-// endGzip sends the rest of a compressed body.
-func (w *responseWriter) endGzip() {
-	if z := w.body; z != nil && !w.gone {
-		z.zip.Close()
-		gzipWriters.Put(z.zip)
-		w.surface.svc.quotas.memory.give(w.coding)
-		w.held, w.coding = w.held-w.coding, 0
-		w.body = nil
-		w.send(z.out)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -84,11 +85,8 @@ func withTag(w *responseWriter, r *http.Request, tag string, view any) any {
 		h["Cache-Control"] = []string{"no-cache"}
 	}
 	// A change has been made by now, whatever the caller knows.
-	if !isChange(r) {
-		if named := namedTag(r.Header["If-None-Match"], tag); named != "" {
-			h["Etag"][0] = named
-			return notModified{}
-		}
+	if !isChange(r) && isNamed(r.Header["If-None-Match"], tag) {
+		return notModified{}
 	}
 	return view
 }
@@ -97,27 +95,12 @@ func withTag(w *responseWriter, r *http.Request, tag string, view any) any {
 // look-ups.
 func weakTag(hash string) string { return `W/"` + hash + `"` }
 
-// namedTag returns the form of a tag that a header names, compressed or not, or "". Weak tags
-// count as well.
-func namedTag(values []string, tag string) string {
-	for _, value := range values {
-		for _, named := range splitList(value) {
-			switch {
-			// The caller has kept the compressed form, which has a tag of its own.
-			case strings.HasSuffix(named, gzipSuffix+`"`) && opaqueTag(named) == opaqueTag(tag):
-				return strings.TrimSuffix(tag, `"`) + gzipSuffix + `"`
-			case named == "*" || opaqueTag(named) == opaqueTag(tag):
-				return tag
-			}
-		}
-	}
-	return ""
-}
-
-// opaqueTag returns what identifies the view in a tag, compressed or not.
-func opaqueTag(tag string) string {
-	tag = strings.TrimSuffix(strings.TrimPrefix(tag, "W/"), `"`)
-	return strings.TrimSuffix(tag, gzipSuffix)
+// isNamed reports whether a header names a tag. Weak tags count as well.
+func isNamed(values []string, tag string) bool {
+	opaque := func(tag string) string { return strings.TrimPrefix(tag, "W/") }
+	return slices.ContainsFunc(splitList(strings.Join(values, ",")), func(named string) bool {
+		return named == "*" || opaque(named) == opaque(tag)
+	})
 }
 
 // entityTagForm is the form of an entity tag, as in RFC 9110, but not empty.

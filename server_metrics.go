@@ -110,6 +110,7 @@ var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 // metrics answers with the metrics of the service and of the surface's listener.
 func (s *surface) metrics(w *responseWriter, _ *http.Request) (any, error) {
 	t := s.scrape.get(w.arrived, s.metricsNow)
+	w.Header().Add("Vary", "Accept-Encoding")
 	return t, w.hold(len(t.plain))
 }
 

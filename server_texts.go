@@ -36,6 +36,9 @@ func newTaggedText(contentType string, plain []byte, policy string) *packedText 
 	return t
 }
 
+// gzipFrom is the length from which a text is compressed, in bytes.
+const gzipFrom = 1 << 10
+
 func gzipped(text []byte, level int) []byte {
 	b := bytes.NewBuffer(make([]byte, 0, len(text)/4))
 	z, _ := gzip.NewWriterLevel(b, level) // the level is valid
@@ -46,22 +49,23 @@ func gzipped(text []byte, level int) []byte {
 
 // reply sets the headers of a text with a tag and returns the answer.
 func (t *packedText) reply(w *responseWriter, r *http.Request) any {
+	h := w.Header()
 	if t.policy != "" {
-		h := w.Header()
 		h.Set("Content-Security-Policy", t.policy)
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		keepToOwnPages(h)
 	}
+	h["Vary"] = append(h["Vary"], "Accept-Encoding") // the 304, too
 	return withTag(w, r, t.tag, t)
 }
 
 // write writes the text.
 func (t *packedText) write(w *responseWriter) {
 	body := t.plain
-	if w.wantsGzip(len(body)) {
+	if len(body) >= gzipFrom && !w.head && acceptWeight(w.asked["Accept-Encoding"], "gzip") > 0 {
 		body = t.zip()
-		markGzip(w.Header())
+		w.Header()["Content-Encoding"] = []string{"gzip"}
 	}
 	writeBody(w, http.StatusOK, t.contentType, body)
 }

@@ -12,8 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"runtime"
-	"runtime/debug"
-	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,29 +174,16 @@ func (s *service) writeMetrics(m *metricsText) {
 	m.single("stepwell_goroutines", "gauge", "Goroutines of the process.", float64(runtime.NumGoroutine()))
 	m.single("stepwell_heap_bytes", "gauge", "Bytes of live and not yet collected heap.", float64(mem.HeapAlloc))
 	writeProcessMetrics(m)
-	writeGoMetrics(m, &mem)
 }
 
-// Figures of the process and of the Go runtime, with the names and types that Prometheus'
-// client for Go uses.
-
-// plainMetric is a metric of one sample.
-type plainMetric struct {
-	name, kind, help string
-	value            float64
-}
-
-// figures adds metrics whose names begin with a prefix.
-func (m *metricsText) figures(prefix string, list []plainMetric) {
-	for _, f := range list {
-		m.single(prefix+f.name, f.kind, f.help, f.value)
-	}
-}
-
-// writeProcessMetrics writes what the system tells about this process.
+// writeProcessMetrics writes what the system tells about this process, under the names and with the types of Prometheus'
+// clients.
 func writeProcessMetrics(m *metricsText) {
 	p := ownProcess()
-	all := []plainMetric{
+	for _, f := range []struct {
+		name, kind, help string
+		value            float64
+	}{
 		{"cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", p.cpu},
 		{"open_fds", "gauge", "Number of open file descriptors.", p.files},
 		{"max_fds", "gauge", "Maximum number of open file descriptors.", p.mostFiles},
@@ -208,74 +193,11 @@ func writeProcessMetrics(m *metricsText) {
 		{"start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", p.started},
 		{"network_receive_bytes_total", "counter", "Number of bytes received by the process over the network.", p.received},
 		{"network_transmit_bytes_total", "counter", "Number of bytes sent by the process over the network.", p.sent},
-	}
-	// What the system does not tell is negative.
-	m.figures("process_", slices.DeleteFunc(all, func(f plainMetric) bool { return f.value < 0 }))
-}
-
-// writeGoMetrics writes what the Go runtime tells.
-func writeGoMetrics(m *metricsText, mem *runtime.MemStats) {
-	gc := debug.GCStats{PauseQuantiles: make([]time.Duration, 5)}
-	debug.ReadGCStats(&gc)
-	m.family("go_gc_duration_seconds", "summary", "A summary of the wall-time pause (stop-the-world) duration in garbage "+
-		"collection cycles.")
-	for i, q := range []string{"0", "0.25", "0.5", "0.75", "1"} {
-		m.sample("go_gc_duration_seconds", gc.PauseQuantiles[i].Seconds(), "quantile", q)
-	}
-	m.sample("go_gc_duration_seconds_sum", gc.PauseTotal.Seconds())
-	m.sample("go_gc_duration_seconds_count", float64(gc.NumGC))
-	m.family("go_info", "gauge", "Information about the Go environment.")
-	m.sample("go_info", 1, "version", runtime.Version())
-	threads, _ := runtime.ThreadCreateProfile(nil)
-	settings := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
-	metrics.Read(settings)
-	m.figures("go_", []plainMetric{
-		{"gc_gogc_percent", "gauge", "Heap size target percentage configured by the user, otherwise 100.",
-			float64(settings[0].Value.Uint64())},
-		{"gc_gomemlimit_bytes", "gauge", "Go runtime memory limit configured by the user, otherwise math.MaxInt64.",
-			float64(settings[1].Value.Uint64())},
-		{"goroutines", "gauge", "Number of goroutines that currently exist.", float64(runtime.NumGoroutine())},
-		{"sched_gomaxprocs_threads", "gauge", "The current runtime.GOMAXPROCS setting, or the number of operating system " +
-			"threads that can execute user-level Go code simultaneously.", float64(runtime.GOMAXPROCS(0))},
-		{"threads", "gauge", "Number of OS threads created.", float64(threads)},
-	})
-	writeMemoryMetrics(m, mem)
-}
-
-func writeMemoryMetrics(m *metricsText, mem *runtime.MemStats) {
-	list := []plainMetric{
-		{"alloc_bytes_total", "counter", "Total number of bytes allocated in heap until now, even if released already.",
-			float64(mem.TotalAlloc)},
-		{"frees_total", "counter", "Total number of heap objects frees.", float64(mem.Frees)},
-		{"mallocs_total", "counter", "Total number of heap objects allocated, both live and gc-ed.", float64(mem.Mallocs)},
-		{"heap_objects", "gauge", "Number of currently allocated objects.", float64(mem.HeapObjects)},
-		{"last_gc_time_seconds", "gauge", "Number of seconds since 1970 of last garbage collection.", float64(mem.LastGC) / 1e9},
-	}
-	for _, f := range []struct {
-		name, what string
-		n          uint64
-	}{
-		{"alloc", "allocated in heap and currently in use", mem.Alloc},
-		{"buck_hash_sys", "used by the profiling bucket hash table", mem.BuckHashSys},
-		{"gc_sys", "used for garbage collection system metadata", mem.GCSys},
-		{"heap_alloc", "of heap allocated and currently in use", mem.HeapAlloc},
-		{"heap_idle", "of heap waiting to be used", mem.HeapIdle},
-		{"heap_inuse", "of heap that are in use", mem.HeapInuse},
-		{"heap_released", "of heap released to OS", mem.HeapReleased},
-		{"heap_sys", "of heap obtained from system", mem.HeapSys},
-		{"mcache_inuse", "in use by mcache structures", mem.MCacheInuse},
-		{"mcache_sys", "used for mcache structures obtained from system", mem.MCacheSys},
-		{"mspan_inuse", "in use by mspan structures", mem.MSpanInuse},
-		{"mspan_sys", "used for mspan structures obtained from system", mem.MSpanSys},
-		{"next_gc", "of heap when next garbage collection will take place", mem.NextGC},
-		{"other_sys", "used for other system allocations", mem.OtherSys},
-		{"stack_inuse", "obtained from system for stack allocator in non-CGO environments", mem.StackInuse},
-		{"stack_sys", "obtained from system for stack allocator", mem.StackSys},
-		{"sys", "obtained from system", mem.Sys},
 	} {
-		list = append(list, plainMetric{f.name + "_bytes", "gauge", "Number of bytes " + f.what + ".", float64(f.n)})
+		if f.value >= 0 { // what the system tells
+			m.single("process_"+f.name, f.kind, f.help, f.value)
+		}
 	}
-	m.figures("go_memstats_", list)
 }
 
 func (q *quotas) write(m *metricsText) {

@@ -3,7 +3,6 @@ package main
 // The system calls of Linux that the program needs beyond package os.
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -49,17 +47,12 @@ func reapOrphans(pgid int) {
 	}
 }
 
-// ticksPerSecond is the unit of times in /proc, in every build of Linux that Go runs on.
-const ticksPerSecond = 100
-
 // shownFigures returns the figures of this process that /proc shows.
 func shownFigures() processFigures {
-	p := processFigures{files: openedFiles(), virtual: -1, resident: -1, started: processStarted()}
-	octets := procNumbers("/proc/self/net/netstat", "IpExt:", "InOctets", "OutOctets")
-	p.received, p.sent = octets[0], octets[1]
+	p := processFigures{files: openedFiles(), resident: -1}
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
-		fmt.Sscan(string(text), &p.virtual, &p.resident)
-		p.virtual *= float64(os.Getpagesize())
+		var virtual float64
+		fmt.Sscan(string(text), &virtual, &p.resident)
 		p.resident *= float64(os.Getpagesize())
 	}
 	return p
@@ -75,41 +68,6 @@ func openedFiles() float64 {
 		return -1
 	}
 	return float64(len(open) - 1) // without that of the directory
-}
-
-// processStarted returns when the process started, in seconds since 1970; -1 if that is unknown.
-var processStarted = sync.OnceValue(func() float64 {
-	text, _ := os.ReadFile("/proc/self/stat")
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name can contain anything
-	booted := procNumbers("/proc/stat", "btime", "")[0]
-	if len(fields) < 20 || booted < 0 {
-		return -1
-	}
-	ticks, _ := strconv.ParseFloat(fields[19], 64)
-	return booted + ticks/ticksPerSecond
-})
-
-// procNumbers returns numbers in a file of /proc: those in the columns that the first line with a word at its
-// beginning names, or the first one in this line; -1 for one that is not there.
-func procNumbers(file, word string, columns ...string) []float64 {
-	text, _ := os.ReadFile(file)
-	var names []string
-	numbers := slices.Repeat([]float64{-1}, len(columns))
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, word+" ") {
-			continue
-		}
-		// Files such as netstat have two lines with the word: the first one names the columns of the second.
-		fields := strings.Fields(line)
-		for i, column := range columns {
-			at := max(slices.Index(names, column), 1)
-			if n, err := strconv.ParseFloat(fields[min(at, len(fields)-1)], 64); err == nil {
-				numbers[i] = n
-			}
-		}
-		names = fields
-	}
-	return numbers
 }
 
 // machineMemory returns how much memory the machine has, in bytes; 0 if that is unknown.

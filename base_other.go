@@ -26,7 +26,7 @@ func reapOrphans(int) {}
 
 // shownFigures knows no figures.
 func shownFigures() processFigures {
-	return processFigures{files: -1, virtual: -1, resident: -1, started: -1, received: -1, sent: -1}
+	return processFigures{files: -1, resident: -1}
 }
 
 // machineMemory returns how much memory the machine has, in bytes; 0 if that is unknown.

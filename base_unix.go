@@ -158,20 +158,15 @@ func executable(path string) (string, error) {
 }
 
 // processFigures are what the system tells about this process; negative where it does not.
-type processFigures struct {
-	files, virtual, resident, started, received, sent float64
-	cpu, mostFiles, mostVirtual                       float64
-}
+type processFigures struct{ files, mostFiles, resident, cpu float64 }
 
 // ownProcess returns the figures of this process. Few of them are known while no file descriptor is left to read /proc.
 func ownProcess() processFigures {
 	p := shownFigures()
 	var used syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
-	var memory syscall.Rlimit
-	syscall.Getrlimit(syscall.RLIMIT_AS, &memory)
 	p.cpu = float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9
-	p.mostFiles, p.mostVirtual = float64(mostFiles()), float64(memory.Cur)
+	p.mostFiles = float64(mostFiles())
 	return p
 }
 

@@ -301,31 +301,28 @@ var programVariables = []string{"COMSPEC", "HOME", "LANG", "LOCALAPPDATA", "PATH
 func executable(path string) (string, error) { return exec.LookPath(path) }
 
 // processFigures are what the system tells about this process; negative where it does not.
-type processFigures struct {
-	files, virtual, resident, started, received, sent float64
-	cpu, mostFiles, mostVirtual                       float64
-}
+type processFigures struct{ files, mostFiles, resident, cpu float64 }
 
 // ownProcess returns the figures of this process. Files are handles.
 func ownProcess() processFigures {
-	p := processFigures{-1, -1, -1, -1, -1, -1, -1, -1, -1}
+	p := processFigures{-1, -1, -1, -1}
 	self, _ := syscall.GetCurrentProcess() // no error
 	var created, ended, system, user syscall.Filetime
 	if syscall.GetProcessTimes(self, &created, &ended, &system, &user) == nil {
 		ticks := func(t syscall.Filetime) float64 { return float64(uint64(t.HighDateTime)<<32 | uint64(t.LowDateTime)) } // of 100 ns
-		p.cpu, p.started = (ticks(system)+ticks(user))/1e7, float64(created.Nanoseconds())/1e9
+		p.cpu = (ticks(system) + ticks(user)) / 1e7
 	}
 	var handles uint32
 	if ok, _, _ := processHandles.Call(uintptr(self), uintptr(unsafe.Pointer(&handles))); ok != 0 {
 		p.files = float64(handles)
 	}
 	memory := struct { // PROCESS_MEMORY_COUNTERS
-		size, faults             uint32
-		_, resident              uintptr
-		_, _, _, _, committed, _ uintptr
+		size, faults uint32
+		_, resident  uintptr
+		_            [6]uintptr
 	}{size: 72}
 	if ok, _, _ := processMemory.Call(uintptr(self), uintptr(unsafe.Pointer(&memory)), uintptr(memory.size)); ok != 0 {
-		p.resident, p.virtual = float64(memory.resident), float64(memory.committed)
+		p.resident = float64(memory.resident)
 	}
 	return p
 }

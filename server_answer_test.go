@@ -94,6 +94,7 @@ func TestCompressedTexts(t *testing.T) {
 		{"GET", "/api-docs.json", "gzip;q=0, *", true, false},
 		{"GET", "/api-docs", "gzip", true, true},
 		{"HEAD", "/api-docs", "gzip", true, false},
+		{"GET", "/console/web/x/api.js", "gzip", true, true},
 		{"GET", "/v1/tasks/" + id.String(), "gzip", false, false},
 		{"GET", "/v1/tasks", "gzip", false, false},
 	} {

@@ -108,7 +108,6 @@ var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 // metrics answers with the metrics of the service and of the surface's listener.
 func (s *surface) metrics(w *responseWriter, _ *http.Request) (any, error) {
 	t := s.scrape.get(w.arrived, s.metricsNow)
-	w.Header().Add("Vary", "Accept-Encoding")
 	return t, w.hold(len(t.plain))
 }
 
@@ -176,6 +175,9 @@ func (s *service) writeMetrics(m *metricsText) {
 	writeProcessMetrics(m)
 }
 
+// processStart is when this process began.
+var processStart = time.Now()
+
 // writeProcessMetrics writes what the system tells about this process, under the names and with the types of Prometheus'
 // clients.
 func writeProcessMetrics(m *metricsText) {
@@ -187,12 +189,8 @@ func writeProcessMetrics(m *metricsText) {
 		{"cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", p.cpu},
 		{"open_fds", "gauge", "Number of open file descriptors.", p.files},
 		{"max_fds", "gauge", "Maximum number of open file descriptors.", p.mostFiles},
-		{"virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", p.virtual},
-		{"virtual_memory_max_bytes", "gauge", "Maximum amount of virtual memory available in bytes.", p.mostVirtual},
 		{"resident_memory_bytes", "gauge", "Resident memory size in bytes.", p.resident},
-		{"start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", p.started},
-		{"network_receive_bytes_total", "counter", "Number of bytes received by the process over the network.", p.received},
-		{"network_transmit_bytes_total", "counter", "Number of bytes sent by the process over the network.", p.sent},
+		{"start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", float64(processStart.UnixMicro()) / 1e6},
 	} {
 		if f.value >= 0 { // what the system tells
 			m.single("process_"+f.name, f.kind, f.help, f.value)

@@ -56,16 +56,20 @@ func (t *packedText) reply(w *responseWriter, r *http.Request) any {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		keepToOwnPages(h)
 	}
-	h["Vary"] = append(h["Vary"], "Accept-Encoding") // the 304, too
-	return withTag(w, r, t.tag, t)
+	answer := withTag(w, r, t.tag, t)
+	if _, known := answer.(notModified); known {
+		h["Vary"] = append(h["Vary"], "Accept-Encoding") // as write does
+	}
+	return answer
 }
 
 // write writes the text.
 func (t *packedText) write(w *responseWriter) {
-	body := t.plain
+	body, h := t.plain, w.Header()
+	h["Vary"] = append(h["Vary"], "Accept-Encoding")
 	if len(body) >= gzipFrom && !w.head && acceptWeight(w.asked["Accept-Encoding"], "gzip") > 0 {
 		body = t.zip()
-		w.Header()["Content-Encoding"] = []string{"gzip"}
+		h["Content-Encoding"] = []string{"gzip"}
 	}
 	writeBody(w, http.StatusOK, t.contentType, body)
 }

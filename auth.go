@@ -369,58 +369,33 @@ func (a *authenticator) deny(p permission) *failure {
 	return notPermitted("Missing required permission: " + p.String())
 }
 
-// authenticators holds the authenticator of each role, nil for a role that the process does not serve. The mount point
-// shares the orchestration role's unless it is configured differently.
-type authenticators struct {
-	orchestration, worker, mount *authenticator
-}
+// authenticators are those of the roles that the process serves, by role. The mount point shares the orchestration role's
+// unless it is configured differently.
+type authenticators map[string]*authenticator
 
 // counted returns the same authenticators with new counters. Closing the
 // originals closes them too.
-func (a *authenticators) counted() *authenticators {
-	if a == nil {
-		return nil
-	}
-	own := func(one *authenticator) *authenticator {
-		if one == nil {
-			return nil
-		}
+func (a authenticators) counted() authenticators {
+	made := authenticators{}
+	for role, one := range a {
 		c := *one
 		c.metrics = new(authMetrics)
-		return &c
+		made[role] = &c
 	}
-	made := &authenticators{own(a.orchestration), own(a.worker), own(a.mount)}
-	if a.mount != nil {
-		// The mount point belongs to the orchestration role: its metrics count both together.
-		made.mount.metrics = made.orchestration.metrics
-	}
+	made.share()
 	return made
 }
 
-// of returns the authenticator of a role.
-func (a *authenticators) of(role string) *authenticator {
-	switch role {
-	case "worker":
-		return a.worker
-	case "mount":
-		return a.mount
+// share makes the metrics of the orchestration role, to which the mount point belongs, count both together.
+func (a authenticators) share() {
+	if a["mount"] != nil {
+		a["mount"].metrics = a["orchestration"].metrics
 	}
-	return a.orchestration
-}
-
-// each returns the configured authenticators, without repeats.
-func (a *authenticators) each() (all []*authenticator) {
-	for _, one := range []*authenticator{a.orchestration, a.worker, a.mount} {
-		if one != nil && !slices.Contains(all, one) {
-			all = append(all, one)
-		}
-	}
-	return all
 }
 
 // ready returns nil once every role can verify credentials.
-func (a *authenticators) ready() error {
-	for _, one := range a.each() {
+func (a authenticators) ready() error {
+	for _, one := range a {
 		if err := one.ready(); err != nil {
 			return err
 		}
@@ -428,8 +403,8 @@ func (a *authenticators) ready() error {
 	return nil
 }
 
-func (a *authenticators) close() {
-	for _, one := range a.each() {
+func (a authenticators) close() {
+	for _, one := range a {
 		one.close()
 	}
 }

@@ -102,9 +102,10 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, *fai
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for before := s.begun; ; { // fetches that had begun may not know a key that was just published
-		keys, usable := s.keysLocked(kid), s.usableLocked()
+		keys := slices.DeleteFunc(slices.Clone(s.keys.usable), func(k *verificationKey) bool { return k.id != kid })
+		usable := s.usableLocked()
 		switch {
-		case usable && keys != nil:
+		case usable && len(keys) > 0:
 			return keys, nil
 		case s.fetching:
 		case s.ctx.Err() != nil, s.pause > 0 && (!usable || s.begun > before):
@@ -132,16 +133,6 @@ func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, *fai
 			return nil, cannotVerify(unavailable)
 		}
 	}
-}
-
-// keysLocked returns the keys of a kid; nil if there are none.
-func (s *keySet) keysLocked(kid string) (keys []*verificationKey) {
-	for _, k := range s.keys.usable {
-		if k.id == kid {
-			keys = append(keys, k)
-		}
-	}
-	return keys
 }
 
 // askLocked has the next fetch, while none runs, begin for an unknown kid: at once, or forcedPause after the last such
@@ -182,7 +173,9 @@ func (s *keySet) beginLocked() {
 func (s *keySet) settleLocked(keys *publishedKeys, err error) {
 	now := s.clock.now()
 	if err != nil {
-		s.failedLocked(err, now)
+		s.pause = min(max(2*s.pause, firstRetryPause), longestRetryWait)
+		s.log.Warn("fetching the key set failed", "error", err, "keys_usable_for", max(s.expires.sub(now), 0), "next_try_in", s.pause)
+		s.scheduleLocked(now.add(s.pause))
 		return
 	}
 	if s.pause > 0 {
@@ -199,13 +192,6 @@ func (s *keySet) settleLocked(keys *publishedKeys, err error) {
 		s.changed()
 	}
 	s.scheduleLocked(now.add(s.interval))
-}
-
-func (s *keySet) failedLocked(err error, now instant) {
-	s.pause = min(max(2*s.pause, firstRetryPause), longestRetryWait)
-	left := max(s.expires.sub(now), 0)
-	s.log.Warn("fetching the key set failed", "error", err, "keys_usable_for", left, "next_try_in", s.pause)
-	s.scheduleLocked(now.add(s.pause))
 }
 
 // scheduleLocked sets the timer of the next fetch, in place of any other.

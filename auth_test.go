@@ -119,7 +119,7 @@ func newAuthBench(t testing.TB, set func(c *authConfig)) *authBench {
 
 // testAuthenticators returns the authenticators of a configuration and closes them
 // after the test.
-func testAuthenticators(t testing.TB, cfg *Config, c clock, log *slog.Logger) *authenticators {
+func testAuthenticators(t testing.TB, cfg *Config, c clock, log *slog.Logger) authenticators {
 	t.Helper()
 	a := must(newAuthenticators(cfg, &provenance{}, c, log))(t)
 	t.Cleanup(a.close)

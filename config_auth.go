@@ -116,10 +116,10 @@ func (c *webConfig) trustedProxies() []netip.Prefix {
 // error lists every problem of every role.
 func newAuthenticators(
 	cfg *Config, origin *provenance, clock clock, log *slog.Logger,
-) (*authenticators, error) {
-	made := &authenticators{}
+) (authenticators, error) {
+	made := authenticators{}
 	var problems inputProblems
-	set := func(at **authenticator, role string) {
+	set := func(role string) {
 		a, warnings, err := newAuthenticator(cfg.authConfig(role), role, cfg.Web.trustedProxies(), clock, log)
 		for _, w := range warnings {
 			log.Warn(w)
@@ -128,26 +128,26 @@ func newAuthenticators(
 			for _, p := range found {
 				problems = append(problems, inputProblem{Source: origin.near(p.Field).String(), Field: p.Field, Message: p.Message})
 			}
+			return
 		}
-		*at = a
+		made[role] = a
 	}
 	if cfg.Role != "worker" {
-		set(&made.orchestration, "orchestration")
-		made.mount = made.orchestration
+		set("orchestration")
 		if cfg.Mount.Path != "" && !cfg.mountSharesAuth() {
-			set(&made.mount, "mount")
+			set("mount")
+		} else if problems == nil {
+			made["mount"] = made["orchestration"]
 		}
 	}
 	if cfg.Role != "orchestration" {
-		set(&made.worker, "worker")
+		set("worker")
 	}
 	if err := configError(problems); err != nil {
 		made.close()
 		return nil, err
 	}
-	if made.mount != nil {
-		made.mount.metrics = made.orchestration.metrics // they share a listener
-	}
+	made.share()
 	return made, nil
 }
 

@@ -153,7 +153,7 @@ type requestWatch interface {
 }
 
 func newSurface(svc *service, shared *surfaceCache, name string, encode func(*failure, string, instant) any) *surface {
-	auth := svc.auth.of(name)
+	auth := svc.auth[name]
 	origins := newPageOrigins(svc.cfg, auth)
 	x, _ := svc.extension.(surfaceExtension)
 	return &surface{

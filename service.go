@@ -40,7 +40,7 @@ import (
 type service struct {
 	cfg       *Config
 	log       *slog.Logger
-	auth      *authenticators // of the surfaces; may be another service's too
+	auth      authenticators // of the surfaces; may be another service's too
 	clock     clock
 	ids       *idSource
 	handlers  *handlerSet // how steps are run
@@ -77,7 +77,7 @@ type extension interface {
 type serviceOptions struct {
 	cfg      *Config
 	log      *slog.Logger
-	auth     *authenticators
+	auth     authenticators
 	clock    clock
 	files    *atomic.Pointer[registry] // the templates of files, which watching may replace
 	handlers *handlerSet

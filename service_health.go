@@ -54,7 +54,7 @@ type readyView struct {
 type health struct {
 	cfg      *Config
 	clock    clock
-	auth     *authenticators
+	auth     authenticators
 	store    *store  // nil with only the worker role
 	engine   *engine // nil with only the worker role
 	draining *atomic.Bool
@@ -112,7 +112,7 @@ func (h *health) checks(surface string, detailed bool) map[string]checkView {
 	if h.starting != nil {
 		return checks
 	}
-	if a := h.auth.of(surface); a.config.Enabled {
+	if a := h.auth[surface]; a.config.Enabled {
 		checks["authentication"] = p.timed(func(*healthProbe) checkView { return failing(a.ready(), "credentials can be verified") })
 	}
 	if detailed && surface == "orchestration" {

@@ -22,7 +22,7 @@ func TestDurationsOfAClockSetBack(t *testing.T) {
 	if v.DurationMS != 0 {
 		t.Errorf("a check took %d ms; want 0", v.DurationMS)
 	}
-	stats := newHTTPStats("orchestration", s.auth.orchestration)
+	stats := newHTTPStats("orchestration", s.auth["orchestration"])
 	stats.observe("GET /", 200, -1)
 	if h := stats.times["GET /"]; h.sum != 0 || h.distribution(metricBounds)[0] != 1 {
 		t.Errorf("got a sum of %d and the buckets %d; want 0, and 1 in the first", h.sum, h.distribution(metricBounds))

@@ -172,7 +172,9 @@ func (s style) transition(e document, first time.Time) string {
 		text += fmt.Sprintf(" +%dd", days)
 	}
 	text += "  " + cmp.Or(e.text("step_name"), s.paint(bold, "task")) + "  " + s.state(e.text("to_state"))
-	if n := e.text("attempt"); n != "" {
+	if reason := e.text("reason"); reason != "" {
+		text += "  " + reason
+	} else if n := e.text("attempt"); n != "" {
 		text += "  attempt " + n
 	}
 	return text

@@ -507,9 +507,10 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, at instant) {
 	switch to {
 	case stepEnqueued:
 		e.enqueueLocked(t, i)
+	case stepEnqueuedAsError:
+		e.causes.attemptFailed(t, i, at)
 	case stepWaitingForRetry:
 		e.retries.arm(t, i, t.steps[i].retryAt)
-		e.causes.retryScheduled(t, i, at)
 	}
 	switch from {
 	case stepWaitingForRetry:

@@ -427,7 +427,26 @@ func (x *explainer) failure(s *step) string {
 	case !x.errors:
 		return " (" + f.errorType + ")"
 	}
-	return ": " + clipText(headline(f.text()), maxShownError) + " (" + f.errorType + ")"
+	return ": " + f.shown() + " (" + f.errorType + ")"
+}
+
+func (f *stepFault) shown() string { return clipText(headline(f.text()), maxShownError) }
+
+// attemptFailed says that an attempt of a step failed at an instant, why, and when the next one starts. Without messages
+// it names the type of the error alone.
+func attemptFailed(end *ending, attempt, most int, at instant, messages bool) string {
+	f, _ := end.fault()
+	why, next := f.shown(), "not tried again"
+	switch wait := end.retryAt.sub(at); {
+	case end.retryAt == 0:
+	case wait <= 0:
+		next = "again at once"
+	case wait < 2*time.Second:
+		next = fmt.Sprintf("again in %.2g s", wait.Seconds())
+	default:
+		next = "again in " + roughly(wait)
+	}
+	return fmt.Sprintf("attempt %d of %d failed%s; %s", attempt, max(most, 1), pick(messages && why != "", ": "+why, " ("+f.errorType+")"), next)
 }
 
 // stopped reports whether no step of the task may start.

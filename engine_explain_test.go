@@ -358,7 +358,8 @@ func TestCausesAreLoggedOnce(t *testing.T) {
 		"INFO a step waits for an outside actor; others with this callable will, too task_uuid=",
 		"callable=Them::Do",
 		`WARN a task is blocked task_uuid=`, `step=a attempt=1 error_type=builtin_fail error=the step fails on purpose cause=step "a" failed for good`,
-		"DEBUG a step waits for its retry task_uuid=", "it is retried in 1 s, or immediately with retry_now",
+		"step=a cause=attempt 1 of 3 failed: the step fails on purpose; not tried again",
+		"step=a cause=attempt 1 of 3 failed: attempt 1 of 1 that fail on purpose; again in 1 s",
 		"WARN every slot is taken, ready steps wait slots=builtins and programs of=1 waiting=1",
 		"INFO slots are free again slots=builtins and programs of=1",
 	} {

@@ -45,14 +45,14 @@ func (l *causeLog) outOfDescriptors(why string) {
 	})
 }
 
-// retryScheduled logs that a step waits for its retry.
-func (l *causeLog) retryScheduled(t *task, i int, at instant) {
-	if !l.enabled(slog.LevelDebug) {
+// attemptFailed logs that the latest attempt of a step has failed.
+func (l *causeLog) attemptFailed(t *task, i int, at instant) {
+	if !l.enabled(slog.LevelInfo) {
 		return
 	}
-	e := (&explainer{t: t, errors: l.messages, now: at}).step(i)
-	l.print(slog.LevelDebug, "a step waits for its retry", "task_uuid", t.id, "template", t.tpl.fullName(),
-		"step", e.Name, "cause", e.Message)
+	s := &t.steps[i]
+	l.print(slog.LevelInfo, "an attempt failed", "task_uuid", t.id, "template", t.tpl.fullName(), "step", t.def(i).name,
+		"cause", attemptFailed(s.last, s.attempts, s.maxAttempts, at, l.messages))
 }
 
 // awaitsActor logs that a step waits for an outside actor, once for each template

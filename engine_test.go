@@ -328,7 +328,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	v = mustAct(t, s, v, 0, failAction)
 	v = mustAct(t, s, v, 0, resetAction)
 	v = mustAct(t, s, v, 0, completeAction)
-	h := must(s.history.transitions(v.id, nil))(t)
+	h := must(s.history.transitions(v.id, nil, true))(t)
 	var got []string
 	for n := range h.moves {
 		m := h.view(n)

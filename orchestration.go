@@ -137,7 +137,9 @@ func (a *orchestrationAPI) getDefinition(w *responseWriter, r *http.Request) (an
 }
 
 func (a *orchestrationAPI) getTransitions(w *responseWriter, r *http.Request) (any, error) {
-	v, err := heldByID(w, r, "task_uuid", a.surface.svc.history.transitions)
+	v, err := heldByID(w, r, "task_uuid", func(id uuid, by holder) (*historyView, error) {
+		return a.surface.svc.history.transitions(id, by, mayReadResults(r.Context()))
+	})
 	if err != nil {
 		return nil, err
 	}

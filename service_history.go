@@ -18,7 +18,7 @@ type transitionView struct {
 	FromState  *string   `json:"from_state"`
 	ToState    string    `json:"to_state"`
 	Attempt    int       `json:"attempt,omitempty"`
-	Reason     string    `json:"reason,omitempty"` // of the task's cancellation
+	Reason     string    `json:"reason,omitempty"` // of the task's cancellation, or why the step's attempt failed
 }
 
 // historyView is every transition of a task, oldest first.
@@ -26,8 +26,9 @@ type historyView struct {
 	TaskUUID    uuid     `json:"task_uuid"`
 	Transitions jsonList `json:"transitions"`
 
-	task  *task
-	moves []shownMove
+	task     *task
+	moves    []shownMove
+	messages bool // whether messages of errors are shown
 }
 
 // shownMove is one move as it is collected.
@@ -37,6 +38,8 @@ type shownMove struct {
 	step, attempt int32 // step is -1 if the task itself moved
 	from, to      uint8 // a stepState, or of a task a taskState
 	reason        string
+	failed        *ending // how the attempt ended before the move, which has failed; else nil
+	most          int32   // attempts that the step may have then
 }
 
 // transitionObserver collects transitions while a task is replayed.
@@ -52,7 +55,7 @@ func (o *transitionObserver) taskMoved(_ *task, from, to taskState, at instant) 
 	if to == taskCancelled {
 		reason = o.record.reason
 	}
-	o.moves = append(o.moves, shownMove{o.record.seq, at, -1, 0, uint8(from), uint8(to), reason})
+	o.moves = append(o.moves, shownMove{o.record.seq, at, -1, 0, uint8(from), uint8(to), reason, nil, 0})
 }
 
 func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at instant) {
@@ -60,7 +63,11 @@ func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at in
 		return
 	}
 	at, attempt := t.momentOf(i, to, at, o.record.started())
-	o.moves = append(o.moves, shownMove{o.record.seq, at, int32(i), int32(attempt), uint8(from), uint8(to), ""})
+	var failed *ending
+	if from == stepEnqueuedAsError {
+		failed = t.steps[i].last
+	}
+	o.moves = append(o.moves, shownMove{o.record.seq, at, int32(i), int32(attempt), uint8(from), uint8(to), "", failed, int32(t.steps[i].maxAttempts)})
 }
 
 // view returns the view of one transition.
@@ -78,6 +85,9 @@ func (h *historyView) view(n int) transitionView {
 	v.StepUUID, v.StepName = new(h.task.stepID(int(m.step))), &h.task.def(int(m.step)).name
 	if from := stepState(m.from); from != noStepState {
 		v.FromState = new(from.String())
+	}
+	if m.failed != nil {
+		v.Reason = attemptFailed(m.failed, v.Attempt, int(m.most), m.at, h.messages)
 	}
 	return v
 }
@@ -257,14 +267,14 @@ type historyReader struct {
 	workerID string
 }
 
-// transitions returns every transition of a task. It asks for the memory.
-func (h *historyReader) transitions(id uuid, by holder) (*historyView, error) {
+// transitions returns every transition of a task, with or without the messages of errors. It asks for the memory.
+func (h *historyReader) transitions(id uuid, by holder, messages bool) (*historyView, error) {
 	o := &transitionObserver{}
 	t, err := h.store.viewObserved(id, o, times{by, 2}) // with its transitions
 	if err != nil {
 		return nil, err
 	}
-	v := &historyView{TaskUUID: t.id, task: t, moves: o.moves}
+	v := &historyView{TaskUUID: t.id, task: t, moves: o.moves, messages: messages}
 	v.Transitions = jsonListOf(len(v.moves), v.view)
 	return v, nil
 }

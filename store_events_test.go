@@ -149,7 +149,7 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 	}
 	var all []at
 	for _, sl := range s.store.tasks.slots {
-		h := must(s.history.transitions(sl.id, nil))(t)
+		h := must(s.history.transitions(sl.id, nil, true))(t)
 		for n := range h.moves {
 			m := h.view(n)
 			from, step := "", ""

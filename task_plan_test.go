@@ -545,7 +545,7 @@ func stuck(v *task) bool {
 // acted on.
 func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
-	h := must(w.s.history.transitions(v.id, nil))(w.t)
+	h := must(w.s.history.transitions(v.id, nil, true))(w.t)
 	created := map[uuid]int{}
 	for n := range h.moves {
 		m := h.view(n)

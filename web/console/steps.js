@@ -105,6 +105,6 @@ export class EventList {
       t.step_uuid ? button(clip(t.step_name), () => this.choose(t.step_uuid), "as-link", { key: "name" })
         : h("b", "task"),
       h("span.soft", t.from_state ? `${t.from_state} →` : "created as"), state(t.to_state),
-      t.attempt > 0 && h("span.soft", `attempt ${t.attempt}`), t.reason && h("span.soft", t.reason));
+      (t.reason || t.attempt > 0) && h("span.soft", t.reason || `attempt ${t.attempt}`));
   }
 }

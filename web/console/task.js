@@ -342,7 +342,7 @@ class TaskPage {
     return h("section.card", { "aria-label": "About the task" }, h("h2", "Task"), h("dl.pairs",
       pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)),
         pair("Ended", task.completed_at && when(task.completed_at)),
-      pair("Cancelled", this.model.history.find((t) => t.reason)?.reason),
+      pair("Cancelled", this.model.history.find((t) => t.reason && !t.step_uuid)?.reason),
         pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason),
       pair("Again of", task.again_of && link("/tasks/" + task.again_of.task_uuid, task.again_of.task_uuid)),
         pair("Priority", task.priority || ""),

@@ -367,8 +367,7 @@ func (a *runArgs) check(h *handlerSet, t *template, settled func(d int) bool) er
 		}
 	}
 	if len(idle) > 0 {
-		return usagef("no handler is configured for %s: give --stub STEP=JSON or --handler CALLABLE=URL for each",
-			strings.Join(idle, ", "))
+		return usagef("no handler is configured for %s: %s for each", strings.Join(idle, ", "), runAdvice)
 	}
 	return nil
 }
@@ -428,8 +427,12 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 	return exitf(exitCode(failed), "%s", runRemedies.Replace(message))
 }
 
+// runAdvice is what helps with a step that waits for an outside actor.
+const runAdvice = "give --stub STEP=JSON or --handler CALLABLE=URL"
+
 // runRemedies replaces remedies that need a service to act on.
-var runRemedies = strings.NewReplacer(", then reset it", ", then run it again", ", or let an actor claim it", "", ", or immediately with retry_now", "")
+var runRemedies = strings.NewReplacer(", then reset it", ", then run it again", ", or let an actor claim it", "", ", or immediately with retry_now", "",
+	testAdvice, runAdvice)
 
 // runResult is the JSON that run prints.
 type runResult struct {

@@ -134,7 +134,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	e := &engine{
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log,
 		causes: &causeLog{
-			log: log, messages: cfg.Log.Errors != "type", stopped: pick(cfg.Fixture.Enabled, slog.LevelInfo, slog.LevelWarn),
+			log: log, advice: actorAdvice{people: cfg.Console.People}, messages: cfg.Log.Errors != "type", stopped: pick(cfg.Fixture.Enabled, slog.LevelInfo, slog.LevelWarn),
 			outside: map[outsideKey]bool{}, strays: map[string]bool{},
 		},
 		schemas: schemaGuard{mode: cfg.Templates.EnforceInputSchema, log: log},

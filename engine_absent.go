@@ -66,9 +66,6 @@ func (a *absentHandler) steps() int {
 	return len(a.waiting.items)
 }
 
-// startYourHandler is the remedy for a handler that does not listen.
-const startYourHandler = "start your handler"
-
 // String says since when an address has not been listening.
 func (a *absentHandler) String() string {
 	return fmt.Sprintf("%s has not been listening since %s UTC", a.at.address, a.since.time().UTC().Format("15:04:05"))

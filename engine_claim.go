@@ -51,6 +51,13 @@ func fitsPattern(pattern, name string) bool {
 	return pattern == name
 }
 
+// peoplePatterns are callables, perhaps with a * at their end, of steps that are for people. None stand for all.
+type peoplePatterns []string
+
+func (p peoplePatterns) has(callable string) bool {
+	return len(p) == 0 || slices.ContainsFunc(p, func(pattern string) bool { return fitsPattern(pattern, callable) })
+}
+
 // claimedStep is a step that was given to an outside actor.
 type claimedStep struct {
 	key      runKey

@@ -72,6 +72,7 @@ type taskExplanation struct {
 type explainer struct {
 	t         *task
 	handlers  *handlerSet
+	advice    actorAdvice
 	running   map[int]bool       // steps that run in this process
 	exhausted map[*slotPool]bool // pools without a free slot
 	batches   map[int]int        // how many instances are admitted, by those that wait for that
@@ -117,7 +118,7 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 func (e *engine) explainerLocked(id uuid, withErrors bool) *explainer {
 	q, live := &e.queues, e.store.liveLocked(id)
 	x := &explainer{
-		handlers: e.handlers, running: map[int]bool{}, pool: q.pool, batches: e.gates.held(live), errors: withErrors, now: e.clock.now(),
+		handlers: e.handlers, advice: e.causes.advice, running: map[int]bool{}, pool: q.pool, batches: e.gates.held(live), errors: withErrors, now: e.clock.now(),
 		exhausted: map[*slotPool]bool{&q.local: q.local.free <= 0, &q.web: q.web.free <= 0},
 	}
 	if c, ok := e.clock.(freezableClock); ok {
@@ -262,8 +263,27 @@ type sentence struct {
 const (
 	saysStopped = "is ready, but cannot start while the task is {status}{stoppers}"
 	saysOutside = "has waited for an outside actor for {waited}, because callable {quoted} has no handler"
-	mapIt       = "map it with --handler {callable}=URL or in [worker.handlers], or let an actor claim it"
 )
+
+// What helps with a step that waits, by who can help.
+const (
+	mapIt            = "map it with --handler {callable}=URL or in [worker.handlers], or let an actor claim it"
+	answerIt         = "answer it in the console or by stepwell step complete" // a person
+	startYourHandler = "start your handler"                                    // whoever runs what does not listen
+)
+
+// actorAdvice is what helps with steps that wait for outside actors.
+type actorAdvice struct {
+	always string         // with each of them; "" if that depends on the step
+	people peoplePatterns // of steps for people
+}
+
+func (a actorAdvice) about(def *stepTemplate) string {
+	if len(a.people) > 0 && a.people.has(def.callable) {
+		return cmp.Or(a.always, answerIt)
+	}
+	return cmp.Or(a.always, strings.ReplaceAll(mapIt, "{callable}", def.shown))
+}
 
 var toActor = []stepAction{actionComplete, actionFail, actionResolve, actionCancel}
 
@@ -271,10 +291,10 @@ var toActor = []stepAction{actionComplete, actionFail, actionResolve, actionCanc
 var sentences = []sentence{
 	{"failed", causeFailed, "failed for good {ago}, on attempt {n} of {max}{batch}{why}", "{fix}", []stepAction{actionReset, actionResolve, actionComplete, actionCancel}, false},
 	{"cancelled", causeCancelled, "needs step {first}, which was cancelled {ago}", "resolve, complete or cancel it", []stepAction{actionResolve, actionComplete, actionCancel}, false},
-	{"outside", causeOutside, saysOutside, mapIt, toActor, false},
-	{"again", causeOutside, saysOutside + ", after attempt {n} of {max} failed{why}", mapIt, toActor, false},
+	{"outside", causeOutside, saysOutside, "{answer}", toActor, false},
+	{"again", causeOutside, saysOutside + ", after attempt {n} of {max} failed{why}", "{answer}", toActor, false},
 	{"absent", causeAbsent, "waits for its handler: {absent}", startYourHandler, toActor, false},
-	{"retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}", "it is retried {due}, or immediately with retry_now", []stepAction{actionRetryNow}, false},
+	{"retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}", "{start}it is retried {due}, or immediately with retry_now", []stepAction{actionRetryNow}, false},
 	{"no retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}, and is not retried while the task is {status}", "", []stepAction{actionRetryNow, actionResolve, actionComplete, actionCancel}, true},
 	{"claimed", causeClaimed, "was claimed {ago} by {worker}, on attempt {n} of {max}", "it counts as lost {due} unless the actor completes it or extends its lease", toActor, false},
 	{name: "cut off", cause: causeCutOff, says: "was cut off on attempt {n} of {max} when the process that ran it ended, and is delivered again automatically"},
@@ -293,6 +313,7 @@ var sentences = []sentence{
 
 // remedies are what helps after an error of a type.
 var remedies = map[string]string{
+	networkErrorType:    startYourHandler + ", then reset it",
 	workerLostType:      "find out why its worker does not respond, then reset it",
 	schemaMismatchType:  "fix its handler so that the result fits result_schema, then reset it",
 	invalidOutcomeType:  "fix its handler so that it decides what the template allows, then reset it",
@@ -362,7 +383,8 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 		return "running", []string{"{for}", roughly(x.now.sub(s.attempted))}
 	case s.state == stepWaitingForRetry:
 		e.DueAt = zonedTime(s.retryAt)
-		return pick(x.stopped(), "no retry", "retry"), ago(s.failed)
+		f, _ := s.last.fault()
+		return pick(x.stopped(), "no retry", "retry"), append(ago(s.failed), "{start}", pick(f.errorType == networkErrorType, startYourHandler+"; ", ""))
 	case s.state == stepPending && s.waitingFor > 0:
 		return x.needs(e, i)
 	case s.state == stepPending && x.t.open(i):
@@ -381,7 +403,7 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 	case kind == outsideActor:
 		waited := x.now.sub(s.updated)
 		_, failed := s.last.fault()
-		return pick(failed, "again", "outside"), []string{"{quoted}", strconv.Quote(e.Callable),
+		return pick(failed, "again", "outside"), []string{"{quoted}", strconv.Quote(e.Callable), "{answer}", x.advice.about(x.t.def(i)),
 			"{waited}", pick(waited < time.Minute, "less than 1 min", roughly(waited))}
 	case x.absent[i] != "":
 		return "absent", []string{"{absent}", x.absent[i]}

@@ -24,6 +24,7 @@ type outsideKey struct {
 // causeLog logs why tasks make no progress.
 type causeLog struct {
 	log      *slog.Logger
+	advice   actorAdvice
 	messages bool       // whether messages of errors are logged
 	stopped  slog.Level // level of lines about tasks that are blocked or ended as stale
 	scarce   sync.Once  // of the line about descriptors
@@ -64,7 +65,7 @@ func (l *causeLog) awaitsActor(t *task, i int) {
 	}
 	l.outside[k] = true
 	l.print(slog.LevelInfo, "a step waits for an outside actor; others with this callable will, too", "task_uuid", t.id,
-		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", t.def(i).shown)
+		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", t.def(i).shown, "remedy", l.advice.about(t.def(i)))
 }
 
 // strayMember logs, once for each callable, that a reply has the member success but is not an

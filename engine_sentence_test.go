@@ -22,10 +22,15 @@ type situation struct {
 	want   string // the first sentence
 	logged string // the line of the log; none if empty
 	ran    string // what run says; "" where it cannot come to it
+
+	config func(c *Config) // nil for none
 }
 
 func situations(t *testing.T) []situation {
 	later := `{"backoff":"linear","backoff_base_ms":600000,"max_backoff_ms":3600000,"max_attempts":3}`
+	undelivered := func(c *Config) { c.Worker.Undelivered = undeliveredFail }
+	forPeople := func(c *Config) { c.Console.People = []string{"people.*"} }
+	stub := "give --stub STEP=JSON or --handler"
 	wrong := newHandlerServer(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, createSteps("nowhere")) })
 	good := func(*testing.T, *service, *virtualClock, *task) {}
 	ends := func(t *testing.T, s *service, _ *virtualClock, v *task) {
@@ -34,54 +39,65 @@ func situations(t *testing.T) []situation {
 	return []situation{
 		{"handler down", []stepSpec{{name: "charge", callable: "http://127.0.0.1:1/", retry: later}}, ends, false,
 			`step "charge" failed 5 min ago, on attempt 1 of 3: no reply from 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused (network_error); ` +
-				`it is retried in 4 min, or immediately with retry_now`, "", ""},
+				`start your handler; it is retried in 4 min, or immediately with retry_now`, "", "", undelivered},
+		{"handler down for good", []stepSpec{{name: "charge", callable: "http://127.0.0.1:1/", retry: `{"max_attempts":1}`}}, ends, false,
+			`connection refused (network_error); start your handler, then reset it`, "start your handler, then reset it", "start your handler, then run it again", undelivered},
 		{"retries used up", []stepSpec{{name: "charge", callable: "builtin:fail", retry: `{"max_attempts":1}`,
 			config: `{"message":"Traceback (most recent call last):\n  File \"a.py\"\nBankDown: no answer","error_type":"bank_down"}`}}, good, false,
 			`step "charge" failed for good 5 min ago, on attempt 1 of 1: BankDown: no answer (bank_down); fix what failed, then reset it`,
 			"step=charge attempt=1 error_type=bank_down error=Traceback (most recent call last):\n  File \"a.py\"\nBankDown: no answer cause=step \"charge\" failed for good",
-			"BankDown: no answer (bank_down); fix what failed, then run it again"},
+			"BankDown: no answer (bank_down); fix what failed, then run it again", nil},
 		{"nobody claims", []stepSpec{{name: "approve", callable: "Outside"}}, good, false,
 			`step "approve" has waited for an outside actor for 5 min, because callable "Outside" has no handler; ` +
-				`map it with --handler Outside=URL or in [worker.handlers], or let an actor claim it`, "", "give --stub STEP=JSON or --handler"},
+				`map it with --handler Outside=URL or in [worker.handlers], or let an actor claim it`,
+			`remedy=map it with --handler Outside=URL or in [worker.handlers], or let an actor claim it`, stub, nil},
+		{"nobody claims in fixture mode", []stepSpec{{name: "approve", callable: "people.Approve"}}, good, false,
+			`because callable "people.Approve" has no handler; stub it, or answer it as its actor would`,
+			`remedy=stub it, or answer it as its actor would`, stub, func(c *Config) { forPeople(c); c.Fixture.Enabled = true }},
+		{"no person has answered", []stepSpec{{name: "approve", callable: "people.Approve"}}, good, false,
+			`because callable "people.Approve" has no handler; answer it in the console or by stepwell step complete`,
+			`remedy=answer it in the console or by stepwell step complete`, "", forPeople},
+		{"no actor, though others are people", []stepSpec{{name: "approve", callable: "Outside"}}, good, false,
+			`; map it with --handler Outside=URL`, `remedy=map it with --handler Outside=URL`, "", forPeople},
 		{"wrong decision", []stepSpec{{name: "route", callable: wrong.URL, kind: stepDecision, retry: `{"max_attempts":1}`},
 			{name: "left", callable: "builtin:noop", after: []string{"route"}}}, ends, false,
-			`the template has no step "nowhere"; "route" may name "left" (invalid_outcome)`, "error_type=invalid_outcome", "then run it again"},
+			`the template has no step "nowhere"; "route" may name "left" (invalid_outcome)`, "error_type=invalid_outcome", "then run it again", nil},
 		{"lease lost", []stepSpec{{name: "approve", callable: "Outside", retry: later}}, func(t *testing.T, s *service, clock *virtualClock, v *task) {
 			loseLeases(t, s, clock, 1)
 		}, false, `step "approve" failed 6 min ago, on attempt 1 of 3: the lease of w expired (worker_lost); it is retried in 3 min, or immediately with retry_now`,
-			"", ""},
+			"", "", nil},
 		{"lease lost and waiting", []stepSpec{{name: "approve", callable: "Outside", retry: `{"backoff_base_ms":1}`}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) { loseLeases(t, s, clock, 1) }, false,
-			`after attempt 1 of 3 failed: the lease of w expired (worker_lost); map it with --handler`, "", ""},
+			`after attempt 1 of 3 failed: the lease of w expired (worker_lost); map it with --handler`, "", "", nil},
 		{"lease lost three times", []stepSpec{{name: "approve", callable: "Outside", retry: `{"backoff_base_ms":1}`}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) { loseLeases(t, s, clock, 3) }, false,
 			`step "approve" failed for good 6 min ago, on attempt 3 of 3: the lease of w expired (worker_lost); ` +
-				`find out why its worker does not respond, then reset it`, "error_type=worker_lost", ""},
+				`find out why its worker does not respond, then reset it`, "error_type=worker_lost", "", nil},
 		{"refused by a schema", []stepSpec{{name: "charge", callable: "builtin:echo", retry: `{"max_attempts":1}`}}, good, false,
-			`step "charge" failed for good 5 min ago, on attempt 1 of 1: the result does not fit result_schema`, "error_type=schema_mismatch", ""},
+			`step "charge" failed for good 5 min ago, on attempt 1 of 1: the result does not fit result_schema`, "error_type=schema_mismatch", "", nil},
 		{"stale", []stepSpec{{name: "approve", callable: "Outside"}}, func(t *testing.T, s *service, clock *virtualClock, v *task) {
 			goStale(t, s, v.id)
 		}, false, `the task ended as stale 5 min ago: step "approve" is ready, but cannot start while the task is error; ` +
-			`fix what delayed it, then act on the step (resolve_manually, complete_manually, cancel, fail) to get the task going again`, "", ""},
+			`fix what delayed it, then act on the step (resolve_manually, complete_manually, cancel, fail) to get the task going again`, "", "", nil},
 		{"parent cancelled", []stepSpec{{name: "a", callable: "Outside"}, {name: "b", callable: "builtin:noop", after: []string{"a"}}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) {
 				mustAct(t, s, v, 0, stepRequest{action: actionCancel})
 			}, false,
-			`step "b" needs step "a", which was cancelled 5 min ago; resolve, complete or cancel it`, `cause=step "b" needs step "a"`, ""},
+			`step "b" needs step "a", which was cancelled 5 min ago; resolve, complete or cancel it`, `cause=step "b" needs step "a"`, "", nil},
 		{"part of a batch failed", []stepSpec{{name: "split", callable: "Outside", kind: stepBatchable},
 			{name: "import", callable: "builtin:fail", kind: stepBatchWorker, after: []string{"split"}, retry: `{"max_attempts":1}`,
 				batch: strings.ReplaceAll(batchSteps("continue_on_failure", 10)[1].batch, `"w"`, `"import"`)}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) {
 				mustAct(t, s, v, 0, stepRequest{action: actionComplete, result: []byte(createBatches("import", 3))})
-			}, false, `on attempt 1 of 1, as did 2 more of the 3 parts of its batch: the step fails on purpose (builtin_fail); fix what failed, then reset it`, "error_type=builtin_fail", ""},
+			}, false, `on attempt 1 of 1, as did 2 more of the 3 parts of its batch: the step fails on purpose (builtin_fail); fix what failed, then reset it`, "error_type=builtin_fail", "", nil},
 		{"handler not there yet", []stepSpec{{name: "charge", callable: "http://127.0.0.1:1", retry: `{"max_attempts":1}`}},
 			func(t *testing.T, s *service, clock *virtualClock, v *task) {
 				eventually(t, "the step to wait", func() bool { return absentees(s) == 1 })
 			}, false, `step "charge" waits for its handler: 127.0.0.1:1 has not been listening since `,
-			`a handler does not listen: steps wait for it; start your handler address=127.0.0.1:1`, ""},
+			`a handler does not listen: steps wait for it; start your handler address=127.0.0.1:1`, "", nil},
 		{"clock frozen", []stepSpec{{name: "charge", callable: "builtin:fail", config: `{"retryable":true}`, retry: later}}, good, true,
 			`step "charge" failed 5 min ago, on attempt 1 of 3: the step fails on purpose (builtin_fail); ` +
-				`the clock is frozen: nothing comes due until it is advanced by 4 min`, "", ""},
+				`the clock is frozen: nothing comes due until it is advanced by 4 min`, "", "", nil},
 	}
 }
 
@@ -106,7 +122,10 @@ func TestOneSentence(t *testing.T) {
 			}
 			s := newTestServer(t, serviceTest{clock: clock, log: &log, extra: []string{spec}, config: func(c *Config) {
 				c.Engine.Jitter, c.Templates.EnforceInputSchema = false, "reject"
-				c.Worker.Undelivered = pick(tt.name == "handler down", undeliveredFail, undeliveredWait)
+				c.Worker.Undelivered = undeliveredWait
+				if tt.config != nil {
+					tt.config(c)
+				}
 			}})
 			v := mustCreate(t, s.svc, "x")
 			settle(s.svc)

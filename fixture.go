@@ -34,6 +34,9 @@ func newFixture(w *world, c *virtualClock) *fixture {
 	return &fixture{world: w, clock: c, requests: &requestJournal{now: c.now}}
 }
 
+// testAdvice is what helps a test with a step that waits for an outside actor.
+const testAdvice = "stub it, or answer it as its actor would"
+
 // attach adds fixture mode to a service whose engine has not started.
 func (f *fixture) attach(s *service) {
 	f.svc = s
@@ -41,6 +44,7 @@ func (f *fixture) attach(s *service) {
 	e := s.engine
 	e.hooks.substitute, e.hooks.observer, e.hooks.idled = f, f, f.clock.stirred.notify
 	s.publisher.attempt = f.deliver
+	e.causes.advice.always = testAdvice
 	s.store.subscribers().observe(func(e *domainEvent) { f.requests.enter(f.eventOf(e)) })
 	// Ids that derive from a seed are the same again only if all records come in the same order.
 	if s.ids.derives() {

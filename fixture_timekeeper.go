@@ -339,6 +339,7 @@ type blocker struct {
 	Address    string    `json:"address,omitempty"`    // where no handler listens
 	Subscriber string    `json:"subscriber,omitempty"` // that an event of the step is sent to
 	Attempt    int       `json:"attempt,omitempty"`
+	Remedy     string    `json:"remedy,omitempty"`
 	Since      zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
 }
 
@@ -389,7 +390,7 @@ func (k *timekeeper) busyAttemptsLocked() []blocker {
 func (k *timekeeper) startableStepsLocked() (all []blocker) {
 	e := k.engine
 	for _, a := range e.absent.told() {
-		all = append(all, blocker{Reason: "not_listening", Address: a.address})
+		all = append(all, blocker{Reason: "not_listening", Address: a.address, Remedy: startYourHandler})
 	}
 	for _, p := range []*slotPool{&e.queues.local, &e.queues.web} {
 		for _, it := range p.ready.items[:min(len(p.ready.items), max(p.free, 0), maxBlockers)] {

@@ -102,7 +102,7 @@ func TestAbsentHandlerKeepsBusy(t *testing.T) {
 	id := s.create(`{"namespace":"t","name":"web"}`)
 	eventually(t, "the address to be named", func() bool {
 		a := s.do("POST", "/_stepwell/wait-idle", `{"timeout":"10ms"}`).want(408)
-		return a.text("error.blocking.0.reason") == "not_listening" && a.text("error.blocking.0.address") == "127.0.0.1:1"
+		return a.text("error.blocking.0.reason") == "not_listening" && a.text("error.blocking.0.address") == "127.0.0.1:1" && a.text("error.blocking.0.remedy") == "start your handler"
 	})
 	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
 	s.do("POST", "/_stepwell/wait-idle", "").want(200)

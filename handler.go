@@ -385,7 +385,7 @@ func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
 	case context.DeadlineExceeded:
 		return timedOut(a.timeout), true
 	case errConnecting:
-		return typedFailure("network_error", "no connection within %s", connectPatience), true
+		return typedFailure(networkErrorType, "no connection within %s", connectPatience), true
 	}
 	return typedFailure(cancelledType, "the attempt was cancelled"), true
 }

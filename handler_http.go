@@ -185,7 +185,7 @@ func (c *httpCaller) brokenCall(ctx context.Context, t target, a *attempt, err e
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errConnectionReset) {
 		why = "the handler closed the connection (" + why + "); its output may say why"
 	}
-	o := typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)
+	o := typedFailure(networkErrorType, "no reply from %s: %s", t.http.url.Host, why)
 	o.unmade = outOfDescriptors(err)
 	unsent, ok := errors.AsType[unsentError](err)
 	_, dialed := errors.AsType[dialError](err)

@@ -225,6 +225,7 @@ type stepError struct {
 // Error types that the program tests for, or gives in more than one place.
 const (
 	timeoutType         = "timeout"
+	networkErrorType    = "network_error"
 	workerLostType      = "worker_lost"
 	cancelledType       = "cancelled" // the context of run was cancelled
 	invalidHandlerType  = "invalid_handler"

@@ -151,7 +151,7 @@ func testParts(t testing.TB, o serviceTest) serviceOptions {
 		c = rc
 	}
 	var x extension
-	if v, ok := c.(*virtualClock); ok && cfg.Fixture.DeterministicIDs != "" {
+	if v, ok := c.(*virtualClock); ok && (cfg.Fixture.Enabled || cfg.Fixture.DeterministicIDs != "") {
 		x = newFixture(&world{sandbox: "test"}, v)
 	}
 	return serviceOptions{

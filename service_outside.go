@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"slices"
 	"sync/atomic"
 )
 
@@ -39,13 +38,6 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 		return nil, ctx.Err()
 	}
 	return got.steps, err
-}
-
-// peoplePatterns are callables, perhaps with a * at their end, of steps that are for people. None stand for all.
-type peoplePatterns []string
-
-func (p peoplePatterns) has(callable string) bool {
-	return len(p) == 0 || slices.ContainsFunc(p, func(pattern string) bool { return fitsPattern(pattern, callable) })
 }
 
 // outsideStepView is a step for an outside actor.

@@ -238,7 +238,7 @@ func TestConsoleStaleTasks(t *testing.T) {
 	}
 	p.inspect("dlq-stale")
 	p.clickAt(`document.querySelector("tbody tr:first-child button")`)
-	p.waitText("or let an actor claim it")
+	p.waitText("stub it, or answer it as its actor would")
 	p.inspect("dlq-stale-act")
 	p.clickText("Complete …")
 	p.fill("dialog:last-of-type input[placeholder^=Why]", "asked by telephone")

@@ -128,6 +128,9 @@ type clock interface {
 	// for a virtual clock, in the one that moves it. f may be called although the
 	// timer was cancelled, so it checks whether it still has something to do.
 	schedule(when instant, f func()) *timer
+	// scheduleDeadline is schedule for the end of a wait for somebody outside: a
+	// virtual clock in mode auto does not move for it.
+	scheduleDeadline(when instant, f func()) *timer
 	// scheduleHousekeeping is schedule for work that no task waits for: it is
 	// never a reason to move a virtual clock.
 	scheduleHousekeeping(when instant, f func()) *timer
@@ -285,6 +288,8 @@ func (c *realClock) schedule(when instant, f func()) *timer {
 	}
 	return t
 }
+
+func (c *realClock) scheduleDeadline(when instant, f func()) *timer { return c.schedule(when, f) }
 
 func (c *realClock) scheduleHousekeeping(when instant, f func()) *timer { return c.schedule(when, f) }
 

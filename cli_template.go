@@ -85,6 +85,7 @@ func checkTemplates(o *options) runner {
 		handlers := newHandlerSet(&cfg.Worker, version, o.p.getenv)
 		rules := handlers.templateRules(&cfg.Templates, schemasTold)
 		rules.bounded = true
+		rules.unrun = func(callable string) bool { return handlers.resolve(callable).kind == outsideActor }
 		r, warnings, err := loadTemplates(files, cfg.Environment, rules)
 		o.p.warn(warnings)
 		if err != nil {

@@ -4,15 +4,16 @@ package main
 // that it appends change the tasks. It knows the store, tasks and handlers; it
 // knows neither what a client may ask for nor HTTP interfaces.
 //
-//	engine.go         start, resuming lost attempts, stop, what is idle, hooks for others
-//	engine_queue.go   the queues of ready steps, slots, the gate of batches
-//	engine_attempt.go attempts: their start, their end
-//	engine_absent.go  handlers that do not listen, and the steps that wait for them
-//	engine_retry.go   retries, backoff
-//	engine_claim.go   claims of steps by outside actors, their index
-//	engine_lease.go   leases of claimed steps
-//	engine_explain.go why a task makes no progress: explanations
-//	engine_log.go     the log of causes
+//	engine.go          start, resuming lost attempts, stop, what is idle, hooks for others
+//	engine_queue.go    the queues of ready steps, slots, the gate of batches
+//	engine_attempt.go  attempts: their start, their end
+//	engine_absent.go   handlers that do not listen, and the steps that wait for them
+//	engine_retry.go    retries, backoff
+//	engine_claim.go    claims of steps by outside actors, their index
+//	engine_lease.go    leases of claimed steps
+//	engine_deadline.go deadlines of answers
+//	engine_explain.go  why a task makes no progress: explanations
+//	engine_log.go      the log of causes
 
 import (
 	"context"
@@ -281,6 +282,7 @@ func (e *engine) resumeLocked(t *task) (lost []runKey) {
 		switch s := &t.steps[i]; s.state {
 		case stepEnqueued:
 			e.enqueueLocked(t, i)
+			e.retries.armDeadline(t, i)
 		case stepWaitingForRetry:
 			e.retries.arm(t, i, t.stillDue(s.retryAt, e.clock.now()))
 		case stepInProgress:
@@ -493,8 +495,12 @@ func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 		return
 	}
 	for i := range t.steps {
-		if t.steps[i].state == stepEnqueued {
+		switch s := &t.steps[i]; {
+		case s.state == stepEnqueued:
 			e.enqueueLocked(t, i)
+			e.retries.armDeadline(t, i) // its timer may have fired while the task was in error
+		case s.state == stepWaitingForRetry && t.answers[i] != 0:
+			e.retries.arm(t, i, s.retryAt)
 		}
 	}
 }
@@ -507,6 +513,7 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, at instant) {
 	switch to {
 	case stepEnqueued:
 		e.enqueueLocked(t, i)
+		e.retries.armDeadline(t, i)
 	case stepEnqueuedAsError:
 		e.causes.attemptFailed(t, i, at)
 	case stepWaitingForRetry:
@@ -516,6 +523,9 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, at instant) {
 	case stepWaitingForRetry:
 		e.retries.disarm(t, i)
 	case stepEnqueued:
+		if t.answers != nil {
+			e.retries.disarm(t, i)
+		}
 		// An entry in a queue for slots stays there. launchLocked drops it when its turn comes.
 		e.outside.waiting.remove(runKey{t.id, i})
 		if k := e.work.dialing[runKey{t.id, i}]; k != nil {

@@ -216,11 +216,12 @@ func (w *outsideWork) serveLocked(c *claimer) bool {
 
 // claimableLocked returns the first steps that match and can be claimed, in order.
 // It drops the steps of stopped tasks from the index: they come back when their
-// task continues.
+// task continues. It also drops those whose deadline has passed.
 func (w *outsideWork) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
 	var idle []runKey
+	now := w.engine.clock.now()
 	w.waiting.walk(matches, func(o *claimEntry) bool {
-		if t := w.engine.store.liveLocked(o.task); t != nil && t.runnable(o.step) {
+		if t := w.engine.store.liveLocked(o.task); t != nil && t.runnable(o.step) && !t.answers.passed(o.step, now) {
 			found = append(found, o.runKey)
 		} else {
 			idle = append(idle, o.runKey)
@@ -237,14 +238,14 @@ func (w *outsideWork) claimableLocked(matches func(claimKey) bool, limit int) (f
 func (w *outsideWork) claimLocked(c *change, k runKey, q *claimRequest) (claimedStep, error) {
 	t := w.engine.store.liveLocked(k.task)
 	token := leaseToken(t.id, w.engine.ids.secretOf(t.stepID(k.step), w.engine.store.seqLocked()))
-	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
+	l := &lease{hash: hashLease(token), until: t.answers.leaseEnd(k.step, c.now.add(q.lease)), worker: q.worker}
 	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
 	if err != nil {
 		return claimedStep{}, err
 	}
 	w.claims++
 	a := w.engine.attemptLocked(t, k.step, t.steps[k.step].attempts, true)
-	a.lease = q.lease
+	a.lease = l.until.sub(c.now)
 	w.engine.leases.watchLocked(t, k.step, l.until)
 	return claimedStep{k, t.def(k.step).shown, a, token, l}, nil
 }

@@ -224,11 +224,12 @@ func (q *leaseQueue) answerLocked(c *change, stepID uuid, a *leaseAnswer) (*held
 
 // extendLocked moves the end of a lease, never to an earlier time.
 func (q *leaseQueue) extendLocked(c *change, t *task, h *heldStep, until instant) error {
+	until = t.answers.leaseEnd(h.step, until)
 	if until <= h.until {
 		return nil
 	}
 	if s := &t.steps[h.step]; until > s.lease.until {
-		known := until.add(leaseSlack(c.now.sub(s.attempted)))
+		known := t.answers.leaseEnd(h.step, until.add(leaseSlack(c.now.sub(s.attempted))))
 		if err := c.append(t, &record{kind: recExtended, step: h.step, lease: &lease{until: known}}); err != nil {
 			return err
 		}

@@ -93,7 +93,10 @@ func (r *outcomeRules) plainEnding(t *task, i int, o outcome, now, began instant
 		attempts++
 	}
 	// retryAt is at least 1, because 0 means that there is no retry.
-	if o.err.retryable && policy.Retryable && attempts < s.maxAttempts {
+	switch {
+	case o.err.retryable && s.lease != nil && t.answers.passed(i, now): // the deadline decides, not the number of attempts
+		end.retryAt = max(now, 1)
+	case o.err.retryable && policy.Retryable && attempts < s.maxAttempts:
 		end.retryAt = max(now.add(r.backoff(policy, attempts, o.retryAfter, t.stepID(i))), 1)
 	}
 	return end
@@ -129,46 +132,63 @@ func backoffFactor(kind backoffKind, n int) float64 {
 	return 0
 }
 
-// retryTimers hold the timers of the steps that wait for a retry. They are guarded by the store's lock.
+// retryTimers hold the timers of the steps that wait: for a retry, or for an answer that has a deadline. A step has one,
+// for what comes first. They are guarded by the store's lock.
 type retryTimers struct {
 	engine *engine
 	timers map[runKey]*timer
 }
 
-// dueLocked makes a step ready whose back-off has ended, if it still waits for the retry that was due
-// at retryAt.
-func (r *retryTimers) dueLocked(id uuid, i int, retryAt instant) {
+// arm sets the timer of a step that waits for its retry.
+func (r *retryTimers) arm(t *task, i int, when instant) {
+	if due := t.answerDue(i); due != 0 && due <= when {
+		r.armDeadline(t, i)
+		return
+	}
+	retryAt := t.steps[i].retryAt
+	r.set(t, i, when, r.engine.clock.schedule, func(t *task, _ instant) *record {
+		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt != retryAt {
+			return nil // cancelled or completed by an operator, or waiting once more
+		}
+		return &record{kind: recDue, step: i}
+	})
+}
+
+// set sets the timer of a step. When it is due, next returns the record to append; nil for none.
+func (r *retryTimers) set(
+	t *task, i int, when instant, schedule func(instant, func()) *timer, next func(t *task, now instant) *record,
+) {
+	r.disarm(t, i)
+	// The timer keeps the id, because the task may be another value when it fires: a task that
+	// ended as stale is kept as a line, and decoded again when an operator continues it.
+	id := t.id
+	r.timers[runKey{id, i}] = schedule(when, func() {
+		r.engine.store.locked(func() { r.fireLocked(id, i, next) })
+	})
+}
+
+func (r *retryTimers) fireLocked(id uuid, i int, next func(t *task, now instant) *record) {
 	e := r.engine
 	err := e.store.updateLocked(func(c *change) error {
 		t, err := c.task(id)
-		if err != nil {
+		if err != nil || t.hold != nil {
 			return err
 		}
-		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt != retryAt || t.hold != nil {
-			return nil // cancelled or completed by an operator, or waiting once more, or held
+		if due := next(t, c.now); due != nil {
+			return c.append(t, due)
 		}
-		return c.append(t, &record{kind: recDue, step: i})
+		return nil
 	})
 	if refusedForNow(err) {
 		if e.ctx.Err() == nil {
-			e.laterLocked(func() { r.dueLocked(id, i, retryAt) })
+			e.laterLocked(func() { r.fireLocked(id, i, next) })
 		}
 		return
 	}
 	if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
-		e.log.Error("a retry could not be made ready", "task_uuid", id, "step", i, "error", err)
+		e.log.Error("the timer of a step could not be heeded", "task_uuid", id, "step", i, "error", err)
 	}
 	e.wakeUp()
-}
-
-// arm sets the timer of a step that waits for its retry.
-func (r *retryTimers) arm(t *task, i int, when instant) {
-	// The timer keeps the id, because the task may be another value when it fires: a task that
-	// ended as stale is kept as a line, and decoded again when an operator continues it.
-	id, retryAt := t.id, t.steps[i].retryAt
-	r.timers[runKey{t.id, i}] = r.engine.clock.schedule(when, func() {
-		r.engine.store.locked(func() { r.dueLocked(id, i, retryAt) })
-	})
 }
 
 // stillDue returns when a timer that was set for an instant is due after a restart. That is the same instant,

@@ -492,6 +492,8 @@ func (l *randomWorld) step(i int) stepSpec {
 	switch l.r.IntN(6) {
 	case 0, 1:
 		s.callable = "Outside"
+		s.config = []string{"{}", `{"answer_within":"%ds"}`, `{"answer_within":"%ds","if_unanswered":{"n":1}}`}[l.r.IntN(3)]
+		s.config = strings.ReplaceAll(s.config, "%d", fmt.Sprint(1+l.r.IntN(12)))
 	case 2:
 		s.callable = "builtin:noop"
 	case 3:
@@ -774,12 +776,18 @@ func (l *randomWorld) checkSlots() {
 			continue
 		}
 		for i := range sl.live.steps {
+			if s := &sl.live.steps[i]; s.state != stepInProgress && sl.live.answerDue(i) != 0 && sl.live.answerDue(i) <= l.clock.now() {
+				l.t.Errorf("task %d step %d is %s after the deadline of its answer", pos, i, s.state)
+			}
 			k := e.work.running[runKey{sl.live.id, i}]
 			switch sl.live.steps[i].state {
 			case stepInProgress:
 				inProgress++
 				if leased := sl.live.steps[i].lease != nil; leased {
 					held++
+					if due := sl.live.answers[i]; due != 0 && (sl.live.steps[i].lease.until > due || e.leases.byID[sl.live.stepID(i)].until > due) {
+						l.t.Errorf("task %d step %d has a lease that lasts longer than the deadline of its answer", pos, i)
+					}
 					if e.leases.byID[sl.live.stepID(i)] == nil || k != nil {
 						l.t.Errorf("task %d step %d has a lease that nobody watches over", pos, i)
 					}
@@ -859,7 +867,7 @@ type lawful struct {
 
 func (w *lawful) startRecord(_ *task, r *record) {
 	w.r = r
-	if r.kind == recRan || r.kind == recEnded || r.kind == recLate {
+	if r.kind == recRan || r.kind == recEnded || r.kind == recLate || r.kind == recUnanswered {
 		w.ended[r.step]++
 	}
 	if r.kind == recLate {

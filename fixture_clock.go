@@ -12,15 +12,15 @@ import (
 
 // virtualClock is a clock that can be moved forward.
 type virtualClock struct {
-	work, chores timers   // chores are housekeeping
-	stirred      notifier // notifies when there is something new to look at
+	work, deadlines, chores timers   // chores are housekeeping
+	stirred                 notifier // notifies when there is something new to look at
 
 	mu     sync.Mutex
 	mode   clockMode // guarded by mu, as all below
 	at     instant   // the present; in mode real the instant at since
 	since  time.Time
 	firing bool   // a timer's function is being called
-	fired  uint64 // work timers, since the start
+	fired  uint64 // work timers and deadlines, since the start
 }
 
 // newVirtualClock returns a clock frozen at an instant.
@@ -38,14 +38,18 @@ func (c *virtualClock) nowLocked() instant {
 	return c.at.add(max(time.Since(c.since), 0))
 }
 
-func (c *virtualClock) schedule(when instant, f func()) *timer {
-	t, _ := c.work.insert(when, f)
-	c.stirred.notify()
-	return t
+func (c *virtualClock) schedule(when instant, f func()) *timer { return c.insert(&c.work, when, f) }
+
+func (c *virtualClock) scheduleDeadline(when instant, f func()) *timer {
+	return c.insert(&c.deadlines, when, f)
 }
 
 func (c *virtualClock) scheduleHousekeeping(when instant, f func()) *timer {
-	t, _ := c.chores.insert(when, f)
+	return c.insert(&c.chores, when, f)
+}
+
+func (c *virtualClock) insert(into *timers, when instant, f func()) *timer {
+	t, _ := into.insert(when, f)
 	c.stirred.notify()
 	return t
 }
@@ -83,12 +87,15 @@ func (c *virtualClock) restore(s clockState) {
 	c.setLocked(s.now)
 }
 
-// take returns the function of a due timer, work before housekeeping, or nil. The
+// take returns the function of a due timer, work before deadlines and these before housekeeping, or nil. The
 // function counts as being called from here on.
 func (c *virtualClock) take() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f, ok := c.work.due(c.nowLocked())
+	if !ok {
+		f, ok = c.deadlines.due(c.nowLocked())
+	}
 	if ok {
 		c.fired++
 	} else if f, ok = c.chores.due(c.nowLocked()); !ok {
@@ -108,11 +115,11 @@ func (c *virtualClock) call(f func()) {
 	c.stirred.notify()
 }
 
-// restLocked reports whether no timer's function is being called, and no work timer
+// restLocked reports whether no timer's function is being called, and no work timer or deadline
 // is due.
-func (c *virtualClock) restLocked() bool { return !c.firing && !c.dueLocked(c.work.next()) }
+func (c *virtualClock) restLocked() bool { return !c.firing && !c.dueLocked(c.nextWork()) }
 
-// settledLocked is restLocked for timers of both kinds.
+// settledLocked is restLocked for all timers.
 func (c *virtualClock) settledLocked() bool { return !c.firing && !c.dueLocked(c.next()) }
 
 func (c *virtualClock) settled() bool {
@@ -124,17 +131,22 @@ func (c *virtualClock) settled() bool {
 // dueLocked reports whether a timer is due, from the results of next.
 func (c *virtualClock) dueLocked(next instant, ok bool) bool { return ok && next <= c.nowLocked() }
 
-// next returns when the earliest timer of either kind is due.
-func (c *virtualClock) next() (instant, bool) {
-	w, work := c.work.next()
-	h, chore := c.chores.next()
-	if !work || chore && h < w {
-		return h, chore
+// next returns when the earliest timer is due.
+func (c *virtualClock) next() (instant, bool) { return earliest(&c.work, &c.deadlines, &c.chores) }
+
+// nextWork returns when the earliest timer that a step waits for is due.
+func (c *virtualClock) nextWork() (instant, bool) { return earliest(&c.work, &c.deadlines) }
+
+func earliest(of ...*timers) (first instant, ok bool) {
+	for _, t := range of {
+		if next, some := t.next(); some && (!ok || next < first) {
+			first, ok = next, true
+		}
 	}
-	return w, true
+	return first, ok
 }
 
-// firedNow returns how many work timers have fired.
+// firedNow returns how many work timers and deadlines have fired.
 func (c *virtualClock) firedNow() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,15 +159,15 @@ func (c *virtualClock) firedNow() uint64 {
 type clockView struct {
 	Now       zonedTime  `json:"now"`
 	Mode      clockMode  `json:"mode"`
-	Fired     uint64     `json:"fired"`      // work timers: by this request, or ever for one that moves nothing
-	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
+	Fired     uint64     `json:"fired"`      // work timers and deadlines: by this request, or ever for one that moves nothing
+	NextTimer *zonedTime `json:"next_timer"` // when the next of these is due
 }
 
 func (a *controlAPI) clockView(fired uint64) clockView {
 	c := a.fixture.clock
 	s := c.state()
 	v := clockView{Now: zonedTime(s.now), Mode: s.mode, Fired: fired}
-	if next, ok := c.work.next(); ok {
+	if next, ok := c.nextWork(); ok {
 		v.NextTimer = (*zonedTime)(&next)
 	}
 	return v

@@ -215,9 +215,9 @@ func (k *timekeeper) moveAll(ctx context.Context, end instant) error {
 // here returns the present.
 func here(now instant) (instant, error) { return now, nil }
 
-// nextWork returns when the next work timer is due; now without one.
+// nextWork returns when the next work timer or deadline is due; now without one.
 func (k *timekeeper) nextWork(now instant) (instant, error) {
-	if next, ok := k.clock.work.next(); ok {
+	if next, ok := k.clock.nextWork(); ok {
 		return max(next, now), nil
 	}
 	return now, nil

@@ -327,22 +327,6 @@ func (h *handlerSet) parse(callable string) (t target, err error) {
 	return t, err
 }
 
-// cutHandlerPrefix cuts one of the four prefixes off a callable; prefix is "" if it
-// has none. Letter case does not matter in the schemes of URLs.
-func cutHandlerPrefix(callable string) (prefix, rest string) {
-	for _, prefix := range [...]string{"builtin:", "exec:"} {
-		if rest, ok := strings.CutPrefix(callable, prefix); ok {
-			return prefix, rest
-		}
-	}
-	for _, prefix := range [...]string{"http://", "https://"} {
-		if n := len(prefix); len(callable) >= n && strings.EqualFold(callable[:n], prefix) {
-			return prefix, callable[n:]
-		}
-	}
-	return "", callable
-}
-
 // run makes an attempt with an HTTP or exec handler. It returns at the attempt's
 // timeout, in real time, at the latest. If ctx is cancelled before that, the
 // outcome has the type cancelled.

@@ -237,6 +237,7 @@ const (
 	handlerErrorType    = "handler_error"
 	checkpointLimitType = "too_many_checkpoints"
 	programUnusableType = "program_unusable"
+	nobodyAnsweredType  = "nobody_answered"
 )
 
 // errorTypeRow documents an error type, and whether it is retryable.
@@ -252,6 +253,7 @@ var handlerErrorTypes = []errorTypeRow{
 	{timeoutType, true, "the attempt took longer than timeout_seconds"},
 	{cancelledType, true, "the service stopped the attempt: the task was cancelled or the service shut down"},
 	{workerLostType, true, "the worker was lost: this service crashed, or an actor's lease expired"},
+	{nobodyAnsweredType, false, "nobody answered the step within handler.initialization.answer_within"},
 	{"network_error", true, "no HTTP reply: name, connection, TLS or protocol failed"},
 	{"http_408", true, "HTTP 408 Request Timeout"},
 	{"http_425", true, "HTTP 425 Too Early"},

@@ -107,7 +107,7 @@ type auditView struct {
 	StepName         string          `json:"step_name"`
 	FromState        string          `json:"from_state,omitempty"`
 	ToState          string          `json:"to_state"`
-	Action           string          `json:"action,omitempty"` // an operator's
+	Action           string          `json:"action,omitempty"` // an operator's, or what happened without one
 	ActedBy          string          `json:"acted_by,omitempty"`
 	Subject          string          `json:"subject,omitempty"` // the authenticated caller
 	ActionReason     string          `json:"action_reason,omitempty"`
@@ -160,6 +160,8 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 		v.ToState = v.FromState
 	case recCheckpoint:
 		o.yielded(&v, r)
+	case recUnanswered:
+		v.Action = recUnanswered.String()
 	case recOperator:
 	default:
 		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, o.worker)))

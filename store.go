@@ -343,7 +343,7 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	}
 	s.tasks.index.steps[to]++
 	s.tasks.noteFailures(t, i, from, to)
-	if to == stepEnqueuedAsError {
+	if to == stepEnqueuedAsError || to == stepInError && from != stepEnqueuedAsError { // or nobody answered
 		s.tasks.fail(s.tasks.slotOf(t), errorTextOf(t.steps[i].last.err))
 	}
 	if !s.events.maker.quiet {

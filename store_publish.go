@@ -33,19 +33,20 @@ type domainEvent struct {
 	tpl                     *template
 	stepName                string
 	attempt                 int
-	success                 bool
+	success, forNobody      bool
 	payload                 []byte // JSON
 }
 
-// published returns the outcome of the attempt that a move of a step ends. It returns nil if the
-// template publishes no events, and for a move that ends no attempt by an outcome.
+// published returns the outcome of the attempt that a move of a step ends, or what holds because nobody answered the step. It
+// returns nil if the template publishes no events, and for a move that ends no attempt by an outcome.
 func (t *task) published(i int, from, to stepState) *ending {
-	if !t.tpl.publishes || from != stepInProgress {
+	last := t.steps[i].last
+	if !t.tpl.publishes || from != stepInProgress && (last == nil || !last.forNobody) {
 		return nil
 	}
 	switch to {
-	case stepEnqueuedForOrchestration, stepEnqueuedAsError, stepComplete:
-		return t.steps[i].last
+	case stepEnqueuedForOrchestration, stepEnqueuedAsError, stepComplete, stepInError:
+		return last
 	}
 	return nil
 }
@@ -63,7 +64,7 @@ func (t *task) publishedEvents(i int, from, to stepState, at instant, seq uint64
 			events = append(events, &domainEvent{
 				publishedEvent: p, seq: seq, n: n + 1, at: at, task: t.id, step: t.stepID(i), correlation: t.correlation(),
 				tpl: t.tpl, stepName: def.name, attempt: t.steps[i].attempts, success: end.success,
-				payload: bytes.Clone(end.payloadOf(p.name)),
+				forNobody: end.forNobody, payload: bytes.Clone(end.payloadOf(p.name)),
 			})
 		}
 	}
@@ -94,6 +95,9 @@ func (e *domainEvent) appendJSON(b []byte, lives lives) []byte {
 	o.text("step_name", e.stepName)
 	o.number("attempt", e.attempt)
 	o.flag("success", e.success)
+	if e.forNobody {
+		o.flag("unanswered", true)
+	}
 	o.text("delivery_mode", e.mode)
 	if e.publisher != "" {
 		o.text("publisher", e.publisher)

@@ -5,20 +5,22 @@ package main
 // knows no clock, no files and no engine. It may use templates and the
 // handlers' outcomes.
 //
-//	task.go         a task, and how to apply a record, adjustments
-//	task_state.go   the states of tasks and steps, and the tables of their transitions
-//	task_letters.go dead letters, investigations
-//	task_record.go  records and their kinds, creation, the coder that writes or reads members
-//	task_line.go    a whole task as one line of JSON, and its replay
-//	task_plan.go    the plan: which steps exist, and their growth
-//	task_failure.go failure groups: which steps are failing, and the cause that names a group
-//	task_branch.go  branching: what decisions and batches name
-//	task_hold.go    holds
-//	task_again.go   a repetition from a step: its origin, and the copies with which it begins
+//	task.go          a task, and how to apply a record, adjustments
+//	task_state.go    the states of tasks and steps, and the tables of their transitions
+//	task_letters.go  dead letters, investigations
+//	task_record.go   records and their kinds, creation, the coder that writes or reads members
+//	task_line.go     a whole task as one line of JSON, and its replay
+//	task_plan.go     the plan: which steps exist, and their growth
+//	task_failure.go  failure groups: which steps are failing, and the cause that names a group
+//	task_branch.go   branching: what decisions and batches name
+//	task_hold.go     holds
+//	task_deadline.go deadlines of answers, giving up waiting
+//	task_again.go    a repetition from a step: its origin, and the copies with which it begins
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -34,9 +36,10 @@ type task struct {
 	by       *creation
 	since    instant // when it entered its state
 	steps    []step
-	blockers int    // steps in error, and cancelled steps with unfinished children
-	setAside int    // steps in error that stop the task only once nothing else of it can run
-	hold     *hold  // why nothing of it runs here; nil unless it is held
+	blockers int   // steps in error, and cancelled steps with unfinished children
+	setAside int   // steps in error that stop the task only once nothing else of it can run
+	hold     *hold // why nothing of it runs here; nil unless it is held
+	answers  deadlines
 	log      []byte // its records without the task's id, comma-separated
 
 	superseded int // estimate of the bytes in the log that belong to checkpoints other than the newest of each step
@@ -153,6 +156,9 @@ func (a *applier) run() {
 	case recUndelivered:
 		a.t.steps[r.step].stepCount = r.before // first, because the engine looks at it
 		a.moveStep(r.step, stepUndeliver)
+	case recUnanswered:
+		a.giveUpWaiting(r.end)
+		a.evaluate(false)
 	case recOperator:
 		a.operate()
 	case recCancelled:
@@ -437,6 +443,9 @@ func (a *applier) moveStep(i int, e stepEvent) {
 	} else if from == stepInError {
 		s.aside = notAside
 	}
+	if rule := t.def(i).answer; rule != nil {
+		t.answers.follow(i, e, a.r.at.add(rule.within))
+	}
 	a.tellChildren(i, before, to)
 	a.tellCancelledParents(i, from, to)
 	a.obs.stepMoved(t, i, from, to, a.r.at)
@@ -524,6 +533,7 @@ func (t *task) clone() *task {
 	// Nobody changes the part of the log that exists. An append to t writes behind it, and an append to
 	// the copy, which has no room there, makes a log of its own.
 	c.log = t.log[:len(t.log):len(t.log)]
+	c.answers = maps.Clone(t.answers)
 	if t.plan != nil {
 		c.plan = t.plan.clone()
 	}

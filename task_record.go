@@ -50,13 +50,14 @@ const (
 	recHeld                          // the task continues in another service, and nothing of it runs here
 	recReleased                      // it continues here again
 	recUndelivered                   // nothing of an attempt could be sent, so it was none
+	recUnanswered                    // the deadline of an answer has passed
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
 	"stale", "investigated", "dropped", "claimed", "extended", "adjusted", "delivered", "checkpoint", "held", "released",
-	"undelivered",
+	"undelivered", "unanswered",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -81,7 +82,7 @@ type record struct {
 
 	created    *creation // created
 	startedAt  instant   // ran: when the attempt started; see started
-	end        *ending   // ran, ended, late, operator: the outcome of the attempt
+	end        *ending   // ran, ended, late, operator: the outcome of the attempt; unanswered: what holds in its place
 	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
 	by         string // operator: who acted, by the request
@@ -205,6 +206,7 @@ type ending struct {
 	attempt   int           // late: the attempt that answered too late
 	worker    string        // the outside actor that made the attempt; "" for this service
 	aside     failureAside  // of a failure for good
+	forNobody bool          // nobody answered in time, and the template decided; follows from the kind of the record
 	named     bool          // the instances that it creates have the batch_id of their cursors in their names
 	withheld  []byte        // a JSON object: events that were not published, and why; or nil
 	asContext []string      // events whose payload is the context of the error
@@ -310,6 +312,9 @@ func (r *record) stepMembers(c *memberCoder) {
 	c.id("ids", &r.ids)
 	if r.end != nil || c.reading && r.hasOutcome() {
 		made(c, &r.end).members(c)
+		if c.reading {
+			r.end.forNobody = r.kind == recUnanswered
+		}
 	}
 }
 
@@ -507,7 +512,7 @@ func (r *record) byOperator() bool {
 // hasOutcome reports whether the record holds the outcome of an attempt.
 func (r *record) hasOutcome() bool {
 	switch r.kind {
-	case recRan, recEnded, recLate:
+	case recRan, recEnded, recLate, recUnanswered:
 		return true
 	case recOperator:
 		return r.action == actionComplete || r.action == actionFail

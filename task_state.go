@@ -177,6 +177,8 @@ const (
 	stepRecover              // its worker was lost with this process
 	stepYield                // it is to continue from a checkpoint
 	stepUndeliver            // nothing of it could be sent to its handler
+	stepAssume               // nobody answered in time, and the template says what holds then
+	stepExpire               // nobody answered in time
 	stepProcessed            // the result is recorded
 	stepRetry                // the failure is retryable, and attempts are left
 	stepGiveUp               // the failure is not retryable, or no attempt is left
@@ -190,7 +192,7 @@ const (
 )
 
 var stepEventNames = [stepEvents]string{
-	"enqueue", "start", "succeed", "fail", "recover", "yield", "undeliver", "processed", "retry", "give_up", "due",
+	"enqueue", "start", "succeed", "fail", "recover", "yield", "undeliver", "assume", "expire", "processed", "retry", "give_up", "due",
 	"reset", "complete_manually", "resolve_manually", "cancel",
 }
 
@@ -205,6 +207,8 @@ var stepTable = tableOf(stepStates, stepEvents, noStepState, map[transition[step
 	{stepRecover, stepEnqueued}:                 {stepInProgress},
 	{stepYield, stepEnqueued}:                   {stepInProgress},
 	{stepUndeliver, stepEnqueued}:               {stepInProgress},
+	{stepAssume, stepComplete}:                  {stepEnqueued, stepWaitingForRetry},
+	{stepExpire, stepInError}:                   {stepEnqueued, stepWaitingForRetry},
 	{stepProcessed, stepComplete}:               {stepEnqueuedForOrchestration},
 	{stepRetry, stepWaitingForRetry}:            {stepEnqueuedAsError},
 	{stepGiveUp, stepInError}:                   {stepEnqueuedAsError},

@@ -20,6 +20,7 @@ package main
 import (
 	"strings"
 	"sync"
+	"time"
 )
 
 // identityStrategy says when two tasks of a template are the same task.
@@ -107,6 +108,7 @@ type stepTemplate struct {
 	batchWorker       string       // the step whose instances work on the batches; "" if none is named
 	handed            []byte       // the members of the handler except its configuration, as handlers get them
 	batch             *batchPolicy // of a batch_worker step
+	answer            *answerRule  // how long it waits for an answer; nil for no limit
 	publishes         []publishedEvent
 }
 
@@ -116,6 +118,13 @@ type batchPolicy struct {
 	parallelism     int    // how many may run at once; 0 for no limit
 	failureStrategy string // what it means if one fails for good
 	metadata        []byte // an object: the configuration, as instances get it
+}
+
+// answerRule is how long a step whose callable names no handler waits for an answer, and what then.
+type answerRule struct {
+	text      string        // within, as written
+	within    time.Duration // since it was first enqueued, or since an operator reset it
+	otherwise []byte        // the result if nobody answers, JSON; nil: the step fails
 }
 
 // schemaSource is a schema in a template, compiled when it is first needed.

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // templateForm is a template while its normalized form is read. Its byte slices are parts of that form. Members that
@@ -190,8 +192,63 @@ func (s *stepForm) complete() error {
 			return err
 		}
 	}
-	return checkObject(s.config)
+	if err := checkObject(s.config); err != nil {
+		return err
+	}
+	s.answer, _, _ = answerRuleOf(s.callable, s.config)
+	return nil
 }
+
+// cutHandlerPrefix cuts one of the four prefixes off a callable; prefix is "" if it
+// has none. Letter case does not matter in the schemes of URLs.
+func cutHandlerPrefix(callable string) (prefix, rest string) {
+	for _, prefix := range [...]string{"builtin:", "exec:"} {
+		if rest, ok := strings.CutPrefix(callable, prefix); ok {
+			return prefix, rest
+		}
+	}
+	for _, prefix := range [...]string{"http://", "https://"} {
+		if n := len(prefix); len(callable) >= n && strings.EqualFold(callable[:n], prefix) {
+			return prefix, callable[n:]
+		}
+	}
+	return "", callable
+}
+
+// answerRuleOf reads how long a step waits for an answer from its handler.initialization, which belongs to the handler if the
+// callable names one. If a member is wrong, answerRuleOf returns no rule, but the member and its problem.
+func answerRuleOf(callable string, config []byte) (rule *answerRule, member, problem string) {
+	within, otherwise := objectMember(config, answerWithin), objectMember(config, ifUnanswered)
+	if prefix, _ := cutHandlerPrefix(callable); prefix != "" {
+		return nil, "", ""
+	}
+	if jsonKind(otherwise) == 'n' {
+		otherwise = nil
+	}
+	switch kind := jsonKind(within); {
+	case (within == nil || kind == 'n') && otherwise != nil:
+		return nil, ifUnanswered, "needs " + answerWithin + `, such as "72h"`
+	case within == nil || kind == 'n':
+		return nil, "", ""
+	case kind != '"':
+		return nil, answerWithin, "is " + templateValueKind(within) + `; want a duration such as "72h"`
+	}
+	text, _ := jsonString(within)
+	switch limit, err := parseDuration(text); {
+	case err != nil:
+		return nil, answerWithin, fmt.Sprintf("%s: %v", clippedText(strconv.Quote(text)), err)
+	case limit < time.Second:
+		return nil, answerWithin, fmt.Sprintf("%s is too short; want at least 1s", clippedText(strconv.Quote(text)))
+	default:
+		return &answerRule{text, limit, otherwise}, "", ""
+	}
+}
+
+// The members of handler.initialization that answerRuleOf reads.
+const (
+	answerWithin = "answer_within"
+	ifUnanswered = "if_unanswered"
+)
 
 func (s *stepForm) handlerPlaces() []place {
 	return []place{

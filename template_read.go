@@ -42,6 +42,7 @@ func parseTemplate(
 // templateRules holds the rules for definitions that the configuration sets, and the budget for reading one.
 type templateRules struct {
 	callable func(callable string) error // what is wrong with the callable of a step; nil accepts all
+	unrun    func(callable string) bool  // reports whether no handler runs a callable, for warnings; nil gives none
 	schemas  schemaRule
 	budget   *budget // of the request that the definition is from; nil for a file
 	bounded  bool    // the file may be anybody's: its schemas have the budget of a request
@@ -142,6 +143,7 @@ func (r *templateReader) checkSchemas(t *template) {
 			}
 		}()
 	}
+	r.checkAnswers(t, budget)
 	for _, s := range t.schemas() {
 		if r.rules.schemas == schemasKept && budget == nil {
 			return
@@ -155,6 +157,27 @@ func (r *templateReader) checkSchemas(t *template) {
 				r.problem(p.Field, "%s", p.Message)
 			} else {
 				r.warn(p.Field, "%s; the schema cannot be enforced", p.Message)
+			}
+		}
+	}
+}
+
+// checkAnswers looks for deadlines that mean nothing, and for results of unanswered steps that do not fit.
+func (r *templateReader) checkAnswers(t *template, budget *budget) {
+	for i := range t.steps {
+		s, path := &t.steps[i], templateItemPath("steps", i)+".handler.initialization."
+		if prefix, _ := cutHandlerPrefix(s.callable); prefix != "" && objectMember(s.config, answerWithin) != nil {
+			r.warn(path+answerWithin, "has no effect, because the callable names a handler (%s); timeout_seconds limits each attempt", prefix)
+		}
+		if _, member, problem := answerRuleOf(s.callable, s.config); problem != "" {
+			r.problem(path+member, "%s", problem)
+		}
+		if s.answer == nil || s.answer.otherwise == nil || s.result == nil {
+			continue
+		}
+		if schema := s.result.schemaWithin(budget); len(schema.problems) == 0 {
+			if wrong := schema.check(cmp.Or(budget, newOwnBudget(nil)), s.answer.otherwise); len(wrong) > 0 {
+				r.problem(path+ifUnanswered, "does not fit result_schema: %s", wrong)
 			}
 		}
 	}
@@ -529,7 +552,7 @@ var (
 		{name: "domain_events", value: listOf(objectOf(domainEventFields...)), absent: "[]"},
 		{name: "task_handler", value: anyValue},
 		{name: "environments", value: mapOf(objectOf(environmentFields...)), absent: "{}"},
-		{name: "steps", value: listOf(objectOf(stepFields...)), absent: "[]"},
+		{name: "steps", value: listOf(stepValue), absent: "[]"},
 	}
 	readTemplate = objectOf(templateFields...)
 )
@@ -574,6 +597,20 @@ func attemptsValue(r *templateReader, path string, data []byte) []byte {
 	}
 	return data
 }
+
+// stepValue is the rule for a step. It warns of a limit on attempts that nothing makes.
+func stepValue(r *templateReader, path string, data []byte) []byte {
+	handler := objectMember(data, "handler")
+	callable := templateText(handler, "callable")
+	if r.rules.unrun != nil && objectMember(data, "timeout_seconds") != nil && r.rules.unrun(callable) &&
+		objectMember(objectMember(handler, "initialization"), answerWithin) == nil {
+		r.warn(path+".timeout_seconds", "does not limit how long the step waits for an answer, because no handler runs %s; "+
+			`for a deadline, write handler.initialization.%s: "72h"`, clippedText(strconv.Quote(redactName(callable))), answerWithin)
+	}
+	return readStep(r, path, data)
+}
+
+var readStep = objectOf(stepFields...)
 
 // searchValue is the rule for the paths of a context by which tasks are found.
 func searchValue(r *templateReader, path string, data []byte) []byte {

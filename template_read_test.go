@@ -201,6 +201,7 @@ func templateDefinition(t *testing.T, fields map[string]string) []byte {
 func TestTemplateRules(t *testing.T) {
 	long := func(n int) string { return `"` + strings.Repeat("ä", n) + `"` }
 	retry := func(member string) string { return `{` + member + `}` }
+	asked := func(members string) string { return `{"callable":"x","initialization":{` + members + `}}` }
 	batch := `{"batch_size":1,"parallelism":1,"cursor_field":"id","worker_template":"w",` +
 		`"failure_strategy":"isolate"}`
 	override := func(member string) string { return `{"test":{"steps":[{"name":"a",` + member + `}]}}` }
@@ -340,6 +341,17 @@ func TestTemplateRules(t *testing.T) {
 		{"step.handler", `{"callable":"x","resolver":1}`, "steps[0].handler.resolver: is a number; want a string"},
 		{"step.handler", `{"callable":"x","initialization":[]}`,
 			"steps[0].handler.initialization: is a list; want an object"},
+		{"step.handler", asked(`"answer_within":"72h"`), ""},
+		{"step.handler", asked(`"answer_within":"1w2d","if_unanswered":{"approved":false}`), ""},
+		{"step.handler", asked(`"answer_within":null,"if_unanswered":null`), ""},
+		{"step.handler", asked(`"answer_within":72`),
+			`steps[0].handler.initialization.answer_within: is a number; want a duration such as "72h"`},
+		{"step.handler", asked(`"answer_within":"3 days"`), `steps[0].handler.initialization.answer_within: "3 days": ` + errDuration.Error()},
+		{"step.handler", asked(`"answer_within":"-72h"`), `steps[0].handler.initialization.answer_within: "-72h" is too short; want at least 1s`},
+		{"step.handler", asked(`"answer_within":"999ms"`), `steps[0].handler.initialization.answer_within: "999ms" is too short; want at least 1s`},
+		{"step.handler", asked(`"if_unanswered":false`), `steps[0].handler.initialization.if_unanswered: needs answer_within, such as "72h"`},
+		{"step.handler", strings.Replace(asked(`"answer_within":5`), `"x"`, `"http://127.0.0.1:1"`, 1),
+			"?steps[0].handler.initialization.answer_within: has no effect, because the callable names a handler (http://); timeout_seconds limits each attempt"},
 		{"step.handler", `{"callable":"x","initialisation":{}}`,
 			"?steps[0].handler.initialisation: unknown field, kept as it is (did you mean initialization?)"},
 		{"step.dependencies", `"a"`, "steps[0].dependencies: is a string; want a list"},
@@ -435,6 +447,10 @@ func TestRulesBetweenSteps(t *testing.T) {
 	const handler = `"handler":{"callable":"x"}`
 	batchable := `{"name":"b","type":"batchable",` +
 		`"handler":{"callable":"x","initialization":{"worker_template_name":"w"}}}`
+	asked := func(members string) string {
+		return `{"name":"a","handler":{"callable":"x","initialization":{` + members + `}},` +
+			`"result_schema":{"required":["approved"],"properties":{"approved":{"type":"boolean"}}}}`
+	}
 	for _, test := range []struct {
 		name, steps        string
 		problems, warnings []string
@@ -461,6 +477,10 @@ func TestRulesBetweenSteps(t *testing.T) {
 		{"worker of nobody", `{"name":"a",` + handler + `},{"name":"w","type":"batch_worker",` + handler +
 			`,"dependencies":["a"]}`,
 			nil, []string{`steps[1]: is never created: no step of type batchable creates it`}},
+		{"result if nobody answers that does not fit", asked(`"answer_within":"72h","if_unanswered":{"approved":"no"}`),
+			[]string{"steps[0].handler.initialization.if_unanswered: does not fit result_schema: /approved: got \"no\"; want true or false"}, nil},
+		{"result if nobody answers that fits", asked(`"answer_within":"72h","if_unanswered":{"approved":false}`), nil, nil},
+		{"no result if nobody answers", asked(`"answer_within":"72h"`), nil, nil},
 		{"worker of a batchable that it depends on", `{"name":"b","type":"batchable",` + handler + `},` +
 			`{"name":"w","type":"batch_worker",` + handler + `,"dependencies":["b"]}`, nil, nil},
 	} {

@@ -1,0 +1,341 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Templates with a step that must be answered within three days.
+var (
+	askTemplate = testTemplate("ask",
+		stepSpec{name: "approve", callable: "People::approve", retry: `{"max_attempts":2,"backoff":"none"}`,
+			config: `{"answer_within":"72h","if_unanswered":{"approved":false}}`},
+		stepSpec{name: "other", callable: "Other"},
+		stepSpec{name: "tell", callable: "builtin:echo", after: []string{"approve"}})
+	mustTemplate = strings.Replace(strings.Replace(askTemplate, `,"if_unanswered":{"approved":false}`, "", 1), `"ask"`, `"must"`, 1)
+	onceTemplate = strings.Replace(strings.Replace(askTemplate, `"max_attempts":2`, `"max_attempts":1`, 1), `"ask"`, `"once"`, 1)
+)
+
+// asking is a task whose step approve waits for an answer.
+type asking struct {
+	*testServer
+	clock *virtualClock
+	o     serviceTest
+	id    string
+	lease claimed
+}
+
+// claim claims the step and returns when its lease ends, after the start.
+func (a *asking) claim(seconds int) time.Duration {
+	a.t.Helper()
+	a.lease = a.claimOne(fmt.Sprintf(`{"callables":["People::*"],"lease_seconds":%d}`, seconds))
+	return mustInstant(a.lease.Expires).sub(testStart)
+}
+
+// act takes an action on one of the steps: 0 is approve, 1 is other.
+func (a *asking) act(step int, action string) {
+	a.t.Helper()
+	id := a.do("GET", "/v1/tasks/"+a.id, "").text(fmt.Sprintf("steps.%d.workflow_step_uuid", step))
+	a.do("PATCH", "/v1/tasks/"+a.id+"/workflow_steps/"+id, action).want(200)
+}
+
+func (a *asking) all(action string) {
+	a.t.Helper()
+	a.bulk(fmt.Sprintf(`{"action":%q,"reason":"r","filter":{"namespace":"t"}}`, action))
+}
+
+// serve opens the service.
+func (a *asking) serve() {
+	svc := openTestService(a.t, a.o)
+	a.testServer = (&testServer{t: a.t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+}
+
+const (
+	resetIt    = `{"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`
+	resolveIt  = `{"action_type":"resolve_manually","reason":"r","resolved_by":"me"}`
+	completeIt = `{"action_type":"complete_manually","reason":"r","completed_by":"me","completion_data":{"result":{"approved":true}}}`
+	failIt     = `{"action_type":"fail","reason":"r","failed_by":"me","error":{"message":"no","retryable":false}}`
+)
+
+// TestAnswerDeadline has a row for each way to the deadline of an answer.
+func TestAnswerDeadline(t *testing.T) {
+	t.Parallel()
+	const days = 72 * time.Hour
+	stale := strings.Replace(strings.Replace(askTemplate, `"steps"`, `"lifecycle":{"staleness_action":"error","max_steps_in_process_minutes":60},"steps"`, 1), `"ask"`, `"stale"`, 1)
+	old := strings.Replace(strings.Replace(stale, `"max_steps_in_process_minutes":60`, `"max_steps_in_process_minutes":9999,"max_duration_minutes":4300`, 1), `"stale"`, `"old"`, 1)
+	for _, row := range []struct {
+		name, template string
+		do             func(a *asking)
+		want           string // the states at the end
+		audit          string // of approve, oldest first: action, from, to
+	}{
+		{"a moment before", "ask", func(a *asking) { a.clock.advance(days - time.Microsecond) }, "steps_in_process: enqueued enqueued pending", ""},
+		{"nobody answers, and the template says what holds", "ask", func(a *asking) { a.clock.advance(days) },
+			"steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"nobody answers, and the template says nothing", "must", func(a *asking) { a.clock.advance(days) },
+			"blocked_by_failures: error enqueued pending", "unanswered enqueued error"},
+		{"a person answers in time", "ask", func(a *asking) {
+			a.clock.advance(days - time.Second)
+			a.act(0, completeIt)
+			a.clock.advance(days)
+		}, "steps_in_process: complete enqueued complete", "complete_manually in_progress complete"},
+		{"retries do not begin it again", "ask", func(a *asking) {
+			a.clock.advance(70 * time.Hour)
+			a.claim(30)
+			a.answer(a.lease, "fail", `,"error":{"message":"later"}`).want(200)
+			a.clock.advance(2 * time.Hour)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered enqueued complete"},
+		{"it passes before the retry", "ask", func(a *asking) {
+			a.clock.advance(70 * time.Hour)
+			a.claim(30)
+			a.answer(a.lease, "fail", `,"error":{"message":"later"},"retry_after":3600`).want(200)
+			a.clock.advance(2*time.Hour - time.Second)
+			a.act(1, completeIt)
+			a.claim(3600)
+			a.clock.advance(time.Second)
+		}, "complete: complete complete complete", " in_progress enqueued_as_error_for_orchestration, " +
+			" in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete"},
+		{"it passes while the step waits for its retry", "ask", func(a *asking) {
+			a.clock.advance(days - 10*time.Minute)
+			a.claim(30)
+			a.answer(a.lease, "fail", `,"error":{"message":"later"},"retry_after":3600`).want(200)
+			a.clock.advance(10 * time.Minute)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete"},
+		{"leases end with it, even of the last attempt", "once", func(a *asking) {
+			a.clock.advance(days - time.Minute)
+			if end := a.claim(3600); end != days {
+				a.t.Errorf("a lease ends after %v", end)
+			}
+			if got := a.answer(a.lease, "extend", `,"lease_seconds":7200`).want(200).text("lease_expires_at"); mustInstant(got).sub(testStart) != days {
+				a.t.Errorf("an extended lease ends at %s", got)
+			}
+			a.clock.advance(time.Minute)
+			a.answer(a.lease, "complete", `,"result":1`).want(409)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete,   complete"},
+		{"no lease is extended beyond it by the record either", "once", func(a *asking) {
+			a.clock.advance(days - 10*time.Hour)
+			a.claim(3600)
+			a.clock.advance(50 * time.Minute)
+			a.answer(a.lease, "extend", `,"lease_seconds":36000`).want(200)
+			closeTestService(a.t, a.svc)
+			a.serve() // a start knows the end of the lease from the record
+			a.clock.advance(550 * time.Minute)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete"},
+		{"nothing is given out after it", "ask", func(a *asking) {
+			a.clock.set(testStart.add(days)) // its timer has not fired yet
+			if got := a.testServer.claim(`{"callables":["*"],"limit":10}`); len(got) != 1 || got[0].Step.Name != "other" {
+				a.t.Errorf("claimed %+v", got)
+			}
+			a.clock.advance(0)
+		}, "steps_in_process: complete in_progress complete", "unanswered enqueued complete"},
+		{"a lost claim does not begin it again", "ask", func(a *asking) {
+			a.clock.advance(time.Hour)
+			a.claim(30)
+			a.clock.advance(71 * time.Hour)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered enqueued complete"},
+		{"a reset begins it again", "must", func(a *asking) {
+			a.clock.advance(days)
+			a.act(0, resetIt)
+			a.clock.advance(days - time.Second)
+			if got := a.state(a.id); got != "steps_in_process: enqueued enqueued pending" {
+				a.t.Errorf("a second before the new deadline: %s", got)
+			}
+			a.clock.advance(time.Second)
+		}, "blocked_by_failures: error enqueued pending",
+			"unanswered enqueued error, reset_for_retry error pending, unanswered enqueued error"},
+		{"while another step blocks the task", "ask", func(a *asking) {
+			a.act(1, failIt)
+			a.clock.advance(days)
+			if got := a.state(a.id); got != "blocked_by_failures: complete error pending" {
+				a.t.Errorf("while the task is blocked: %s", got)
+			}
+			a.act(1, resolveIt)
+		}, "complete: complete resolved_manually complete", "unanswered enqueued complete"},
+		{"not in a held task, but at its release", "ask", func(a *asking) {
+			a.all("hold")
+			a.clock.advance(2 * days)
+			if got := a.state(a.id); got != "steps_in_process: enqueued enqueued pending" {
+				a.t.Errorf("while the task is held: %s", got)
+			}
+			a.all("release")
+			a.clock.advance(0)
+		}, "steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"after a release in time", "ask", func(a *asking) {
+			a.all("hold")
+			a.clock.advance(time.Hour)
+			a.all("release")
+			a.clock.advance(71 * time.Hour)
+		}, "steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"at a start after it", "ask", func(a *asking) {
+			closeTestService(a.t, a.svc)
+			a.clock.set(testStart.add(2 * days))
+			a.serve()
+			a.clock.advance(0)
+		}, "steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"after a start before it", "ask", func(a *asking) {
+			a.clock.advance(time.Hour)
+			closeTestService(a.t, a.svc)
+			a.serve()
+			a.clock.advance(71*time.Hour - time.Second)
+			if got := a.state(a.id); got != "steps_in_process: enqueued enqueued pending" {
+				a.t.Errorf("a second before: %s", got)
+			}
+			a.clock.advance(time.Second)
+		}, "steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"once a stale task goes on", "stale", func(a *asking) {
+			a.clock.advance(2 * days)
+			if got := a.state(a.id); got != "error: enqueued enqueued pending" {
+				a.t.Errorf("while the task is in error: %s", got)
+			}
+			a.act(1, completeIt)
+			a.clock.advance(0)
+		}, "complete: complete complete complete", "unanswered enqueued complete"},
+		{"once a stale task goes on that waits for a retry", "old", func(a *asking) {
+			a.clock.advance(days - 35*time.Minute)
+			a.claim(30)
+			a.answer(a.lease, "fail", `,"error":{"message":"later"},"retry_after":3600`).want(200)
+			a.clock.advance(40 * time.Minute)
+			if got := a.state(a.id); got != "error: waiting_for_retry enqueued pending" {
+				a.t.Errorf("while the task is in error: %s", got)
+			}
+			a.act(1, completeIt)
+			a.clock.advance(0)
+		}, "complete: complete complete complete", " in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete"},
+		{"a cancelled task", "ask", func(a *asking) {
+			a.do("DELETE", "/v1/tasks/"+a.id, "").want(200)
+			a.clock.advance(days)
+		}, "cancelled: cancelled cancelled cancelled", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			a := &asking{clock: newVirtualClock(testStart)}
+			a.o = serviceTest{dir: t.TempDir(), clock: a.clock, extra: []string{askTemplate, mustTemplate, onceTemplate, stale, old}}
+			a.testServer = &testServer{t: t}
+			a.serve()
+			a.id = a.create(`{"namespace":"t","name":"` + row.template + `"}`)
+			row.do(a)
+			a.wants(row.want, row.audit)
+			a.svc = reopenTestService(t, a.svc, a.o) // which finds the same
+			a.testServer = (&testServer{t: t, svc: a.svc}).with(newOrchestrationAPI(a.svc, nil))
+			a.wants(row.want, row.audit)
+			closeTestService(t, a.svc)
+		})
+	}
+}
+
+// wants compares the states of the task, and the audit of approve.
+func (a *asking) wants(states, audit string) {
+	a.t.Helper()
+	if got := a.state(a.id); got != states {
+		a.t.Errorf("got %s; want %s", got, states)
+	}
+	id, _ := parseUUID(a.id)
+	checkFigures(a.t.(*testing.T), must(a.svc.store.view(id))(a.t), a.clock.now())
+	step := a.do("GET", "/v1/tasks/"+a.id, "").text("steps.0.workflow_step_uuid")
+	var entries []struct {
+		Action string
+		From   string `json:"from_state"`
+		To     string `json:"to_state"`
+	}
+	noError(a.t, json.Unmarshal(a.do("GET", "/v1/tasks/"+a.id+"/workflow_steps/"+step+"/audit", "").want(200).body, &entries))
+	var got []string
+	for _, e := range entries {
+		got = append([]string{e.Action+" "+e.From+" "+e.To}, got...)
+	}
+	if strings.Join(got, ", ") != audit {
+		a.t.Errorf("got the audit %q; want %q", strings.Join(got, ", "), audit)
+	}
+}
+
+// TestAnswerDeadlineOfHandler lets a deadline pass while the handler of the step, which the configuration maps, does not listen.
+func TestAnswerDeadlineOfHandler(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestServer(t, serviceTest{clock: clock, extra: []string{askTemplate}, config: func(c *Config) {
+		c.Worker.Handlers, c.Worker.Undelivered = map[string]string{"People::*": "http://127.0.0.1:1"}, undeliveredWait
+	}})
+	id := s.create(`{"namespace":"t","name":"ask"}`)
+	eventually(t, "the handler to be missed", func() bool {
+		return strings.Contains(string(s.do("GET", "/v1/tasks/"+id+"/explain", "").body), "not_listening")
+	})
+	clock.advance(72 * time.Hour)
+	if got := s.state(id); got != "steps_in_process: complete enqueued complete" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestAnswerDeadlineOnVirtualClock fires a deadline by each way to move the clock, except by auto, which rests before it.
+func TestAnswerDeadlineOnVirtualClock(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{askTemplate, sleepTemplate("week", 7*24*time.Hour)}})
+	ask := func() string { return s.create(`{"namespace":"t","name":"ask"}`) }
+	wants := func(id, what, want string) {
+		t.Helper()
+		if got := s.do("GET", "/v1/tasks/"+id, "").text("steps.0.current_state"); got != want {
+			t.Errorf("%s: the step is %s; want %s", what, got, want)
+		}
+	}
+	due := func() string { return s.do("GET", "/_stepwell/clock", "").text("next_timer") }
+	id := ask()
+	s.clock(`{"auto":true}`).want(200)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	wants(id, "auto", "enqueued")
+	at := due()
+	if a := s.clock(`{"advance_to_next":true}`).want(200); a.text("now") != at || a.text("fired") != "1" {
+		t.Errorf("advance_to_next: got %s; want the deadline at %s", a.body, at)
+	}
+	wants(id, "advance_to_next", "complete")
+	id = ask()
+	s.clock(`{"advance":"71h"}`).want(200)
+	wants(id, "advance, too short", "enqueued")
+	s.clock(`{"advance":"1h"}`).want(200)
+	wants(id, "advance", "complete")
+	id = ask()
+	s.clock(`{"set":%q}`, due()).want(200)
+	wants(id, "set", "complete")
+	id = ask()
+	deadline := due()
+	week := s.create(`{"namespace":"t","name":"week"}`)
+	s.clock(`{"auto":true}`).want(200) // which jumps for the work alone, but past the deadline
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	wants(week, "work", "complete")
+	wants(id, "a deadline on the way", "complete")
+	if v := s.do("GET", "/v1/tasks/"+id, ""); v.text("steps.2.current_state") != "complete" || !strings.Contains(string(v.body), deadline[:19]) {
+		t.Errorf("got %s; want a step that ended at %s", v.body, deadline)
+	}
+}
+
+// TestAnswerDeadlinePublishes expects the events of a step that nobody answered, also after a restart.
+func TestAnswerDeadlinePublishes(t *testing.T) {
+	publishing := func(template, condition string) string {
+		return strings.Replace(template, `{"name":"approve",`, `{"name":"approve","publishes_events":[`+published("approve.over", `,"condition":"`+condition+`"`)+`],`, 1)
+	}
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{
+		publishing(askTemplate, "success"), publishing(mustTemplate, "permanent_failure"), publishing(onceTemplate, "failure")}}
+	svc := openTestService(t, o)
+	for _, name := range []string{"ask", "must", "once"} {
+		mustCreate(t, svc, name)
+	}
+	o.clock.(*virtualClock).advance(72 * time.Hour)
+	settle(svc)
+	wants := func() {
+		t.Helper()
+		var got []string
+		svc.store.locked(func() {
+			l := &svc.store.events.domain
+			for n := l.first; n < l.end(); n++ {
+				e := readDocument(l.event(n).appendJSON(nil, svc.store.numbers()))
+				got = append(got, strings.Join([]string{e.text("name"), e.text("type"), e.text("success"), e.text("unanswered"), e.text("attempt"),
+					e.json("data.approved"), e.text("data.error_type")}, " "))
+			}
+		})
+		want := "ask approve.over true true 0 false |must approve.over false true 0  nobody_answered"
+		if strings.Join(got, "|") != want {
+			t.Errorf("got  %s\nwant %s", strings.Join(got, "|"), want)
+		}
+	}
+	wants()
+	svc = reopenTestService(t, svc, o)
+	wants()
+	closeTestService(t, svc)
+}

@@ -78,7 +78,7 @@ func failuresCommand() command {
 		name: "failures", effect: reads, help: "show what is failing, by cause",
 		more: "STUCK counts the failing tasks that need an operator, and RETRYING the others. FIRST and LAST say how long ago " +
 			"the first and the last task failed; TASK is the task that failed last. GROUP is the ID of the cause, for --group of other commands.",
-		examples: []string{"failures", "failures --since 1h", "failures --namespace shop -o json"},
+		examples: []string{"failures --since 1h", "failures --namespace shop -o json"},
 		define:   showFailures,
 	}
 }

@@ -37,7 +37,6 @@ func actorOf(d document) string {
 }
 
 func listActs(o *options) runner {
-	o.withClient().withOutput()
 	query := url.Values{}
 	o.filters(query, [][2]string{
 		{"since", "`DURATION`: list only what was done at most this long ago, such as 24h"},

@@ -203,9 +203,16 @@ func brokenCredentials(t testing.TB) []credentialCase {
 	}
 }
 
+// alsoNeeded are permissions that a route's handler asks for, besides one of the table.
+var alsoNeeded = map[string][]permission{"GET /v1/audit": needs(permStepsRead, permDLQRead)}
+
 // routeCredentials returns valid credentials, with the expected answers of a route that needs
 // one of some permissions, or every permission there is.
-func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
+func (k tokenMaker) routeCredentials(needed, also []permission) []credentialCase {
+	var more []string
+	for _, p := range also {
+		more = append(more, p.String())
+	}
 	root, little := "X-API-Key: the-key-that-may-do-everything", "X-API-Key: the-key-that-may-do-little"
 	lacking, byLittle := wantLacking(needed[0]), wantLacking(needed[0])
 	if slices.ContainsFunc(needed, func(p permission) bool { return p.resource() == "system" }) &&
@@ -235,8 +242,12 @@ func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
 			continue
 		}
 		cases = append(cases,
-			credentialCase{"holding " + p.String(), []string{k.with(p.String())}, wantLetIn, wantLetIn},
-			credentialCase{"holding " + wildcard, []string{k.with(wildcard)}, wantLetIn, wantLetIn})
+			credentialCase{"holding " + p.String(), []string{k.with(append(more, p.String())...)}, wantLetIn, wantLetIn},
+			credentialCase{"holding " + wildcard, []string{k.with(append(more, wildcard)...)}, wantLetIn, wantLetIn})
+		for _, p := range also {
+			lacking := wantLacking(p)
+			cases = append(cases, credentialCase{"all but " + p.String(), []string{k.without([]permission{p})}, lacking, lacking})
+		}
 	}
 	return cases
 }
@@ -257,7 +268,7 @@ func TestEveryRouteAsks(t *testing.T) {
 			for _, row := range append(table.routes, probe) {
 				cases := broken
 				if len(row.permissions) > 0 {
-					cases = append(slices.Clone(broken), made.routeCredentials(row.permissions)...)
+					cases = append(slices.Clone(broken), made.routeCredentials(row.permissions, alsoNeeded[row.pattern])...)
 				}
 				for _, pattern := range row.patterns() {
 					checkRoute(t, s, row, pattern, cases, strict)

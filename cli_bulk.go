@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // bulkFlags are the flags with which a command acts on many.
@@ -21,6 +21,8 @@ type bulkFlags struct {
 	filter    url.Values
 	yes, dry  *bool
 	pace      *int
+	first     *int
+	wait      time.Duration // for what becomes of the steps; 0 for no wait
 }
 
 // taskSelection are the flags that select tasks.
@@ -40,6 +42,7 @@ func (o *options) withBulk(one, many string, selection ...[2]string) *bulkFlags 
 	o.filters(b.filter, selection)
 	b.yes = o.Bool("yes", false, "act on all that match; without --yes, only show how many do")
 	b.dry = o.Bool("dry-run", false, "only show how many match, even with --yes")
+	b.first = o.Int("first", 0, "`N`: act on this many and stop, to try it")
 	b.pace = o.Int("per-second", 0, "`N`: act on at most this many a second")
 	return b
 }
@@ -78,25 +81,74 @@ func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[
 	}
 	// A dry run comes first, even with --yes. It counts for the progress bar, and its sequence makes the service leave
 	// alone what changes between the two requests.
-	found, asOf, err := b.stream(ctx, c, body, 0)
+	found, begun, err := b.stream(ctx, c, body, 0)
 	if err != nil {
 		return err
 	}
 	if total := int(found.number("done")); !*b.dry && *b.yes && total > 0 {
-		body["dry_run"], body["as_of"] = false, asOf
-		if found, _, err = b.stream(ctx, c, body, total); err != nil {
+		body["dry_run"], body["as_of"] = false, begun.exact("as_of")
+		if *b.first > 0 {
+			body["first"], total = *b.first, min(total, *b.first)
+		}
+		if found, begun, err = b.stream(ctx, c, body, total); err != nil {
 			return err
+		}
+		if b.wait > 0 && found.text("finished") == "true" && found.number("done") > 0 {
+			return errors.Join(b.outcome(found), b.verdict(ctx, c, found, begun.exact("request_id")))
 		}
 	}
 	return errors.Join(b.print(found), b.outcome(found))
 }
 
+// verdict waits for what becomes of the steps, and prints it.
+func (b *bulkFlags) verdict(ctx context.Context, c *client, found document, request string) error {
+	ends := time.Now().Add(b.wait)
+	for {
+		d, err := c.get(ctx, "/v1/audit", url.Values{"request_id": {request}})
+		if err != nil {
+			return err
+		}
+		if len(d.list()) == 0 {
+			return errors.Join(b.print(found), errors.New("the tasks are not kept any more, so what became of the steps is not known"))
+		}
+		act := d.list()[0]
+		v := act.at("verdict")
+		running, failed := int(v.number("running")), int(v.number("failed"))
+		if running > 0 && time.Now().Before(ends) {
+			if err := closedWithin(ctx, nil, verdictPause); err != errTooLong {
+				return err
+			}
+			continue
+		}
+		err = b.o.print(output{act, func(d document) string { return d.text("steps") }, func(t *table) {
+			text := fmt.Sprintf("done: %s: %s succeeded", counted(int(act.number("steps")), b.one, b.many), v.text("done"))
+			if running > 0 {
+				text += fmt.Sprintf(", %d still running", running)
+			}
+			if failed > 0 {
+				text += fmt.Sprintf(", %d failed again, for %s", failed, counted(int(v.number("causes")), "cause", "causes"))
+				if n := int(v.number("new_causes")); n > 0 {
+					text += fmt.Sprintf(", %d of them new", n)
+				}
+			}
+			t.line(text)
+		}})
+		if err == nil && running+failed > 0 {
+			err = exitf(exitWorkflow, "%s not succeed", pick(running+failed == 1, "one "+b.one+" did", fmt.Sprintf("%d %s did", running+failed, b.many)))
+		}
+		return err
+	}
+}
+
+// verdictPause is the time between two looks at what becomes of steps.
+const verdictPause = time.Second / 2
+
 // stream sends a request and follows its progress, with a progress bar unless total is 0. It returns the last line of
-// the response, and as_of of the first one.
-func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, total int) (last document, asOf string, err error) {
+// the response and the first one.
+func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, total int) (last, begun document, err error) {
 	resp, err := c.send(ctx, call{method: "POST", path: "/v1/actions", body: body, stream: true})
 	if err != nil {
-		return last, "", err
+		return last, begun, err
 	}
 	defer resp.Body.Close()
 	style := b.o.p.styleOf(b.o.p.stderr)
@@ -106,7 +158,9 @@ func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, 
 		more := lines.Scan()
 		if more {
 			last = readDocument(lines.Bytes())
-			asOf = cmp.Or(asOf, last.exact("as_of"))
+			if begun.raw == nil {
+				begun = last
+			}
 		}
 		if style.terminal != nil && total > 0 {
 			end := pick(more, "", "\n")
@@ -116,9 +170,9 @@ func (b *bulkFlags) stream(ctx context.Context, c *client, body map[string]any, 
 		// The status was sent before the work began, so only the last line shows whether the response is complete.
 		case more:
 		case lines.Err() == nil && last.at("finished").raw != nil:
-			return last, asOf, nil
+			return last, begun, nil
 		default:
-			return last, asOf, exitf(exitUnreachable, "the response was cut off after %s; run the command again to continue",
+			return last, begun, exitf(exitUnreachable, "the response was cut off after %s; run the command again to continue",
 				counted(int(last.number("done")), b.one, b.many))
 		}
 	}
@@ -170,7 +224,8 @@ func (b *bulkFlags) outcome(found document) error {
 	case found.text("finished") != "true":
 		return fmt.Errorf("stopped after %s: %s", counted(int(found.number("done")), b.one, b.many), found.text("error.message"))
 	case found.text("dry_run") == "true" && !*b.dry && found.number("done") > 0:
-		return b.o.misuse("nothing was done yet: add --yes to act on all of them")
+		all := pick(*b.first > 0, fmt.Sprintf("%d of them", *b.first), "all of them")
+		return b.o.misuse("nothing was done yet: add --yes to act on %s", all)
 	case refused > 0 && found.text("dry_run") != "true":
 		return fmt.Errorf("%s refused", counted(refused, b.one+" was", b.many+" were"))
 	}

@@ -75,6 +75,7 @@ func stepActionCommand(verb, help string) command {
 			var bulk *bulkFlags
 			if many {
 				bulk = o.withBulk("step", "steps", stepSelection...)
+				o.waitFlag(&bulk.wait, "of many steps, wait for what becomes of them")
 			}
 			return o.asks(func(ctx context.Context, c *client, operands []string) error {
 				actor := cmp.Or(*by, o.p.getenv("USER"), "stepwell-cli")

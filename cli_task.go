@@ -130,27 +130,32 @@ func createTask(o *options) runner {
 
 // withWait defines --wait, and returns a function that prints a new task: at once, or after waiting for its end.
 func (o *options) withWait() func(ctx context.Context, c *client, t document) error {
-	var wait time.Duration // 0 for no wait
-	o.BoolFunc("wait", "`DURATION`: wait for the end, at most this long (10m for --wait alone)", func(text string) error {
-		// Package flag passes "true" for a flag without a value.
-		switch d, err := parseDuration(text); {
-		case text == "true":
-			wait = defaultWatch
-		case text == "false":
-			wait = 0
-		case err != nil || d <= 0:
-			return cmp.Or(err, errDuration)
-		default:
-			wait = d
-		}
-		return nil
-	})
+	var wait time.Duration
+	o.waitFlag(&wait, "wait for the end")
 	return func(ctx context.Context, c *client, t document) error {
 		if wait == 0 {
 			return o.print(taskOutput(t))
 		}
 		return c.waitFor(ctx, o, t.text("task_uuid"), wait)
 	}
+}
+
+// waitFlag defines --wait for a limit of time, which is 0 without the flag.
+func (o *options) waitFlag(wait *time.Duration, help string) {
+	o.BoolFunc("wait", "`DURATION`: "+help+", at most this long (10m for --wait alone)", func(text string) error {
+		// Package flag passes "true" for a flag without a value.
+		switch d, err := parseDuration(text); {
+		case text == "true":
+			*wait = defaultWatch
+		case text == "false":
+			*wait = 0
+		case err != nil || d <= 0:
+			return cmp.Or(err, errDuration)
+		default:
+			*wait = d
+		}
+		return nil
+	})
 }
 
 // againArgs are the flags of a repetition.

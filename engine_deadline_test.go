@@ -242,7 +242,7 @@ func (a *asking) wants(states, audit string) {
 	noError(a.t, json.Unmarshal(a.do("GET", "/v1/tasks/"+a.id+"/workflow_steps/"+step+"/audit", "").want(200).body, &entries))
 	var got []string
 	for _, e := range entries {
-		got = append([]string{e.Action+" "+e.From+" "+e.To}, got...)
+		got = append([]string{e.Action + " " + e.From + " " + e.To}, got...)
 	}
 	if strings.Join(got, ", ") != audit {
 		a.t.Errorf("got the audit %q; want %q", strings.Join(got, ", "), audit)

@@ -308,12 +308,12 @@ func (a *orchestrationAPI) listActs(w *responseWriter, r *http.Request) (any, er
 		}
 	}
 	q := queryOf(r)
-	since, actor := q.instant("since"), q.text("actor")
+	acts := actQuery{q.instant("since"), q.text("actor"), q.text("request_id")}
 	skip, limit, err := q.listPage(w, 50, 512)
 	if err != nil {
 		return nil, err
 	}
-	v, total, err := a.surface.svc.history.acts(since, actor, skip, limit, w)
+	v, total, err := a.surface.svc.history.acts(acts, skip, limit, w)
 	if err != nil {
 		return nil, err
 	}

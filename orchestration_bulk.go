@@ -135,6 +135,9 @@ func (p *bulkParser) options() {
 	if raw := p.member("per_second"); raw != nil {
 		q.pace = p.count("per_second", raw, 1, 1_000_000)
 	}
+	if raw := p.member("first"); raw != nil {
+		q.first = p.count("first", raw, 1, 1_000_000)
+	}
 	if p.member("completion_data") != nil || q.action == actionComplete {
 		p.completion(&q.one)
 	}

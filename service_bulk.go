@@ -70,6 +70,7 @@ type bulkRequest struct {
 	dryRun bool
 	asOf   string // what changed after the record with this number is left alone; "" for the newest one now
 	pace   int    // at most so many a second; 0 for no limit
+	first  int    // stop after so many, unless it is a dry run; 0 for no limit
 }
 
 // bulkProgress is a line of the answer with the counts so far: of steps, tasks, dead letters or deliveries,
@@ -166,7 +167,7 @@ func (s *service) beginBulk(q *bulkRequest) (*bulkRun, error) {
 // who has left.
 func (b *bulkRun) run(ctx context.Context) error {
 	b.began = b.now()
-	b.say(map[string]string{"as_of": b.s.store.numbers().text(b.asOf)})
+	b.say(map[string]string{"as_of": b.s.store.numbers().text(b.asOf), "request_id": b.one.who.request})
 	err := b.left
 	switch {
 	case err != nil:
@@ -195,6 +196,9 @@ func (b *bulkRun) say(line any) error {
 // inBatches calls act with the items in batches, each with its progress and a rest after it.
 func inBatches[T any](ctx context.Context, b *bulkRun, items []T, act func([]T) error) error {
 	for batch := range slices.Chunk(items, b.batchSize()) {
+		if b.enough() {
+			break
+		}
 		if err := act(batch); err != nil {
 			return err
 		}
@@ -207,6 +211,9 @@ func inBatches[T any](ctx context.Context, b *bulkRun, items []T, act func([]T) 
 	}
 	return nil
 }
+
+// enough reports whether no more is to be done.
+func (b *bulkRun) enough() bool { return b.first > 0 && !b.dryRun && b.result.Done >= b.first }
 
 // batchSize returns how many items share a change: their records must fit into what is reserved for one.
 func (b *bulkRun) batchSize() int {
@@ -291,6 +298,9 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		if err := inBatches(ctx, b, page, func(batch []placedTask) error {
 			return b.change(ctx, func(c *change) error {
 				for _, m := range batch {
+					if b.enough() {
+						break
+					}
 					if err := b.taskLocked(c, m.id); err != nil {
 						return err
 					}
@@ -300,7 +310,7 @@ func (b *bulkRun) tasks(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if last.place.seq > b.asOf {
+		if last.place.seq > b.asOf || b.enough() {
 			return nil
 		}
 		if len(page) == 0 {
@@ -339,6 +349,9 @@ func (b *bulkRun) taskLocked(c *change, id uuid) error {
 		return err
 	}
 	for i := range t.steps {
+		if b.enough() {
+			break
+		}
 		if !b.selects(t, i) {
 			continue
 		}
@@ -428,6 +441,9 @@ func (b *bulkRun) letters(ctx context.Context) error {
 	return inBatches(ctx, b, rows, func(batch []dlqRow) error {
 		return b.change(ctx, func(c *change) error {
 			for _, row := range batch {
+				if b.enough() {
+					break
+				}
 				t, err := c.task(row.task)
 				if err != nil {
 					continue // it was dropped meanwhile
@@ -463,6 +479,9 @@ func (b *bulkRun) resend(ctx context.Context) error {
 	})
 	return inBatches(ctx, b, all, func(batch []eventDeliveryView) error {
 		for _, v := range batch {
+			if b.enough() {
+				break
+			}
 			item := bulkItem{TaskUUID: v.TaskUUID, Delivery: v.ID}
 			if b.dryRun {
 				b.count(item, nil)

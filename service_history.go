@@ -237,12 +237,68 @@ type actView struct {
 	StepName       *string   `json:"step_name"`
 	SampleTaskUUID uuid      `json:"sample_task_uuid"`
 	SampleStepUUID *uuid     `json:"sample_step_uuid"`
+	Verdict        *verdict  `json:"verdict,omitempty"` // of a request that was asked for
 }
 
-// acts returns a part of what operators did after an instant, the newest first, and how much there is in all; actor
-// selects those of one operator. It asks for the memory.
-func (h *historyReader) acts(since instant, actor string, skip, limit int, by holder) (part []actView, total int, err error) {
-	all, err := h.store.acts(since, actor, by)
+// verdict counts what became of the steps of an action on many.
+type verdict struct {
+	Done      int `json:"done"`
+	Running   int `json:"running"`
+	Failed    int `json:"failed"`     // for good
+	Causes    int `json:"causes"`     // for which they did
+	NewCauses int `json:"new_causes"` // of these, for which none of the steps had failed before the action
+}
+
+// verdictObserver notes the steps of a request, and for what causes they had failed, while a task is replayed.
+type verdictObserver struct {
+	unobserved
+	store   *store
+	request string
+	steps   []int
+	before  map[failureGroup]bool
+}
+
+func (o *verdictObserver) startRecord(t *task, r *record) {
+	if r.request == o.request && r.kind.ofStep() {
+		o.steps = append(o.steps, r.step)
+		if t.steps[r.step].failing() {
+			o.before[o.store.table().failureGroup(t.failedStep(r.step))] = true
+		}
+	}
+}
+
+// verdictOn returns what became of a request's steps. It asks for the memory.
+func (h *historyReader) verdictOn(a *operatorAct, by holder) (*verdict, error) {
+	v, now := &verdict{}, map[failureGroup]bool{}
+	o := &verdictObserver{store: h.store, request: a.first.request, before: map[failureGroup]bool{}}
+	for _, sl := range a.all {
+		o.steps = o.steps[:0]
+		t, err := (&keptTask{ended: sl}).replay(o, by)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range o.steps {
+			switch s := &t.steps[i]; {
+			case s.state == stepInError:
+				v.Failed++
+				now[h.store.table().failureGroup(t.failedStep(i))] = true
+			case s.state.satisfies() || s.state == stepCancelled:
+				v.Done++
+			default:
+				v.Running++
+			}
+		}
+	}
+	v.Causes = len(now)
+	for group := range now {
+		v.NewCauses += boolCount(!o.before[group])
+	}
+	return v, nil
+}
+
+// acts returns a part of what operators did, the newest first, and how much there is in all. It asks for the memory.
+func (h *historyReader) acts(q actQuery, skip, limit int, by holder) (part []actView, total int, err error) {
+	all, err := h.store.acts(q, by)
 	part = []actView{}
 	for _, a := range all[min(skip, len(all)):min(skip+limit, len(all))] {
 		r := a.first
@@ -257,6 +313,11 @@ func (h *historyReader) acts(since instant, actor string, skip, limit int, by ho
 				return nil, 0, err
 			}
 			v.StepName, v.SampleStepUUID = &t.def(r.step).name, new(t.stepID(r.step))
+		}
+		if q.request != "" {
+			if v.Verdict, err = h.verdictOn(a, by); err != nil {
+				return nil, 0, err
+			}
 		}
 		part = append(part, v)
 	}

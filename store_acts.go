@@ -16,7 +16,21 @@ type operatorAct struct {
 	ended instant // when the last record of the request was made
 	tasks int
 	steps int
-	last  *slot // the last task that was counted
+	last  *slot   // the last task that was counted
+	all   []*slot // the tasks, of a request that was asked for
+}
+
+// actQuery asks for what operators did after an instant; empty members select all.
+type actQuery struct {
+	since   instant
+	actor   string // by either name
+	request string // the id of an action on many
+}
+
+func (q *actQuery) selects(r *record) bool {
+	by, subject := r.who()
+	return r.byOperator() && r.at > q.since && (q.actor == "" || q.actor == by || q.actor == subject) &&
+		(q.request == "" || q.request == r.request)
 }
 
 // did returns what the operator did.
@@ -66,12 +80,11 @@ func (r *record) why() string {
 // actMemory is about what an act takes while acts are read, in bytes.
 const actMemory = 512
 
-// acts returns what operators did after an instant, the newest first. actor selects who did it, by either name; "" selects
-// all. It asks for the memory.
-func (s *store) acts(since instant, actor string, memory holder) (all []*operatorAct, err error) {
+// acts returns what operators did, the newest first. It asks for the memory.
+func (s *store) acts(q actQuery, memory holder) (all []*operatorAct, err error) {
 	var touched []*slot
 	for _, sl := range s.each(&taskWalk{states: anyState}) {
-		if sl.acted > since {
+		if sl.acted > q.since {
 			if sl.live != nil {
 				sl = sl.frozen()
 			}
@@ -95,10 +108,10 @@ func (s *store) acts(since instant, actor string, memory holder) (all []*operato
 			if err != nil {
 				return nil, fmt.Errorf("task %s: %w", sl.id, err)
 			}
-			by, subject := r.who()
-			if !r.byOperator() || r.at <= since || actor != "" && actor != by && actor != subject {
+			if !q.selects(r) {
 				continue
 			}
+			by, subject := r.who()
 			key := request{r.request, by, subject, r.did(), r.why()}
 			a := requests[key]
 			if a == nil || r.request == "" {
@@ -110,7 +123,12 @@ func (s *store) acts(since instant, actor string, memory holder) (all []*operato
 			}
 			a.ended = max(a.ended, r.at)
 			a.steps += boolCount(r.kind.ofStep())
-			a.tasks, a.last = a.tasks+boolCount(a.last != sl), sl
+			if a.last != sl {
+				a.tasks, a.last = a.tasks+1, sl
+				if q.request != "" {
+					a.all = append(a.all, sl)
+				}
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b *operatorAct) int { return cmp.Compare(b.first.seq, a.first.seq) })

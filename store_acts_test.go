@@ -39,7 +39,7 @@ func TestActs(t *testing.T) {
 				}
 			}
 		}
-		all := must(s.store.acts(0, "", nil))(t)
+		all := must(s.store.acts(actQuery{}, nil))(t)
 		if len(want) == 0 || len(all) != len(want) {
 			t.Fatalf("%s: %d acts; want %d", when, len(all), len(want))
 		}
@@ -52,7 +52,7 @@ func TestActs(t *testing.T) {
 			}
 		}
 		since := all[len(all)/2].first.at
-		for _, a := range must(s.store.acts(since, "actor 1", nil))(t) {
+		for _, a := range must(s.store.acts(actQuery{since: since, actor: "actor 1"}, nil))(t) {
 			if by, _ := a.first.who(); by != "actor 1" || a.first.at <= since {
 				t.Errorf("%s: act of %s at %s; want those of actor 1 after %s", when, by, a.first.at.zoned(), since.zoned())
 			}
@@ -68,7 +68,7 @@ func TestActs(t *testing.T) {
 // BenchmarkActs asks for what operators did to 100,000 tasks, one act each: for all, for the newest 1,000, and for none.
 func BenchmarkActs(b *testing.B) {
 	svc, large := stuckService(b, 100_000, 20)
-	since := must(svc.store.acts(0, "", nil))(b)[1000].first.at.zoned()
+	since := must(svc.store.acts(actQuery{}, nil))(b)[1000].first.at.zoned()
 	for b.Loop() {
 		for name, query := range map[string]string{"all": "", "newest": "?since=" + since, "none": "?since=2100-01-01T00:00:00Z"} {
 			large.ask(b, storedRequest{"/v1/audit" + query, name})

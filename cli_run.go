@@ -81,8 +81,8 @@ func runCommand() command {
 		name: "run", operands: "FILE|TEMPLATE [TASK]", help: "run one workflow in this process, without a server, and print its result",
 		more: "FILE is a template file; TEMPLATE is NAMESPACE/NAME of a template of the demonstration, of --templates or of the configuration. A " +
 			"./stepwell.toml counts only if --config or $STEPWELL_CONFIG names it. With --from STEP, FILE is a state " +
-			"from \"stepwell store export\" or the file of a store, and TASK is the task in it to repeat; omit TASK if there is only one. The " +
-			"exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
+			"from \"stepwell store export\" or the file of a store, and TASK is the task in it to repeat; omit TASK if there is only one. On a " +
+			"terminal, it asks for the results of steps for people. The exit code is 4 if the workflow failed or is blocked, and 5 if it timed out.",
 		examples: []string{
 			`run order.json --context '{"id":7}' --stub charge='{"paid":true}' --fast -o json`,
 			"run state.jsonl 5666cd0c --from charge --handler charge=http://127.0.0.1:9000/charge",
@@ -186,7 +186,7 @@ func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error
 	}
 	watching, stop := interruptible(ctx, a.timeout)
 	defer stop()
-	ended, err := c.watchTask(watching, o, created.text("task_uuid"))
+	ended, err := c.watchTask(watching, o, created.text("task_uuid"), &answerer{client: c})
 	if ended.raw == nil && exitCode(err) == exitTimedOut {
 		ended = created // the time was too short for another look at it
 	}
@@ -218,7 +218,7 @@ func (a *runArgs) creation(c *client, s *service, operands []string) (func(conte
 	if err != nil {
 		return nil, err
 	}
-	if err := a.check(s.handlers, t, func(int) bool { return false }); err != nil {
+	if err := a.check(c.p, s.handlers, t, func(int) bool { return false }); err != nil {
 		return nil, err
 	}
 	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": "stepwell run"}
@@ -240,7 +240,7 @@ func (a *runArgs) repetition(c *client, s *service, operands []string) (func(con
 	if err != nil {
 		return nil, err
 	}
-	if err := a.check(s.handlers, x.draft.tpl, x.settled); err != nil {
+	if err := a.check(c.p, s.handlers, x.draft.tpl, x.settled); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) (document, error) {
@@ -346,18 +346,22 @@ func (a *runArgs) template(r *registry, name string) (*template, error) {
 	return t, nil
 }
 
-// check returns an error for an outcome of a step that the template does not have, and for steps that nothing
-// would run, unless they are settled.
-func (a *runArgs) check(h *handlerSet, t *template, settled func(d int) bool) error {
+// check returns an error for an outcome of a step that the template does not have. Unless somebody can answer them, it
+// does so for steps that nothing would run, too, if the task has them whatever is decided, and they are not settled.
+func (a *runArgs) check(p *process, h *handlerSet, t *template, settled func(d int) bool) error {
 	given := map[string]bool{}
 	for _, s := range a.scripted {
 		given[s.step] = true
 	}
 	var names, idle []string
+	var exists []bool
+	if t.dynamic {
+		exists = t.fromTheStart()
+	}
 	for i := range t.steps {
 		s := &t.steps[i]
 		names = append(names, s.name)
-		if !given[s.name] && !settled(i) && h.resolve(s.callable).kind == outsideActor {
+		if (!t.dynamic || exists[i]) && !given[s.name] && !settled(i) && h.resolve(s.callable).kind == outsideActor {
 			idle = append(idle, fmt.Sprintf("%s (callable %s)", s.name, s.shown))
 		}
 	}
@@ -366,8 +370,8 @@ func (a *runArgs) check(h *handlerSet, t *template, settled func(d int) bool) er
 			return usagef("--stub %s: the template has no such step%s", s.step, suggestion(s.step, names))
 		}
 	}
-	if len(idle) > 0 {
-		return usagef("no handler is configured for %s: %s for each", strings.Join(idle, ", "), runAdvice)
+	if len(idle) > 0 && !p.attended() {
+		return nobodyAnswers(strings.Join(idle, ", "))
 	}
 	return nil
 }
@@ -422,7 +426,7 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 	}
 	message := failed.Error()
 	if errors.Is(failed, errInterrupted) {
-		message += c.why(ctx, t.text("task_uuid"))
+		message = "interrupted" + c.why(ctx, t.text("task_uuid"))
 	}
 	return exitf(exitCode(failed), "%s", runRemedies.Replace(message))
 }

@@ -382,3 +382,72 @@ func TestWatchOnTerminal(t *testing.T) {
 		}
 	}
 }
+
+// TestRunAsksOnTerminal answers a step for a person on a terminal: what does not fit is asked again, and a run whose step
+// gets no answer ends with what helps.
+func TestRunAsksOnTerminal(t *testing.T) {
+	schema := `{"type":"object","required":["approved"],"properties":{"note":{"type":["null","string"]},"approved":{"type":"boolean"},
+		"amount":{"type":"number","minimum":10},"way":{"enum":["card","cash",1]}}}`
+	step := func(schema string) string {
+		return `{"namespace":"t","name":"ask","version":"1.0.0","steps":[{"name":"approve","handler":{"callable":"people.approve"},"result_schema":` +
+			schema + `},{"name":"ship","handler":{"callable":"builtin:noop"},"dependencies":["approve"]}]}`
+	}
+	const end, interrupt = "\x04", ""
+	for name, row := range map[string]struct {
+		schema string
+		talk   [][2]string // what is waited for, and what is typed then
+		want   string
+		err    string
+	}{
+		"all": {schema, [][2]string{{"amount (number): ", "5"}, {"that does not fit: got 5; want at least 10", "1e1"}, {"approved (boolean): ", "maybe"},
+			{`that does not fit: got "maybe"; want true or false`, "true"}, {`note (["null","string"]): `, "7 o'clock"}, {`way (["card","cash",1]): `, "gold"},
+			{`want "card", "cash" or 1`, "cash"}}, `{"amount":1e1,"approved":true,"note":"7 o'clock","way":"cash"}`, ""},
+		"required": {schema, [][2]string{{"amount", ""}, {"approved", ""}, {"note", ""}, {"way", ""},
+			{`that does not fit: `, ""}, {"approved", "false"}, {"note", ""}, {"way", ""}}, `{"approved":false}`, ""},
+		"no schema":   {"null", [][2]string{{"result (JSON): ", `{"a": [1]}`}}, `{"a":[1]}`, ""},
+		"text":        {`{"type":"string"}`, [][2]string{{"result (string): ", `17`}}, `"17"`, ""},
+		"nothing":     {"null", [][2]string{{"result (JSON): ", ""}}, "null", ""},
+		"end":         {"null", [][2]string{{"result (JSON): ", end}}, "", "step approve has no answer: the input has ended; " + runAdvice},
+		"interrupted": {"null", [][2]string{{"result (JSON): ", interrupt}}, "", `interrupted: step "approve" has waited for an outside actor`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			writeFile(t, "ask.json", []byte(step(row.schema)))
+			term := wire.OpenTerminal(t, 200, 24)
+			in := configInput{env: map[string]string{"TERM": "xterm", "NO_COLOR": "1"}}
+			var out bytes.Buffer
+			p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: term.Programs, stdout: &out, stderr: term.Programs}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			ended := make(chan error, 1)
+			go func() { ended <- p.run(ctx, []string{"run", "ask.json", "-o", "json"}) }()
+			read := 0
+			for _, turn := range row.talk {
+				eventually(t, turn[0], func() bool {
+					at := strings.Index(term.Written()[read:], turn[0])
+					read += max(0, at+len(turn[0])) * boolCount(at >= 0)
+					return at >= 0
+				})
+				switch {
+				case name == "interrupted":
+					cancel(errInterrupted)
+				case turn[1] == end:
+					term.Mine.WriteString(end)
+				default:
+					term.Mine.WriteString(turn[1] + "\n")
+				}
+			}
+			err := <-ended
+			if row.err != "" {
+				if err == nil || !strings.Contains(err.Error(), row.err) {
+					t.Fatalf("got %v; want %q", err, row.err)
+				}
+				return
+			}
+			noError(t, err)
+			if got := string(compactJSON(nil, document{out.Bytes()}.at("results.approve").raw)); got != row.want {
+				t.Errorf("got %s; want %s", got, row.want)
+			}
+		})
+	}
+}

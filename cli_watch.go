@@ -89,7 +89,7 @@ func watchTask(o *options) runner {
 		if err != nil {
 			return err
 		}
-		t, err := c.watchTask(ctx, o, id)
+		t, err := c.watchTask(ctx, o, id, nil)
 		if t.raw != nil && !o.forPeople() {
 			if err := o.print(taskOutput(t)); err != nil {
 				return err
@@ -100,8 +100,9 @@ func watchTask(o *options) runner {
 }
 
 // watchTask writes a line per transition of a task until it has ended, on standard output, or on standard error if the
-// result is for a program. On a terminal, a bar below the lines shows its progress.
-func (c *client) watchTask(ctx context.Context, o *options, id string) (document, error) {
+// result is for a program. On a terminal, a bar below the lines shows its progress. Unless it is nil, answers is called
+// again and again meanwhile.
+func (c *client) watchTask(ctx context.Context, o *options, id string, answers *answerer) (document, error) {
 	w := behindDoor(pick(o.forPeople(), c.p.stdout, c.p.stderr))
 	s, erase := c.p.styleOf(w), ""
 	if s.terminal != nil {
@@ -132,6 +133,13 @@ func (c *client) watchTask(ctx context.Context, o *options, id string) (document
 		} else if still++; still == looksToExplain {
 			if e, err := c.get(ctx, "/v1/tasks/"+id+"/explain", nil); err == nil {
 				text += s.paint(faint, e.text("message")) + "\n"
+			}
+		}
+		if answers != nil {
+			io.WriteString(w, text)
+			text = ""
+			if err := answers.look(ctx); err != nil {
+				return err
 			}
 		}
 		if s.terminal != nil {

@@ -20,6 +20,7 @@
 //	cli_signals.go    signals, lifetime
 //	cli_reload.go     watching templates to reload them
 //	cli_run.go        run: a workflow without a server
+//	cli_answer.go     the answers of a person in a run
 //	cli_task.go       task
 //	cli_step.go       step
 //	cli_watch.go      watching a task, as a picture or lines

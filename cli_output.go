@@ -465,6 +465,15 @@ func (p *process) age(d document, path string) string {
 	return shortDuration(max(0, p.serviceNow().time().Sub(at)))
 }
 
+// until returns how long it is until a time.
+func (p *process) until(d document, path string) string {
+	at, ok := d.when(path)
+	if !ok {
+		return ""
+	}
+	return shortDuration(at.Sub(p.serviceNow().time()).Round(time.Second))
+}
+
 // shortDuration writes a duration with at most two units, as in 3m12s.
 func shortDuration(d time.Duration) string {
 	switch {

@@ -28,7 +28,7 @@ func stepCommands() command {
 			examples: []string{"step audit latest charge", "step audit latest charge -o json"}, define: auditStep,
 		},
 		{
-			name: "inbox", effect: reads, help: "list the steps that wait for people or other outside actors, and what they are about",
+			name: "inbox", effect: reads, help: "list the steps that wait for people or other outside actors, the most urgent first, and what they are about",
 			more:     "If the configuration of the service lists callables in console.people, only steps with these callables are listed, unless --all or --callable is given.",
 			examples: []string{"step inbox", "step inbox --callable 'people.*' -o wide"}, define: showInbox,
 		},
@@ -171,6 +171,7 @@ var inboxColumns = []column{
 	{head: "WAITS", show: func(t *table, d document) string {
 		return cmp.Or(t.p.age(d, "waiting_since"), t.p.age(d, "updated_at"))
 	}},
+	{head: "DUE IN", show: func(t *table, d document) string { return t.p.until(d, "answer_due_at") }},
 	{head: "ABOUT", show: func(_ *table, d document) string {
 		var parts []string
 		for path, value := range d.at("about").members() {
@@ -185,7 +186,7 @@ var inboxColumns = []column{
 }
 
 func showInbox(o *options) runner {
-	query := url.Values{"state": {"enqueued"}}
+	query := url.Values{"state": {"enqueued"}, "sort": {"answer_due_at"}}
 	o.filters(query, [][2]string{{"callable", "`CALLABLE`: list only steps with this callable; a final * matches any suffix"}, {"namespace", "`NAMESPACE`: list only steps of tasks in this namespace"}})
 	all := o.Bool("all", false, "also list steps that do not wait for people")
 	limit := o.Int("limit", 50, "`N`: list at most this many steps")
@@ -229,7 +230,7 @@ func stepOutput(s document) output {
 		t.fields(s, []column{
 			of("step", "name"), of("uuid", "step_uuid"), stateOfColumn("state", "current_state"),
 			attemptsColumn("attempts"), tookColumn("took"),
-			of("next retry", "next_retry_at"), {head: "last error", show: func(_ *table, d document) string {
+			of("next retry", "next_retry_at"), of("answer due", "answer_due_at"), {head: "last error", show: func(_ *table, d document) string {
 				return printableLines(d.exact("results.error.message"))
 			}},
 			of("error type", "results.error.error_type"),
@@ -269,6 +270,9 @@ var auditColumns = []column{
 	of("BY", "acted_by"), {head: "REASON", show: func(_ *table, d document) string {
 		if from := d.text("copied_from.task_uuid"); from != "" {
 			return "copied from task " + from
+		}
+		if d.text("action") == recUnanswered.String() {
+			return "nobody answered in time"
 		}
 		return d.text("action_reason")
 	}},

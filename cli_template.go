@@ -179,11 +179,14 @@ func isTemplateFile(name string) bool {
 func (p *process) drawGraph(s *shape) error {
 	t := &table{p: p, style: p.styleOf(p.stdout)}
 	for _, name := range s.byLevel() {
-		after := ""
+		var about []string
 		if parents := s.parents[name]; len(parents) > 0 {
-			after = t.paint(faint, "after "+strings.Join(parents, ", "))
+			about = append(about, "after "+strings.Join(parents, ", "))
 		}
-		t.row(strings.Repeat("  ", s.level(name))+name, after)
+		if answer := s.answers[name]; answer != "" {
+			about = append(about, answer)
+		}
+		t.row(strings.Repeat("  ", s.level(name))+name, t.paint(faint, strings.Join(about, "; ")))
 	}
 	return t.write(behindDoor(p.stdout))
 }

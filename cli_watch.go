@@ -198,16 +198,21 @@ type shape struct {
 	names   []string
 	parents map[string][]string
 	kinds   map[string]string // decision, batchable and so on
+	answers map[string]string // until when steps must be answered, and what holds if nobody answers
 	levels  map[string]int    // how many steps are before a step, on the longest way to it; see level
 }
 
 // readShape reads the graph of a template's description or summary.
 func readShape(d document) *shape {
-	s := &shape{parents: map[string][]string{}, kinds: map[string]string{}, levels: map[string]int{}}
+	s := &shape{parents: map[string][]string{}, kinds: map[string]string{}, answers: map[string]string{}, levels: map[string]int{}}
 	for _, step := range d.at("steps").list() {
 		name := step.text("name")
 		s.names = append(s.names, name)
 		s.kinds[name] = cmp.Or(step.text("type"), step.text("step_type"))
+		config := step.at("handler.initialization")
+		if rule, _, _ := answerRuleOf(step.text("handler.callable"), config.raw); rule != nil {
+			s.answers[name] = "answer within " + rule.text + pick(rule.otherwise == nil, ", or it fails", ", or it is "+clipText(string(rule.otherwise), 40))
+		}
 		for _, parent := range step.at("dependencies").list() {
 			s.parents[name] = append(s.parents[name], parent.text(""))
 		}

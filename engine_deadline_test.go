@@ -339,3 +339,71 @@ func TestAnswerDeadlinePublishes(t *testing.T) {
 	wants()
 	closeTestService(t, svc)
 }
+
+// TestAnswerDeadlineShown looks for the deadline wherever the step is shown.
+func TestAnswerDeadlineShown(t *testing.T) {
+	late := strings.Replace(strings.Replace(mustTemplate, "72h", "300h", 1), `"must"`, `"late"`, 1)
+	s := frozenServer(t, serviceTest{extra: []string{askTemplate, mustTemplate, late}})
+	s.clock(`{"set":"2030-01-04T14:00:00Z"}`).want(200) // a Friday
+	ids := map[string]string{}
+	for _, name := range []string{"late", "ask"} {
+		ids[name] = s.create(`{"namespace":"t","name":"` + name + `"}`)
+	}
+	s.clock(`{"advance":"1h"}`).want(200)
+	ids["must"] = s.create(`{"namespace":"t","name":"must"}`)
+	s.clock(`{"advance":"23h"}`).want(200)
+	says := func(name, want string) {
+		t.Helper()
+		got := s.do("GET", "/v1/tasks/"+ids[name]+"/explain", "").text("steps.0.message")
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is explained as %q; want %q in it", name, got, want)
+		}
+	}
+	says("ask", `because callable "People::approve" has no handler, and waits for an answer until Mon 14:00 UTC, in 2 days; `)
+	says("late", "and waits for an answer until 17 Jan 2030 02:00 UTC, in 11 days; ")
+	if got := s.do("GET", "/v1/tasks/"+ids["ask"]+"/explain", "").text("steps.0.due_at"); got != "2030-01-07T14:00:00.000000Z" {
+		t.Errorf("explained as due at %s", got)
+	}
+	list := func(query string) (got []string) {
+		for _, v := range readDocument(s.do("GET", "/v1/steps?"+query, "").want(200).body).list() {
+			got = append(got, v.text("task_name")+" "+v.text("answer_due_at"))
+		}
+		return got
+	}
+	want := "ask 2030-01-07T14:00:00.000000Z, must 2030-01-07T15:00:00.000000Z, late 2030-01-17T02:00:00.000000Z"
+	if got := strings.Join(list("callable=People::*&sort=answer_due_at"), ", "); got != want {
+		t.Errorf("by deadline: got %s; want %s", got, want)
+	}
+	if got := strings.Join(list("sort=answer_due_at&limit=2&offset=2"), ", "); got != "late 2030-01-17T02:00:00.000000Z, late " {
+		t.Errorf("steps without a deadline come last: got %s", got)
+	}
+	if got := list("callable=People::*"); !strings.HasPrefix(got[0], "late") {
+		t.Errorf("in the order of claims: got %s", got)
+	}
+	s.do("GET", "/v1/steps?sort=due", "").want(400)
+	claim := s.do("POST", "/v1/steps/claim", `{"callables":["People::*"],"lease_seconds":60}`).want(200)
+	if got := s.do("POST", "/v1/steps/"+claim.text("0.step.step_uuid")+"/fail", fmt.Sprintf(`{"lease":%q,"error":{"message":"later"},"retry_after":3600}`,
+		claim.text("0.lease"))).want(200).text("answer_due_at"); got != "2030-01-17T02:00:00.000000Z" {
+		t.Errorf("a step that waits for its retry is due at %s", got)
+	}
+	says("late", "later (actor_failure), and waits for an answer until 17 Jan 2030 02:00 UTC, in 11 days; the clock is frozen")
+	s.clock(`{"set":"2030-01-17T02:00:00Z"}`).want(200)
+	says("must", "failed for good 9 days ago: nobody answered within 72h (nobody_answered); complete it with the answer, or reset it to wait again")
+	if v := s.do("GET", "/v1/tasks/"+ids["ask"], ""); strings.Contains(string(v.body), "answer_due_at") {
+		t.Errorf("a deadline of the past is shown: %s", v.body)
+	}
+	var due []string
+	s.world.service().store.locked(func() {
+		l := &s.world.service().store.events
+		for n := l.first; n < l.end(); n++ {
+			m := readDocument((&event{move: *l.move(n)}).appendJSON(nil))
+			if at := m.text("answer_due_at"); at != "" {
+				due = append(due, m.text("name")+" "+m.text("to_state")+" "+at)
+			}
+		}
+	})
+	want = "late enqueued 2030-01-17T02:00:00.000000Z, ask enqueued 2030-01-07T14:00:00.000000Z, must enqueued 2030-01-07T15:00:00.000000Z"
+	if got := strings.Join(due, ", "); got != want {
+		t.Errorf("the events of transitions have the deadlines %s; want %s", got, want)
+	}
+}

@@ -46,7 +46,7 @@ type stepExplanation struct {
 	WaitsFor     []string  `json:"waits_for"` // names of the task's steps
 	Actions      []string  `json:"actions"`   // that an operator can take now and that help the task on
 	Since        zonedTime `json:"since"`     // when the attempt started
-	DueAt        zonedTime `json:"due_at"`    // the retry, or the attempt's timeout, or the end of its lease
+	DueAt        zonedTime `json:"due_at"`    // the retry, or the attempt's timeout, or the end of its lease, or the deadline of the answer
 	Attempt      int       `json:"attempt"`   // running, due, or next
 	MaxAttempts  int       `json:"max_attempts"`
 	Callable     string    `json:"callable"`
@@ -290,11 +290,13 @@ var toActor = []stepAction{actionComplete, actionFail, actionResolve, actionCanc
 // sentences are ordered by how much their causes need somebody to act, the most urgent first.
 var sentences = []sentence{
 	{"failed", causeFailed, "failed for good {ago}, on attempt {n} of {max}{batch}{why}", "{fix}", []stepAction{actionReset, actionResolve, actionComplete, actionCancel}, false},
+	{"unanswered", causeFailed, "failed for good {ago}{batch}{why}", "complete it with the answer, or reset it to wait again", []stepAction{actionReset, actionResolve, actionComplete, actionCancel}, false},
 	{"cancelled", causeCancelled, "needs step {first}, which was cancelled {ago}", "resolve, complete or cancel it", []stepAction{actionResolve, actionComplete, actionCancel}, false},
 	{"outside", causeOutside, saysOutside, "{answer}", toActor, false},
 	{"again", causeOutside, saysOutside + ", after attempt {n} of {max} failed{why}", "{answer}", toActor, false},
 	{"absent", causeAbsent, "waits for its handler: {absent}", startYourHandler, toActor, false},
 	{"retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}", "{start}it is retried {due}, or immediately with retry_now", []stepAction{actionRetryNow}, false},
+	{"last", causeRetry, "failed {ago}, on attempt {n} of {max}{why}", "it is not retried before its deadline, except with retry_now", []stepAction{actionRetryNow, actionComplete}, false},
 	{"no retry", causeRetry, "failed {ago}, on attempt {n} of {max}{why}, and is not retried while the task is {status}", "", []stepAction{actionRetryNow, actionResolve, actionComplete, actionCancel}, true},
 	{"claimed", causeClaimed, "was claimed {ago} by {worker}, on attempt {n} of {max}", "it counts as lost {due} unless the actor completes it or extends its lease", toActor, false},
 	{name: "cut off", cause: causeCutOff, says: "was cut off on attempt {n} of {max} when the process that ran it ended, and is delivered again automatically"},
@@ -343,6 +345,10 @@ func (x *explainer) step(i int) stepExplanation {
 		e.Message += fmt.Sprintf(", and continues from checkpoint %d, made %s", c.number, agoFor(c.at, x.now))
 	}
 	x.freeze(&e)
+	if due := t.answerDue(i); due != 0 && t.hold == nil {
+		e.Message += fmt.Sprintf(", and waits for an answer until %s, %s", dayOf(due, x.now), inFor(due, x.now))
+		e.DueAt = cmp.Or(e.DueAt, zonedTime(due))
+	}
 	if e.Remedy != "" {
 		e.Message += "; " + e.Remedy
 	}
@@ -365,6 +371,9 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 	switch {
 	case x.t.hold != nil:
 		return "held", nil
+	case s.state == stepInError && s.last != nil && s.last.forNobody:
+		e.Attempt = s.attempts
+		return "unanswered", append(ago(s.failed), "{batch}", x.alsoFailed(i))
 	case s.state == stepInError:
 		e.Attempt = s.attempts
 		f, _ := s.last.fault()
@@ -381,6 +390,8 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 		}
 		e.DueAt = zonedTime(s.attempted.add(time.Duration(x.t.def(i).timeoutSeconds) * time.Second))
 		return "running", []string{"{for}", roughly(x.now.sub(s.attempted))}
+	case s.state == stepWaitingForRetry && !x.stopped() && x.t.answers[i] != 0 && x.t.answers[i] <= s.retryAt:
+		return "last", ago(s.failed)
 	case s.state == stepWaitingForRetry:
 		e.DueAt = zonedTime(s.retryAt)
 		f, _ := s.last.fault()
@@ -538,6 +549,11 @@ func agoFor(at, now instant) string {
 		return "just now"
 	}
 	return roughly(now.sub(at)) + " ago"
+}
+
+// dayOf writes an instant to the minute, by the day of the week if it is in the next six days.
+func dayOf(at, now instant) string {
+	return at.time().Format(pick(at.sub(now) < 6*24*time.Hour, "Mon 15:04 UTC", "2 Jan 2006 15:04 UTC"))
 }
 
 // inFor says when something is due.

@@ -93,7 +93,7 @@ func TestParallelism(t *testing.T) {
 	offered := func(want string) {
 		t.Helper()
 		var names []string
-		for _, v := range a.s.outside.steps(false, true, func(claimKey) bool { return true }, 0, 100) {
+		for _, v := range a.s.outside.steps(false, true, false, func(claimKey) bool { return true }, 0, 100) {
 			names = append(names, v.name)
 		}
 		if got := strings.Join(names, " "); got != want {

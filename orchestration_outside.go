@@ -213,6 +213,10 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
 		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
+	sort := cmp.Or(q.text("sort"), "claim")
+	if sort != "claim" && sort != "answer_due_at" {
+		q.refuse("sort: must be claim or answer_due_at, not %.60q", sort)
+	}
 	// Callables are compared as they are shown.
 	callable, namespace, people := redactName(q.text("callable")), q.text("namespace"), q.flag("for_person")
 	if err := q.doneHolding(w, limit, 512); err != nil {
@@ -222,6 +226,6 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 		return (callable == "" || fitsPattern(callable, key.callable)) && (namespace == "" || namespace == key.namespace) &&
 			(!people || a.surface.svc.outside.people.has(key.callable))
 	}
-	v := a.surface.svc.outside.steps(*state == stepInProgress, mayReadContexts(r.Context()), matches, offset, limit)
+	v := a.surface.svc.outside.steps(*state == stepInProgress, mayReadContexts(r.Context()), sort == "answer_due_at", matches, offset, limit)
 	return v, a.surface.svc.store.waitAll(r.Context())
 }

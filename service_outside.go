@@ -4,7 +4,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"math"
+	"slices"
 	"sync/atomic"
 )
 
@@ -76,18 +79,23 @@ func (v outsideStepView) writeJSON(o *jsonWriter) {
 }
 
 // steps lists the claimed steps or the claimable ones, in the order in which steps are claimed: by
-// priority, then by the age of their tasks, with or without what their contexts tell.
-func (a *outsideActors) steps(claimed, contexts bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
+// priority, then by the age of their tasks; or else by deadline, those without one last. It lists them with or without what
+// their contexts tell.
+func (a *outsideActors) steps(claimed, contexts, byDeadline bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
 	views := []outsideStepView{}
 	now := a.clock.now()
 	a.store.locked(func() {
 		var keys []runKey
+		looked := pick(byDeadline, math.MaxInt, offset+limit)
 		if claimed {
-			keys = a.engine.leases.claimed.first(matches, offset+limit)
+			keys = a.engine.leases.claimed.first(matches, looked)
 		} else {
-			keys = a.engine.outside.claimableLocked(matches, offset+limit)
+			keys = a.engine.outside.claimableLocked(matches, looked)
 		}
-		for _, k := range keys[min(offset, len(keys)):] {
+		if byDeadline {
+			a.sortLocked(keys)
+		}
+		for _, k := range keys[min(offset, len(keys)):min(offset+limit, len(keys))] {
 			if t := a.store.liveLocked(k.task); t != nil {
 				held := a.engine.leases.byID[t.stepID(k.step)]
 				v := newOutsideStepView(t, k.step, held, now, a.workerID)
@@ -99,6 +107,18 @@ func (a *outsideActors) steps(claimed, contexts bool, matches func(claimKey) boo
 		}
 	})
 	return views
+}
+
+// sortLocked sorts steps by deadline.
+func (a *outsideActors) sortLocked(keys []runKey) {
+	due := make(map[runKey]instant, len(keys))
+	for _, k := range keys {
+		due[k] = math.MaxInt64
+		if t := a.store.liveLocked(k.task); t != nil {
+			due[k] = cmp.Or(t.answerDue(k.step), math.MaxInt64)
+		}
+	}
+	slices.SortStableFunc(keys, func(x, y runKey) int { return cmp.Compare(due[x], due[y]) })
 }
 
 // newOutsideStepView returns the view of a step that an actor holds; held is nil if

@@ -285,6 +285,7 @@ type stepView struct {
 	step                       step // a copy
 	satisfied, eligible, ready bool
 	parents                    int
+	answerDue                  instant            // until when it must be answered; 0 for no limit
 	worker                     string             // that made the latest attempt, unless its outcome names one
 	undelivered                []undeliveredEvent // of the whole task
 	redacted                   bool               // the results were removed
@@ -296,7 +297,7 @@ func newStepView(t *task, i int, now instant, worker string) stepView {
 	return stepView{
 		id: t.stepID(i), task: t.id, name: t.def(i).name, created: t.stepCreated(i), step: t.steps[i],
 		satisfied: t.satisfied(i), eligible: t.retryEligible(i), ready: t.readyForExecution(i, now),
-		parents: len(t.parents(i)), worker: worker,
+		parents: len(t.parents(i)), answerDue: t.answerDue(i), worker: worker,
 	}
 }
 
@@ -337,6 +338,9 @@ func (v *stepView) write(o *jsonWriter) {
 	o.zoned("last_failure_at", s.failed)
 	o.zoned("next_retry_at", s.retryAt)
 	o.zoned("last_attempted_at", s.attempted)
+	if v.answerDue != 0 {
+		o.zoned("answer_due_at", v.answerDue)
+	}
 	if s.checkpoint != nil {
 		o.raw(checkpointMember, s.checkpoint.appendJSON(nil))
 	}

@@ -6,6 +6,7 @@ package main
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -23,8 +24,9 @@ type move struct {
 	name     string // of the step
 	n        int32  // number within its record, from 1
 	attempt  int32
-	yielded  int32 // the number of the checkpoint with which it yielded; else 0
-	from, to uint8 // a stepState, or of a task a taskState
+	yielded  int32  // the number of the checkpoint with which it yielded; else 0
+	from, to uint8  // a stepState, or of a task a taskState
+	asked    uint16 // if with it begins the deadline of an answer: the step of the template, from 1; else 0
 
 	published *domainEvent // in the log of domain events; else nil
 }
@@ -57,8 +59,17 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 	}
 	return move{
 		seq: m.seq, at: at, task: t.id, step: t.stepID(i), tpl: t.tpl, name: t.def(i).name, n: m.n, attempt: int32(attempt),
-		yielded: int32(yielded), from: uint8(from), to: uint8(to),
+		yielded: int32(yielded), from: uint8(from), to: uint8(to), asked: askedIn(t, i, to, at),
 	}
+}
+
+// askedIn returns what asked is of a move of a step. The deadline itself would take more memory in every move.
+func askedIn(t *task, i int, to stepState, at instant) uint16 {
+	rule, d := t.def(i).answer, t.declared(i)
+	if rule == nil || to != stepEnqueued || t.answers[i] != rule.due(at) || d >= math.MaxUint16 {
+		return 0
+	}
+	return uint16(d + 1)
 }
 
 // eventRing holds the newest moves, all of a record or none. The store's mutex guards it.
@@ -515,6 +526,9 @@ func (e *event) appendJSON(b []byte) []byte {
 	}
 	if e.yielded > 0 {
 		o.number(checkpointMember, int(e.yielded))
+	}
+	if e.asked > 0 {
+		o.zoned("answer_due_at", e.tpl.steps[e.asked-1].answer.due(e.at))
 	}
 	return append(o.b, '}')
 }

@@ -444,7 +444,7 @@ func (a *applier) moveStep(i int, e stepEvent) {
 		s.aside = notAside
 	}
 	if rule := t.def(i).answer; rule != nil {
-		t.answers.follow(i, e, a.r.at.add(rule.within))
+		t.answers.follow(i, e, rule.due(a.r.at))
 	}
 	a.tellChildren(i, before, to)
 	a.tellCancelledParents(i, from, to)

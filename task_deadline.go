@@ -15,7 +15,7 @@ func (d *deadlines) follow(i int, e stepEvent, due instant) {
 		if *d == nil {
 			*d = deadlines{}
 		}
-		(*d)[i] = min(due, lastInstant)
+		(*d)[i] = due
 	}
 }
 

@@ -127,6 +127,9 @@ type answerRule struct {
 	otherwise []byte        // the result if nobody answers, JSON; nil: the step fails
 }
 
+// due returns the deadline of a step that was enqueued at an instant.
+func (r *answerRule) due(at instant) instant { return min(at.add(r.within), lastInstant) }
+
 // schemaSource is a schema in a template, compiled when it is first needed.
 type schemaSource struct {
 	path     string // in the template

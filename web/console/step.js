@@ -178,7 +178,8 @@ export const outcome = (r, key) => (r.error ? errorView(r.error, key) : r.succes
 const AUDITED = { enqueued_for_orchestration: "Attempt succeeded",
   enqueued_as_error_for_orchestration: "Attempt failed" };
 const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed",
-  resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled", copied: "Copied" };
+  resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled", copied: "Copied",
+  unanswered: "Not answered in time" };
 
 // auditLine describes what a person did, or of a result that came too late.
 function auditLine(a) {

@@ -7,7 +7,7 @@ import { live } from "./live.js";
 import { fill } from "./patch.js";
 import { SchemaForm, formable, pathOf } from "./schema.js";
 import { ago, allowed, button, clip, empty, field, h, link, plural, problem, readJSON, shortId, toast,
-  wrong } from "./ui.js";
+  when, wrong } from "./ui.js";
 
 const perPage = 100;
 
@@ -37,7 +37,8 @@ class Waits {
   }
 
   async read() {
-    const steps = await api.several("/v1/steps", { for_person: true }, this.limit + 1, 500, this.signal);
+    const steps = await api.several("/v1/steps", { for_person: true, sort: "answer_due_at" }, this.limit + 1, 500,
+      this.signal);
     this.more.hidden = steps.length <= this.limit;
     this.steps = steps.slice(0, this.limit);
     this.draw();
@@ -82,7 +83,8 @@ class WaitCard {
     this.details = h("details", { ontoggle: () => this.open() },
       h("summary", clip(step.name, "strong"), clip(`${step.namespace}/${step.task_name}`, "span.soft"),
       about.length > 0 && h("dl.about-pairs", about), h("span.spread"),
-        h("span.soft", "waits ", ago(step.waiting_since, true))), this.body);
+        h("span.soft", "waits ", ago(step.waiting_since, true),
+          step.answer_due_at && ", until " + when(step.answer_due_at))), this.body);
     this.element = h("div.card.wait-card", { key: step.step_uuid, own: true },
       list.picked.box(step.step_uuid, `${step.name} ${shortId(step.task_uuid)}`), this.details);
   }

@@ -28,8 +28,13 @@ func worldShape(r *rand.Rand, name string, parts map[string]bool) string {
 		return builtin
 	}
 	step := func(name, kind, path, builtin, config string, after ...string) stepSpec {
+		callable := callable(path, builtin)
+		if strings.HasPrefix(callable, "World::") && r.IntN(3) == 0 {
+			within := fmt.Sprintf(`"answer_within":"%ds"`, 1+logTime(r, time.Second, time.Hour)/time.Second)
+			config = config[:len(config)-1] + pick(config == "{}", "", ",") + within + pick(r.IntN(2) == 0, "", `,"if_unanswered":{"nonce":"`+nobodyNonce+`"}`) + "}"
+		}
 		backoff := []string{"none", "linear", "exponential", "fibonacci"}[r.IntN(4)]
-		return stepSpec{name: name, kind: kind, callable: callable(path, builtin), config: config, after: after, timeout: 1 + r.IntN(600),
+		return stepSpec{name: name, kind: kind, callable: callable, config: config, after: after, timeout: 1 + r.IntN(600),
 			retry: fmt.Sprintf(`{"max_attempts":%d,"backoff":%q,"backoff_base_ms":%d}`, 1+r.IntN(4), backoff,
 				logTime(r, time.Millisecond, 10*time.Minute).Milliseconds())}
 	}
@@ -297,6 +302,9 @@ type worldClaim struct {
 	Step            struct {
 		ID      string `json:"step_uuid"`
 		Attempt int
+		Config  struct {
+			Within string `json:"answer_within"`
+		}
 	}
 	Task struct {
 		ID string `json:"task_uuid"`

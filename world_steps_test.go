@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,7 +36,8 @@ type stepOp struct {
 	whole   bool      // with the result
 	ok      bool      // it was done, or else refused or unknown
 	x       *worldAnswer
-	lost    int // claims before it that may have taken the step
+	lost    int  // claims before it that may have taken the step
+	timed   bool // the step has a deadline
 }
 
 func (o *stepOp) String() string {
@@ -46,6 +48,7 @@ func (o *stepOp) String() string {
 // stepHistory holds the operations on one step.
 type stepHistory struct {
 	id, task string
+	timed    atomic.Bool // it has a deadline
 
 	mu  sync.Mutex
 	ops []*stepOp
@@ -79,6 +82,7 @@ func (h *stepHistory) check(cancels, lost []*stepOp) string {
 	})
 	slices.SortStableFunc(ops, func(a, b *stepOp) int { return cmp.Compare(a.x.call, b.x.call) })
 	for _, o := range ops {
+		o.timed = h.timed.Load()
 		for _, c := range lost {
 			o.lost += boolCount(c.x.call < o.x.ret)
 		}
@@ -174,8 +178,18 @@ func (st stepSpecState) after(o *stepOp) (next []stepSpecState) {
 			next = append(next, over.now(o)...)
 		}
 	}
-	return append(next, st.now(o)...)
+	if next = append(next, st.now(o)...); o.timed && (st.phase == "open" || st.phase == "held") { // its deadline may have passed
+		over := st
+		over.phase, over.nonce = "done", nobodyNonce
+		next = append(next, over.now(o)...)
+		over.phase, over.nonce = "failed", st.nonce
+		next = append(next, over.now(o)...)
+	}
+	return next
 }
+
+// nobodyNonce is in the result of a step that nobody answered in time.
+const nobodyNonce = "nobody"
 
 // now is after without a lease that ends before.
 func (st stepSpecState) now(o *stepOp) []stepSpecState {

@@ -24,6 +24,7 @@ var sessions = []session{
 	{"docs/getting-started.md", "", ""},
 	{"docs/agents.md", "", ""},
 	{"docs/handlers.md", "", ""},
+	{"docs/people.md", "", "--fixture"},
 	{"docs/http.md", "", ""},
 	{"docs/is-this-for-me.md", "", ""},
 	{"docs/migrating.md", "", ""},
@@ -405,7 +406,8 @@ func checkTemplate(t *testing.T, format, text string) {
 	file := filepath.Join(t.TempDir(), "template."+format)
 	writeFile(t, file, []byte(text))
 	for line := range strings.Lines(wantExit(t, 0, nil, "template", "check", file)) {
-		if strings.Contains(line, "warning") && !strings.Contains(line, `enforce_input_schema is "off"`) {
+		if strings.Contains(line, "warning") && !strings.Contains(line, `enforce_input_schema is "off"`) &&
+			!strings.Contains(line, "because no handler runs") { // the page may show a template whose handler is elsewhere
 			t.Error(line)
 		}
 	}

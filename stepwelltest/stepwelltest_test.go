@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestMain(m *testing.M) { Main(m, "--templates", "../examples/testing/order.json") }
+func TestMain(m *testing.M) { Main(m, "--templates", "../examples/testing/order.json,../examples/testing/leave.yaml") }
 
 func TestSandbox(t *testing.T) {
 	t.Parallel()
@@ -46,6 +46,32 @@ func TestSandbox(t *testing.T) {
 	if got := other.Clock(`{"freeze": true}`).(map[string]any)["now"]; !strings.HasPrefix(got.(string), "2026-01-01T00:00:00") {
 		t.Errorf("got the time %v; want the first of deterministic ids", got)
 	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	s := New(t)
+	task := s.Create("people/leave", `{"who": "anna"}`)
+	s.Clock(`{"auto": true}`) // which does not jump to a deadline
+	s.Control("wait-idle", "")
+	s.Status(task, "steps_in_process")
+	s.Clock(`{"advance": "48h"}`)
+	if got := s.Step(task, "remind")["current_state"]; got != "complete" {
+		t.Errorf("the step remind is %s; want complete", got)
+	}
+	s.Clock(`{"advance": "24h"}`)
+	s.Status(task, "complete")
+	s.Step(task, "nobody_answered")
+}
+
+func TestSomebodyAnswers(t *testing.T) {
+	t.Parallel()
+	s := New(t)
+	task := s.Create("people/leave", `{"who": "anna"}`)
+	s.Clock(`{"advance": "71h"}`)
+	s.Complete(task, "approve_late", `{"decision_point_outcome": {"type": "create_steps", "step_names": ["grant"]}}`)
+	s.Status(task, "complete")
+	s.Step(task, "grant")
 }
 
 // failing is a test that fails.

@@ -9,8 +9,8 @@ import path from "node:path";
 import { test } from "node:test";
 import { sandbox, start } from "stepwell";
 
-const order = new URL("../../../examples/testing/order.json", import.meta.url).pathname;
-await start(["--templates", order]);
+const [order, leave] = ["order.json", "leave.yaml"].map((name) => new URL("../../../examples/testing/" + name, import.meta.url).pathname);
+await start(["--templates", `${order},${leave}`]);
 
 // temporary returns the path of a directory that ends with the test.
 function temporary(t) {
@@ -35,6 +35,26 @@ test("a payment is settled after a retry and seven days", async (t) => {
   assert.deepEqual((await s.steps(task)).map((step) => step.name), ["charge", "return_period", "settle"]);
   assert.equal((await s.step(task, "charge")).attempts, 2);
   assert.equal(await s.why(task), "the task is complete: nothing is left to do");
+});
+
+test("nobody answers", async (t) => {
+  const s = await sandbox(t), task = await s.create("people/leave", { who: "anna" });
+  await s.clock({ auto: true }); // which does not jump to a deadline
+  await s.control("wait-idle");
+  await s.status(task, "steps_in_process");
+  await s.clock({ advance: "48h" });
+  assert.equal((await s.step(task, "remind")).current_state, "complete");
+  await s.clock({ advance: "24h" });
+  await s.status(task, "complete");
+  assert.deepEqual((await s.steps(task)).map((step) => step.name), ["ask", "approve", "remind", "approve_late", "nobody_answered"]);
+});
+
+test("somebody answers", async (t) => {
+  const s = await sandbox(t), task = await s.create("people/leave", { who: "anna" });
+  await s.clock({ advance: "71h" });
+  await s.complete(task, "approve_late", { decision_point_outcome: { type: "create_steps", step_names: ["grant"] } });
+  await s.status(task, "complete");
+  assert.deepEqual((await s.steps(task)).map((step) => step.name), ["ask", "approve", "remind", "approve_late", "grant"]);
 });
 
 test("tests do not see each other, and a sandbox ends with its test", async (t) => {

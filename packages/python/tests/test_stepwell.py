@@ -38,6 +38,26 @@ def test_a_payment_is_settled_after_a_retry_and_seven_days(sandbox: Sandbox) -> 
     assert sandbox.request("GET", f"/v1/tasks/{task}")["status"] == "complete"
 
 
+def test_nobody_answers(sandbox: Sandbox) -> None:
+    task = sandbox.create("people/leave", who="anna")
+    sandbox.clock(auto=True)  # which does not jump to a deadline
+    sandbox.control("wait-idle")
+    sandbox.status(task, "steps_in_process")
+    sandbox.clock(advance="48h")
+    assert sandbox.step(task, "remind")["current_state"] == "complete"
+    sandbox.clock(advance="24h")
+    sandbox.status(task, "complete")
+    assert [s["name"] for s in sandbox.steps(task)] == ["ask", "approve", "remind", "approve_late", "nobody_answered"]
+
+
+def test_somebody_answers(sandbox: Sandbox) -> None:
+    task = sandbox.create("people/leave", who="anna")
+    sandbox.clock(advance="71h")
+    sandbox.complete(task, "approve_late", {"decision_point_outcome": {"type": "create_steps", "step_names": ["grant"]}})
+    sandbox.status(task, "complete")
+    assert [s["name"] for s in sandbox.steps(task)] == ["ask", "approve", "remind", "approve_late", "grant"]
+
+
 def test_tests_do_not_see_each_other(stepwell: Service) -> None:
     with stepwell.sandbox() as one, stepwell.sandbox(deterministic_ids="seed") as two:
         one.create("shop/order")

@@ -52,6 +52,32 @@ class StepwellTest {
         assertEquals("the task is complete: nothing is left to do", s.why(task));
     }
 
+    @Nested
+    @Stepwell({"--templates", "../../examples/testing/leave.yaml"})
+    class Leave {
+        @Test
+        void nobodyAnswers(Sandbox s) {
+            String task = s.create("people/leave", Map.of("who", "anna"));
+            s.clock(Map.of("auto", true)); // which does not jump to a deadline
+            s.control("wait-idle", null);
+            s.status(task, "steps_in_process");
+            s.clock(Map.of("advance", "48h"));
+            assertEquals("complete", s.step(task, "remind").get("current_state"));
+            s.clock(Map.of("advance", "24h"));
+            s.status(task, "complete");
+            assertEquals(List.of("ask", "approve", "remind", "approve_late", "nobody_answered"), s.steps(task).stream().map(step -> step.get("name")).toList());
+        }
+
+        @Test
+        void somebodyAnswers(Sandbox s) {
+            String task = s.create("people/leave", Map.of("who", "anna"));
+            s.clock(Map.of("advance", "71h"));
+            s.complete(task, "approve_late", Map.of("decision_point_outcome", Map.of("type", "create_steps", "step_names", List.of("grant"))));
+            s.status(task, "complete");
+            assertEquals(List.of("ask", "approve", "remind", "approve_late", "grant"), s.steps(task).stream().map(step -> step.get("name")).toList());
+        }
+    }
+
     @Test
     void failureSaysInOneLineWhatHappened(Sandbox s) {
         s.stub("charge", DECLINED);

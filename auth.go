@@ -5,7 +5,7 @@ package main
 //
 //	auth.go             the authenticator of a role, the security context of a caller, refusals, metrics, the cache
 //	auth_permissions.go permissions, and the patterns of roles
-//	auth_config.go      the settings of a role (authConfig), their checks, its API keys, and the credentials of a client
+//	auth_config.go      the settings of a role (authConfig), their checks, and its API keys
 //	auth_jwt.go         tokens (JWT): how they are decoded, verified, signed
 //	auth_keys.go        public and private keys, their algorithms, and keys as PEM
 //	auth_keyset.go      a key set (JWKS): fetching and decoding it, finding a key
@@ -200,7 +200,7 @@ func (a *authenticator) close() {
 		a.keys.close()
 	}
 	if a.forward != nil {
-		a.forward.close()
+		a.forward.client.CloseIdleConnections()
 	}
 }
 

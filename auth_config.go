@@ -1,10 +1,8 @@
 package main
 
-// The settings of a role's authentication, its API keys, their checks, and the credentials of a client. No
-// message repeats a key or a URL.
+// The settings of a role's authentication, its API keys, and their checks. No message repeats a key or a URL.
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -189,9 +187,9 @@ func (c *authConfig) leeway() time.Duration { return time.Duration(c.JWTLeewaySe
 // authenticator alone, or any of the others. It begins to fetch a key set unless the
 // section has problems.
 func (s *authSetup) verifiers(a *authenticator, trusted []netip.Prefix) {
-	c, seconds := s.c, func(n int) time.Duration { return time.Duration(n) * time.Second }
+	c := s.c
 	if c.AuthenticatorURL != "" {
-		cacheFor := seconds(c.AuthenticatorCacheSeconds)
+		cacheFor := time.Duration(c.AuthenticatorCacheSeconds) * time.Second
 		a.forward = newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, cacheFor, trusted, a.cache)
 		return
 	}
@@ -201,11 +199,7 @@ func (s *authSetup) verifiers(a *authenticator, trusted []netip.Prefix) {
 	switch {
 	case c.noTokens(), c.usesKeySet() && len(s.problems) > 0:
 	case c.usesKeySet():
-		// Plain HTTP is for development, where the issuer usually runs on this machine: it allows private hosts as
-		// well.
-		fetch := keySetFetcher(c.JWKSURL, c.JWTAllowedAlgorithms, c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
-		a.keys = newKeySet(fetch, seconds(c.JWKSRefreshIntervalSeconds), seconds(c.JWKSMaxStaleSeconds),
-			a.clock, a.log, a.cache.clear)
+		a.keys = newKeySet(c, a.clock, a.log, a.cache.clear)
 		a.tokens = &tokenVerifier{c, a.keys}
 	default:
 		a.tokens = &tokenVerifier{c, s.staticKey()}
@@ -303,10 +297,6 @@ const (
 	keysDir        = "keys" // where generate-keys writes and the other commands look
 
 	defaultAPIKeyHeader = "X-API-Key"
-
-	// onDemandLife is the lifetime of a token that a client makes for itself, less
-	// than any jwt_token_expiry_hours.
-	onDemandLife = 15 * time.Minute
 )
 
 // authKeyPath returns the path of a key in the section of a role.
@@ -315,69 +305,6 @@ func authKeyPath(role, key string) string {
 		return "mount.auth." + key
 	}
 	return role + ".web.auth." + key
-}
-
-// clientCredential returns the header that a client sends to a role (orchestration,
-// worker, or mount, which uses orchestration's), from the first credential that the
-// environment has; header is "" when it has none. A token made on demand expires
-// after some minutes, so it is for one request. The error names the variable at
-// fault, never its value.
-func clientCredential(
-	role string, getenv func(string) string, now func() instant,
-) (header, value string, err error) {
-	if role == "mount" {
-		role = "orchestration"
-	}
-	for _, name := range []string{"STEPWELL_" + strings.ToUpper(role) + "_AUTH_TOKEN", "STEPWELL_AUTH_TOKEN"} {
-		// Variables that were filled from a file often end with a newline, which no header can carry.
-		if token := strings.TrimSpace(getenv(name)); token != "" {
-			return credentialHeader(name, "Authorization", "Bearer "+token)
-		}
-	}
-	if key := strings.TrimSpace(getenv("STEPWELL_API_KEY")); key != "" {
-		header := cmp.Or(getenv("STEPWELL_API_KEY_HEADER"), defaultAPIKeyHeader)
-		if !isCredentialHeader(header) {
-			return "", "", errors.New("STEPWELL_API_KEY_HEADER is not the name of a header for keys")
-		}
-		return credentialHeader("STEPWELL_API_KEY", header, key)
-	}
-	if path := getenv("STEPWELL_JWT_PRIVATE_KEY_PATH"); path != "" {
-		token, err := onDemandToken(path, role, getenv, now())
-		if err != nil {
-			return "", "", fmt.Errorf("STEPWELL_JWT_PRIVATE_KEY_PATH: %w", err)
-		}
-		return "Authorization", "Bearer " + token, nil
-	}
-	return "", "", nil
-}
-
-func credentialHeader(variable, header, value string) (string, string, error) {
-	if !isHeaderText(value) {
-		return "", "", fmt.Errorf("%s contains characters that no header can carry", variable)
-	}
-	return header, value, nil
-}
-
-// onDemandToken makes a token with all permissions, which the key's owner has anyway.
-func onDemandToken(path, role string, getenv func(string) string, now instant) (string, error) {
-	key, err := readPrivateKey(path)
-	if err != nil {
-		return "", err
-	}
-	return signToken(tokenSpec{
-		subject:     "stepwell-client",
-		issuer:      authSetting(getenv, role, "jwt_issuer", defaultIssuer),
-		audience:    authSetting(getenv, role, "jwt_audience", defaultAudience),
-		permissions: allWildcards(),
-		issued:      now,
-		life:        onDemandLife,
-	}, key)
-}
-
-// authSetting returns a key of a role's authentication as a variable sets it, for
-// clients without a configuration.
-func authSetting(getenv func(string) string, role, key, fallback string) string {
-	return cmp.Or(getenv("STEPWELL_"+strings.ToUpper(role)+"__WEB__AUTH__"+strings.ToUpper(key)), fallback)
 }
 
 // isHeaderText reports whether a header delivers a value unchanged.

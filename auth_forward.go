@@ -38,8 +38,6 @@ func newForwardAuth(url, apiKeyHeader string, cacheFor time.Duration, trusted []
 	return &forwardAuth{url, apiKeyHeader, trusted, newAuthClient(forwardTimeout, nil), cacheFor, cache}
 }
 
-func (a *forwardAuth) close() { a.client.CloseIdleConnections() }
-
 // identity returns the caller that the authenticator names, and those of the
 // caller's permissions that are not in the vocabulary.
 func (a *forwardAuth) identity(ctx context.Context, c caller, now instant) (*securityContext, []string, *failure) {
@@ -121,7 +119,7 @@ func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityCo
 	switch {
 	case err != nil:
 		return nil, nil, cannotVerify("asking the authenticator: " + err.Error())
-	case status == http.StatusUnauthorized && a.anyCredential(headers):
+	case status == http.StatusUnauthorized && headers.Get("Authorization")+headers.Get("Cookie")+headers.Get(a.apiKeyHeader) != "":
 		return nil, nil, invalid(refusal)
 	case status == http.StatusUnauthorized:
 		return nil, nil, refused(reasonMissing, severityLow, refusal)
@@ -131,11 +129,6 @@ func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityCo
 		return nil, nil, cannotVerify("the authenticator answered with status " + strconv.Itoa(status))
 	}
 	return decodeIdentity(body)
-}
-
-// anyCredential reports whether the caller sent any credential.
-func (a *forwardAuth) anyCredential(headers http.Header) bool {
-	return headers.Get("Authorization")+headers.Get("Cookie")+headers.Get(a.apiKeyHeader) != ""
 }
 
 // noIdentity is logged for an answer that names no caller.

@@ -60,13 +60,14 @@ type keySet struct {
 	timer    uint64        // number of the current timer; older ones do nothing
 }
 
-// newKeySet returns a set and starts its first fetch.
-func newKeySet(
-	fetch func(context.Context) (*publishedKeys, error), interval, maxStale time.Duration,
-	c clock, log *slog.Logger, changed func(),
-) *keySet {
-	s := &keySet{fetch: fetch, interval: interval, maxStale: maxStale, clock: c, log: log, changed: changed}
-	s.forced = c.now().add(-forcedPause)
+// newKeySet returns the set of a section and starts its first fetch.
+func newKeySet(c *authConfig, now clock, log *slog.Logger, changed func()) *keySet {
+	// Plain HTTP is for development, where the issuer usually runs on this machine: it allows private hosts as well.
+	client := newKeyClient(c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
+	s := &keySet{fetch: keySetFetcher(client, c.JWKSURL, c.JWTAllowedAlgorithms), clock: now, log: log, changed: changed}
+	s.interval = time.Duration(c.JWKSRefreshIntervalSeconds) * time.Second
+	s.maxStale = time.Duration(c.JWKSMaxStaleSeconds) * time.Second
+	s.forced = now.now().add(-forcedPause)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -412,23 +413,19 @@ func newKeyClient(allowPrivate bool) *http.Client {
 	return newAuthClient(keyFetchTimeout, refusePrivateHosts)
 }
 
-// keySetFetcher returns what fetches a key set, from private hosts only if they are allowed.
-func keySetFetcher(url string, allowed []string, allowPrivate bool) func(context.Context) (*publishedKeys, error) {
-	client := newKeyClient(allowPrivate)
-	return func(ctx context.Context) (*publishedKeys, error) { return fetchKeySet(ctx, client, url, allowed) }
-}
-
-// fetchKeySet gets and decodes a key set.
-func fetchKeySet(ctx context.Context, client *http.Client, url string, allowed []string) (*publishedKeys, error) {
-	header := http.Header{"Accept": {"application/jwk-set+json, application/json"}}
-	status, data, err := authGet(ctx, client, url, header, maxKeySetBytes)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("reading the key set: %w", err)
-	case status != http.StatusOK:
-		return nil, fmt.Errorf("the key set's host answered %d", status)
+// keySetFetcher returns a function that gets and decodes a key set.
+func keySetFetcher(client *http.Client, url string, allowed []string) func(context.Context) (*publishedKeys, error) {
+	return func(ctx context.Context) (*publishedKeys, error) {
+		header := http.Header{"Accept": {"application/jwk-set+json, application/json"}}
+		status, data, err := authGet(ctx, client, url, header, maxKeySetBytes)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("reading the key set: %w", err)
+		case status != http.StatusOK:
+			return nil, fmt.Errorf("the key set's host answered %d", status)
+		}
+		return decodeKeySet(data, allowed)
 	}
-	return decodeKeySet(data, allowed)
 }
 
 // authGet returns a response of at most limit bytes. The error does not contain the URL, which may contain

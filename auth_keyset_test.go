@@ -681,7 +681,7 @@ func TestKeyFetch(t *testing.T) {
 			client.Timeout = 50 * time.Millisecond
 		}
 		url := strings.Replace(s.URL, "http://", "http://user:hunter2@", 1) + path
-		keys, err := fetchKeySet(context.Background(), client, url, signingAlgorithms)
+		keys, err := keySetFetcher(client, url, signingAlgorithms)(context.Background())
 		if want == "" && (err != nil || len(keys.usable) != 1) {
 			t.Errorf("%s: got %+v, %v; want one key", path, keys, err)
 		}
@@ -709,13 +709,13 @@ func TestKeyFetchOverTLS(t *testing.T) {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	client := newKeyClient(true)
-	if _, err := fetchKeySet(context.Background(), client, s.URL, signingAlgorithms); err == nil {
+	if _, err := keySetFetcher(client, s.URL, signingAlgorithms)(context.Background()); err == nil {
 		t.Error("a certificate of nobody: got success; want an error")
 	}
 	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{
 		RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
 	}
-	if keys, err := fetchKeySet(context.Background(), client, s.URL, signingAlgorithms); err != nil || keys == nil {
+	if keys, err := keySetFetcher(client, s.URL, signingAlgorithms)(context.Background()); err != nil || keys == nil {
 		t.Errorf("a trusted certificate: got %+v, %v; want one key", keys, err)
 	}
 	client.CloseIdleConnections()
@@ -725,7 +725,7 @@ func TestKeyFetchRefusesPrivateHosts(t *testing.T) {
 	s := newKeyServer(t, webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey)))
 	port := s.URL[strings.LastIndex(s.URL, ":"):]
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
-		_, err := fetchKeySet(context.Background(), newKeyClient(false), "http://"+host+port, signingAlgorithms)
+		_, err := keySetFetcher(newKeyClient(false), "http://"+host+port, signingAlgorithms)(context.Background())
 		if !errors.Is(err, errPrivateHost) {
 			t.Errorf("%s: got %v; want errPrivateHost", host, err)
 		}

@@ -119,13 +119,3 @@ var rolePatterns = []struct {
 	{"worker-service", []string{"worker:config_read", "worker:templates_read"}},
 	{"full-access", allWildcards()},
 }
-
-// rolePermissions returns the permissions of a role pattern.
-func rolePermissions(name string) ([]string, bool) {
-	for _, r := range rolePatterns {
-		if r.name == name {
-			return r.permissions, true
-		}
-	}
-	return nil, false
-}

@@ -206,11 +206,11 @@ func generateToken(o *options) runner {
 func namedPermissions(o *options, permissions, roles string, allowUnknown bool) ([]string, error) {
 	var list []string
 	for _, name := range splitList(roles) {
-		role, ok := rolePermissions(name)
-		if !ok {
+		i := slices.Index(roleNames(), name)
+		if i < 0 {
 			return nil, o.misuse("unknown permission set %q; want one of %s", name, strings.Join(roleNames(), ", "))
 		}
-		list = append(list, role...)
+		list = append(list, rolePatterns[i].permissions...)
 	}
 	list = append(list, splitList(permissions)...)
 	if len(list) == 0 {

@@ -665,3 +665,71 @@ func lists(l listing, filters ...[2]string) func(o *options) runner {
 		})
 	}
 }
+
+// The credentials of a client.
+
+// onDemandLife is the lifetime of a token that a client makes for itself, less than any jwt_token_expiry_hours.
+const onDemandLife = 15 * time.Minute
+
+// clientCredential returns the header that a client sends to a role (orchestration,
+// worker, or mount, which uses orchestration's), from the first credential that the
+// environment has; header is "" when it has none. A token made on demand expires
+// after some minutes, so it is for one request. The error names the variable at
+// fault, never its value.
+func clientCredential(
+	role string, getenv func(string) string, now func() instant,
+) (header, value string, err error) {
+	if role == "mount" {
+		role = "orchestration"
+	}
+	for _, name := range []string{"STEPWELL_" + strings.ToUpper(role) + "_AUTH_TOKEN", "STEPWELL_AUTH_TOKEN"} {
+		// Variables that were filled from a file often end with a newline, which no header can carry.
+		if token := strings.TrimSpace(getenv(name)); token != "" {
+			return credentialHeader(name, "Authorization", "Bearer "+token)
+		}
+	}
+	if key := strings.TrimSpace(getenv("STEPWELL_API_KEY")); key != "" {
+		header := cmp.Or(getenv("STEPWELL_API_KEY_HEADER"), defaultAPIKeyHeader)
+		if !isCredentialHeader(header) {
+			return "", "", errors.New("STEPWELL_API_KEY_HEADER is not the name of a header for keys")
+		}
+		return credentialHeader("STEPWELL_API_KEY", header, key)
+	}
+	if path := getenv("STEPWELL_JWT_PRIVATE_KEY_PATH"); path != "" {
+		token, err := onDemandToken(path, role, getenv, now())
+		if err != nil {
+			return "", "", fmt.Errorf("STEPWELL_JWT_PRIVATE_KEY_PATH: %w", err)
+		}
+		return "Authorization", "Bearer " + token, nil
+	}
+	return "", "", nil
+}
+
+func credentialHeader(variable, header, value string) (string, string, error) {
+	if !isHeaderText(value) {
+		return "", "", fmt.Errorf("%s contains characters that no header can carry", variable)
+	}
+	return header, value, nil
+}
+
+// onDemandToken makes a token with all permissions, which the key's owner has anyway.
+func onDemandToken(path, role string, getenv func(string) string, now instant) (string, error) {
+	key, err := readPrivateKey(path)
+	if err != nil {
+		return "", err
+	}
+	return signToken(tokenSpec{
+		subject:     "stepwell-client",
+		issuer:      authSetting(getenv, role, "jwt_issuer", defaultIssuer),
+		audience:    authSetting(getenv, role, "jwt_audience", defaultAudience),
+		permissions: allWildcards(),
+		issued:      now,
+		life:        onDemandLife,
+	}, key)
+}
+
+// authSetting returns a key of a role's authentication as a variable sets it, for
+// clients without a configuration.
+func authSetting(getenv func(string) string, role, key, fallback string) string {
+	return cmp.Or(getenv("STEPWELL_"+strings.ToUpper(role)+"__WEB__AUTH__"+strings.ToUpper(key)), fallback)
+}

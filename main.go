@@ -11,7 +11,7 @@
 //	cli_output.go     printing output: tables, JSON documents, styles
 //	cli_terminal.go   the door to the terminal
 //	cli_completion.go completion
-//	cli_client.go     the client of a service: calls, names of tasks
+//	cli_client.go     the client of a service: calls, credentials, names of tasks
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
 //	cli_store.go      store: check, compact, export, import

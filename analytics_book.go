@@ -365,7 +365,7 @@ func (r *figureRow) members(c *memberCoder) {
 	nonzero(c, "sum", &r.times.sum)
 	nonzero(c, "max", &r.times.max)
 	if c.reading {
-		for name, count := range jsonMemberBytes(c.take("types")) { // one that is not documented any more counts as another
+		for name, count := range jsonMemberBytes(c.member("types")) { // one that is not documented any more counts as another
 			n, _ := jsonInt(count)
 			r.addType(errorKindNamed(string(name)), uint64(n))
 		}

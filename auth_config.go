@@ -356,7 +356,7 @@ func newAPIKeyRegistry(entries []apiKeyConfig) apiKeyRegistry {
 	return registry
 }
 
-// find returns the entry of a key, or nil, in a time that does not depend on the key.
+// find (hot path: BenchmarkAPIKey) returns the entry of a key, or nil, in a time that does not depend on the key.
 func (r apiKeyRegistry) find(key string) *apiKey {
 	digest := sha256.Sum256([]byte(key))
 	found := -1

@@ -205,7 +205,7 @@ func (c *virtualClock) advance(d time.Duration) {
 	end := c.now().add(d)
 	for next, ok := c.next(); ok && next <= end; next, ok = c.next() {
 		c.set(next)
-		c.call(c.take())
+		c.call(c.dueFunc())
 	}
 	c.set(end)
 }

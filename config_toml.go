@@ -105,7 +105,7 @@ func (f *tomlKeyFinder) deeper(depth int) int {
 // peek returns the next token after line breaks and comments, "" at the end.
 func (f *tomlKeyFinder) peek() string {
 	for t := f.token(); t != "" && (t == "\n" || t[0] == '#'); t = f.token() {
-		f.take()
+		f.skip()
 	}
 	return f.token()
 }
@@ -113,7 +113,7 @@ func (f *tomlKeyFinder) peek() string {
 // token returns the next token, "" at the end.
 func (f *tomlKeyFinder) token() string { return f.text[f.start:f.end] }
 
-func (f *tomlKeyFinder) take() {
+func (f *tomlKeyFinder) skip() {
 	f.line += strings.Count(f.token(), "\n")
 	f.next()
 }
@@ -122,7 +122,7 @@ func (f *tomlKeyFinder) take() {
 func (f *tomlKeyFinder) accept(token string) bool {
 	ok := f.peek() == token
 	if ok {
-		f.take()
+		f.skip()
 	}
 	return ok
 }
@@ -167,7 +167,7 @@ func (f *tomlKeyFinder) member(path string, depth int) {
 func (f *tomlKeyFinder) part(end string) (part string, more bool) {
 	if t := f.peek(); t != "" && t != end {
 		part = unquoteTOML(t)
-		f.take()
+		f.skip()
 	}
 	more = f.accept(".")
 	if !more {
@@ -193,7 +193,7 @@ func (f *tomlKeyFinder) value(path string, depth int) {
 		}
 	default: // one or more tokens of a line
 		for more := f.peek() != ""; more; more = !strings.Contains("\n,]}", f.token()) { // which "" is in
-			f.take()
+			f.skip()
 		}
 	}
 }

@@ -389,6 +389,7 @@ func (e *engine) pump(budget int) (stopping bool) {
 	return stopping
 }
 
+// pumpLocked (hot path: BenchmarkSequentialStep) starts ready steps while there are slots, at most budget of them.
 func (e *engine) pumpLocked(budget int) {
 	for !e.stopping {
 		it, ok := e.queues.next()

@@ -87,9 +87,9 @@ func (c *virtualClock) restore(s clockState) {
 	c.setLocked(s.now)
 }
 
-// take returns the function of a due timer, work before deadlines and these before housekeeping, or nil. The
+// dueFunc returns the function of a due timer, work before deadlines and these before housekeeping, or nil. The
 // function counts as being called from here on.
-func (c *virtualClock) take() func() {
+func (c *virtualClock) dueFunc() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f, ok := c.work.due(c.nowLocked())
@@ -105,7 +105,7 @@ func (c *virtualClock) take() func() {
 	return f
 }
 
-// call calls a function that take returned.
+// call calls a function that dueFunc returned.
 func (c *virtualClock) call(f func()) {
 	f()
 	c.mu.Lock()

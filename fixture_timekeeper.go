@@ -59,7 +59,7 @@ func (k *timekeeper) run() {
 	for k.ctx.Err() == nil {
 		// Before it looks at the timers: a change during the look must not be missed.
 		stirred := k.clock.stirred.next()
-		if k.take(k.ctx) != nil {
+		if k.takeTurn(k.ctx) != nil {
 			return
 		}
 		k.fireDue(k.ctx)
@@ -86,8 +86,8 @@ func (k *timekeeper) sleep(stirred <-chan struct{}) {
 	}
 }
 
-// take waits until nobody else moves the clock or fires its timers, and takes the turn.
-func (k *timekeeper) take(ctx context.Context) error { return k.await(ctx, k.turn) }
+// takeTurn waits until nobody else moves the clock or fires its timers, and takes the turn.
+func (k *timekeeper) takeTurn(ctx context.Context) error { return k.await(ctx, k.turn) }
 
 // await receives from a channel.
 func (k *timekeeper) await(ctx context.Context, c <-chan struct{}) error {
@@ -120,11 +120,11 @@ func (k *timekeeper) fireDue(ctx context.Context) {
 // takeDue takes the function of a due timer; in lockstep between batches alone.
 func (k *timekeeper) takeDue() (f func()) {
 	if k.lockstep == nil {
-		return k.clock.take()
+		return k.clock.dueFunc()
 	}
 	k.store.locked(func() {
 		if !k.lockstep.open {
-			f = k.clock.take()
+			f = k.clock.dueFunc()
 		}
 	})
 	return f
@@ -175,7 +175,7 @@ func (k *timekeeper) jump() bool {
 // first, with what keeps the service busy. Each instant is computed when the clock
 // is at the one before.
 func (k *timekeeper) advance(ctx context.Context, to ...func(now instant) (instant, error)) (fired uint64, err error) {
-	if err := k.take(ctx); err != nil {
+	if err := k.takeTurn(ctx); err != nil {
 		return 0, err
 	}
 	defer func() { k.turn <- struct{}{} }()
@@ -225,7 +225,7 @@ func (k *timekeeper) nextWork(now instant) (instant, error) {
 
 // setMode changes the mode, once nobody moves the clock.
 func (k *timekeeper) setMode(ctx context.Context, m clockMode) error {
-	if err := k.take(ctx); err != nil {
+	if err := k.takeTurn(ctx); err != nil {
 		return err
 	}
 	k.clock.setMode(m)
@@ -271,7 +271,7 @@ func (k *timekeeper) inTurn(ctx context.Context, f func() error) error {
 
 // tryTurn calls f if it is its turn.
 func (k *timekeeper) tryTurn(ctx context.Context, f func() error) (done bool, err error) {
-	if k.take(ctx) != nil {
+	if k.takeTurn(ctx) != nil {
 		return false, nil
 	}
 	defer func() { k.turn <- struct{}{} }()

@@ -113,7 +113,7 @@ func (t target) canWait() bool {
 	return t.http != nil && t.headers.request != nil && !strings.ContainsFunc(t.http.url.Host, func(c rune) bool { return c > '~' })
 }
 
-// call makes the attempt with an HTTP handler.
+// call (hot path: BenchmarkHandlers) makes the attempt with an HTTP handler.
 func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
 	if t.headers.request == nil {
 		return typedFailure(invalidHandlerType, "no request can be made to the URL")

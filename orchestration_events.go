@@ -190,7 +190,7 @@ func (s *eventStream) send() (more, open bool) {
 	b := eventTexts.Get().(*bytes.Buffer)
 	defer eventTexts.Put(b)
 	b.Reset()
-	c := s.from.take(append(b.AvailableBuffer(), s.buf...))
+	c := s.from.nextChunk(append(b.AvailableBuffer(), s.buf...))
 	// Events are a sign of life as well.
 	if s.beat && c.moves == 0 {
 		c.text = append(s.mark(append(c.text, ": heartbeat\n"...)), '\n')

@@ -292,7 +292,7 @@ func TestEventStreamFallsBehind(t *testing.T) {
 	f := must(s.store.events.follow(eventFilter{}, 0))(t)
 	mustCreate(t, s, "echo")
 	mustCreate(t, s, "echo")
-	if c := f.take(nil); !c.behind {
+	if c := f.nextChunk(nil); !c.behind {
 		t.Errorf("got behind %v; want true", c.behind)
 	}
 }

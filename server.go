@@ -176,7 +176,7 @@ func (s *surface) handleRow(row servedRoute) {
 	s.rows = append(s.rows, row)
 }
 
-// ServeHTTP answers a request by the row that it matches, or else with a 404 or 405
+// ServeHTTP (hot path: BenchmarkCreate) answers a request by the row that it matches, or else with a 404 or 405
 // in the surface's form.
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := s.newResponseWriter(w, r)

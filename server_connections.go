@@ -38,7 +38,7 @@ func newHTTPServer(l net.Listener, h http.Handler, all *connections, logger *slo
 	return &httpServer{&boundedListener{l, all}, &http.Server{
 		Handler:           h,
 		ConnContext:       withConnection,
-		ConnState:         all.note,
+		ConnState:         all.followState,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      2 * requestTimeout,
@@ -172,8 +172,8 @@ func (all *connections) closeIdle(least time.Duration) bool {
 	return true
 }
 
-// note follows the state of a connection.
-func (all *connections) note(c net.Conn, state http.ConnState) {
+// followState follows the state of a connection.
+func (all *connections) followState(c net.Conn, state http.ConnState) {
 	n := c.(*connection)
 	switch state {
 	case http.StateActive:

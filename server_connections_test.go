@@ -162,7 +162,7 @@ func TestNoPlace(t *testing.T) {
 	var busy []*connection
 	for range all.places.most {
 		c := all.admit(halfPipe{})
-		all.note(c, http.StateActive)
+		all.followState(c, http.StateActive)
 		busy = append(busy, c)
 	}
 	if !busy[3].excess || busy[2].excess {
@@ -171,7 +171,7 @@ func TestNoPlace(t *testing.T) {
 	if c := all.admit(nil); c != nil || all.places.used.Load() != 4 || all.places.refused.Load() != 1 {
 		t.Errorf("got %v, %d connections, %d refusals; want no place", c, all.places.used.Load(), all.places.refused.Load())
 	}
-	all.note(busy[0], http.StateIdle)
+	all.followState(busy[0], http.StateIdle)
 	if c := all.admit(nil); c == nil || c.excess || !busy[0].left {
 		t.Errorf("got %+v; want the place of the connection that is idle", c)
 	}

@@ -212,7 +212,7 @@ type submitted struct {
 	end      waitEnd       // how the wait ended
 }
 
-// submit creates a task, or finds the one that an earlier request with the same
+// submit (hot path: BenchmarkCreate) creates a task, or finds the one that an earlier request with the same
 // Idempotency-Key created, and waits for its end if asked to. The task it returns
 // is durable.
 func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error) {

@@ -155,15 +155,15 @@ type letterObserver struct {
 }
 
 func (o *letterObserver) startRecord(t *task, r *record) {
-	o.note(t)
+	o.takeSnapshot(t)
 	o.record, o.before = r, nil
 	if r.kind == recStale && r.stale.reason != noDLQReason && len(t.dead) == o.wanted {
 		o.before = snapshotOf(t, r.at, r.stale.limit, o.messages)
 	}
 }
 
-// note takes the snapshot if the previous record made the entry.
-func (o *letterObserver) note(t *task) {
+// takeSnapshot takes the snapshot if the previous record made the entry.
+func (o *letterObserver) takeSnapshot(t *task) {
 	if o.snapshot != nil || len(t.dead) <= o.wanted {
 		return
 	}
@@ -179,7 +179,7 @@ func (d *deadLetters) entry(l keptTask, n int, messages bool, by holder) (v dlqE
 	if err != nil {
 		return v, err
 	}
-	o.note(t)
+	o.takeSnapshot(t)
 	return t.dead[n].view(t, o.snapshot), nil
 }
 

@@ -27,7 +27,7 @@ const (
 	contextOmitted               // the caller does not want it
 )
 
-// writeJSON writes the task. It is written by hand because two thirds of all
+// writeJSON (hot path: BenchmarkCreate) writes the task. It is written by hand because two thirds of all
 // requests are answered with a task.
 func (v taskView) writeJSON(o *jsonWriter) {
 	t := v.task

@@ -89,7 +89,7 @@ func (c *commitGroups) ended() (broken error, closed bool) {
 	return c.broken, c.closed
 }
 
-// append takes a record: it copies body, the members between sequence and
+// append (hot path: BenchmarkJournalAppend) takes a record: it copies body, the members between sequence and
 // checksum. seq is one more than the last. It never fails; see wait.
 func (c *commitGroups) append(seq uint64, body []byte) {
 	c.mu.Lock()
@@ -288,7 +288,7 @@ func (j *journal) during(op func() error) error {
 // flush writes everything appended so far, optionally syncs it, and answers the
 // callers that wait for it.
 func (j *journal) flush(sync bool) error {
-	buf, last, err := j.groups.take()
+	buf, last, err := j.groups.takeRecords()
 	if err != nil {
 		return err
 	}
@@ -314,8 +314,8 @@ func (j *journal) flush(sync bool) error {
 	return nil
 }
 
-// take takes the collected records.
-func (c *commitGroups) take() (buf []byte, last uint64, err error) {
+// takeRecords (hot path: BenchmarkJournalCommit) takes the collected records.
+func (c *commitGroups) takeRecords() (buf []byte, last uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken != nil {

@@ -108,7 +108,7 @@ type eventLog struct {
 // close ends all followers.
 func (l *eventLog) close() { l.closing.Do(func() { close(l.closed) }) }
 
-// append appends a move, and drops the oldest records to make room.
+// append (hot path: BenchmarkEventLog) appends a move, and drops the oldest records to make room.
 func (l *eventRing) append(m move) {
 	l.bytes += m.size()
 	for l.held > 0 && (l.held >= l.keep || l.bytes > maxDomainBytes) && l.ring[l.head].seq != m.seq {
@@ -436,8 +436,8 @@ type eventChunk struct {
 	behind bool   // the log has dropped what comes next
 }
 
-// take appends the texts of the next moves that are durable and selected.
-func (f *follower) take(text []byte) eventChunk {
+// nextChunk (hot path: BenchmarkFollowers) appends the texts of the next moves that are durable and selected.
+func (f *follower) nextChunk(text []byte) eventChunk {
 	space := eventBatches.Get().(*[eventBatch]event)
 	defer eventBatches.Put(space)
 	c := eventChunk{text: text, more: true}

@@ -38,7 +38,7 @@ func eventsOf(t testing.TB, s *store, filter eventFilter, after uint64) string {
 	f := must(s.events.follow(filter, after))(t)
 	var b []byte
 	for more := true; more; {
-		c := f.take(b)
+		c := f.nextChunk(b)
 		if b, more = c.text, c.more; c.behind {
 			t.Fatal("the follower is behind")
 		}

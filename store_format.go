@@ -127,7 +127,7 @@ func (h *storeHeader) members(c *memberCoder) {
 // sum passes over the checksum of a line that is read.
 func (c *memberCoder) sum() {
 	if c.reading {
-		c.take("sum")
+		c.member("sum")
 	}
 }
 

@@ -198,7 +198,7 @@ func (l *restorer) task(t *storedTask) error {
 		l.s.tasks.addFailures(sl, live)
 		l.s.dead.update(live, sl.trouble)
 	}
-	l.s.retain.note(sl)
+	l.s.retain.keepFinish(sl)
 	if !t.state.ended() {
 		live.weight = live.weigh()
 		sl.live, sl.log = live, nil

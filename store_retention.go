@@ -78,8 +78,8 @@ func (h *taskHeader) finishedAt() instant {
 	return at
 }
 
-// note keeps when a task finished, or that it is not finished any more.
-func (r *retention) note(sl *slot) {
+// keepFinish keeps when a task finished, or that it is not finished any more.
+func (r *retention) keepFinish(sl *slot) {
 	at := sl.finishedAt()
 	switch {
 	case at == sl.finished:

@@ -67,7 +67,7 @@ func (s *journalSpace) extend(need int64) error {
 			s.room.Add(spaceStep)
 		}
 	}
-	s.note(need, err)
+	s.extended(need, err)
 	return err
 }
 
@@ -91,8 +91,8 @@ func (s *journalSpace) allocate(file diskFile, off, n, promised int64) error {
 	return nil
 }
 
-// note keeps the outcome of an extension, and logs when the disk gets full and when there is space again.
-func (s *journalSpace) note(need int64, err error) {
+// extended keeps the outcome of an extension, and logs when the disk gets full and when there is space again.
+func (s *journalSpace) extended(need int64, err error) {
 	was := s.full()
 	if err == nil {
 		s.lack.Store(0)

@@ -101,9 +101,9 @@ const (
 	maxGroupMessage  = 200
 )
 
-// groupMessage returns the headline of an error's message with a * in place of what differs from one
-// failure to the next: numbers, ids and other words with a digit, times, addresses, and what is quoted.
-// A row of these is one *. URLs are redacted before, as wherever messages are shown.
+// groupMessage (hot path: BenchmarkGroupMessage) returns the headline of an error's message with a * in place of what
+// differs from one failure to the next: numbers, ids and other words with a digit, times, addresses, and what is
+// quoted. A row of these is one *. URLs are redacted before, as wherever messages are shown.
 func groupMessage(message string) string {
 	text := headline(cleanText([]byte(message)))
 	// The cut may fall into the middle of a character.

@@ -416,8 +416,8 @@ func (c *memberCoder) record(line []byte, r *record) error {
 		nonzero(c, "seq", &r.seq)
 		c.id("task", &r.task)
 		r.members(c)
-		c.take("w")
-		c.take("sum")
+		c.member("w")
+		c.member("sum")
 	}
 	if c.err != nil {
 		return c.err
@@ -752,8 +752,8 @@ func appendName(b []byte, name string) []byte {
 	return append(append(append(b, '"'), name...), '"', ':')
 }
 
-// take returns the value of a member to be read, or nil.
-func (c *memberCoder) take(name string) []byte {
+// member returns the value of a member to be read, or nil.
+func (c *memberCoder) member(name string) []byte {
 	if c.second {
 		return c.takeAny(name)
 	}
@@ -789,7 +789,7 @@ func (c *memberCoder) enter(name string, in *memberCoder) bool {
 		in.b = append(appendName(c.b, name), '{')
 		return true
 	}
-	raw := c.take(name)
+	raw := c.member(name)
 	if raw != nil {
 		in.second, in.copies = c.second, c.copies
 		in.open(raw)
@@ -821,7 +821,7 @@ func (c *memberCoder) text(name string, v *string) {
 func (c *memberCoder) textUnless(name string, v *string, standard string) {
 	switch {
 	case c.reading:
-		*v = cmp.Or(c.string(name, c.take(name)), standard)
+		*v = cmp.Or(c.string(name, c.member(name)), standard)
 	case *v != standard:
 		c.b = appendJSONString(appendName(c.b, name), *v)
 	}
@@ -844,7 +844,7 @@ func (c *memberCoder) chars(name string, raw []byte) []byte {
 // given is a string, left out if it is nil.
 func (c *memberCoder) given(name string, v **string) {
 	if c.reading {
-		if raw := c.take(name); raw != nil {
+		if raw := c.member(name); raw != nil {
 			*v = new(c.string(name, raw))
 		}
 	} else if *v != nil {
@@ -855,7 +855,7 @@ func (c *memberCoder) given(name string, v **string) {
 // list is a list, left out if it is empty. It reads each element, or writes each of n.
 func (c *memberCoder) list(name string, n int, read func(raw []byte), write func(i int)) {
 	if c.reading {
-		raw := c.take(name)
+		raw := c.member(name)
 		if raw != nil && jsonKind(raw) != '[' {
 			c.fail(name, "%.40s is not an array", raw)
 		}
@@ -900,7 +900,7 @@ func (c *memberCoder) object(name string, v *[]byte) {
 
 func (c *memberCoder) someRaw(name string, v *[]byte) {
 	if c.reading {
-		if *v = c.take(name); c.copies {
+		if *v = c.member(name); c.copies {
 			*v = bytes.Clone(*v)
 		}
 		return
@@ -911,7 +911,7 @@ func (c *memberCoder) someRaw(name string, v *[]byte) {
 // flag is a truth value, left out if it is true.
 func (c *memberCoder) flag(name string, v *bool) {
 	if c.reading {
-		raw := c.take(name)
+		raw := c.member(name)
 		if *v = raw == nil || string(raw) == "true"; !*v && string(raw) != "false" {
 			c.fail(name, "%.40s is not true or false", raw)
 		}
@@ -939,7 +939,7 @@ func (c *memberCoder) someID(name string, v *uuid) {
 		c.b = append(v.appendText(append(appendName(c.b, name), '"')), '"')
 		return
 	}
-	if raw := c.take(name); raw != nil {
+	if raw := c.member(name); raw != nil {
 		id, ok := parseUUID(c.chars(name, raw))
 		if *v = id; !ok {
 			c.fail(name, "%.40s is not a UUID", raw)
@@ -983,7 +983,7 @@ func (c *memberCoder) hex(name string, exists bool, parts ...[]byte) {
 }
 
 func (c *memberCoder) readHex(name string, parts [][]byte) {
-	raw := c.take(name)
+	raw := c.member(name)
 	if raw == nil {
 		return
 	}
@@ -1045,7 +1045,7 @@ func number[T ~int | ~int64 | ~uint64](c *memberCoder, name string, v *T) {
 		c.b = strconv.AppendInt(appendName(c.b, name), int64(*v), 10)
 		return
 	}
-	if raw := c.take(name); raw != nil {
+	if raw := c.member(name); raw != nil {
 		n, ok := jsonInt(raw)
 		if *v = T(n); !ok {
 			c.fail(name, "%.40s is not an integer", raw)
@@ -1068,7 +1068,7 @@ func word[T ~uint8](c *memberCoder, name string, v *T, words []string) {
 		}
 		return
 	}
-	if raw := c.take(name); raw != nil {
+	if raw := c.member(name); raw != nil {
 		known, ok := parseWord[T](string(c.chars(name, raw)), words)
 		if !ok {
 			c.fail(name, "unknown word %.80s, from a newer version or damaged", raw)

@@ -17,7 +17,7 @@ type graph struct {
 	order    []int   // parents first, else the lowest node first
 }
 
-// newGraph analyzes the graph in which node i waits for the nodes parents[i], each
+// newGraph (hot path: BenchmarkGraph) analyzes the graph in which node i waits for the nodes parents[i], each
 // listed once. If nodes wait for each other, it returns one such cycle instead:
 // each node waits for the next, and the last for the first, which is the lowest.
 func newGraph(parents [][]int) (g *graph, cycle []int) {

@@ -200,7 +200,7 @@ func (a *authenticator) close() {
 		a.keys.close()
 	}
 	if a.forward != nil {
-		a.forward.client.CloseIdleConnections()
+		a.forward.close()
 	}
 }
 

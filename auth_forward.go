@@ -38,6 +38,8 @@ func newForwardAuth(url, apiKeyHeader string, cacheFor time.Duration, trusted []
 	return &forwardAuth{url, apiKeyHeader, trusted, newAuthClient(forwardTimeout, nil), cacheFor, cache}
 }
 
+func (a *forwardAuth) close() { a.client.CloseIdleConnections() }
+
 // identity returns the caller that the authenticator names, and those of the
 // caller's permissions that are not in the vocabulary.
 func (a *forwardAuth) identity(ctx context.Context, c caller, now instant) (*securityContext, []string, *failure) {

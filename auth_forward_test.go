@@ -89,5 +89,5 @@ func TestForwardedTimeout(t *testing.T) {
 	if _, _, f := a.identity(context.Background(), callerOf(requestWith()), authTestNow); reasonOf(f) != "unavailable" {
 		t.Errorf("one that is gone: got %q; want unavailable", reasonOf(f))
 	}
-	a.client.CloseIdleConnections()
+	a.close()
 }

@@ -142,6 +142,16 @@ func headline(text string) string {
 	return strings.TrimSpace(line)
 }
 
+// withoutType returns the headline of an error without its type, with which that of an exception begins, perhaps after
+// its package. Whoever shows the type besides would show it twice.
+func withoutType(headline, errorType string) string {
+	name, rest, found := strings.Cut(headline, ": ")
+	if found && errorType != "" && (name == errorType || strings.HasSuffix(name, "."+errorType) && !strings.Contains(name, " ")) {
+		return rest
+	}
+	return headline
+}
+
 // typoLimit returns how many letters of a word may differ from the one that was
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }

@@ -133,6 +133,24 @@ func TestMisleads(t *testing.T) {
 }
 
 // TestHeadline finds what happened in what programs say about an error.
+func TestWithoutType(t *testing.T) {
+	for _, test := range []struct{ headline, errorType, want string }{
+		{"CardError: no funds", "CardError", "no funds"},
+		{"stripe.error.CardError: no funds", "CardError", "no funds"},
+		{"java.lang.IllegalStateException: could not reserve", "java.lang.IllegalStateException", "could not reserve"},
+		{"charge: CardError: no funds", "CardError", "charge: CardError: no funds"},
+		{"a.CardErrors: no funds", "CardError", "a.CardErrors: no funds"},
+		{"no card. CardError: no funds", "CardError", "no card. CardError: no funds"},
+		{"no card of x.CardError: no funds", "CardError", "no card of x.CardError: no funds"},
+		{"CardError", "CardError", "CardError"},
+		{": no funds", "", ": no funds"},
+	} {
+		if got := withoutType(test.headline, test.errorType); got != test.want {
+			t.Errorf("%q without %q: got %q; want %q", test.headline, test.errorType, got, test.want)
+		}
+	}
+}
+
 func TestHeadline(t *testing.T) {
 	const frames = "\n  File \"/app/pay.py\", line 12, in charge\n    raise CardError(\"no funds\")\n"
 	for _, test := range []struct{ text, want string }{

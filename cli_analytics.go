@@ -91,7 +91,7 @@ func failureColumn(path string) column {
 	return column{head: "FAILURE", show: func(t *table, d document) string {
 		e := d.at(path)
 		text := e.text("error_type")
-		if message := errorLine(e, "message"); message != "" {
+		if message := withoutType(errorLine(e, "message"), text); message != "" {
 			text += ": " + message
 		}
 		return pick(t.wide, text, clipText(text, shownFailure))

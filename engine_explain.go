@@ -460,7 +460,7 @@ func (x *explainer) failure(s *step) string {
 	case !x.errors:
 		return " (" + f.errorType + ")"
 	}
-	return ": " + f.shown() + " (" + f.errorType + ")"
+	return ": " + withoutType(f.shown(), f.errorType) + " (" + f.errorType + ")"
 }
 
 func (f *stepFault) shown() string { return clipText(headline(f.text()), maxShownError) }

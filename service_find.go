@@ -415,7 +415,7 @@ func (o *errorSeeker) startRecord(_ *task, r *record) {
 		return
 	}
 	f, _ := r.end.fault()
-	o.step, o.headline = new(r.step), f.errorType+": "+clipText(headline(f.text()), maxShownError)
+	o.step, o.headline = new(r.step), f.errorType+": "+withoutType(f.shown(), f.errorType)
 }
 
 // searchable returns an error unless templates search the paths of all values of contexts.

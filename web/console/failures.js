@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { bulkButton, bulkForm } from "./bulk.js";
 import { live } from "./live.js";
 import { fill } from "./patch.js";
+import { withoutType } from "./trace.js";
 import { ago, clip, empty, h, link, number, plural, since, when } from "./ui.js";
 
 // concerns reports whether an event may change the causes.
@@ -51,9 +52,8 @@ function cause(g, changed) {
       bulkButton("cancel", 0, open("cancel"))));
 }
 
-// messageOf returns the message without the type, which that of an exception begins with.
-const messageOf = (g) => (g.message_redacted ? "the message needs steps:read"
-  : g.message.replace(g.error_type + ": ", ""));
+// messageOf returns the message without the type with which that of an exception begins, perhaps after its package.
+const messageOf = (g) => (g.message_redacted ? "the message needs steps:read" : withoutType(g.message, g.error_type));
 
 const titleOf = (g) => `${g.step_name} · ${g.error_type}: ${messageOf(g)}`;
 

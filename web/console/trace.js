@@ -23,6 +23,12 @@ export function headline(text) {
   return (at >= 0 && /\n(\S.*)/.exec(rest)?.[1] || rest.trim().split("\n", 1)[0]).trim();
 }
 
+// withoutType returns a headline without the type of the error, which is shown beside it.
+export function withoutType(text, type) {
+  const [name, rest] = [text.split(": ", 1)[0], text.slice(text.indexOf(": ") + 2)];
+  return name !== text && (name === type || (name.endsWith("." + type) && !name.includes(" "))) ? rest : text;
+}
+
 // readTrace returns {headline, parts, frames, libraries}: parts are the other lines, in their order, as {words} for
 // lines between frames or {own, library} for frames that follow each other. frames and libraries count.
 export function readTrace(text) {

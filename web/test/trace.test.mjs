@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { headline, readTrace } from "../console/trace.js";
+import { headline, readTrace, withoutType } from "../console/trace.js";
 
 // Each trace, and what it is read as: the headline, and for each part its words, or its own frames and how many of
 // libraries.
@@ -91,3 +91,14 @@ for (const [name, [text, first, ...parts]] of Object.entries(traces)) {
 }
 
 test("a text without a line has an empty headline", () => assert.equal(headline(" \n"), ""));
+
+test("the type of an error is taken off only where it stands at the beginning, with its package", () => {
+  for (const [text, type, want] of [
+    ["CardError: no funds", "CardError", "no funds"],
+    ["stripe.error.CardError: Your card: declined", "CardError", "Your card: declined"],
+    ["java.lang.IllegalStateException: could not reserve", "java.lang.IllegalStateException", "could not reserve"],
+    ["charge: CardError: no funds", "CardError", "charge: CardError: no funds"],
+    ["no card of x.CardError: no funds", "CardError", "no card of x.CardError: no funds"],
+    ["CardError", "CardError", "CardError"],
+  ]) assert.equal(withoutType(text, type), want);
+});

@@ -274,7 +274,7 @@ func (c *counters) ofTemplate(name templateName) *templateCounts {
 func (c *counters) noteTemplates(registered *registry, blocked map[templateName]int) {
 	if c.listed != registered {
 		c.listed = registered
-		for _, tpl := range registered.all() {
+		for _, tpl := range registered.sorted {
 			c.ofTemplate(tpl.names())
 		}
 	}

@@ -79,7 +79,7 @@ func (w *templateWatch) reload() {
 	before := w.files.Load()
 	var all, changed []*template
 	names := map[string][]string{}
-	for _, t := range r.all() {
+	for _, t := range r.sorted {
 		old, known := before.get(t.namespace, t.name, t.version)
 		if known && old.hash == t.hash {
 			all = append(all, old)
@@ -88,7 +88,7 @@ func (w *templateWatch) reload() {
 		kind := pick(known, "changed", "added")
 		all, changed, names[kind] = append(all, t), append(changed, t), append(names[kind], t.fullName())
 	}
-	for _, t := range before.all() {
+	for _, t := range before.sorted {
 		if _, kept := r.get(t.namespace, t.name, t.version); !kept {
 			names["removed"] = append(names["removed"], t.fullName())
 		}

@@ -59,7 +59,7 @@ func (f *watchedFiles) want(log, names string) {
 	if log == "" && got != "" || !strings.Contains(got, log) {
 		f.t.Errorf("got the log %q; want %q", got, log)
 	}
-	if got := fullTemplateNames(f.watch.files.Load().all()); got != names {
+	if got := fullTemplateNames(f.watch.files.Load().sorted); got != names {
 		f.t.Errorf("got %s; want %s", got, names)
 	}
 }
@@ -129,7 +129,7 @@ func TestTemplateWatchEnds(t *testing.T) {
 		began, limit := time.Now(), time.NewTimer(3*watchEvery)
 		<-limit.C
 		synctest.Wait()
-		if got := fullTemplateNames(f.watch.files.Load().all()); got != "default.b@1.0.0" {
+		if got := fullTemplateNames(f.watch.files.Load().sorted); got != "default.b@1.0.0" {
 			t.Errorf("got %s after %v; want the change", got, time.Since(began))
 		}
 		stop()

@@ -142,7 +142,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	}
 	p.boundGarbage(ctx)
 	if !v.cfg.Log.Quiet {
-		v.banner(p, len(parts.files.Load().all()))
+		v.banner(p, len(parts.files.Load().sorted))
 	}
 	report := v.report()
 	err = v.awaitReady(ctx, w)
@@ -191,7 +191,7 @@ func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handl
 		return nil, nil, err
 	}
 	logWarnings(log, warnings)
-	warnOfHandlers(registry.all(), handlers, log)
+	warnOfHandlers(registry.sorted, handlers, log)
 	if cfg.Role == "orchestration" {
 		handlers = outsideOnly()
 	}

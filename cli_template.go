@@ -91,7 +91,7 @@ func checkTemplates(o *options) runner {
 		if err != nil {
 			return err
 		}
-		for _, t := range r.all() {
+		for _, t := range r.sorted {
 			fmt.Fprintf(o.p.stdout, "%s: %s\n", t.fullName(), counted(len(t.steps), "step", "steps"))
 		}
 		return nil
@@ -160,7 +160,7 @@ func templateFileOr(ctx context.Context, o *options, name string) (document, err
 
 // onlyTemplate returns the template of a file.
 func onlyTemplate(r *registry, file string) (*template, error) {
-	all := r.all()
+	all := r.sorted
 	if len(all) != 1 {
 		return nil, usagef("%s has %d templates; want one file", file, len(all))
 	}

@@ -420,7 +420,7 @@ func (f *fixture) warning(matches ...matcher) string {
 // unknownStep says that no template has a step or an instance of this name, or returns "".
 func unknownStep(r *registry, name string) string {
 	var known []string
-	for _, t := range r.all() {
+	for _, t := range r.sorted {
 		for i := range t.steps {
 			s := &t.steps[i]
 			if s.name == name || s.kind == stepBatchWorker && strings.HasPrefix(name, s.name+"_") {

@@ -119,7 +119,7 @@ func (r *registry) handlerNamespace(name string) handlerNamespace {
 
 // handlersOf returns the versions of each handler of a namespace.
 func (r *registry) handlersOf(namespace string) (handlers [][]*template) {
-	for _, t := range r.all() {
+	for _, t := range r.sorted {
 		if versions := r.versions(t.namespace, t.name); t.namespace == namespace && versions[0] == t {
 			handlers = append(handlers, versions)
 		}

@@ -309,7 +309,7 @@ func (w *responseWriter) holdEach(n, bytes int) error {
 
 // holdTemplates is hold for a list of the templates.
 func (s *surface) holdTemplates(w *responseWriter) error {
-	return w.holdEach(len(s.svc.templates.registry().all()), 256)
+	return w.holdEach(len(s.svc.templates.registry().sorted), 256)
 }
 
 // release gives back everything that the request holds.

@@ -534,7 +534,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		"limit": {"connections", "requests", "request_bytes", "waiting_requests", "event_streams", "actions", "stored_bytes"},
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
 	}
-	for _, tpl := range s.svc.templates.registry().all() {
+	for _, tpl := range s.svc.templates.registry().sorted {
 		allowed["namespace"], allowed["template"] = append(allowed["namespace"], tpl.namespace), append(allowed["template"], tpl.name)
 	}
 	number := regexp.MustCompile(`^([1-5][0-9][0-9]|[0-9.e+-]+|\+Inf)$`)

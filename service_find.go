@@ -161,7 +161,7 @@ func (f *finding) leaveOut(kind, reason string) { f.gaps = append(f.gaps, findGa
 // collectTemplates lists the registered templates, and the templates of tasks, which may be earlier definitions.
 func (f *finding) collectTemplates() {
 	hashes := map[string]bool{}
-	for _, t := range f.s.templates.registry().all() {
+	for _, t := range f.s.templates.registry().sorted {
 		f.registered[t.fullName()], hashes[t.hash] = true, true
 		f.known = append(f.known, t)
 	}

@@ -60,7 +60,7 @@ func (c *catalog) followLocked() *registry {
 	}
 	c.current.Store(&catalogView{files, all})
 	kept := map[*template]bool{}
-	for _, t := range all.all() {
+	for _, t := range all.sorted {
 		kept[t] = true
 		c.entry(t)
 	}
@@ -119,7 +119,7 @@ type templateCacheView struct {
 
 // usage returns the figures of the templates that are registered now.
 func (c *catalog) usage() templateCacheView {
-	all, now := c.registry().all(), c.clock.now()
+	all, now := c.registry().sorted, c.clock.now()
 	v := templateCacheView{
 		TotalCached: len(all), CacheHits: c.hits.Load(), CacheMisses: c.misses.Load(),
 		SupportedNamespaces: c.namespaces(),

@@ -46,7 +46,7 @@ func TestTemplateUse(t *testing.T) {
 	if got.CacheHits != 4 || got.CacheMisses != 1 || got.CacheEvictions != 0 || got.OldestEntryAgeSeconds != 90 {
 		t.Errorf("got %+v; want 4 hits, a miss, 90 seconds", got)
 	}
-	if want := 4 / float64(got.TotalCached); got.AverageAccessCount != want || got.TotalCached != len(s.templates.registry().all()) {
+	if want := 4 / float64(got.TotalCached); got.AverageAccessCount != want || got.TotalCached != len(s.templates.registry().sorted) {
 		t.Errorf("got %+v; want an average of %v", got, want)
 	}
 	latest, _ := s.templates.registry().get("t", "versions", "1.2.0")
@@ -124,7 +124,7 @@ func TestRefusedSchemas(t *testing.T) {
 	}
 	for rule, told := range map[schemaRule]int{schemasKept: 1, schemasTold: 3} {
 		r, warnings, err := loadTemplates([]string{dir}, "", &templateRules{schemas: rule})
-		if err != nil || len(r.all()) != 1 || len(warnings) != told || !strings.HasSuffix(warnings[0], "templates that have one: 1, the first is default.t@1.0.0") {
+		if err != nil || len(r.sorted) != 1 || len(warnings) != told || !strings.HasSuffix(warnings[0], "templates that have one: 1, the first is default.t@1.0.0") {
 			t.Errorf("%v: got %q, %v; want %d warnings", rule, warnings, err, told)
 		}
 	}

@@ -42,7 +42,7 @@ func TestLoadTemplates(t *testing.T) {
 	overlap := filepath.Join(dir, "deeper")
 	r, warnings := must2(loadTemplates([]string{dir, other, overlap + "/"}, "", nil))(t)
 	want := "default.a@1.0.0 default.b@1.0.0 default.c@1.0.0 default.e@1.0.0 default.f@1.0.0 default.x@1.0.0"
-	if got := fullTemplateNames(r.all()); got != want {
+	if got := fullTemplateNames(r.sorted); got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
 	checkTemplateLines(t, "warnings", warnings, []string{
@@ -53,7 +53,7 @@ func TestLoadTemplates(t *testing.T) {
 func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {
 	dir := t.TempDir()
 	r, warnings, err := loadTemplates([]string{dir}, "", nil)
-	if err != nil || len(r.all()) != 0 {
+	if err != nil || len(r.sorted) != 0 {
 		t.Fatalf("got %v; want no template and no error", err)
 	}
 	checkTemplateLines(t, "warnings", warnings, []string{dir + ": has no template; only " + templateFiles + " are read"})

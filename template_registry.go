@@ -98,9 +98,6 @@ func (r *registry) versions(namespace, name string) []*template {
 	return r.byName[templateName{namespace, name}]
 }
 
-// all returns the templates by namespace, name and version.
-func (r *registry) all() []*template { return r.sorted }
-
 // nearest returns the full name of the registered template that an unknown one
 // most likely means: another version, the same name in another namespace, or a few
 // letters changed. It returns "" if none is close.

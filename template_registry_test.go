@@ -26,7 +26,7 @@ func registryOf(t *testing.T, names ...string) *registry {
 func TestRegistryOrder(t *testing.T) {
 	r := registryOf(t, "b.x@1.0.0", "a.y@1.10.0", "a.y@1.9.0", "a.y@1.10.0-rc.1", "a.x@1.0.0")
 	want := "a.x@1.0.0 a.y@1.9.0 a.y@1.10.0-rc.1 a.y@1.10.0 b.x@1.0.0"
-	if got := fullTemplateNames(r.all()); got != want {
+	if got := fullTemplateNames(r.sorted); got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
 	if got, want := fullTemplateNames(r.versions("a", "y")), "a.y@1.9.0 a.y@1.10.0-rc.1 a.y@1.10.0"; got != want {
@@ -38,13 +38,13 @@ func TestRegistryWith(t *testing.T) {
 	r := registryOf(t, "n.a@1.0.0", "n.b@1.0.0")
 	added := mustParseTemplate(t, `{"namespace":"n","name":"a","version":"1.1.0"}`)
 	other := mustParseTemplate(t, `{"namespace":"n","name":"a","version":"1.0.0","description":"other"}`)
-	if got, want := fullTemplateNames(r.with(added).all()), "n.a@1.0.0 n.a@1.1.0 n.b@1.0.0"; got != want {
+	if got, want := fullTemplateNames(r.with(added).sorted), "n.a@1.0.0 n.a@1.1.0 n.b@1.0.0"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
 	if got, _ := r.with(other).get("n", "a", ""); got != other {
 		t.Errorf("got %s; want the new one", got.json)
 	}
-	if got, want := fullTemplateNames(r.all()), "n.a@1.0.0 n.b@1.0.0"; got != want {
+	if got, want := fullTemplateNames(r.sorted), "n.a@1.0.0 n.b@1.0.0"; got != want {
 		t.Errorf("the registry itself: got %s; want %s", got, want)
 	}
 }
@@ -159,7 +159,7 @@ func TestRealTemplates(t *testing.T) {
 		if err != nil {
 			t.Fatalf("env %q: %v", env, err)
 		}
-		if len(r.all()) == 0 {
+		if len(r.sorted) == 0 {
 			t.Errorf("env %q: got no template; want some", env)
 		}
 		for _, w := range warnings {
@@ -167,7 +167,7 @@ func TestRealTemplates(t *testing.T) {
 				t.Errorf("env %q: got warning %s; want none of this kind", env, w)
 			}
 		}
-		for _, parsed := range r.all() {
+		for _, parsed := range r.sorted {
 			checkTemplateReload(t, parsed, env)
 		}
 	}

@@ -121,10 +121,10 @@ func TestDemoTemplates(t *testing.T) {
 	checkTemplateLines(t, "warnings", warnings, nil)
 	want := "demo.approval@1.0.0 demo.batch@1.0.0 demo.diamond@1.0.0 demo.exhausted@1.0.0 demo.failing@1.0.0 demo.fan_out@1.0.0 " +
 		"demo.flaky@1.0.0 demo.linear@1.0.0 demo.routing@1.0.0 demo.slow@1.0.0"
-	if got := fullTemplateNames(r.all()); got != want {
+	if got := fullTemplateNames(r.sorted); got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
-	for _, demo := range r.all() {
+	for _, demo := range r.sorted {
 		if demo.strategy != strategyAlwaysUnique || demo.description == nil {
 			t.Errorf("%s: got %s, description %v; want always_unique and some",
 				demo.name, demo.strategy, demo.description)

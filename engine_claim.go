@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -220,14 +221,16 @@ func (w *outsideWork) serveLocked(c *claimer) bool {
 func (w *outsideWork) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
 	var idle []runKey
 	now := w.engine.clock.now()
-	w.waiting.walk(matches, func(o *claimEntry) bool {
+	for o := range w.waiting.inOrder(matches) {
 		if t := w.engine.store.liveLocked(o.task); t != nil && t.runnable(o.step) && !t.answers.passed(o.step, now) {
 			found = append(found, o.runKey)
 		} else {
 			idle = append(idle, o.runKey)
 		}
-		return len(found) < limit
-	})
+		if len(found) >= limit {
+			break
+		}
+	}
 	for _, k := range idle {
 		w.waiting.remove(k)
 	}
@@ -331,32 +334,34 @@ func (x *claimIndex) remove(k runKey) {
 	}
 }
 
-// walk calls f for the steps whose keys match, in order, until f returns false.
-// It looks at every key, at the steps that it passes to f, and at the two steps below each of
-// these in the heap of its queue. f must not change the index.
-func (x *claimIndex) walk(matches func(claimKey) bool, f func(o *claimEntry) bool) {
-	next := claimQueue{before: claimedBefore}
-	for key, q := range x.queues {
-		if matches(key) {
-			next.push(q.items[0])
+// inOrder iterates over the steps whose keys match, in order. It looks at every key, at the steps that it gives, and at
+// the two steps below each of these in the heap of its queue. The loop must not change the index.
+func (x *claimIndex) inOrder(matches func(claimKey) bool) iter.Seq[*claimEntry] {
+	return func(yield func(*claimEntry) bool) {
+		next := claimQueue{before: claimedBefore}
+		for key, q := range x.queues {
+			if matches(key) {
+				next.push(q.items[0])
+			}
 		}
-	}
-	for len(next.items) > 0 {
-		o := next.pop()
-		if !f(o) {
-			return
-		}
-		for child := 2*o.place + 1; child <= 2*o.place+2 && child < len(o.queue.items); child++ {
-			next.push(o.queue.items[child])
+		for len(next.items) > 0 {
+			o := next.pop()
+			if !yield(o) {
+				return
+			}
+			for child := 2*o.place + 1; child <= 2*o.place+2 && child < len(o.queue.items); child++ {
+				next.push(o.queue.items[child])
+			}
 		}
 	}
 }
 
 // first returns the first steps whose keys match, in order.
 func (x *claimIndex) first(matches func(claimKey) bool, limit int) (found []runKey) {
-	x.walk(matches, func(o *claimEntry) bool {
-		found = append(found, o.runKey)
-		return len(found) < limit
-	})
+	for o := range x.inOrder(matches) {
+		if found = append(found, o.runKey); len(found) >= limit {
+			break
+		}
+	}
 	return found
 }

@@ -476,13 +476,11 @@ func (f *fixture) changeStubsLocked(change func(*stubs) error) error {
 	e := f.svc.engine
 	// Collected first: the queue of those that wait must not change during the walk.
 	var played []runKey
-	anyStep := func(claimKey) bool { return true }
-	e.outside.waiting.walk(anyStep, func(o *claimEntry) bool {
+	for o := range e.outside.waiting.inOrder(func(claimKey) bool { return true }) {
 		if t := e.store.liveLocked(o.task); t != nil && f.mayPlay(t, o.step) {
 			played = append(played, o.runKey)
 		}
-		return true
-	})
+	}
 	for _, k := range played {
 		e.outside.waiting.remove(k)
 		e.enqueueLocked(e.store.liveLocked(k.task), k.step)

@@ -212,7 +212,9 @@ func (q *quotas) write(m *metricsText) {
 			func(q *quota) float64 { return float64(q.refused.Load()) }},
 	} {
 		m.family(f.name, f.kind, f.help)
-		q.each(func(limit string, q *quota) { m.sample(f.name, f.of(q), "limit", limit) })
+		for _, q := range q.named() {
+			m.sample(f.name, f.of(q.quota), "limit", q.name)
+		}
 	}
 }
 

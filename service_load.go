@@ -61,13 +61,15 @@ func availableMemory() int64 {
 	return n
 }
 
-// each calls f for every quota, with its name in the metrics.
-func (q *quotas) each(f func(name string, q *quota)) {
-	f("connections", &q.connections)
-	f("requests", &q.requests)
-	f("waiting_requests", &q.waiting)
-	f("event_streams", &q.streams)
-	f("actions", &q.actions)
-	f("request_bytes", &q.memory)
-	f("stored_bytes", &q.stored)
+// named returns every quota with its name in the metrics.
+func (q *quotas) named() []namedQuota {
+	return []namedQuota{
+		{"connections", &q.connections}, {"requests", &q.requests}, {"waiting_requests", &q.waiting},
+		{"event_streams", &q.streams}, {"actions", &q.actions}, {"request_bytes", &q.memory}, {"stored_bytes", &q.stored},
+	}
+}
+
+type namedQuota struct {
+	name string
+	*quota
 }

@@ -47,10 +47,10 @@ func (a *answerer) look(ctx context.Context) error {
 		body := map[string]any{"action_type": "complete_manually", "completion_data": map[string]json.RawMessage{"result": result},
 			"reason": "answered in the terminal", "completed_by": cmp.Or(a.p.getenv("USER"), "stepwell run")}
 		path := "/v1/tasks/" + step.text("task_uuid") + "/workflow_steps/" + step.text("step_uuid")
-		if _, err := a.do(ctx, call{method: "PATCH", path: path, body: body}); exitCode(err) == exitRefused {
-			fmt.Fprintln(a.p.stderr, err) // its deadline may have passed: the next look sees what became of it
-		} else if err != nil {
+		if _, err := a.do(ctx, call{method: "PATCH", path: path, body: body}); ctx.Err() != nil {
 			return err
+		} else if err != nil {
+			fmt.Fprintln(a.p.stderr, err) // its deadline may have passed: the next look finds out what became of it
 		}
 	}
 	return err

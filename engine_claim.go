@@ -195,7 +195,7 @@ func (w *outsideWork) feedLocked() {
 // serveLocked gives the claimer the steps that are ready for it, or the error that
 // prevents that. It reports whether it did either.
 func (w *outsideWork) serveLocked(c *claimer) bool {
-	picked := w.claimableLocked(c.request.matches, c.request.limit)
+	picked := w.claimableLocked(w.waiting.inOrder(c.request.matches), c.request.limit)
 	if len(picked) == 0 {
 		return false
 	}
@@ -215,13 +215,13 @@ func (w *outsideWork) serveLocked(c *claimer) bool {
 	return true
 }
 
-// claimableLocked returns the first steps that match and can be claimed, in order.
+// claimableLocked returns the first steps of a walk through the index that can be claimed.
 // It drops the steps of stopped tasks from the index: they come back when their
 // task continues. It also drops those whose deadline has passed.
-func (w *outsideWork) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
+func (w *outsideWork) claimableLocked(walk iter.Seq[*claimEntry], limit int) (found []runKey) {
 	var idle []runKey
 	now := w.engine.clock.now()
-	for o := range w.waiting.inOrder(matches) {
+	for o := range walk {
 		if t := w.engine.store.liveLocked(o.task); t != nil && t.runnable(o.step) && !t.answers.passed(o.step, now) {
 			found = append(found, o.runKey)
 		} else {
@@ -299,6 +299,7 @@ type claimIndex struct {
 	queues map[claimKey]*claimQueue
 	steps  map[runKey]*claimEntry
 	seq    uint64
+	urgent *claimIndex // those that have a deadline, by it; nil if there were none
 }
 
 // insert takes up a step of a task, unless the index has it.
@@ -307,6 +308,17 @@ func (x *claimIndex) insert(t *task, i int) {
 	if x.steps[k] != nil {
 		return
 	}
+	x.seq++
+	x.add(key, k, rank{t.by.priority, t.place(i), x.seq})
+	if due := t.answers[i]; due != 0 {
+		if x.urgent == nil {
+			x.urgent = &claimIndex{}
+		}
+		x.urgent.add(key, k, rank{created: uint64(due), seq: x.seq})
+	}
+}
+
+func (x *claimIndex) add(key claimKey, k runKey, r rank) {
 	if x.queues == nil {
 		x.queues, x.steps = map[claimKey]*claimQueue{}, map[runKey]*claimEntry{}
 	}
@@ -315,8 +327,7 @@ func (x *claimIndex) insert(t *task, i int) {
 		q = &claimQueue{before: claimedBefore, placed: func(o *claimEntry, place int) { o.place = place }}
 		x.queues[key] = q
 	}
-	x.seq++
-	o := &claimEntry{runKey: k, rank: rank{t.by.priority, t.place(i), x.seq}, key: key, queue: q}
+	o := &claimEntry{runKey: k, rank: r, key: key, queue: q}
 	x.steps[k] = o
 	q.push(o)
 }
@@ -331,6 +342,9 @@ func (x *claimIndex) remove(k runKey) {
 	o.queue.remove(o.place)
 	if len(o.queue.items) == 0 {
 		delete(x.queues, o.key)
+	}
+	if x.urgent != nil {
+		x.urgent.remove(k)
 	}
 }
 
@@ -356,9 +370,37 @@ func (x *claimIndex) inOrder(matches func(claimKey) bool) iter.Seq[*claimEntry] 
 	}
 }
 
-// first returns the first steps whose keys match, in order.
-func (x *claimIndex) first(matches func(claimKey) bool, limit int) (found []runKey) {
-	for o := range x.inOrder(matches) {
+// byDeadline is inOrder by deadline, with the steps that have none after the others.
+func (x *claimIndex) byDeadline(matches func(claimKey) bool) iter.Seq[*claimEntry] {
+	return func(yield func(*claimEntry) bool) {
+		timed := map[runKey]*claimEntry{}
+		if x.urgent != nil {
+			timed = x.urgent.steps
+			for o := range x.urgent.inOrder(matches) {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+		for o := range x.inOrder(matches) {
+			if timed[o.runKey] == nil && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// walk is byDeadline or inOrder.
+func (x *claimIndex) walk(byDeadline bool, matches func(claimKey) bool) iter.Seq[*claimEntry] {
+	if byDeadline {
+		return x.byDeadline(matches)
+	}
+	return x.inOrder(matches)
+}
+
+// firstSteps returns the first steps of a walk.
+func firstSteps(walk iter.Seq[*claimEntry], limit int) (found []runKey) {
+	for o := range walk {
 		if found = append(found, o.runKey); len(found) >= limit {
 			break
 		}

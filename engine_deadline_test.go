@@ -382,6 +382,9 @@ func TestAnswerDeadlineShown(t *testing.T) {
 	}
 	s.do("GET", "/v1/steps?sort=due", "").want(400)
 	claim := s.do("POST", "/v1/steps/claim", `{"callables":["People::*"],"lease_seconds":60}`).want(200)
+	if got := strings.Join(append(list("callable=People::*&sort=answer_due_at"), list("state=in_progress&sort=answer_due_at")...), ", "); got != want {
+		t.Errorf("after a claim: got %s; want %s", got, want)
+	}
 	if got := s.do("POST", "/v1/steps/"+claim.text("0.step.step_uuid")+"/fail", fmt.Sprintf(`{"lease":%q,"error":{"message":"later"},"retry_after":3600}`,
 		claim.text("0.lease"))).want(200).text("answer_due_at"); got != "2030-01-17T02:00:00.000000Z" {
 		t.Errorf("a step that waits for its retry is due at %s", got)

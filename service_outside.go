@@ -4,10 +4,7 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"math"
-	"slices"
 	"sync/atomic"
 )
 
@@ -86,16 +83,13 @@ func (a *outsideActors) steps(claimed, contexts, byDeadline bool, matches func(c
 	now := a.clock.now()
 	a.store.locked(func() {
 		var keys []runKey
-		looked := pick(byDeadline, math.MaxInt, offset+limit)
 		if claimed {
-			keys = a.engine.leases.claimed.first(matches, looked)
+			keys = firstSteps(a.engine.leases.claimed.walk(byDeadline, matches), offset+limit)
 		} else {
-			keys = a.engine.outside.claimableLocked(matches, looked)
+			w := &a.engine.outside
+			keys = w.claimableLocked(w.waiting.walk(byDeadline, matches), offset+limit)
 		}
-		if byDeadline {
-			a.sortLocked(keys)
-		}
-		for _, k := range keys[min(offset, len(keys)):min(offset+limit, len(keys))] {
+		for _, k := range keys[min(offset, len(keys)):] {
 			if t := a.store.liveLocked(k.task); t != nil {
 				held := a.engine.leases.byID[t.stepID(k.step)]
 				v := newOutsideStepView(t, k.step, held, now, a.workerID)
@@ -107,18 +101,6 @@ func (a *outsideActors) steps(claimed, contexts, byDeadline bool, matches func(c
 		}
 	})
 	return views
-}
-
-// sortLocked sorts steps by deadline.
-func (a *outsideActors) sortLocked(keys []runKey) {
-	due := make(map[runKey]instant, len(keys))
-	for _, k := range keys {
-		due[k] = math.MaxInt64
-		if t := a.store.liveLocked(k.task); t != nil {
-			due[k] = cmp.Or(t.answerDue(k.step), math.MaxInt64)
-		}
-	}
-	slices.SortStableFunc(keys, func(x, y runKey) int { return cmp.Compare(due[x], due[y]) })
 }
 
 // newOutsideStepView returns the view of a step that an actor holds; held is nil if

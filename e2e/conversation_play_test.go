@@ -6,6 +6,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -229,7 +230,7 @@ func (p *convPlayer) standingProblem(a *wire.Answer) error {
 		return nil
 	}
 	got := a.Header.Get("Content-Type")
-	if mayBeJSON := a.Body[0] == '{' || a.Body[0] == '['; mayBeJSON && got != "application/json" && got != "application/jsonl" {
+	if json.Valid(a.Body) && got != "application/json" && got != "application/jsonl" {
 		return fmt.Errorf("got Content-Type %q; want application/json", got)
 	}
 	_, path, _ := strings.Cut(a.Request, " ")

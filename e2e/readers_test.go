@@ -316,7 +316,7 @@ func (c *historyClient) learn() (k clientState) {
 	page := c.do("GET", "/v1/tasks?per_page=1&cursor=", "").want(200)
 	k.cursor = page.text("pagination.next_cursor")
 	first, _, _ := bytes.Cut(c.act("0"), []byte("\n"))
-	k.asOf = strings.TrimSuffix(strings.TrimPrefix(string(first), `{"as_of":"`), `"}`)
+	k.asOf, _, _ = strings.Cut(strings.TrimPrefix(string(first), `{"as_of":"`), `"`)
 	return k
 }
 

@@ -12,7 +12,9 @@ import (
 	"testing"
 )
 
-func TestMain(m *testing.M) { Main(m, "--templates", "../examples/testing/order.json,../examples/testing/leave.yaml") }
+func TestMain(m *testing.M) {
+	Main(m, "--templates", "../examples/testing/order.json,../examples/testing/leave.yaml")
+}
 
 func TestSandbox(t *testing.T) {
 	t.Parallel()

@@ -124,6 +124,25 @@ func TestConsoleWaits(t *testing.T) {
 	a.await(others[1], "complete")
 }
 
+// TestConsoleDeadline shows the step with the nearest deadline first, and until when it must be answered.
+func TestConsoleDeadline(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, config := range map[string]string{"soon": `{"answer_within":"3h"}`, "ever": "{}"} {
+		writeFile(t, filepath.Join(dir, name+".json"), fmt.Appendf(nil, `{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique",
+			"steps":[{"name":"answer_%[1]s","handler":{"callable":"people.answer","initialization":%[2]s}}]}`, name, config))
+	}
+	p, s := openConsole(t, "/waits", "--templates", dir)
+	a := s.api()
+	a.create(`{"namespace":"t","name":"ever"}`)
+	soon := a.create(`{"namespace":"t","name":"soon"}`)
+	p.waitText("answer_soon")
+	p.wait(`document.querySelectorAll(".wait-card").length === 2`)
+	p.wait(`/answer_soon.*, until /.test(document.querySelector(".wait-card").textContent)`)
+	p.openTask(s, soon)
+	p.waitText("waits for an answer until")
+}
+
 // completeStepWith completes a step with a result.
 func completeStepWith(a *api, id, name, result string) {
 	a.t.Helper()

@@ -384,7 +384,7 @@ func TestNumbersOfAnotherHistory(t *testing.T) {
 			t.Errorf("after a restart: got the tag %s; want %s", got, known.tag)
 		}
 		c.do("GET", "/v1/tasks?per_page=1&cursor="+known.cursor, "").want(200)
-		if got := string(c.act(known.asOf)); !strings.HasPrefix(got, fmt.Sprintf(`{"as_of":%q}`, known.asOf)) {
+		if got := string(c.act(known.asOf)); !strings.HasPrefix(got, fmt.Sprintf(`{"as_of":%q,`, known.asOf)) {
 			t.Errorf("after a restart: got %s; want as_of as it was", got)
 		}
 		next := c.create(`{"namespace":"t","name":"anchor"}`)

@@ -550,6 +550,8 @@ func (l *randomWorld) operate() {
 		l.adjust()
 	}
 	settle(l.s)
+	l.clock.advance(0) // for deadlines that passed while their steps could not be answered
+	settle(l.s)
 }
 
 // adjust changes any step's limit, inputs or both.

@@ -153,7 +153,11 @@ func (k *timekeeper) moveLocked(end instant) moved {
 	if !k.engine.idleLocked() || !c.restLocked() {
 		return movedNot
 	}
-	k.staleness.skipLocked(c.nowLocked(), end)
+	change := end
+	if next, ok := c.nextWork(); ok {
+		change = min(end, next)
+	}
+	k.staleness.skipLocked(c.nowLocked(), change)
 	next, ok := c.next()
 	if ok && next <= end {
 		c.setLocked(max(next, c.nowLocked()))

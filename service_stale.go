@@ -136,20 +136,26 @@ func (w *stalenessWatch) armLocked(when instant) {
 	})
 }
 
-// skipLocked leaves out the runs until end, to which a virtual clock is about to move, if they have no task to look at.
+// skippedRuns is how many runs must be ahead, at least, for a look at all tasks to be worth it.
+const skippedRuns = 100
+
+// skipLocked leaves out all runs but the last until end, to which a virtual clock is about to move without a change before,
+// if none of them would move a task.
 func (w *stalenessWatch) skipLocked(now, end instant) {
 	due := w.timer.when
-	if due <= now || due > end {
+	runs := (end - due) / w.interval()
+	if due <= now || runs < skippedRuns {
 		return
 	}
-	for state, n := range w.store.table().counts().tasks {
-		if n > 0 && watchedStates.has(taskState(state)) {
-			return
-		}
+	moves := false
+	w.store.table().eachLive(func(t *task) {
+		moves = moves || watchedStates.has(t.state) && t.tpl.stalenessAction() != staleNothing &&
+			w.cfg.aging(t, end).health == staleTask
+	})
+	if !moves {
+		w.timer.cancel()
+		w.armLocked(due + runs*w.interval())
 	}
-	w.found.Store(0)
-	w.timer.cancel()
-	w.armLocked(due + ((end-due)/w.interval()+1)*w.interval())
 }
 
 // detect looks at one batch of tasks and schedules the next batch, so that other

@@ -20,12 +20,17 @@ func eventsCommands() command {
 	return command{name: "events", help: "list deliveries of domain events to subscribers, and resend events", commands: []command{
 		{
 			name: "subscribers", effect: reads, help: "count the deliveries to each subscriber, and show what fails",
-			more:     "OLDEST is how long the oldest pending event has waited; PROBLEM is why the newest delivery failed.",
+			more: "OLDEST is how long the oldest pending event has waited. SUCCEEDED and FAILED are how long ago an attempt last " +
+				"did since the service started; PROBLEM is why.",
 			examples: []string{"events subscribers", "events subscribers --subscriber billing -o json"},
 			define: lists(listing{path: "/v1/events/deliveries", member: "subscribers", name: "name", none: "there is no subscriber",
 				columns: []column{
 					of("SUBSCRIBER", "name"), of("PENDING", "pending"), of("DELIVERED", "delivered"), of("DEAD", "dead"),
-					ageOf("OLDEST", "oldest_pending_at"), of("EVENT", "newest_problem.type"), of("PROBLEM", "newest_problem.problem"),
+					ageOf("OLDEST", "oldest_pending_at"), ageOf("SUCCEEDED", "last_success_at"), ageOf("FAILED", "last_error_at"),
+					{head: "PROBLEM", show: func(_ *table, d document) string {
+						return cmp.Or(d.text("last_error"), d.text("newest_problem.problem"))
+					}},
+					of("URL", "url").whenWide(), of("EVENT", "newest_problem.type").whenWide(),
 					of("TASK", "newest_problem.task_uuid").whenWide(), of("DELIVERY", "newest_problem.id").whenWide(),
 				}}, deliverySelection[0]),
 		},

@@ -52,6 +52,10 @@ type subscriber struct {
 	attempts int          // failed attempts to send the event that comes next
 	problem  string       // of the latest one; "" for none
 	rest     *sendingRest // nil unless the subscriber waits for the clock
+
+	// Since the start; 0 and "" for none:
+	lastSuccess, lastFailure instant // ends of attempts
+	lastProblem              string  // of the failure
 }
 
 // sendAttempt is an attempt to send an event to a subscriber.
@@ -188,7 +192,7 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	}
 	p.store.locked(func() {
 		s.figures.dead += uint64(boolCount(dead != nil))
-		s.count(e, r)
+		s.count(e, r, p.clock.now())
 		s.attempts, s.problem = 0, ""
 		p.engine.checkIdleLocked()
 	})
@@ -198,12 +202,14 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	}
 }
 
-// count counts an attempt.
-func (s *subscriber) count(e *domainEvent, r sendResult) {
+// count counts an attempt that has ended.
+func (s *subscriber) count(e *domainEvent, r sendResult, now instant) {
 	if r.problem == "" {
+		s.lastSuccess = now
 		s.figures.delivered++
 		return
 	}
+	s.lastFailure, s.lastProblem = now, r.problem
 	s.figures.failed++
 	s.figures.fastFailed += uint64(boolCount(e.fast()))
 }
@@ -214,7 +220,7 @@ func (p *publisher) pause(a *sendAttempt, r sendResult) {
 	wait := min(resendBase<<min(a.number-1, 20), resendMax)
 	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(a.event.id(p.store.numbers()), a.number))), r.wait)
 	p.rest(a, wait, func() {
-		a.count(a.event, r)
+		a.count(a.event, r, p.clock.now())
 		a.attempts, a.problem = a.number, r.problem
 	})
 }
@@ -312,6 +318,10 @@ type subscriberView struct {
 	Dead            int                `json:"dead"`
 	OldestPendingAt zonedTime          `json:"oldest_pending_at"`
 	NewestProblem   *eventDeliveryView `json:"newest_problem"` // the delivery that fails now, else the newest that was given up
+	URL             string             `json:"url"`            // without secrets
+	LastSuccessAt   zonedTime          `json:"last_success_at"`
+	LastErrorAt     zonedTime          `json:"last_error_at"`
+	LastError       *string            `json:"last_error"`
 }
 
 // eventDeliveryView is the view of one event's delivery to one subscriber.
@@ -348,7 +358,11 @@ func (p *publisher) list(f deliveryFilter, offset, limit int) deliveryListView {
 
 func (p *publisher) countLocked(s *subscriber) subscriberView {
 	c := p.store.subscribers().countsLocked(s.Name)
-	v := subscriberView{Name: s.Name, Pending: c.pending, Delivered: c.delivered, Dead: c.dead, OldestPendingAt: zonedTime(c.oldest)}
+	v := subscriberView{Name: s.Name, Pending: c.pending, Delivered: c.delivered, Dead: c.dead, OldestPendingAt: zonedTime(c.oldest),
+		URL: redactURL(s.URL), LastSuccessAt: zonedTime(s.lastSuccess), LastErrorAt: zonedTime(s.lastFailure)}
+	if s.lastProblem != "" {
+		v.LastError = new(s.lastProblem)
+	}
 	worst := c.lastDead
 	if c.next != nil && s.problem != "" {
 		worst = c.next
@@ -413,7 +427,7 @@ func (p *publisher) resend(ctx context.Context, id string) (v eventDeliveryView,
 		return v, failf(conflict, "delivery %s is still being sent", id)
 	}
 	r := p.attempt(ctx, &sendAttempt{s, e, row.notice.attempts + 1, true})
-	p.store.locked(func() { s.count(e, r) })
+	p.store.locked(func() { s.count(e, r, p.clock.now()) })
 	if row.notice.problem = r.problem; r.problem != "" {
 		row.notice.attempts++
 	} else if row.status == deliveryDead {

@@ -363,7 +363,7 @@ func TestPendingEventsAreCounted(t *testing.T) {
 	r.answer(503)
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
-		config: subscribed([]string{"shop", r.url, "*"})})
+		config: subscribed([]string{"shop", r.url + "?key=hidden", "*"})})
 	mustCreate(t, s, "pay")
 	clock.advance(100 * time.Millisecond)
 	mustCreate(t, s, "pay")
@@ -375,6 +375,9 @@ func TestPendingEventsAreCounted(t *testing.T) {
 	if v.Pending != 2 || v.Dead != 0 || v.OldestPendingAt != zonedTime(testStart) || v.NewestProblem.Attempts != 1 ||
 		*v.NewestProblem.Problem != "it replied 503" || v.NewestProblem.Status != deliveryPending {
 		t.Errorf("got %s; want two pending ones", jsonOf(v))
+	}
+	if !strings.HasPrefix(v.URL, r.url) || strings.Contains(v.URL, "hidden") || v.LastSuccessAt != 0 || v.LastErrorAt == 0 || *v.LastError != "it replied 503" {
+		t.Errorf("got %s; want a URL without its secret, and a failure", jsonOf(v))
 	}
 }
 

@@ -202,6 +202,9 @@ func (b *bulkFlags) print(found document) error {
 		if n := int(found.number("left_alone")); n > 0 {
 			t.line(counted(n, "task has", "tasks have") + " changed in the meantime: run the command again to include what changed")
 		}
+		for _, w := range found.at("warnings").list() {
+			t.line("warning: " + w.text(""))
+		}
 		for _, r := range found.at("refusals").list() {
 			t.line(fmt.Sprintf("refused: %s, such as: %s", counted(int(r.number("count")), b.one, b.many), r.text("message")))
 		}

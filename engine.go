@@ -670,8 +670,8 @@ func (g *schemaGuard) fitted(b *budget, def *stepTemplate, o outcome) outcome {
 	if !o.success || o.misfit != "" || o.checkpoint != nil {
 		return o
 	}
-	if found := g.resultMisfits(b, def, o.result); len(found) > 0 && g.rejects() {
-		o.misfit = "the result does not fit result_schema: " + found.String()
+	if o.doubts = g.resultMisfits(b, def, o.result); len(o.doubts) > 0 && g.rejects() {
+		o.misfit, o.doubts = "the result does not fit result_schema: "+o.doubts.String(), nil
 	}
 	return o
 }

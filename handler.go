@@ -142,6 +142,7 @@ type outcome struct {
 	malformed  bool         // the reply was not valid JSON
 	fits       []payloadFit // how it fits each event of the step; nil if not checked
 	misfit     string       // why the result of a success does not fit the step's schema; "" if it does
+	doubts     misfits      // what is wrong with a result that counts although it does not fit
 	stray      string       // the member for which a reply with success is not a full outcome; "" for none
 }
 

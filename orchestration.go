@@ -203,6 +203,9 @@ func (a *orchestrationAPI) actOnStep(w *responseWriter, r *http.Request) (any, e
 		return nil, err
 	}
 	t, i, err := a.surface.svc.operator.act(r.Context(), taskID, stepID, q)
+	if err == nil {
+		hintMisfits(w, completionResult, q.doubts)
+	}
 	return a.stepAnswer(w, r, t, i, err)
 }
 

@@ -145,6 +145,7 @@ func (a *orchestrationAPI) answerClaim(
 		return v, err
 	}
 	if v, err = a.surface.svc.outside.answer(r.Context(), q); err == nil {
+		hintMisfits(w, "/result", q.outcome.doubts)
 		w.Header()["Cache-Control"] = privately
 		w.Header()["Etag"] = []string{a.surface.versionTag(q.version, hiddenFrom(r.Context()))}
 	}

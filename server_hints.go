@@ -20,6 +20,13 @@ func hint(h http.Header, format string, args ...any) {
 	}
 }
 
+// hintMisfits adds a hint for each place where a result, at a path of the request, does not fit its schema.
+func hintMisfits(w *responseWriter, path string, found misfits) {
+	for _, text := range found.texts(path) {
+		hint(w.Header(), "%s", text)
+	}
+}
+
 // hintTexts returns the hints of an answer.
 func hintTexts(h http.Header) (texts []string) {
 	for _, value := range h["Warning"] {

@@ -39,6 +39,8 @@ type stepRequest struct {
 	err      *stepError // fail
 	clear    bool       // reset_for_retry: forget the checkpoint
 	limit    int        // reset_for_retry: the new limit of attempts, or 0
+
+	doubts misfits // set by the action: what is wrong with a result that counts although it does not fit
 }
 
 // act applies an action, waits until it is durable and returns the task with the
@@ -86,26 +88,30 @@ func (o *operator) checkResult(ctx context.Context, taskID, stepID uuid, q *step
 	if !ok {
 		return nil
 	}
-	return o.misfit(ctx, t.def(i), q.result)
+	return o.misfit(ctx, t.def(i), q)
 }
 
-// misfit returns an error if a result does not fit the schema of a step, and must.
-func (o *operator) misfit(ctx context.Context, def *stepTemplate, result []byte) error {
+// misfit returns an error if the result of a completion does not fit the schema of a step, and must.
+func (o *operator) misfit(ctx context.Context, def *stepTemplate, q *stepRequest) error {
 	if !o.engine.schemas.on() {
 		return nil
 	}
 	b := newBudget(ctx, o.engine.schemas.memory)
 	defer b.end()
-	found := o.engine.schemas.resultMisfits(b, def, result)
+	found := o.engine.schemas.resultMisfits(b, def, q.result)
 	if b.err != nil || !o.engine.schemas.rejects() {
+		q.doubts = found
 		return b.err
 	}
 	f := fieldReader{}
 	for _, m := range found {
-		f.complain("/completion_data/result"+m.at, "%s", m.why(true))
+		f.complain(completionResult+m.at, "%s", m.why(true))
 	}
 	return f.failure("the step action is refused")
 }
+
+// completionResult is the place of the result in the request for a completion.
+const completionResult = "/completion_data/result"
 
 // changeStep is changeTask for a step, whose index it returns too.
 func (o *operator) changeStep(

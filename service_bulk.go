@@ -86,9 +86,10 @@ type bulkResult struct {
 	bulkProgress
 	Finished bool          `json:"finished"`
 	DryRun   bool          `json:"dry_run"`
-	Samples  []bulkItem    `json:"samples"`  // some of what was done
-	Refusals []bulkRefusal `json:"refusals"` // by reason
-	Error    *bulkError    `json:"error"`    // why it stopped early, or null
+	Samples  []bulkItem    `json:"samples"`            // some of what was done
+	Refusals []bulkRefusal `json:"refusals"`           // by reason
+	Error    *bulkError    `json:"error"`              // why it stopped early, or null
+	Warnings []string      `json:"warnings,omitempty"` // where a result does not fit a schema, but counts
 }
 
 // bulkItem names what was acted on.
@@ -402,7 +403,12 @@ func (b *bulkRun) checkResult(ctx context.Context, page []placedTask) {
 		}
 		def := &m.tpl.steps[i]
 		if _, known := b.misfits[def]; !known {
-			b.misfits[def] = b.s.operator.misfit(ctx, def, b.one.result)
+			b.misfits[def] = b.s.operator.misfit(ctx, def, &b.one)
+			for _, text := range b.one.doubts.texts(completionResult) {
+				if len(b.result.Warnings) < bulkSamples && !slices.Contains(b.result.Warnings, text) {
+					b.result.Warnings = append(b.result.Warnings, text)
+				}
+			}
 		}
 	}
 }

@@ -102,6 +102,30 @@ const schemaTemplate = `{"name":"checked","version":"1.0.0","identity_strategy":
 		"result_schema":{"properties":{"total":{"type":"integer"}}}},
 		{"name":"ask","handler":{"callable":"people"},"dependencies":["sum"],"result_schema":{"type":["integer","null"]}}]}`
 
+// TestMisfitsOfCompletions checks that each way to complete a step with a result that does not fit names what is wrong if
+// the result counts.
+func TestMisfitsOfCompletions(t *testing.T) {
+	s := newTestServer(t, serviceTest{log: &logLines{}, extra: []string{schemaTemplate}, config: func(c *Config) {
+		c.Templates.EnforceInputSchema = "warn"
+	}})
+	s.create(`{"name":"checked","context":{"items":[]}}`)
+	settle(s.svc)
+	claimed := s.do("POST", "/v1/steps/claim", `{"callables":["people"]}`).want(200)
+	a := s.do("POST", "/v1/steps/"+claimed.text("0.step.step_uuid")+"/complete",
+		fmt.Sprintf(`{"lease":%q,"result":1.5}`, claimed.text("0.lease"))).want(200)
+	if got := hintTexts(a.header); len(got) != 1 || got[0] != "/result: got 1.5; want an integer or null" {
+		t.Errorf("got %q for a claimed step", got)
+	}
+	s.create(`{"name":"checked","context":{"items":[]}}`)
+	s.create(`{"name":"checked","context":{"items":[]}}`)
+	settle(s.svc)
+	lines := s.bulk(`{"action":"complete","reason":"r","filter":{"name":"checked","step":"ask","step_status":["enqueued"]},"completion_data":{"result":true}}`)
+	if last := lines[len(lines)-1]; last.text("done") != "2" ||
+		last.json("warnings") != `["/completion_data/result: got true; want an integer or null"]` {
+		t.Errorf("got %s for many steps", last.raw)
+	}
+}
+
 // TestEnforcedSchemas checks contexts and the results of builtins, outside actors and operators.
 func TestEnforcedSchemas(t *testing.T) {
 	const misfit = `{"name":"checked","context":{"items":[{"price":"ü"}],"total":1.5}}`
@@ -137,7 +161,10 @@ func TestEnforcedSchemas(t *testing.T) {
 	if got := hintTexts(a.header); len(got) != 1 || got[0] != `/context/items/0/price: got "\u00fc"; want a number` {
 		t.Errorf("warn: got %q", got)
 	}
-	complete(warn, a.text("task_uuid"), `"x"`).want(200)
+	b := complete(warn, a.text("task_uuid"), `"x"`).want(200)
+	if got := hintTexts(b.header); len(got) != 1 || got[0] != `/completion_data/result: got "x"; want an integer or null` {
+		t.Errorf("warn: got %q for a completion", got)
+	}
 	warn.await(a.text("task_uuid"), "complete")
 	metric(warn, 1, 2)
 	for _, line := range []string{

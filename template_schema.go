@@ -61,6 +61,14 @@ func (all misfits) text(values bool) string {
 	return strings.Join(lines, "; ")
 }
 
+// texts returns a text for each place, for a value at a path of a request.
+func (all misfits) texts(path string) (texts []string) {
+	for _, m := range all {
+		texts = append(texts, path+m.at+": "+m.why(true))
+	}
+	return texts
+}
+
 // jsonSchema is a schema that was read. It is immutable.
 type jsonSchema struct {
 	tree     jsonTree

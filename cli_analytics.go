@@ -83,18 +83,15 @@ func failuresCommand() command {
 	}
 }
 
-// shownFailure is how many bytes of a failure a table shows.
-const shownFailure = 60
-
 // failureColumn returns a column of the type and the message of the error at a path.
 func failureColumn(path string) column {
-	return column{head: "FAILURE", show: func(t *table, d document) string {
+	return column{head: "FAILURE", show: func(_ *table, d document) string {
 		e := d.at(path)
 		text := e.text("error_type")
 		if message := withoutType(errorLine(e, "message"), text); message != "" {
 			text += ": " + message
 		}
-		return pick(t.wide, text, clipText(text, shownFailure))
+		return text
 	}}
 }
 

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -307,19 +308,39 @@ func writeAligned(b *strings.Builder, rows [][]string) {
 	}
 }
 
-// shownWidth returns how many columns a text takes, without its colours. Wide characters count as
-// one.
-func shownWidth(s string) int {
-	n := utf8.RuneCountInString(s)
-	for {
-		begin := strings.Index(s, "\x1b[")
-		if begin < 0 {
-			return n
+// shownWidth returns how many columns a text takes, without its colours.
+func shownWidth(s string) (n int) {
+	for len(s) > 0 {
+		if strings.HasPrefix(s, "\x1b[") {
+			s = s[strings.IndexByte(s, 'm')+1:]
+			continue
 		}
-		end := begin + strings.IndexByte(s[begin:], 'm') + 1
-		n -= end - begin
-		s = s[end:]
+		r, size := utf8.DecodeRuneInString(s)
+		n, s = n+runeWidth(r), s[size:]
 	}
+	return n
+}
+
+// runeWidth returns how many columns a character takes.
+func runeWidth(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf): // it joins the one before
+		return 0
+	}
+	return 1 + boolCount(unicode.Is(wideRunes, r))
+}
+
+// wideRunes are the characters that take two columns (Unicode Standard Annex #11, without the rarest).
+var wideRunes = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x1100, 0x115f, 1}, {0x231a, 0x231b, 1}, {0x23e9, 0x23ec, 1}, {0x23f0, 0x23f3, 3}, {0x2614, 0x2615, 1}, {0x2648, 0x2653, 1},
+		{0x26a1, 0x26a1, 1}, {0x26d4, 0x26d4, 1}, {0x2705, 0x2705, 1}, {0x270a, 0x270b, 1}, {0x2728, 0x2728, 1}, {0x274c, 0x274e, 2},
+		{0x2753, 0x2755, 1}, {0x2757, 0x2757, 1}, {0x2795, 0x2797, 1}, {0x2b50, 0x2b55, 5}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1},
+		{0xac00, 0xd7a3, 1}, {0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff00, 0xff60, 1}, {0xffe0, 0xffe6, 1},
+	},
+	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1faff, 1}, {0x20000, 0x3fffd, 1}},
 }
 
 // clipShown shortens a line to a number of columns, and keeps its colours whole.
@@ -328,17 +349,19 @@ func clipShown(s string, columns int) string {
 		return s
 	}
 	var b strings.Builder
-	for len(s) > 0 && columns > 1 {
+	for len(s) > 0 {
 		if strings.HasPrefix(s, "\x1b[") {
 			end := strings.IndexByte(s, 'm') + 1
 			b.WriteString(s[:end])
 			s = s[end:]
 			continue
 		}
-		_, size := utf8.DecodeRuneInString(s)
+		r, size := utf8.DecodeRuneInString(s)
+		if columns -= runeWidth(r); columns < 1 { // the ellipsis takes one
+			break
+		}
 		b.WriteString(s[:size])
 		s = s[size:]
-		columns--
 	}
 	b.WriteString("…")
 	if strings.Contains(b.String(), "\x1b[") {
@@ -444,9 +467,12 @@ func (t *table) lines(head, text string) {
 	}
 }
 
+// spacedTabs replaces tabs, with which the frames of traces begin, by spaces.
+func spacedTabs(text string) string { return strings.ReplaceAll(text, "\t", "    ") }
+
 // printableLines is printable for a text whose lines stay apart.
 func printableLines(text string) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(spacedTabs(text), "\n"), "\n")
 	for i, line := range lines {
 		lines[i] = printable(strings.TrimSuffix(line, "\r"))
 	}

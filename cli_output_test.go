@@ -53,12 +53,33 @@ func TestClippedLines(t *testing.T) {
 		columns int
 		want    string
 	}{
-		{"short", 5, "short"}, {"longer", 5, "long…"}, {"äöüß", 3, "äö…"},
+		{"short", 5, "short"}, {"longer", 5, "long…"}, {"äöüß", 3, "äö…"}, {"注文が失敗", 5, "注文…"}, {"注文が失敗", 6, "注文…"},
 		{"\x1b[31mred text\x1b[0m", 8, "\x1b[31mred text\x1b[0m"}, {"\x1b[31mred text\x1b[0m", 4, "\x1b[31mred…\x1b[0m"},
 	} {
 		if got := clipShown(tt.in, tt.columns); got != tt.want {
 			t.Errorf("%q in %d columns: got %q; want %q", tt.in, tt.columns, got, tt.want)
 		}
+	}
+}
+
+// TestWideCharacters checks that columns after wide characters align, and those after characters without a width.
+func TestWideCharacters(t *testing.T) {
+	for text, want := range map[string]int{"order": 5, "é": 1, "e\u0301": 1, "注文": 4, "ｱ": 1, "Ａ": 2, "🔥 hot": 6, "✅": 2, "✔": 1, "한국": 4, "\x1b[31m赤\x1b[0m": 2} {
+		if got := shownWidth(text); got != want {
+			t.Errorf("%q takes %d columns; want %d", text, got, want)
+		}
+	}
+	var b strings.Builder
+	writeAligned(&b, [][]string{{"注文", "x"}, {"order", "y"}})
+	if got, want := b.String(), "注文   x\norder  y\n"; got != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
+}
+
+// TestLinesOfTraces checks that the frames of a trace are indented, not marked with the escape of a tab.
+func TestLinesOfTraces(t *testing.T) {
+	if got, want := printableLines("it failed\n\tat a.b(c.java:1)\r\n\x1b[2J\n"), "it failed\n    at a.b(c.java:1)\n\\u001b[2J"; got != want {
+		t.Errorf("got %q; want %q", got, want)
 	}
 }
 

@@ -161,7 +161,7 @@ var stepColumns = []column{
 	stateOfColumn("STATE", "current_state"),
 	attemptsColumn("ATTEMPT"),
 	tookColumn("TOOK"),
-	{head: "RESULT", show: func(_ *table, d document) string { return outcomeText(d, 60) }},
+	{head: "RESULT", show: func(_ *table, d document) string { return outcomeText(d) }},
 	of("UUID", "step_uuid").whenWide(), ageOf("AGE", "created_at").whenWide(),
 	of("NEXT RETRY", "next_retry_at").whenWide(),
 }
@@ -177,10 +177,10 @@ var inboxColumns = []column{
 		for path, value := range d.at("about").members() {
 			parts = append(parts, path+"="+value.text(""))
 		}
-		return clipText(strings.Join(parts, ", "), 60)
+		return strings.Join(parts, ", ")
 	}},
 	{head: "ANSWER", show: func(_ *table, d document) string {
-		return clipText(pick(d.text("result_schema") == "", "any", d.json("result_schema")), 80)
+		return pick(d.text("result_schema") == "", "any", d.json("result_schema"))
 	}},
 	of("PRIORITY", "priority").whenWide(), of("UUID", "step_uuid").whenWide(),
 }
@@ -204,17 +204,19 @@ func showInbox(o *options) runner {
 }
 
 // errorLine returns the line of an error's message that says what happened.
-func errorLine(d document, path string) string { return printable(headline(d.exact(path))) }
+func errorLine(d document, path string) string {
+	return printable(spacedTabs(headline(d.exact(path))))
+}
 
-// outcomeText writes the result or the error of a step, clipped.
-func outcomeText(step document, limit int) string {
+// outcomeText writes the result or the error of a step.
+func outcomeText(step document) string {
 	if message := errorLine(step, "results.error.message"); message != "" {
 		if state := step.text("current_state"); state != "error" && state != "waiting_for_retry" {
 			message = "last error: " + message
 		}
-		return clipText(message, limit)
+		return message
 	}
-	return clipText(step.json("results.result"), limit)
+	return step.json("results.result")
 }
 
 func listSteps(o *options) runner {
@@ -265,7 +267,7 @@ var auditColumns = []column{
 		return shortDuration(time.Duration(ms) * time.Millisecond)
 	}},
 	{head: "RESULT", show: func(_ *table, d document) string {
-		return clipText(cmp.Or(errorLine(d, "result.error.message"), d.json("result.result")), 60)
+		return cmp.Or(errorLine(d, "result.error.message"), d.json("result.result"))
 	}},
 	of("BY", "acted_by"), {head: "REASON", show: func(_ *table, d document) string {
 		if from := d.text("copied_from.task_uuid"); from != "" {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -43,8 +44,9 @@ func taskCommands() command {
 		},
 		{
 			name: "show", effect: reads, operands: "TASK", help: "show a task and its steps, in the order of their dependencies",
-			more:     "TASK is " + operandHelp["TASK"] + ".",
-			examples: []string{"task show latest", "task show 5666cd0c -o json"},
+			more: "TASK is " + operandHelp["TASK"] + ". Of a task with more than " + strconv.Itoa(maxShownSteps) + " steps, only that many " +
+				"unfinished ones are shown.",
+			examples: []string{"task show latest --unfinished", "task show 5666cd0c -o json"},
 			define:   showTask,
 		},
 		{
@@ -359,6 +361,7 @@ func listOutput(items []document, name, none string, columns []column) output {
 }
 
 func showTask(o *options) runner {
+	unfinished := o.Bool("unfinished", false, "show only unfinished steps, and count the others")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		t, err := c.ask(ctx, o, operands, "", nil)
 		if err != nil {
@@ -374,7 +377,7 @@ func showTask(o *options) runner {
 					tb.line(e.text("message"))
 				}
 			}
-			tb.steps(t, c.shape(ctx, t))
+			tb.steps(t, c.shape(ctx, t), *unfinished)
 			tb.undelivered(t)
 		}
 		return o.print(out)

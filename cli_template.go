@@ -18,9 +18,7 @@ func templateCommands() command {
 			define: lists(listing{path: "/v1/templates", member: "templates", name: "template", none: "no template",
 				columns: []column{
 					{head: "TEMPLATE", show: templateColumn.show}, of("STEPS", "step_count"),
-					{head: "DESCRIPTION", show: func(t *table, d document) string {
-						return clipText(d.text("description"), pick(t.wide, math.MaxInt, 72))
-					}},
+					of("DESCRIPTION", "description"),
 				}}, [2]string{"namespace", "`NAMESPACE`: list only templates in this namespace"}),
 		},
 		{

@@ -261,20 +261,40 @@ func (s *shape) byLevel() []string {
 	return names
 }
 
-// steps adds a row for each step of a task, in the order of their dependencies.
-func (t *table) steps(task document, s *shape) {
+// finishedSteps are the states of steps for which nothing is left to do.
+var finishedSteps = []string{"complete", "resolved_manually", "cancelled"}
+
+// maxShownSteps is how many steps of a task a table shows.
+const maxShownSteps = 100
+
+// steps adds a row for each step of a task, in the order of their dependencies, or only for the unfinished ones, as if
+// there are many. It counts the rest.
+func (t *table) steps(task document, s *shape, unfinished bool) {
 	steps := task.at("steps").list()
+	all := len(steps)
+	if unfinished || all > maxShownSteps {
+		steps = slices.DeleteFunc(steps, func(d document) bool { return slices.Contains(finishedSteps, d.text("current_state")) })
+	}
+	left := len(steps)
 	level := func(step document) int { return s.level(s.declared(step.text("name"))) }
 	slices.SortStableFunc(steps, func(a, b document) int { return level(a) - level(b) })
-	t.list(steps, []column{
-		{head: "STEP", show: func(_ *table, d document) string { return strings.Repeat("  ", level(d)) + d.text("name") }},
-		stateOfColumn("STATE", "current_state"),
-		attemptsColumn("ATTEMPT"),
-		{head: "AFTER", show: func(_ *table, d document) string {
-			return strings.Join(s.parents[s.declared(d.text("name"))], ", ")
-		}},
-		{head: "", show: (*table).waits},
-	})
+	if steps = steps[:min(left, maxShownSteps)]; left > 0 {
+		t.list(steps, []column{
+			{head: "STEP", show: func(_ *table, d document) string { return strings.Repeat("  ", level(d)) + d.text("name") }},
+			stateOfColumn("STATE", "current_state"),
+			attemptsColumn("ATTEMPT"),
+			{head: "AFTER", show: func(_ *table, d document) string {
+				return strings.Join(s.parents[s.declared(d.text("name"))], ", ")
+			}},
+			{head: "", show: (*table).waits},
+		})
+	}
+	if all > left {
+		t.line(fmt.Sprintf("and %s: stepwell step list %s", counted(all-left, "finished step", "finished steps"), task.text("task_uuid")))
+	}
+	if more := left - len(steps); more > 0 {
+		t.line(fmt.Sprintf("and %s", counted(more, "more unfinished step", "more unfinished steps")))
+	}
 }
 
 // waits says what a step waits for.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 )
 
@@ -36,8 +37,29 @@ func findAnything(o *options) runner {
 		if err != nil {
 			return err
 		}
-		out := listOutput(d.at("hits").list(), "", "nothing matches", findColumns)
-		out.name = func(hit document) string { return cmp.Or(hit.text("task_uuid"), qualifiedName(hit)) }
+		name := func(hit document) string { return cmp.Or(hit.text("task_uuid"), qualifiedName(hit)) }
+		hits, more := d.at("hits").list(), map[string]int{}
+		seen := func(key string) bool { more[key]++; return more[key] > 1 }
+		switch {
+		case *o.output == "name":
+			hits = slices.DeleteFunc(hits, func(hit document) bool { return seen(name(hit)) })
+		case o.forPeople(): // errors of one cause are one row
+			hits = slices.DeleteFunc(hits, func(hit document) bool {
+				group := hit.text("failure.group")
+				return hit.text("kind") == "error" && group != "" && seen(group)
+			})
+		}
+		out := listOutput(hits, "", "nothing matches", slices.Concat(findColumns, speakingColumns))
+		rows := out.table
+		out.name, out.table = name, func(t *table) {
+			rows(t)
+			for _, hit := range hits {
+				if group := hit.text("failure.group"); hit.text("kind") == "error" && more[group] > 1 {
+					t.line(fmt.Sprintf("%s with the cause of %s: stepwell task list --group %s",
+						counted(more[group]-1, "more hit", "more hits"), hit.text("task_uuid"), group))
+				}
+			}
+		}
 		if err := o.print(out); err != nil {
 			return err
 		}

@@ -375,6 +375,7 @@ type column struct {
 	head string
 	show func(t *table, item document) string
 	wide bool // only with -o wide
+	any  bool // only if an item has a value
 }
 
 // of returns a column of a member's text.
@@ -401,7 +402,8 @@ func (t *table) list(items []document, columns []column) {
 	var shown []column
 	var heads []string
 	for _, c := range columns {
-		if t.wide || !c.wide {
+		has := func(d document) bool { return c.show(t, d) != "" }
+		if (t.wide || !c.wide) && (!c.any || slices.ContainsFunc(items, has)) {
 			shown, heads = append(shown, c), append(heads, c.head)
 		}
 	}

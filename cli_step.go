@@ -166,19 +166,33 @@ var stepColumns = []column{
 	of("NEXT RETRY", "next_retry_at").whenWide(),
 }
 
+// aboutColumn has what a task is about.
+var aboutColumn = column{head: "ABOUT", show: func(_ *table, d document) string {
+	var parts []string
+	for path, value := range d.at("about").members() {
+		parts = append(parts, path+"="+value.text(""))
+	}
+	return strings.Join(parts, ", ")
+}}
+
+// speakingColumns have what a task is about and why it fails, if that is known of any.
+var speakingColumns = []column{
+	{head: aboutColumn.head, show: aboutColumn.show, any: true},
+	{head: "FAILURE", any: true, show: func(t *table, d document) string {
+		if d.text("kind") == "error" { // which a hit of find shows already
+			return ""
+		}
+		return failureColumn("failure").show(t, d)
+	}},
+}
+
 var inboxColumns = []column{
 	of("TASK", "task_uuid"), of("STEP", "name"), of("CALLABLE", "callable"),
 	{head: "WAITS", show: func(t *table, d document) string {
 		return cmp.Or(t.p.age(d, "waiting_since"), t.p.age(d, "updated_at"))
 	}},
 	{head: "DUE IN", show: func(t *table, d document) string { return t.p.until(d, "answer_due_at") }},
-	{head: "ABOUT", show: func(_ *table, d document) string {
-		var parts []string
-		for path, value := range d.at("about").members() {
-			parts = append(parts, path+"="+value.text(""))
-		}
-		return strings.Join(parts, ", ")
-	}},
+	aboutColumn,
 	{head: "ANSWER", show: func(_ *table, d document) string {
 		return pick(d.text("result_schema") == "", "any", d.json("result_schema"))
 	}},

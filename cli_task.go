@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -304,11 +305,12 @@ func listTasks(o *options) runner {
 		if *limit < 1 {
 			return o.misuse("--limit must be 1 or more")
 		}
+		query.Set("about", "true")
 		tasks, total, err := c.tasks(ctx, query, *limit)
 		if err != nil {
 			return err
 		}
-		return o.print(listOutput(tasks, "task_uuid", "no task", taskColumns).outOf(len(tasks), total))
+		return o.print(listOutput(tasks, "task_uuid", "no task", slices.Concat(taskColumns, speakingColumns)).outOf(len(tasks), total))
 	})
 }
 

@@ -364,7 +364,7 @@ type mountListView struct {
 
 func (v mountListView) writeJSON(o *jsonWriter) {
 	o.b = append(o.b, `{"tasks":`...)
-	v.write(o, func(t *task, _ int) { mountTaskView{task: t, rights: v.rights}.writeJSON(o) })
+	v.write(o, func(_ *keptTask, t *task, _ int) { mountTaskView{task: t, rights: v.rights}.writeJSON(o) })
 	o.b = append(o.b, `,"pagination":{`...)
 	o.number("current_page", v.page)
 	o.number("per_page", v.perPage)

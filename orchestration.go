@@ -92,9 +92,9 @@ func (a *orchestrationAPI) repeatTask(w *responseWriter, r *http.Request) (any, 
 
 func (a *orchestrationAPI) listTasks(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	right := q.contextRight(r)
+	right, speaks := q.contextRight(r), q.flag("about")
 	page, err := a.surface.page(w, r, q, r.URL.Path, filteredState, strings.Join(stateWords, ", "))
-	return taskListView{page, right}, err
+	return taskListView{page, right, speaks, securityOf(r.Context()).may}, err
 }
 
 func (a *orchestrationAPI) getTask(w *responseWriter, r *http.Request) (any, error) {

@@ -43,6 +43,7 @@ type findHit struct {
 	Status    *string   `json:"status"`
 	CreatedAt zonedTime `json:"created_at"`
 	Tasks     *int      `json:"tasks"` // of the template, if that or a step of it was found by name
+	taskAbout           // of the task
 }
 
 // findGap is what was not searched of a kind.
@@ -115,6 +116,9 @@ func (s *service) find(q *findQuery, by holder) (*findView, error) {
 		}
 		for i := range hits {
 			hits[i].Kind = k.kind
+			if err := f.describe(&hits[i]); err != nil {
+				return nil, err
+			}
 		}
 		v.Hits = append(v.Hits, hits...)
 	}
@@ -170,6 +174,18 @@ func (f *finding) collectTemplates() {
 			f.known = append(f.known, t)
 		}
 	}
+}
+
+// describe sets what the task of a hit is about, and why it fails.
+func (f *finding) describe(h *findHit) error {
+	if h.TaskUUID == nil {
+		return nil
+	}
+	listed := f.stored.listedByID([]uuid{*h.TaskUUID})
+	return f.each(listed, func(t *task) (err error) {
+		h.taskAbout, err = f.s.store.aboutOf(&listed[0], t, f.may, f.by)
+		return err
+	})
 }
 
 // hit returns a hit of a task.

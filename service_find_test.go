@@ -314,3 +314,68 @@ func BenchmarkValues(b *testing.B) {
 	b.ReportMetric((with-without)/float64(b.N*values), "B/value")
 	b.ReportMetric(without/float64(b.N), "B/task")
 }
+
+// TestListsSpeak checks what lists of tasks and hits say of a task, to callers who may read it.
+func TestListsSpeak(t *testing.T) {
+	s := newTestServer(t, serviceTest{extra: append(storyTemplates, orderTemplate)})
+	makeOrders(t, s.svc)
+	rows := func(list []document) (rows []string) {
+		for _, d := range list {
+			rows = append(rows, strings.TrimSpace(d.json("about")+" "+d.text("failure.step_name")+" "+d.text("failure.message")))
+		}
+		return rows
+	}
+	list := func(query string) []document {
+		return readDocument(s.do("GET", "/v1/tasks?name=order"+query, "").want(200).body).at("tasks").list()
+	}
+	if got := list("")[0]; got.json("about") != "" || got.json("failure") != "" {
+		t.Errorf("got %s of a list that was asked for nothing", got.raw)
+	}
+	const refused = " debit Connection refused by http://[REDACTED]@bank/pay"
+	want := []string{
+		`{"order_id":"ORD-1"}` + refused,
+		`{"order_id":"ORD-2","amount":"12.5","paid":false}`, // it was cancelled since, and so was its step
+		`{"order_id":"ORD-1","customer.email":"a@b","amount":12.50,"paid":true}`,
+	}
+	if got := rows(list("&about=true")); !slices.Equal(got, want) {
+		t.Errorf("got %q; want %q", got, want)
+	}
+	group := list("&about=true")[0].text("failure.group")
+	if n := len(list("&failure_group=" + group)); group == "" || n == 0 {
+		t.Errorf("got %d tasks of the cause %q", n, group)
+	}
+	hits := readDocument(s.do("GET", "/v1/find?q=order_id%3DORD-1", "").want(200).body).at("hits").list()
+	if got := rows(hits); !slices.Equal(got, []string{want[0], want[2]}) {
+		t.Errorf("got %q of hits; want those of the list", got)
+	}
+	for p, wants := range map[permission]string{permTasksContextRead: `{"order_id":"ORD-1"} `, permStepsRead: "debit"} {
+		_, v := findings(t, s.svc, "op/ord", func(has permission) bool { return has == p })
+		about := v.Hits[0].taskAbout
+		got := string(about.About) + " "
+		if about.Failure != nil {
+			got = string(about.About) + about.Failure.StepName
+		}
+		if got != wants {
+			t.Errorf("got %q with %s alone; want %q", got, p, wants)
+		}
+	}
+}
+
+// TestAbout checks what tells a person which task a step belongs to if its template does not say.
+func TestAbout(t *testing.T) {
+	for _, tt := range []struct{ search, context, want string }{
+		{`{"b":1}`, `{"a":1,"b":1}`, `{"b":1}`},
+		{"", `{"id":"x","n":1.50,"on":false,"none":null,"in":{"a":1},"all":[1]}`, `{"id":"x","n":1.50,"on":false}`},
+		{"", `{"long":"` + strings.Repeat("x", maxSearchText) + `","id":7}`, `{"id":7}`},
+		{"", `{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9}`, `{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8}`},
+		{"", `{"in":{}}`, ""},
+	} {
+		by := &creation{context: []byte(tt.context)}
+		if tt.search != "" {
+			by.search = []byte(tt.search)
+		}
+		if got := string(by.about()); got != tt.want {
+			t.Errorf("%s: got %s; want %s", tt.context, got, tt.want)
+		}
+	}
+}

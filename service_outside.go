@@ -49,9 +49,9 @@ type outsideStepView struct {
 	waitingSince   instant // when the wait for an actor began or, if one has claimed the step, for its answer
 	schema         []byte  // that a result must fit; nil for none
 	forPerson      bool
-	about          []byte  // what the template searches of the context, a JSON object; nil if it may not be shown
-	heldBy         string  // the actor that has it
-	leaseExpiresAt instant // 0 for none
+	by             *creation // of the task, for what it is about; nil if that may not be shown
+	heldBy         string    // the actor that has it
+	leaseExpiresAt instant   // 0 for none
 }
 
 func (v outsideStepView) writeJSON(o *jsonWriter) {
@@ -64,7 +64,11 @@ func (v outsideStepView) writeJSON(o *jsonWriter) {
 	o.number("priority", v.priority)
 	o.zoned("waiting_since", v.waitingSince)
 	o.flag("for_person", v.forPerson)
-	o.raw("about", v.about)
+	if v.by == nil {
+		o.raw("about", nil)
+	} else {
+		o.raw("about", v.by.about())
+	}
 	o.raw("result_schema", v.schema)
 	if v.heldBy != "" {
 		o.text("worker_id", v.heldBy)
@@ -94,7 +98,7 @@ func (a *outsideActors) steps(claimed, contexts, byDeadline bool, matches func(c
 				held := a.engine.leases.byID[t.stepID(k.step)]
 				v := newOutsideStepView(t, k.step, held, now, a.workerID)
 				if v.forPerson = a.people.has(t.def(k.step).callable); contexts {
-					v.about = t.by.search
+					v.by = t.by
 				}
 				views = append(views, v)
 			}

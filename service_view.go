@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -240,14 +241,14 @@ func (p *taskPage) writeMore(o *jsonWriter) {
 
 // write writes the tasks, which have no steps. each writes one with its number of
 // ready steps.
-func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
+func (p taskPage) write(o *jsonWriter, each func(k *keptTask, t *task, ready int)) {
 	o.list(len(p.tasks), func(i int) {
 		t, ready, err := p.tasks[i].listed(o)
 		if err != nil {
 			o.fail(err)
 			return
 		}
-		each(t, ready)
+		each(&p.tasks[i], t, ready)
 	})
 }
 
@@ -256,12 +257,21 @@ func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
 type taskListView struct {
 	taskPage
 	context contextRight
+	speaks  bool // whether each task has what it is about and why it fails
+	may     func(permission) bool
 }
 
 func (v taskListView) writeJSON(o *jsonWriter) {
 	o.b = append(o.b, `{"tasks":`...)
-	v.write(o, func(t *task, ready int) {
+	v.write(o, func(k *keptTask, t *task, ready int) {
 		taskView{task: t, context: v.context}.writeTask(o, ready)
+		if v.speaks {
+			about, err := v.store.aboutOf(k, t, v.may, o)
+			o.fail(err)
+			o.raw("about", about.About)
+			o.name("failure")
+			o.value(about.Failure)
+		}
 		o.b = append(o.b, `,"steps":[]}`...)
 	})
 	o.b = append(o.b, `,"pagination":{`...)
@@ -273,6 +283,48 @@ func (v taskListView) writeJSON(o *jsonWriter) {
 	o.flag("has_previous", v.page > 1)
 	v.writeMore(o)
 	o.b = append(o.b, '}', '}')
+}
+
+// taskAbout is what tells a person which task this is, and why it fails.
+type taskAbout struct {
+	About   json.RawMessage  `json:"about"`   // the values that it is found by; nil goes out as null
+	Failure *taskFailureView `json:"failure"` // of the step that failed last, while it is failing
+}
+
+// taskFailureView is the latest error of a step.
+type taskFailureView struct {
+	StepName  string       `json:"step_name"`
+	ErrorType string       `json:"error_type"`
+	Message   string       `json:"message"` // its headline, without the type
+	Group     failureGroup `json:"group"`
+}
+
+// aboutOf returns what a caller may know of a task that was listed. t is the task as the list has it, mostly without
+// steps, so that a replay shows why it fails.
+func (s *store) aboutOf(k *keptTask, t *task, may func(permission) bool, by holder) (v taskAbout, err error) {
+	if may(permTasksContextRead) {
+		v.About = t.by.search
+	}
+	if t.counts[stepInError]+t.counts[stepWaitingForRetry] == 0 || !may(permStepsRead) {
+		return v, nil
+	}
+	if t, err = k.replay(unobserved{}, by); err != nil {
+		return v, err
+	}
+	last := -1
+	for i := range t.steps {
+		if t.steps[i].failing() && (last < 0 || t.steps[i].failed > t.steps[last].failed) {
+			last = i
+		}
+	}
+	if last >= 0 {
+		f, _ := t.steps[last].last.fault()
+		v.Failure = &taskFailureView{
+			t.def(last).name, f.errorType, withoutType(f.shown(), f.errorType),
+			s.table().failureGroup(t.failedStep(last)),
+		}
+	}
+	return v, nil
 }
 
 // A step on the wire, and its results.

@@ -185,6 +185,27 @@ func (by *creation) searched(path string) string {
 	return string(value)
 }
 
+// maxAbout is how many values about returns that no template names.
+const maxAbout = 8
+
+// about returns what tells a person which task this is, as a JSON object: the values that it is found by, else the first
+// strings, numbers and booleans of its context that are not long, else nil.
+func (by *creation) about() []byte {
+	if by.search != nil {
+		return by.search
+	}
+	var found templateObject
+	for name, value := range jsonMembers(by.context) {
+		if strings.IndexByte(`"0tf`, jsonKind(value)) >= 0 && len(value) <= maxSearchText && len(found) < maxAbout {
+			found = append(found, templateMember{name, value})
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return found.json()
+}
+
 // identityKey is the hash by which equal tasks are found; zero for none.
 type identityKey [16]byte
 

@@ -217,44 +217,6 @@ func TestConsoleLetters(t *testing.T) {
 	p.waitText("ordered twice")
 }
 
-// TestConsoleStaleTasks lists the tasks that have been too long in their state and those that nearly have, and acts
-// on them.
-func TestConsoleStaleTasks(t *testing.T) {
-	t.Parallel()
-	p, s := openConsole(t, "/fixture", "--fixture")
-	advance := func(minutes int) {
-		s.api().do("POST", "/_stepwell/clock", fmt.Sprintf(`{"advance":"%dm"}`, minutes)).want(200)
-	}
-	ids := []string{}
-	for _, minutes := range []int{15, 26, 1} { // the limit is 30 minutes
-		ids = append(ids, s.api().create(`{"namespace":"demo","name":"approval"}`))
-		advance(minutes)
-	}
-	p.open(s.ready.OrchestrationURL + "/console/dlq")
-	p.waitText("No dead letters")
-	const rows = `[...document.querySelectorAll("tbody tr")].map((row) => [...row.cells].slice(1, 6).map((e) => e.innerText).join(", ")).join("; ")`
-	if got, want := p.eval(rows), "Stale, In progress, 42 min, 30 min, 42 min; Warning, In progress, 27 min, 30 min, 27 min"; got != want {
-		t.Errorf("got %q; want %q", got, want)
-	}
-	p.inspect("dlq-stale")
-	p.clickAt(`document.querySelector("tbody tr:first-child button")`)
-	p.waitText("stub it, or answer it as its actor would")
-	p.inspect("dlq-stale-act")
-	p.clickText("Complete …")
-	p.fill("dialog:last-of-type input[placeholder^=Why]", "asked by telephone")
-	p.clickText("Complete the step")
-	s.api().await(ids[0], "complete")
-	p.waitText("The task is over")
-	p.key("Escape")
-	p.wait(`document.querySelectorAll("tbody tr").length === 1 && !document.querySelector("dialog")`)
-	p.clickText("Act …")
-	p.clickText("Cancel the task …")
-	p.fill("dialog:last-of-type input[placeholder^=Why]", "nobody answers")
-	p.clickText("Cancel the task")
-	s.api().await(ids[1], "cancelled")
-	p.waitText("Every unfinished task is within its limits.")
-}
-
 // TestConsoleAnalytics shows figures as charts and as a table.
 func TestConsoleAnalytics(t *testing.T) {
 	t.Parallel()
@@ -269,7 +231,6 @@ func TestConsoleAnalytics(t *testing.T) {
 	p.clickText("The figures as a table")
 	p.wait(`[2, 3, 4, 5].map((n) => [...document.querySelectorAll("details td:nth-child(" + n + ")")].reduce((sum, e) => sum + Number(e.innerText), 0)).join() === "4,3,1,0"`)
 	p.wait(`document.querySelector(".chart").querySelectorAll(".hit").length >= 30`) // by the minute
-	p.waitText("Tasks blocked by failures: 1.")
 	p.inspect("analytics")
 	for _, period := range []string{"2 hours", "6 hours", "3 days", "7 days", "30 days"} {
 		p.clickText(period)

@@ -1,6 +1,6 @@
 package e2e
 
-// Why a task is slow, as the console shows it: the timeline, the critical path, and the last runs of a template.
+// Why a task is slow, as the console shows it: the timeline and the critical path.
 
 import (
 	"testing"
@@ -37,25 +37,6 @@ func TestConsoleWhySlow(t *testing.T) {
 	p.eval(`(() => { const e = document.querySelector("[aria-label='Order of the steps']"); e.value = "long"; e.dispatchEvent(new Event("change")); })()`)
 	p.wait(`[...document.querySelectorAll(".timeline .label")].map((e) => e.textContent).join() === "last,first,short,approve"`)
 	p.inspect("task-slow")
-
-	p.open(s.ready.OrchestrationURL + "/console/templates/t/flow/1.0.0")
-	p.clickText("Last runs")
-	p.wait(`document.querySelectorAll(".runs tbody a.good").length === 4`)
-	failed := a.create(`{"namespace":"t","name":"flow"}`)
-	clock(`{"advance":"2s"}`)
-	for _, step := range a.steps(failed) {
-		if step.Name == "approve" {
-			a.do("PATCH", "/v1/tasks/"+failed+"/workflow_steps/"+step.StepUUID,
-				`{"action_type":"fail","error":{"message":"no","retryable":false},"reason":"no","failed_by":"test"}`).want(200)
-		}
-	}
-	p.open(s.ready.OrchestrationURL + "/console/templates/t/flow/1.0.0")
-	p.clickText("Last runs")
-	p.wait(`[...document.querySelectorAll(".runs tbody tr")].map((r) => [...r.querySelectorAll("a")].map((e) => e.className).join()).join("; ") ===
-		"good,good; good,good; good,bad; good,idle"`)
-	p.inspect("template-runs")
-	p.click(".runs a.bad")
-	p.wait(`document.querySelector(".step-card h2")?.textContent === "approve" && document.querySelector("h1 + .state").textContent === "Blocked"`)
 }
 
 // TestConsoleTimelineFolds folds a batch into one row of the timeline, which unfolds and stays where it was scrolled.

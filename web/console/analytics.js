@@ -1,9 +1,9 @@
-// Analytics: throughput, durations, errors and bottlenecks of a period.
+// Analytics: throughput, durations and errors of a period.
 
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
 import { top } from "./failures.js";
-import { ago, button, clip, duration, empty, fill, h, link, number, table, templatePath, when } from "./ui.js";
+import { button, duration, empty, fill, h, link, number, table, when } from "./ui.js";
 
 const minute = 60_000, hour = 60 * minute;
 const windows = { 2: "2 hours", 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
@@ -33,19 +33,18 @@ export async function show(root, { query, remember, signal, renew }) {
   renew(soon);
 }
 
-const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}&minutes=180`,
-  "bottlenecks?limit=10&min_executions=1"]
+const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}&minutes=180`]
   .map((path) => api.get("/v1/analytics/" + path, { signal })));
 
 /** @param {any[]} parts */
-function page([performance, history, slow], hours, signal) {
+function page([performance, history], hours, signal) {
   if (!performance.total_tasks) {
     return [empty("No figures yet", "They appear with the first task.",
       link("/start", "Start a task", { class: "button primary" }))];
   }
   const fine = grain(history, hours), rows = buckets(history, bucketHours[hours], fine);
-  return [facts(performance, history), advice(slow.recommendations) || "", fine.note && h("p.soft", fine.note),
-    h("div.charts", charts(rows, fine, history, signal)), figures(rows), bottlenecks(slow)];
+  return [facts(performance, history), fine.note && h("p.soft", fine.note),
+    h("div.charts", charts(rows, fine, history, signal)), figures(rows)];
 }
 
 const byHour = (history) => ({ list: history.hours, of: "hour", unit: hour,
@@ -82,9 +81,6 @@ function facts(p, { hours }) {
     fact("Time to complete", p.completed_tasks ? seconds(p.average_task_duration_seconds) : "–", "on average"),
     fact("Active now", number(p.active_tasks), "running or waiting"));
 }
-
-const advice = (sentences) => sentences.length > 0 && h("section.card", { "aria-label": "What stands out" },
-  h("h2", "What stands out"), h("ul.advice", sentences.map((s) => h("li", s))));
 
 // buckets sums figures by so many hours, or by the size of the grain, and fills the times without any.
 export function buckets(history, size, { list, of, unit, from, size: own = size } = byHour(history)) {
@@ -143,25 +139,4 @@ function figures(rows) {
     table("Figures", columns, used.map((r) => [span(r.t, r.step),
     ...[r.created, r.completed, r.failed, r.cancelled, r.attempts, r.failedAttempts].map(number),
     r.completed ? seconds(r.seconds / r.completed) : "–", r.p95 === null ? "–" : seconds(r.p95)])));
-}
-
-const template = (f) => link("/templates/" + templatePath({ namespace: f.namespace_name, name: f.task_name,
-  version: f.version }), clip(`${f.namespace_name}/${f.task_name}`));
-
-// bar draws a share of the longest as a bar, beside the figure.
-function bar(value, most) {
-  return h("span.meter", h("svg", { width: 90, height: 8, "aria-hidden": "true" },
-    h("rect.bar-part.run", { width: Math.max((value / (most || 1)) * 90, 1), height: 8, rx: 2 })), seconds(value));
-}
-
-function bottlenecks({ slow_steps: steps, slow_tasks: tasks }) {
-  const most = (list) => Math.max(...list.map((f) => f.average_duration_seconds));
-  const row = (f, list) => [bar(f.average_duration_seconds, most(list)), seconds(f.max_duration_seconds),
-    number(f.execution_count),
-    f.error_count ? h("span.bad-text", percent(f.error_count, f.execution_count)) : "0 %", ago(f.last_executed_at)];
-  const columns = ["Average", ["Longest", "num"], ["Runs", "num"], ["Failed", "num"], "Last"];
-  return h("section.view", h("div", h("h2", "Bottlenecks"), h("p.soft", "Over all time, the slowest first.")),
-    table("Slowest steps", ["Step", ["Template", "wide-cell"], ...columns],
-      steps.map((f) => [clip(f.step_name, "strong"), template(f), ...row(f, steps)])),
-    table("Slowest templates", ["Template", ...columns], tasks.map((f) => [template(f), ...row(f, tasks)])));
 }

@@ -1,4 +1,4 @@
-// Dead letters and stale tasks, and what helps.
+// Dead letters, and what helps.
 
 import { actor, cancelTask, causes, stepButtons } from "./actions.js";
 import * as api from "./api.js";
@@ -31,7 +31,6 @@ class Letters {
     Object.assign(this, { root, remember, signal, renew, status: statuses[query.get("status")] ? query.get("status")
       : "Pending" });
     this.queue = h("div.view");
-    this.stale = h("section.view");
     this.over = h("span");
     this.limit = perPage;
     this.entries = [];
@@ -45,13 +44,13 @@ class Letters {
     await this.load();
     fill(this.root, h("div.row", h("h1", "Dead letters"), this.chips, this.over),
       h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and record " +
-        "the outcome."), top(this.signal), this.queue, this.picked.bar, this.stale);
+        "the outcome."), top(this.signal), this.queue, this.picked.bar);
     this.follow();
   }
 
   // follow reads again when a task was blocked or is no longer, or events were missed.
   follow() {
-    this.renew(live(this.signal, (e) => e.type === "task" && (this.late.has(e.task_uuid)
+    this.renew(live(this.signal, (e) => e.type === "task" && (this.tasks.has(e.task_uuid)
       || ["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state)), () => this.load()));
   }
 
@@ -64,20 +63,18 @@ class Letters {
   }
 
   async load() {
-    const read = (path) => api.get("/v1/dlq" + path, { signal: this.signal }), status = this.status;
+    const { status } = this;
     const list = status === "Pending" ? ["/investigation-queue", { over: false }] : ["", { resolution_status: status }];
-    const [entries, stale, stats] = await Promise.all([
-      api.several("/v1/dlq" + list[0], list[1], this.limit + 1, 1000, this.signal), read("/staleness?limit=1000"),
+    const [entries, stats] = await Promise.all([
+      api.several("/v1/dlq" + list[0], list[1], this.limit + 1, 1000, this.signal),
       api.getOptional("/v1/dlq/stats", { signal: this.signal })]);
     if (this.signal.aborted || status !== this.status) return;
     this.more = entries.length > this.limit;
     this.entries = entries.slice(0, this.limit);
     this.showChips(stats);
-    const late = stale.filter((t) => t.health_status !== "healthy");
-    this.late = new Set([...late, ...entries].map((t) => t.task_uuid));
-    this.showQueue(this.entries, late.length);
+    this.tasks = new Set(entries.map((t) => t.task_uuid));
+    this.showQueue(this.entries);
     this.picked.draw();
-    this.showStale(late, stale.length);
   }
 
   // filterOf returns what selects these entries or all, or their tasks.
@@ -109,15 +106,15 @@ class Letters {
     await this.reload();
   }
 
-  showQueue(entries, late) {
+  showQueue(entries) {
     const pending = this.status === "Pending";
     if (!entries.length) {
-      return fill(this.queue, pending ? empty(late ? "No dead letters" : "Nothing needs you",
+      return fill(this.queue, pending ? empty("Nothing needs you",
         "A task appears here when a step has failed for good, or when it is stale and its template sends it here.")
         : empty("No such entry", `No investigation ended as “${statuses[this.status].toLowerCase()}”.`));
     }
-    const columns = pending ? [[this.picked.head(), "pick"], "Task", ["Why", "wide-cell"], ["Priority", "num"], "Now",
-      "Since", ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
+    const columns = pending ? [[this.picked.head(), "pick"], "Task", ["Why", "wide-cell"], "Now", "Since",
+       ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
     const cells = (e) => (pending ? this.pendingRow(e) : this.endedRow(e));
     fill(this.queue, table("Dead letters", columns, entries.map((e) => ({ key: e.dlq_entry_uuid, cells: cells(e) })),
       { key: this.status }),
@@ -131,7 +128,7 @@ class Letters {
 
   pendingRow(e) {
     return [this.picked.box(e.dlq_entry_uuid, shortId(e.task_uuid)), task(e, e.namespace_name), reason(e),
-      h("strong", number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
+      state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
   }
 
   endedRow(e) {
@@ -139,20 +136,6 @@ class Letters {
       e.resolution_notes || "–", e.resolved_by || "–", ago(e.resolution_timestamp), this.opener(e)];
   }
 
-  showStale(late, unfinished) {
-    const tones = { stale: "bad", warning: "wait" };
-    const rows = late.map((t) => ({ key: t.task_uuid,
-      cells: [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] },
-      words(t.health_status)), state(t.current_state),
-      minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes),
-      button("Act …", () => act(t, () => this.reload()), "quiet small",
-        { "aria-label": "Act … on " + shortId(t.task_uuid) })] }));
-    const about = rows.length ? "Tasks that have been in their state for longer than its limit, or soon will be."
-      : unfinished ? "Every unfinished task is within its limits." : "There are no unfinished tasks.";
-    fill(this.stale, h("div", h("h2", "Stale tasks"), h("p.soft", about)), rows.length
-      ? table("Stale tasks", ["Task", "Health", "State", ["In state", "num"], ["Limit", "num"], ["Age", "num"],
-        ["", "num"]], rows) : "");
-  }
 }
 
 const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, clip(`${namespace}/${e.task_name}`)), " ",
@@ -161,42 +144,26 @@ const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, clip(`${na
 const reason = ({ error: e, dlq_reason }) => (e
   ? clip(`${e.step_name}: ${headline(e.message || e.error_type)}`) : words(dlq_reason));
 
-const minutes = (n) => (n < 120 ? `${n} min` : n < 2880 ? `${Math.floor(n / 60)} h` : `${Math.floor(n / 1440)} d`);
-
-// open opens a dialog with what make(again) resolves to; again() makes it again after a change.
-async function open(heading, changed, make) {
-  const body = h("div.view", loading()), box = dialog(heading, body);
+// investigate opens a dialog about an entry: what failed and what helps. What is typed into the form stays.
+async function investigate(id, entryId, changed) {
+  const body = h("div.view", loading()), box = dialog("Investigate", body);
+  let rest;
   box.classList.add("wide");
+  const again = async () => { changed(); if (box.open) await show(); };
   const show = async () => {
     try {
-      const parts = await make(async () => { changed(); if (box.open) await show(); });
-      fill(body, parts);
+      const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id),
+        api.getOptional(`/v1/tasks/${id}/explain`), api.getOptional(`/v1/tasks/${id}/summary`)]);
+      const entry = found.entries?.find((e) => e.dlq_entry_uuid === entryId) || found;
+      rest ||= [h("details", h("summary", "The task as it was then"),
+        jsonTree(entry.task_snapshot, { label: "Snapshot" })), note(entry, again)];
+      fill(body, sections(entry, why, summary, again), rest);
     } catch (e) {
       fill(body, problem(e));
     }
   };
   await show();
 }
-
-// investigate opens a dialog about an entry: what failed and what helps. What is typed into the form stays.
-function investigate(id, entryId, changed) {
-  let rest;
-  return open("Investigate", changed, async (again) => {
-    const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id),
-      api.getOptional(`/v1/tasks/${id}/explain`), api.getOptional(`/v1/tasks/${id}/summary`)]);
-    const entry = found.entries?.find((e) => e.dlq_entry_uuid === entryId) || found;
-    rest ||= [h("details", h("summary", "The task as it was then"),
-      jsonTree(entry.task_snapshot, { label: "Snapshot" })), note(entry, changed)];
-    return [...sections(entry, why, summary, again), ...rest];
-  });
-}
-
-// act opens a dialog about a stale task: why it waits, and what helps.
-const act = (t, changed) => open("Stale task", changed, async (again) => {
-  const [why, summary] = await Promise.all([api.get(`/v1/tasks/${t.task_uuid}/explain`),
-    api.getOptional(`/v1/tasks/${t.task_uuid}/summary`)]);
-  return [h("div.row", task(t, t.namespace_name), state(why.status)), help(why, summary, again)];
-});
 
 function sections(entry, why, summary, again) {
   const snapshot = entry.task_snapshot;

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { againFrom, stepButtons } from "./actions.js";
 import { exact, finished, span } from "./model.js";
-import { ago, allowed, button, clip, dialog, fill, h, look, plural, problem, select, state } from "./ui.js";
+import { ago, allowed, button, clip, fill, h, look, plural, problem, state } from "./ui.js";
 import { errorText, errorView, jsonTree } from "./values.js";
 
 const KINDS = { decision: "Decides which steps are created", batchable: "Splits the work into batches",
@@ -103,8 +103,7 @@ export class StepCard {
       "aria-controls": "attempt", "aria-label": `${t.attempt}: ${t.word}`, title: `Attempt ${t.attempt} ${t.word}`,
         class: look(t.state).tone, onclick: () => choose(t) },
     signOf(t.state), t.attempt);
-    return h("section.attempts", h("div.row", h("h3", "Attempts"),
-      tries.length > 1 && button("Compare …", () => compare(this.step, tries, created), "quiet small")),
+    return h("section.attempts", h("h3", "Attempts"),
       h("div.tablist", { role: "tablist", "aria-label": "Attempts", onkeydown: move }, tries.map(tab)),
     h("div.tabpanel", { role: "tabpanel", id: "attempt", key: chosen.key, tabindex: 0,
       "aria-label": `Attempt ${chosen.attempt}` },
@@ -139,31 +138,6 @@ const facts = (t, created) => [["Started", "+" + span(t.from - created)], ["Read
   ["Ran", length(t)], ["Back-off after", length(t.pause)],
   ["Ended", t.to !== undefined && t.word], ["Worker", t.entry?.result?.metadata?.worker_id],
     ["Inputs", t.inputs ? JSON.stringify(t.inputs) : "the context of the task"]];
-
-// compare opens a dialog with two attempts side by side, what differs marked.
-function compare(step, tries, created) {
-  const sides = tries.slice(-2), table = h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Attempts" });
-  const whole = (t) => {
-    const { error, success, result } = t.entry?.result ?? {};
-    return [...facts(t, created), ["Error type", error?.error_type], ["Message", error?.message],
-      ["Status code", error?.status_code],
-      ["Context of the error", error && JSON.stringify(error.context ?? {}, null, 1)],
-        ["Result", success && JSON.stringify(result, null, 1)]];
-  };
-  const draw = () => {
-    const [a, b] = sides.map(whole);
-    fill(table, h("table", h("thead",
-      h("tr", h("th", h("span.hidden", "What")),
-      sides.map((t, i) => h("th", { scope: "col" }, select(tries.map((o, n) =>
-      [n, `Attempt ${o.attempt}: ${o.word}`]), tries.indexOf(t), (n) => { sides[i] = tries[n]; draw(); },
-        { "aria-label": `Attempt ${i + 1} of 2` }))))),
-    h("tbody", a.map(([label, text], i) => (text || b[i][1]) && h("tr", { class: text === b[i][1] ? "" : "differs" },
-      h("th", { scope: "row" }, label),
-      [text, b[i][1]].map((v) => h("td", h("pre.wrap", String(v || "–").slice(0, 5000)))))))));
-  };
-  draw();
-  dialog(`Attempts of ${step.name}`, table).classList.add("wide");
-}
 
 // ghostCard is the card of a step that does not exist.
 export const ghostCard = (ghost) => h("section.card.step-card", h("h2", ghost.name), h("p", ghost.skipped

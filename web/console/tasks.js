@@ -3,7 +3,7 @@
 
 import * as api from "./api.js";
 import { Selection } from "./bulk.js";
-import { ago, allowed, button, choice, clip, confirmForm, duration, empty, ended, field, fill, h, instant, link, number,
+import { ago, allowed, button, clip, confirmForm, duration, empty, ended, field, fill, h, instant, link, number,
   patch, plural,
   problem, select, shortId, state, toast, when } from "./ui.js";
 
@@ -30,7 +30,6 @@ const orders = [["", "Newest first"], ["created_at", "Oldest first"], ["-updated
 const perPage = 50; // tasks read at a time
 const mostRows = 500; // above it, new tasks wait to be asked for
 const mostArrivals = 20; // that are inserted at once
-const isDense = choice("dense");
 const pause = 1000; // between two readings of the list, in milliseconds
 
 export async function show(root, context) {
@@ -90,17 +89,13 @@ class TaskList {
     this.total = h("span.soft", { role: "status" });
     const group = this.query.get("failure_group") && h("div.row.notice", "Only tasks that fail now for one cause.",
       link("/failures", "Failures"), link("/tasks", "All tasks"));
-    const squeeze = (on) => this.table.classList.toggle("dense", on),
-      dense = h("label.which", h("input", { type: "checkbox", checked: isDense(),
-      onchange: (e) => squeeze(isDense(e.currentTarget.checked)) }), "Dense");
-    fill(this.root, h("div.row", h("h1", "Tasks"), dense, this.total), this.filters(), group, this.chips, this.place,
+    fill(this.root, h("div.row", h("h1", "Tasks"), this.total), this.filters(), group, this.chips, this.place,
       h("div.row.center", this.more),
       this.picked.bar, this.arrivals);
     this.table = h("div.scroll", { role: "region", "aria-label": "Tasks", tabindex: 0 },
       h("table.tasks", h("caption.hidden", "Tasks"),
         h("thead", h("tr", h("th.pick", { scope: "col" }, this.picked.head()),
         ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
-    squeeze(isDense());
   }
 
   filters() {

@@ -4,7 +4,6 @@ import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
-import { runs } from "./runs.js";
 import { clip, empty, fill, h, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
 import { jsonTree } from "./values.js";
 
@@ -88,8 +87,7 @@ async function showOne(root, { params, signal, title }) {
       versions.map((v) => link("/templates/" + templatePath(v), v.version,
         { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,
-    tabs("Template", { Steps: () => steps(template), "Last runs": () => runs(template, signal),
-      "Performance": () => fare(template, fares, signal), Definition: () => definition(template) })));
+    tabs("Template", { Steps: () => steps(template), Performance: () => fare(template, fares, signal), Definition: () => definition(template) })));
   drawGraph(picture, template, signal);
 }
 

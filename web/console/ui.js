@@ -165,7 +165,7 @@ export function allowedAll(permission, list) {
 // needs says which permission is missing.
 export const needs = (permission, id) => h("span", { id, class: "why" }, "needs ", h("code", permission));
 
-// choice is a setting that is on or off: choice("dense")() reads it, and choice("dense")(on) sets it.
+// choice is a setting that is on or off: choice("no-keys")() reads it, and choice("no-keys")(on) sets it.
 export const choice = (name) => (on) => {
   const kept = api.setting(name, on);
   return kept === null ? on ?? false : kept === "true";

@@ -375,6 +375,7 @@ type consoleProxy struct {
 	mu      sync.Mutex
 	resumed []string // Last-Event-ID of the streams
 	status  int      // of every answer of the API, unless it is 0
+	held    bool     // whether streams are held back
 }
 
 func newConsoleProxy(t *testing.T, upstream, prefix string) *consoleProxy {
@@ -387,7 +388,7 @@ func newConsoleProxy(t *testing.T, upstream, prefix string) *consoleProxy {
 	}, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(502) }}
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
-		status := p.status
+		status, held := p.status, p.held
 		if strings.HasSuffix(r.URL.Path, "/v1/events") {
 			p.resumed = append(p.resumed, r.Header.Get("Last-Event-ID"))
 		}
@@ -395,6 +396,10 @@ func newConsoleProxy(t *testing.T, upstream, prefix string) *consoleProxy {
 		if status != 0 && strings.Contains(r.URL.Path, "/v1/") {
 			w.WriteHeader(status)
 			fmt.Fprintf(w, `{"error":{"code":"X","message":"it answers %d on purpose","request_id":"r-1"}}`, status)
+			return
+		}
+		if held && strings.HasSuffix(r.URL.Path, "/v1/events") {
+			<-r.Context().Done()
 			return
 		}
 		forward.ServeHTTP(w, r)
@@ -410,6 +415,13 @@ func (p *consoleProxy) fail(status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status = status
+}
+
+// hold has streams held back, or let through.
+func (p *consoleProxy) hold(held bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = held
 }
 
 func (p *consoleProxy) streams() []string {
@@ -441,6 +453,29 @@ func TestConsoleStreamIsResumed(t *testing.T) {
 	if last := streams[len(streams)-1]; streams[0] != "" || last == "" {
 		t.Errorf("got streams from %q; want the last to go on from an event", streams)
 	}
+}
+
+// TestConsoleStreamHeldBack opens a task behind a proxy that holds streams back: it is shown at once, and the page asks
+// what is new until the proxy lets events through.
+func TestConsoleStreamHeldBack(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
+	proxy.hold(true)
+	a := s.api()
+	id := a.create(`{"namespace":"demo","name":"approval"}`)
+	p.open(proxy.url + "/console/tasks/" + id)
+	p.waitNode("approve", "Ready")
+	if got := p.eval(`document.getElementById("live").textContent`); got == "Live" {
+		t.Error("the page says that it is live before an event came through")
+	}
+	p.waitText("Polling")
+	completeStep(a, id, "approve")
+	p.waitNode("approve", "Complete")
+	proxy.hold(false)
+	proxy.server.CloseClientConnections()
+	p.waitText("Live")
 }
 
 // TestConsoleErrors shows what the list says when the service fails, and when it is gone.

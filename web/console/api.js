@@ -315,7 +315,7 @@ const firstPause = 500, longestPause = 10_000;
 //	resumed  it continues where it was cut
 //	gap      events are missing: read everything again
 //	lost     it was cut and will be resumed
-//	poll     the caller may not follow it: read again what may have changed
+//	poll     the caller may not follow it, or something holds it back: read again what may have changed
 //	denied   the caller needs another credential, with which it continues
 //
 // It pauses while the tab is hidden. The function that it returns ends it.
@@ -358,6 +358,7 @@ async function follow(stream) {
       const error = await readStream(stream);
       if (stream.ended) return;
       if (stream.renewed || document.hidden) continue;
+      if (error === held) continue;
       if (error?.status === 403) {
         await poll(stream);
         continue;
@@ -386,8 +387,13 @@ function sleep(stream, ms) {
   });
 }
 
-// readStream reads one connection to its end. It returns an ApiError for a refusal.
+const held = {}; // instead of an error: nothing has come through a connection
+
+// readStream reads one connection to its end. It returns an ApiError for a refusal. As long as nothing comes, perhaps
+// because a proxy collects what should go on at once, it says what to read again.
 async function readStream(stream) {
+  let first = true, waited = false;
+  const late = setInterval(() => { waited = true; stream.state("poll"); }, 2000);
   const abort = (stream.abort = new AbortController());
   const began = Date.now(), watch =
     setInterval(() => { if (Date.now() - Math.max(began, stream.heard) > silence) abort.abort(); }, 5000);
@@ -397,19 +403,21 @@ async function readStream(stream) {
     const response = await fetch(root + "/v1/events" + query(stream.filter),
       { headers, signal: abort.signal, cache: "no-store" });
     if (!response.ok) return refusal(response, await response.text());
-    stream.state(stream.lastId ? "resumed" : "open");
-    [stream.pause, stream.heard] = [firstPause, Date.now()];
     const parse = parser(stream), decoder = new TextDecoder();
     for (const reader = response.body.getReader(); ;) {
       const { value, done } = await reader.read();
       if (done) return null;
+      clearInterval(late);
       stream.heard = Date.now();
+      if (first) stream.state(stream.lastId ? "resumed" : "open");
+      [stream.pause, first] = [firstPause, false];
       parse(decoder.decode(value, { stream: true }));
     }
   } catch {
-    return null; // the connection was cut
+    return first && waited && abort.signal.aborted ? held : null; // the connection was cut
   } finally {
     clearInterval(watch);
+    clearInterval(late);
   }
 }
 

@@ -298,7 +298,8 @@ function fillBar() {
 function showStream({ detail }) {
   byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", poll: "Polling", lost: "Reconnecting …",
     denied: "Cut off" }[detail] || "";
-  byId("live").classList.toggle("lost", /lost|denied/.test(detail));
+  byId("live").classList.toggle("lost", /poll|lost|denied/.test(detail));
+  byId("live").title = detail === "poll" ? "The page asks every two seconds, since no stream of events reaches it" : "";
 }
 
 function showClock({ detail }) {

@@ -37,20 +37,16 @@ class TaskPage {
       e: ["Events", () => this.tabs.show("Events")], f: ["Fit the graph", () => this.graph.fit()] });
   }
 
-  // open loads the task once its events are followed, so that none is missed.
+  // open shows the task, and follows the events after those that it knows.
   async open() {
-    await new Promise((done) => {
-      if (document.hidden) done();
-      const stop = api.events({ task_uuid: this.id }, (e) => this.event(e), (now) => {
-        done();
-        if (this.graph && (/gap|open/.test(now) || (now === "poll" && !ended(this.model.task.status)))) this.reload();
-      });
-      this.signal.addEventListener("abort", () => { stop(); done(); });
-    });
-    if (this.signal.aborted) return;
     await this.load();
     if (this.signal.aborted) return;
     this.build();
+    const stop = api.events({ task_uuid: this.id, after: this.model.seq }, (e) => this.event(e), (now) => {
+      if (now === "gap" || (now === "poll" && !ended(this.model.task.status))) this.reload();
+      else if (now === "open") this.refresh();
+    });
+    this.signal.addEventListener("abort", stop);
     const tick = setInterval(() => this.beat(), 500);
     this.signal.addEventListener("abort", () => {
       clearInterval(tick);

@@ -7,7 +7,8 @@ import (
 )
 
 // TestConsoleWhySlow shows a task that waits for a person and one that ended as stale: the wait lasts to the end of the
-// axis, a sentence sums it, and the steps that the end waited for are marked.
+// axis, a sentence sums it, and the steps that the end waited for are marked. Rows of failed and critical steps come first,
+// and a bar that goes on beyond the axis says so.
 func TestConsoleWhySlow(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -34,9 +35,20 @@ func TestConsoleWhySlow(t *testing.T) {
 	p.wait(marked + ` === "first,approve,last"`)
 	p.wait(`document.querySelectorAll(".graph .way").length === 1 && document.querySelector(".graph .way").getAttribute("d").match(/C/g).length === 2`)
 	p.wait(`document.querySelectorAll(".timeline .attempt.people").length === 1`) // though the wait is over
+	const labels = `[...document.querySelectorAll(".timeline .label")].map((e) => e.textContent).join()`
+	p.wait(labels + ` === "first,approve,last,short"`) // the critical path first
 	p.eval(`(() => { const e = document.querySelector("[aria-label='Order of the steps']"); e.value = "long"; e.dispatchEvent(new Event("change")); })()`)
-	p.wait(`[...document.querySelectorAll(".timeline .label")].map((e) => e.textContent).join() === "last,first,short,approve"`)
+	p.wait(labels + ` === "last,first,short,approve"`)
 	p.inspect("task-slow")
+
+	failed := a.create(`{"namespace":"t","name":"flow"}`)
+	p.openTask(s, failed)
+	p.wait(`document.querySelector(".timeline .label") && !document.querySelector(".sum").textContent.includes("path")`) // no time has passed
+	clock(`{"advance":"2s"}`)
+	failStep(a, failed, "approve", "no")
+	clock(`{"advance":"1h"}`)
+	p.wait(labels + ` === "approve,first,short,last"`)
+	p.wait(`[...document.querySelectorAll(".timeline .took")].some((e) => e.textContent === "→ 59 min 59 s")`)
 }
 
 // TestConsoleTimelineFolds folds a batch into one row of the timeline, which unfolds and stays where it was scrolled.

@@ -55,7 +55,7 @@ func TestConsoleStackTraces(t *testing.T) {
 	}
 	p.screenshots("task-trace")
 	for range 2 {
-		if width, height := p.eval(`document.documentElement.scrollWidth`).(float64), p.eval(`document.documentElement.scrollHeight`).(float64); width > 1280 || height > 2000 {
+		if width, height := p.eval(`document.documentElement.scrollWidth`).(float64), p.eval(`document.documentElement.scrollHeight`).(float64); width > 1280 || height > 2200 {
 			t.Errorf("the page is %v by %v pixels", width, height)
 		}
 		p.click(".trace > summary")
@@ -66,6 +66,9 @@ func TestConsoleStackTraces(t *testing.T) {
 		"  check()\nFile \"/srv/app/errors.py\", line 12, in check\n  raise CardError"; got != want {
 		t.Errorf("got the frames %q; want %q", got, want)
 	}
+	if wide := p.eval(`document.querySelector(".trace[open] > pre").clientWidth`).(float64); wide < 1000 {
+		t.Errorf("the frames have %v pixels; want the width of the page", wide)
+	}
 	p.clickText("21 frames of libraries")
 	p.wait(`document.querySelector(".trace details[open] pre").innerText.split("\n").length === 42`)
 	p.inspect("task-trace-open")
@@ -73,9 +76,15 @@ func TestConsoleStackTraces(t *testing.T) {
 	p.waitText("charge: " + own) // not what every traceback begins with
 	p.clickUntil("Investigate", `document.querySelector("dialog[open]") !== null`)
 	p.wait(`document.querySelector("dialog .trace > summary").textContent.startsWith("Stack trace: 24 frames")`)
+	for _, step := range s.api().steps(id) {
+		s.api().do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID, `{"action_type":"reset_for_retry","reset_by":"test","reason":"again"}`).want(200)
+	}
+	p.open(s.ready.OrchestrationURL + "/console/tasks/" + id + "?step=charge")
+	p.wait(`[...document.querySelectorAll(".attempts [role=tab]")].map((e) => e.textContent).join() === "1,reset 1 · attempt 1"`)
 }
 
-// TestConsoleAttempts shows each attempt at a step with its own error, and starts the next one in its back-off.
+// TestConsoleAttempts shows each attempt at a step with its own error, and starts the next one in its back-off. A trace
+// that is unfolded stays when the next one ends.
 func TestConsoleAttempts(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -85,21 +94,24 @@ func TestConsoleAttempts(t *testing.T) {
 			if n == 3 {
 				return object{"paid": true}
 			}
-			return object{"success": false, "error": object{"message": fmt.Sprintf("try %d failed", n), "error_type": "Busy", "retryable": true}}
+			return object{"success": false, "error": object{"message": fmt.Sprintf("try %d failed\n    at run (/srv/app/pay.js:3:1)", n), "error_type": "Busy", "retryable": true}}
 		}))
 	id := s.api().create(`{"namespace":"t","name":"flow"}`)
 	p.openTask(s, id)
 	p.waitNode("charge", "Retry")
 	p.click(`.node[aria-label^="charge:"]`)
 	p.waitText("try 1 failed")
+	p.click(".trace > summary")
 	for n := 2; n <= 3; n++ {
 		p.clickAt(`[...document.querySelectorAll(".step-card button")].find((e) => e.textContent === "Retry now …")`)
 		p.fill(`dialog input[placeholder^="Why"]`, "the gateway is back")
 		p.clickText("Retry")
 		p.wait(fmt.Sprintf(`document.querySelectorAll(".attempts [role=tab]").length === %d`, n))
 	}
-	p.waitText("paid: true")
 	p.waitState("Complete")
+	p.wait(`document.querySelector(".attempts [aria-selected=true]").textContent === "1" && document.querySelector(".trace[open]").innerText.includes("pay.js")`)
+	p.click(".attempts [role=tab]:last-child")
+	p.waitText("paid: true")
 	eventually(t, "the second attempt to be shown", func() bool { // the last one may be drawn once more, without the focus
 		p.eval(`document.querySelectorAll(".attempts [role=tab]")[2].focus()`)
 		p.key("ArrowLeft")

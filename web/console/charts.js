@@ -2,7 +2,7 @@
 
 import { dayOf, fill, h, timeOfDay } from "./ui.js";
 
-const HEIGHT = 190, LEFT = 46, RIGHT = 8, TOP = 12, BOTTOM = 24;
+const HEIGHT = 190, RIGHT = 8, TOP = 12, BOTTOM = 24;
 
 // chart draws series over times and draws again when its width changes. Its options: label, times
 // (milliseconds), step (of a bucket), series [{name, tone, values}] with null for nothing, kind
@@ -26,7 +26,9 @@ function draw({ label, times, step, series, kind, format }, width) {
   const top = ceiling(Math.max(0,
     ...times.map((_, i) => (kind === "bars" ? sum(series, i) : Math.max(...series.map((s) => s.values[i] ?? 0))))));
   const from = times[0], to = times.at(-1) + step;
-  const x = (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - RIGHT),
+  const marked = top === 1 ? [0, 1] : [0, 0.5, 1], left = 12 + 6.5 * Math.max(...marked.map((part) =>
+    format(top * part).length), 5);
+  const x = (t) => left + ((t - from) / (to - from)) * (width - left - RIGHT),
     y = (v) => HEIGHT - BOTTOM - (v / top) * (HEIGHT - TOP - BOTTOM);
   const marks = kind === "bars" ? bars(times, step, series, x, y) : lines(times, step, series, x, y);
   const hits = times.map((t, i) => h("rect.hit",
@@ -35,8 +37,8 @@ function draw({ label, times, step, series, kind, format }, width) {
       `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join(" · "))));
   return h("svg", { width, height: HEIGHT, role: "img",
     "aria-label": `${label}, up to ${format(top)}. The figures are in the table below.` },
-    (top === 1 ? [0, 1] : [0, 0.5, 1]).map((part) => gridLine(y(top * part), format(top * part), width)),
-      axis(from, to, step, x, width), marks, hits);
+    marked.map((part) => gridLine(y(top * part), format(top * part), left, width)),
+      axis(from, to, step, x, left, width), marks, hits);
 }
 
 const sum = (series, i) => series.reduce((n, s) => n + (s.values[i] ?? 0), 0);
@@ -76,8 +78,8 @@ function lines(times, step, series, x, y) {
   });
 }
 
-const gridLine = (y, text, width) => [h("line.grid", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
-  h("text.tick.end", { x: LEFT - 6, y: y + 4 }, text)];
+const gridLine = (y, text, left, width) => [h("line.grid", { x1: left, x2: width - RIGHT, y1: y, y2: y }),
+  h("text.tick.end", { x: left - 6, y: y + 4 }, text)];
 
 const minute = 60_000, hour = 60 * minute, day = 24 * hour;
 
@@ -86,8 +88,8 @@ export const span = (t, step) => (step >= day ? dayOf(t)
   : `${dayOf(t)} ${timeOfDay(t).slice(0, 5)}–${timeOfDay(t + step)}`);
 
 // axis writes as many times as there is room for.
-function axis(from, to, step, x, width) {
-  const room = Math.max(Math.floor((width - LEFT) / 76), 1), long = to - from > 2 * day;
+function axis(from, to, step, x, left, width) {
+  const room = Math.max(Math.floor((width - left) / 76), 1), long = to - from > 2 * day;
   const every = [minute, 2 * minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute, hour, 2 * hour, 3 * hour,
     6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= (long ? day : step)
     && (to - from) / e <= room) || 10 * day;

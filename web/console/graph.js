@@ -412,7 +412,7 @@ export class Graph {
       failed.length > 0 && all.length > 3 && button(`Failed ${number(failed.length)}`, () => this.jump(failed),
         "quiet small", { key: "failed",
         title: "Go to the next step that failed" }),
-      [...groups].some(g => !this.open.has(g)) && tool("Show every step", "Unfold", () => this.unfold()),
+      [...groups].some(g => !this.open.has(g)) && tool("Unfold every step", "Unfold", () => this.unfold()),
       this.open.size > 0 && tool("Fold batches and layers", "Fold", () => this.refold()),
       tool("Zoom in", "+", () => this.zoom(1.3)), tool("Zoom out", "−", () => this.zoom(1 / 1.3)),
       tool("Fit the graph into the view", "Fit", () => { this.fit(); this.touched = true; }),

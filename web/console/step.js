@@ -89,8 +89,10 @@ export class StepCard {
 
   // attempts shows a tab for each attempt, at first the last one.
   attempts(tries) {
+    if (this.details.querySelector(".trace[open]")) this.chosen ??= this.shown; // what is being read stays
     const chosen = tries[this.chosen] ?? tries.at(-1), { created } = this.page.model,
       choose = (t) => { this.chosen = tries.indexOf(t); this.showDetails(); };
+    this.shown = tries.indexOf(chosen);
     const move = (e) => {
       const next = tries[tries.indexOf(chosen) + ({ ArrowRight: 1, ArrowLeft: -1 }[e.key] ?? NaN)];
       if (!next) return;
@@ -100,13 +102,13 @@ export class StepCard {
     };
     const tab = (t) => h("button", { type: "button", role: "tab", key: t.key, "aria-selected": String(t === chosen),
       tabindex: t === chosen ? 0 : -1,
-      "aria-controls": "attempt", "aria-label": `${t.attempt}: ${t.word}`, title: `Attempt ${t.attempt} ${t.word}`,
+      "aria-controls": "attempt", "aria-label": `${t.name}: ${t.word}`, title: `${t.name} ${t.word}`,
         class: look(t.state).tone, onclick: () => choose(t) },
-    signOf(t.state), t.attempt);
+    signOf(t.state), t.resets ? t.name : t.attempt);
     return h("section.attempts", h("h3", "Attempts"),
       h("div.tablist", { role: "tablist", "aria-label": "Attempts", onkeydown: move }, tries.map(tab)),
     h("div.tabpanel", { role: "tabpanel", id: "attempt", key: chosen.key, tabindex: 0,
-      "aria-label": `Attempt ${chosen.attempt}` },
+      "aria-label": chosen.name },
       h("dl.pairs", facts(chosen, created).map(([label, value]) => pair(label, value))),
       chosen.entry && outcome(chosen.entry.result, chosen.key)));
   }
@@ -116,14 +118,17 @@ export class StepCard {
 export function attemptsOf(step, audit) {
   const ends = new Map(audit.filter((a) => a.result && !a.action).map((a) => [exact(a.recorded_at), a])),
     { spans } = step;
-  let inputs;
+  let inputs, before = 0, resets = 0;
   return spans.flatMap((s, i) => {
     if (s.kind !== "run") return [];
+    if (s.attempt <= before) resets++; // attempts are counted from zero again
+    before = s.attempt;
     for (const a of [...audit].reverse()) if (a.inputs && exact(a.recorded_at) <= s.from) ({ inputs } = a);
     const entry = ends.get(s.to), state = s.to === undefined ? "in_progress" : entry?.success === false ? "error"
       : entry ? "complete" : s.end;
     const around = (kind, n) => (spans[n]?.kind === kind ? spans[n] : undefined);
-    return [{ ...s, key: `${step.id} ${i} ${s.to ?? ""}`, entry, inputs, state, word: WORDS[state] ?? look(state).word,
+    return [{ ...s, resets, name: `${resets ? `reset ${resets} · ` : ""}attempt ${s.attempt}`,
+      key: `${step.id} ${i} ${s.to ?? ""}`, entry, inputs, state, word: WORDS[state] ?? look(state).word,
       ready: around("queue", i - 1), pause: around("retry", i + 1) }];
   });
 }
@@ -151,9 +156,10 @@ export const outcome = (r, key) => (r.error ? errorView(r.error, key) : r.succes
 
 const AUDITED = { enqueued_for_orchestration: "Attempt succeeded",
   enqueued_as_error_for_orchestration: "Attempt failed" };
-const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed",
+export const DONE = { reset_for_retry: "Reset", retry_now: "Retried", complete_manually: "Completed",
   resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled", copied: "Copied",
-  unanswered: "Not answered in time" };
+  unanswered: "Not answered in time", adjusted: "Adjusted", hold: "Held", release: "Released", run_again: "Run again",
+  update_dead_letter: "Noted on a dead letter" };
 
 // auditLine describes what a person did, or of a result that came too late.
 function auditLine(a) {

@@ -104,7 +104,7 @@ export class EventList {
     return h("li", { key }, h("span.at", { title: when(t.recorded_at) }, "+" + span(at)),
       t.step_uuid ? button(clip(t.step_name), () => this.choose(t.step_uuid), "as-link", { key: "name" })
         : h("b", "task"),
-      h("span.soft", t.from_state ? `${t.from_state} →` : "created as"), state(t.to_state),
+      h("span.soft", t.from_state ? `${look(t.from_state).word} →` : "created as"), state(t.to_state),
       (t.reason || t.attempt > 0) && h("span.soft", t.reason || `attempt ${t.attempt}`));
   }
 }

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
-import { clip, empty, fill, h, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
+import { clip, empty, fill, h, link, number, problem, table, tabs, templatePath } from "./ui.js";
 import { jsonTree } from "./values.js";
 
 const nameOf = (t) => `${t.namespace}/${t.name}`;
@@ -87,7 +87,8 @@ async function showOne(root, { params, signal, title }) {
       versions.map((v) => link("/templates/" + templatePath(v), v.version,
         { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,
-    tabs("Template", { Steps: () => steps(template), Performance: () => fare(template, fares, signal), Definition: () => definition(template) })));
+    tabs("Template", { Steps: () => steps(template), Performance: () => fare(template, fares, signal),
+      Definition: () => definition(template) })));
   drawGraph(picture, template, signal);
 }
 

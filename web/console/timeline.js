@@ -11,11 +11,13 @@ const ROW = 26, HEAD = 26, NAMES = 190, MOST = 420; // heights, the width of nam
 const MOST_ZOOM = 200;
 const FEW = 6, BARS = 300; // instances of a batch that are not folded, and bars of a folded one
 
+let order = "first"; // of the rows, as last chosen
+
 // Timeline shows the steps of a model in an element. onSelect(id) is called for a click on a row.
 export class Timeline {
   model; median; open; onSelect; sum;
   constructor(root, model, onSelect) {
-    Object.assign(this, { model, onSelect, scale: 1, open: new Set(), order: "start", median: undefined,
+    Object.assign(this, { model, onSelect, scale: 1, open: new Set(), median: undefined,
       sum: h("p.sum") });
     this.axis = h("g.axis");
     this.links = h("g.links");
@@ -36,12 +38,10 @@ export class Timeline {
     });
     this.pane.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
     const tool = (name, text, act) => button(text, act, "quiet small", { "aria-label": name, title: name });
-    const order = select([["start", "In their order"], ["long", "Longest first"], ["name", "By name"]], "start",
-      (value) => {
-      this.order = value;
-      this.draw();
-    }, { "aria-label": "Order of the steps", class: "auto" });
-    root.append(this.sum, h("div.row.timeline-head", legend(), order,
+    const choice = select([["first", "Failed and critical first"], ["start", "In their order"],
+      ["long", "Longest first"], ["name", "By name"]], order, (value) => { order = value; this.draw(); },
+    { "aria-label": "Order of the steps", class: "auto" });
+    root.append(this.sum, h("div.row.timeline-head", legend(), choice,
       tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
       tool("Zoom out of the timeline", "−", () => this.zoom(1 / 1.5)),
         tool("Fit the timeline into the view", "Fit", () => this.zoom(0))), this.pane);
@@ -109,13 +109,28 @@ export class Timeline {
       if (many && !rows.has(id)) rows.set(id,
         { id, batch: true, name: s.declared.name, end: ` × ${number(size.get(id))}`, steps: [] });
       if (many) rows.get(id).steps.push(s);
-      if (!many || this.open.has(id)) rows.set(s.id, { id: s.id, name: s.name, steps: [s] });
+      if (!many || this.open.has(id)) rows.set(s.id, { id: s.id, name: s.name, steps: [s], of: rows.get(id) });
     }
-    const took = new Map(), length = (r) => took.get(r)
-      ?? took.set(r, r.steps.reduce((sum, s) => sum + this.model.took(s), 0)).get(r);
-    const by = { long: (a, b) => length(b) - length(a),
-      name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) }[this.order];
-    return by ? [...rows.values()].sort(by) : [...rows.values()];
+    const list = [...rows.values()], key = new Map(),
+      urgency = (s) => (s.state === "error" ? 0 : this.critical.has(s) ? 1 : 2);
+    if (order === "first") { // those of a batch stay with it
+      for (const r of list) key.set(r, key.get(r.of) ?? r.steps.reduce((n, s) => Math.min(n, urgency(s)), 2));
+    }
+    if (order === "long") for (const r of list) key.set(r, -this.took(r));
+    return order === "name" ? list.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }))
+      : key.size ? list.sort((a, b) => key.get(a) - key.get(b)) : list;
+  }
+
+  // took returns for how long a row ran: a batch, for as long as any of its steps did.
+  took({ steps }) {
+    let at = -Infinity, sum = 0;
+    const runs = steps.flatMap((s) => s.spans.filter((x) => x.kind === "run"));
+    for (const s of runs.sort((a, b) => a.from - b.from)) {
+      const to = s.to ?? this.model.end();
+      sum += Math.max(0, to - Math.max(at, s.from));
+      at = Math.max(at, to);
+    }
+    return sum;
   }
 
   // rowOf returns the row of a step, or of the batch that it is folded into.
@@ -125,9 +140,9 @@ export class Timeline {
 
   draw() {
     if (!this.pane.isConnected || !this.pane.clientWidth) return;
-    this.items = this.arrange();
     this.path = criticalPath(this.model);
     this.critical = new Set(this.path);
+    this.items = this.arrange();
     this.showSum();
     const high = this.items.length * ROW + HEAD + 4, bars = this.scale > 1 ? 14 : 0; // the height of a scroll bar
     this.pane.style.height = Math.min(high + 2 + bars, MOST) + "px";
@@ -166,7 +181,7 @@ export class Timeline {
   // showSum says what the time went to, along the critical path.
   showSum() {
     const sum = timeOf(this.model, this.path), total = this.model.end() - this.model.created;
-    const parts = Object.entries(sum).filter(([, ms]) => ms > total / 100).sort((a, b) => b[1] - a[1]);
+    const parts = Object.entries(sum).filter(([, ms]) => ms >= 0.001 && ms > total / 100).sort((a, b) => b[1] - a[1]);
     fill(this.sum, parts.length > 0 && h("span", "Critical path: ",
       parts.map(([kind, ms], i) => [i > 0 && " · ", h(i ? "span" : "b", i ? span(ms)
       : `${span(ms)} of ${span(total)}`, " ", SUMS[kind])])),
@@ -183,8 +198,10 @@ export class Timeline {
       h("text.label", { x: 8, y: y + 17 }, shorten(name, this.names - 16, 12.5, critical, row.end)));
   }
 
-  row({ id, name, end = "", steps, batch }, i, width) {
-    const y = HEAD + i * ROW, took = steps.reduce((sum, s) => sum + this.model.took(s), 0), [step] = steps;
+  row(row, i, width) {
+    const { id, name, end = "", steps, batch } = row, y = HEAD + i * ROW, took = this.took(row), [step] = steps;
+    const over = !batch && step.spans.at(-1), cut = over && this.until(over, step) > this.range.to
+      && `→ ${span(this.until(over, step) - over.from)}`; // it goes on beyond the axis
     const words = batch ? `${number(steps.length)} steps`
       : step.spans.map((s) => `${WORDS[this.model.kindOf(s, step)]} ${span((s.to ?? this.model.end()) - s.from)}`)
       .join(", ");
@@ -195,7 +212,7 @@ export class Timeline {
       h("rect.back", { x: 0, y, width, height: ROW }),
         steps.filter((_, n) => n % Math.ceil(steps.length / BARS) === 0)
         .map((one) => one.spans.map((s) => this.bar(s, y, one))),
-      took > 0 && h("text.took", { x: last + 6, y: y + 17 }, span(took)));
+      (took > 0 || cut) && h("text.took", { x: last + 6, y: y + 17 }, cut || span(took)));
   }
 
   // until returns when a span ends: so far, or for a back-off when the retry is due.

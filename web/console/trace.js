@@ -23,6 +23,14 @@ export function headline(text) {
   return (at >= 0 && /\n(\S.*)/.exec(rest)?.[1] || rest.trim().split("\n", 1)[0]).trim();
 }
 
+// causeOf returns the last cause of a chain of errors, as Java, JavaScript, .NET and Python print it; "" without one.
+export function causeOf(text) {
+  const [, first, ...more] = text.split(PYTHON);
+  const found = [...text.matchAll(/(?:^\s*Caused by:|\[cause\]:|--->) (.+)$/gm)];
+  const cause = more.length ? /\n(\S.*)/.exec(first)?.[1] : found.at(-1)?.[1];
+  return cause && !headline(text).includes(cause.trim()) ? cause.trim() : "";
+}
+
 // withoutType returns a headline without the type of the error, which is shown beside it.
 export function withoutType(text, type) {
   const [name, rest] = [text.split(": ", 1)[0], text.slice(text.indexOf(": ") + 2)];

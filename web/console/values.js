@@ -2,7 +2,7 @@
 // the document as it comes into view.
 
 import { button, copyButton, fill, h, number, plural } from "./ui.js";
-import { readTrace } from "./trace.js";
+import { causeOf, readTrace } from "./trace.js";
 
 const LONG = 20_000; // characters of a text that is drawn by lines
 const ROW = 18, AHEAD = 20; // pixels of such a line, and lines above and below those in view
@@ -105,7 +105,9 @@ export function errorText(text, key) {
   const own = frames - libraries, said = text.trim().split("\n").length;
   const about = frames ? `Stack trace: ${plural(frames, "frame")}`
     + (own && libraries ? `, ${number(own)} outside libraries` : "") : plural(said, "line");
-  return [h("p", headline), h("details.trace", { key }, h("summary", about),
+  const cause = causeOf(text);
+  return [h("p", headline), cause && h("p", h("span.soft", "Caused by "), cause),
+    h("details.trace", { key }, h("summary", about),
     parts.map((p) => (p.words ? pre("pre.wrap", [p.words])
     : [p.own.length > 0 && pre("pre.wrap", p.own),
       p.library.length > 0 && (own ? h("details", h("summary", plural(p.library.length, "frame") + " of libraries"),
@@ -126,7 +128,7 @@ export function errorView(error, key) {
   const rest = context.filter(([k, v]) => v !== error.message && !long.some(([name]) => name === k));
   return [h("div.problem", h("strong", error.error_type), errorText(error.message, key),
     long.map(([name, v]) => [h("h4", name), errorText(v, `${key} ${name}`)]),
-    h("p.soft", [error.status_code && `status ${error.status_code}`, error.retryable ? "may be retried"
-      : "permanent"].filter(Boolean).join(" · "))),
+    h("p.soft", [error.status_code && `HTTP status ${error.status_code}`, error.retryable ? "may be retried"
+      : "final: no retry"].filter(Boolean).join(" · "))),
   rest.length > 0 && jsonTree(Object.fromEntries(rest), { label: "Context of the error", key })];
 }

@@ -201,6 +201,26 @@ func TestConsoleCutOff(t *testing.T) {
 	}
 }
 
+// TestConsoleFormSignsIn has the credential refused when a form is sent: it asks for another one, closes that and goes on.
+func TestConsoleFormSignsIn(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
+	id := s.api().create(`{"namespace":"demo","name":"approval"}`)
+	p.open(proxy.url + "/console/tasks/" + id)
+	p.clickText("Cancel the task …")
+	p.fill(p.input("Reason"), "ordered twice")
+	proxy.fail(http.StatusUnauthorized)
+	p.clickText("Cancel the task")
+	p.wait(`document.querySelector("dialog .signin")`)
+	proxy.fail(0)
+	p.fill("dialog .signin input", "another-token")
+	p.key("Enter")
+	s.api().await(id, "cancelled")
+	p.wait(`!document.querySelector("dialog")`)
+}
+
 // TestConsoleKeepsDraft types into the form that starts a task: what is typed stays when the credential is renewed, and is
 // there again on *back*.
 func TestConsoleKeepsDraft(t *testing.T) {

@@ -52,7 +52,8 @@ func TestConsoleFailures(t *testing.T) {
 	p.clickText("The same as a command")
 	p.wait(`document.querySelector("dialog").innerText.includes("stepwell step reset --group ")`)
 	p.clickText("Reset 3 steps")
-	p.waitText("Done: 3 steps")
+	p.waitText("3 reset: 0 done, 3 still running.")
+	p.key("Escape")
 	p.wait(`document.querySelectorAll(".cause").length === 1`)
 	for _, id := range stuck {
 		for _, step := range s.api().steps(id) {
@@ -65,7 +66,58 @@ func TestConsoleFailures(t *testing.T) {
 	for _, path := range []string{"/analytics", "/dlq"} {
 		p.open(s.ready.OrchestrationURL + "/console" + path)
 		p.wait(`document.querySelector(".top:not([hidden])").innerText.includes("approve · CardError: no such account")`)
+		p.wait(`[...document.querySelectorAll(".nav [data-count]")].map((a) => a.text + a.dataset.count).join() === "Failures1,Waits for me3,Dead letters4"`)
 	}
+}
+
+// TestConsoleVerdict tries ten of those that fail for one cause, reads what became of them as it happens, goes on with
+// the rest, and finds on the page of the audit who did it and why.
+func TestConsoleVerdict(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	var broken, slow atomic.Bool
+	broken.Store(true)
+	release := make(chan struct{})
+	s := serve(t, "--memory", "--templates", templateDir(t, testTemplate("flow", stepSpec{name: "charge", callable: "t.charge"})),
+		"--handler", fails(t, func(int) any {
+			if !broken.Load() {
+				if slow.Load() {
+					<-release
+				}
+				return object{"success": false, "error": object{"message": "no such card", "error_type": "CardError", "retryable": false}}
+			}
+			return object{"success": false, "error": object{"message": "the bank is closed", "error_type": "BankError", "retryable": false}}
+		}))
+	a := s.api()
+	for range 12 {
+		a.await(a.create(`{"namespace":"t","name":"flow"}`), "blocked_by_failures")
+	}
+	p.open(s.ready.OrchestrationURL + "/console/failures")
+	p.clickText("Reset 12 …")
+	p.waitText("12 steps match.")
+	p.fill(p.input("Reason"), "the bank opens")
+	p.fill(p.input("Your name"), "alice")
+	broken.Store(false)
+	slow.Store(true)
+	p.clickText("Try 10 first")
+	p.waitText("Done: 10 steps")
+	p.waitText("10 reset: 0 done, 10 still running.")
+	p.inspect("many-verdict")
+	close(release)
+	p.waitText("10 reset: 0 done, 10 failed again: 1 new cause.")
+	p.clickText("Go on with 2 more …")
+	p.waitText("2 steps match.")
+	p.key("Escape")
+	p.clickText("Audit")
+	p.waitText("the bank opens")
+	p.wait(`[...document.querySelector("tbody tr").cells].slice(1, 4).map((e) => e.innerText.split("\n")[0]).join() === "alice,Reset,the bank opens"`)
+	p.clickText("What became of them")
+	p.waitText("10 reset: 0 done, 10 failed again: 1 new cause.")
+	p.inspect("audit")
+	p.fill(p.input("Who"), "bob")
+	p.key("Enter")
+	p.waitText("Nothing was done")
+	p.wait(`location.search === "?actor=bob"`)
 }
 
 // refundTemplate has a step for people with a schema of its result.
@@ -122,6 +174,52 @@ func TestConsoleWaits(t *testing.T) {
 	p.eval(`(() => { const e = document.querySelector("dialog select"); e.value = "0"; e.dispatchEvent(new Event("change", { bubbles: true })); })()`)
 	p.clickText("Complete 1 step")
 	a.await(others[1], "complete")
+}
+
+// TestConsoleResultForms asks for the result of a step by the form of its schema wherever a step is completed.
+func TestConsoleResultForms(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "refund.json"), []byte(refundTemplate))
+	p, s := openConsole(t, "/tasks", "--templates", dir)
+	a := s.api()
+	id := a.create(`{"namespace":"shop","name":"refund","context":{"order_id":"ORD-1"}}`)
+	failStep(a, id, "decide", "nobody agrees")
+	a.await(id, "blocked_by_failures")
+	for _, path := range []string{"/failures", "/dlq", "/tasks/" + id} {
+		p.open(s.ready.OrchestrationURL + "/console" + path)
+		if path == "/dlq" {
+			p.clickUntil("Investigate", `document.querySelector("dialog[open]") !== null`)
+		}
+		p.clickText("Complete …")
+		p.wait(`[...document.querySelectorAll("dialog:last-of-type label")].some((e) => e.textContent === "Note")`)
+	}
+	p.fill(p.input("Note"), "no")
+	p.fill(p.input("Reason"), "asked by telephone")
+	p.choose("Approved", "Yes")
+	p.clickText("Complete the step")
+	p.wait(`document.querySelector("dialog .wrong:not(:empty)").textContent === "Enter at least 3 characters."`)
+	p.inspect("complete-form")
+	p.fill(p.input("Note"), "agreed")
+	p.clickText("Complete the step")
+	a.await(id, "complete")
+}
+
+// TestConsoleWaitsAbout shows what an answer is about if the template names nothing to search, and what the steps before
+// found.
+func TestConsoleWaitsAbout(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "ask.json"), []byte(`{"namespace":"t","name":"ask","version":"1.0.0","steps":[
+		{"name":"look","handler":{"callable":"builtin:echo"}},{"name":"answer","handler":{"callable":"people.answer"},"dependencies":["look"]}]}`))
+	p, s := openConsole(t, "/waits", "--templates", dir)
+	id := s.api().create(`{"namespace":"t","name":"ask","context":{"order":"ORD-9","lines":[1]}}`)
+	p.waitText(id[len(id)-8:])
+	p.click(".wait-card summary")
+	p.wait(`document.querySelector(".wait-card .form .about-pairs").innerText.split("\n").join() === "order,ORD-9"`)
+	p.clickText("Results of the steps before")
+	p.wait(`document.querySelector(".wait-card h3").textContent === "look"`)
+	p.inspect("waits-about")
 }
 
 // TestConsoleDeadline shows the step with the nearest deadline first, and until when it must be answered.
@@ -183,6 +281,7 @@ func TestConsoleSelection(t *testing.T) {
 	p.fill(p.input("Reason"), "the bank is back")
 	p.clickText("Reset 54 steps")
 	p.waitText("Done: 54 steps")
+	p.key("Escape")
 	for _, id := range ids[:54] {
 		a.await(id, "steps_in_process")
 	}
@@ -213,6 +312,10 @@ func TestConsoleFind(t *testing.T) {
 	p.wait(fmt.Sprintf(`location.pathname.endsWith(%q) && location.search.includes("step=approve")`, id))
 	find("amount=77", "amount")
 	p.wait(fmt.Sprintf(`location.pathname.endsWith(%q)`, other))
+	p.open(s.ready.OrchestrationURL + "/console/tasks") // whose box looks for what is in no name, too
+	p.fill(p.input("Text"), "insufficient")
+	p.waitText("No name contains “insufficient”, but this does:")
+	p.wait(`document.querySelector(".hits li a").innerText.includes("CardError")`)
 	p.click("#find")
 	p.fill("dialog input", "approv")
 	p.wait(`document.querySelectorAll("dialog .hits li").length > 1`)

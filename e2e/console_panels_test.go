@@ -326,7 +326,8 @@ api_keys = [{key = "a-key-of-the-console-tests", permissions = ["templates:read"
 	p.waitText("system:analytics_read") // why there are no figures
 	p.clickText("Dead letters")
 	p.waitText("Nothing needs you")
-	p.clickText("Analytics")
+	p.wait(`![...document.querySelectorAll(".nav a")].some((a) => a.checkVisibility() && /Tasks|Audit|Analytics/.test(a.text))`)
+	p.open(s.ready.OrchestrationURL + "/console/analytics")
 	p.waitText("Not allowed")
 	p.screenshots("denied")
 	p.open(s.ready.OrchestrationURL + "/console/fixture")

@@ -63,7 +63,7 @@ func picturedPages(t *testing.T) (s *program, pages map[string]string) {
 		"task-blocked": "/tasks/" + blocked + "?step=charge", "task-running": "/tasks/" + running, "task-waits": "/tasks/" + waits,
 		"task-steps": "/tasks/" + waits + "?tab=Steps", "task-events": "/tasks/" + waits + "?tab=Events", "task-data": "/tasks/" + waits + "?tab=Data",
 		"task-complete": "/tasks/" + done, "task-large": "/tasks/" + large, "templates": "/templates", "template": "/templates/t/charge/1.0.0",
-		"analytics": "/analytics", "service": "/service", "start": "/start", "start-form": "/start/shop/order/1.2.0", "nowhere": "/nowhere",
+		"analytics": "/analytics", "audit": "/audit", "service": "/service", "start": "/start", "start-form": "/start/shop/order/1.2.0", "nowhere": "/nowhere",
 		"api": "/../api-docs/ui",
 	}
 }

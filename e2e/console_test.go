@@ -516,7 +516,7 @@ func consolePages(t *testing.T, a *api) map[string]string {
 	return map[string]string{
 		"tasks": "/tasks", "filtered": "/tasks?status=error&q=none", "task": "/tasks/" + id, "templates": "/templates",
 		"template": "/templates/demo/batch/1.0.0", "start": "/start", "startform": "/start/demo/batch/1.0.0", "dlq": "/dlq",
-		"analytics": "/analytics", "fixture": "/fixture", "nowhere": "/nowhere",
+		"analytics": "/analytics", "audit": "/audit", "fixture": "/fixture", "nowhere": "/nowhere",
 	}
 }
 

@@ -2,10 +2,14 @@
 // show the same as commands.
 
 import * as api from "./api.js";
+import { ResultInput, resultSchema } from "./schema.js";
 import { allowedAll, confirmForm, field, h, plural, readJSON, select, toast } from "./ui.js";
 
-export let actor = "console"; // as last entered
-export const actAs = (name) => { actor = name; };
+let entered = "";
+
+// actor returns the name for forms: as last entered, else that of the caller; actAs notes one that was entered.
+export const actor = () => entered || api.subject() || "console";
+export const actAs = (name) => { entered = name; };
 
 function names(steps) {
   const some = steps.slice(0, 3).map((s) => s.name).join(", ");
@@ -13,6 +17,7 @@ function names(steps) {
 }
 
 function thenRuns(children) {
+  if (!children) return "";
   return children.length ? `Then ${names(children)} can run.` : "No other step waits for it.";
 }
 
@@ -36,17 +41,15 @@ const actions = {
   cancel: { verb: "cancel", label: "Cancel the step …", heading: "Cancel the step", by: "cancelled_by",
     action: "Cancel the step",
     danger: true,
-    about: (s, after) => "The step will never run." + (after.length
+    about: (s, after) => "The step will never run." + (after?.length
       ? ` ${names(after)} can then not run either, and the task is blocked until somebody acts on ` +
         `${after.length > 1 ? "them" : "it"}.` : "") },
 };
 
-function resultInputs() {
-  const input = h("textarea", { spellcheck: "false", value: "{}" });
-  const value = () => readJSON(input);
-  return { fields: [field("Result", input, "Any JSON. Steps that depend on this one can read it.")], input,
-    body: () => ({ completion_data: { result: value() } }), words: () => ["--result", input.value],
-    valid: () => value() !== undefined };
+function resultInputs(schema) {
+  const input = new ResultInput(schema);
+  return { fields: [input.element], input, body: () => ({ completion_data: { result: input.value() ?? null } }),
+    words: () => ["--result", JSON.stringify(input.value() ?? null)] };
 }
 
 function errorInputs() {
@@ -62,31 +65,33 @@ function errorInputs() {
     field("Afterwards", final)], body, words };
 }
 
-// actOn opens the form for an action, and resolves to the changed step or undefined.
-function actOn(name, task, step, children) {
-  const a = actions[name], extra = a.inputs?.() ?? { fields: [], body: () => ({}), words: () => [] };
-  const reason = h("input", { required: true, placeholder: "Why? It is kept in the audit of the step" });
-  const by = h("input", { required: true, value: actor });
+// stepForm returns what the form for an action on a step has; schema is that of a result, children are the steps that
+// depend on it, if they are known.
+/** @type {(name: string, task: any, step: any, options: Record<string, any>) => Record<string, any>} */
+export function stepForm(name, task, step, { children, schema, reason: why = "" }) {
+  const a = actions[name], extra = a.inputs?.(schema) ?? { fields: [], body: () => ({}), words: () => [] };
+  const reason = h("input", { required: true, value: why, placeholder: "Why? It is kept in the audit of the step" });
+  const by = h("input", { required: true, value: actor() });
   const path = `/v1/tasks/${task.task_uuid}/workflow_steps/${step.id}`;
   const body = () => ({ action_type: name, ...extra.body(), reason: reason.value, [a.by]: by.value });
-  return confirmForm({
+  return {
     heading: `${a.heading} ${step.name}`, about: a.about(step, children), action: a.action, danger: a.danger,
-    fields: [...extra.fields, field("Reason", reason), field("Your name", by)],
+    fields: [...extra.fields, field("Reason", reason), field("Your name", by)], input: extra.input,
     commands: () => [["curl", api.curl("PATCH", path, body())],
       ["Command line", api.cli("step", a.verb, task.task_uuid, step.name, ...extra.words(), "--reason", reason.value,
         "--by", by.value)]],
     submit: async () => {
-      if (extra.valid && !extra.valid()) {
-        extra.input.focus();
-        throw new api.ApiError(422, { message: "The result is not valid JSON." });
-      }
-      actor = by.value;
+      actAs(by.value);
       const changed = await api.patch(path, body());
       toast(`Done: ${a.heading.toLowerCase()} ${step.name}`);
       return changed;
     },
-  });
+  };
 }
+
+// actOn opens the form for an action, and resolves to the changed step or undefined.
+const actOn = async (name, task, step, children) => confirmForm(stepForm(name, task, step, { children,
+  schema: name === "complete_manually" && await resultSchema(task, step.name) }));
 
 // stepButtons makes the buttons for actions on a step, the first one of the kind lead.
 export function stepButtons(names, task, step, children, lead = "primary") {

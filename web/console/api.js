@@ -93,6 +93,9 @@ export async function readCaller() {
   if (!answer) asked = null;
 }
 
+// subject returns who the caller is, as far as the page knows.
+export const subject = () => caller?.subject;
+
 // can reports whether the caller has a permission, as far as the page knows. Whatever is not known is allowed, and the
 // answer will show it.
 export const can = (permission) => !service.auth || !denied.has(permission)

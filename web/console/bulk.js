@@ -3,15 +3,16 @@
 import { actAs, actor } from "./actions.js";
 import * as api from "./api.js";
 import { fill } from "./patch.js";
-import { SchemaForm, formable } from "./schema.js";
-import { allowed, button, copyButton, dialog, field, h, link, number, plural, problem, readJSON, shortId, showCommands,
-  toast } from "./ui.js";
+import { ResultInput } from "./schema.js";
+import { actForm, allowed, button, copyButton, dialog, field, h, link, number, onCredential, plural, problem,
+  shortId, toast } from "./ui.js";
 
-// actions are those of POST /v1/actions: the button, what is counted, and the words of the command line.
+// actions are those of POST /v1/actions: the button, what is counted, and the words of the command line. done is the
+// word for steps that run again, and get a verdict.
 const actions = {
-  reset: { label: "Reset", noun: ["step"], needs: "steps:resolve", words: ["step", "reset"],
+  reset: { label: "Reset", done: "reset", noun: ["step"], needs: "steps:resolve", words: ["step", "reset"],
     about: "Steps that failed for good run again, attempts counted from zero." },
-  retry_now: { label: "Retry", noun: ["step"], needs: "steps:resolve", words: ["step", "retry"],
+  retry_now: { label: "Retry", done: "retried", noun: ["step"], needs: "steps:resolve", words: ["step", "retry"],
     about: "Steps that wait for their retry start at once." },
   complete: { label: "Complete", noun: ["step"], needs: "steps:resolve", words: ["step", "complete"],
     about: "The steps end as complete, all with the result below. What depends on them can run." },
@@ -44,36 +45,30 @@ export function bulkForm(name, filter, { schema, about, changed = () => {} } = {
 }
 
 class BulkForm {
-  action; name; filter; done; changed;
+  action; name; filter; done; changed; requests; input;
   constructor(name, filter, schema, about, changed) {
     Object.assign(this, { name, filter, changed, action: actions[name], done: 0 });
     this.reason = h("input", { required: true, maxlength: 500, placeholder: "Why? It is kept with each of them" });
-    this.by = h("input", { required: true, value: actor });
+    this.by = h("input", { required: true, value: actor() });
     this.found = h("div.found", { role: "status" });
-    this.commands = h("details.commands");
-    this.send = h("button", { type: "submit", class: this.action.danger ? "danger" : "primary", disabled: true },
-      this.action.label);
-    this.element = h("form.form", { novalidate: true, oninput: () => this.write(), onsubmit: (e) => this.submit(e) },
-      h("p.about", this.action.about, about && " ", about), this.found, name === "complete" && this.result(schema),
-      field("Reason", this.reason), field("Your name", this.by), this.commands, h("div.row.end", this.send));
+    this.input = name === "complete" && new ResultInput(schema);
+    this.input?.element?.addEventListener("change", () => this.look());
+    this.some = button(`Try ${TRY} first`, () => { this.first = TRY; this.element.requestSubmit(); }, "quiet",
+      { hidden: true });
+    this.element = actForm({ about: [this.action.about, about && " ", about], action: this.action.label,
+      danger: this.action.danger, input: this.input, more: this.some,
+      fields: [this.found, this.input && this.input.element, field("Reason", this.reason), field("Your name", this.by)],
+      commands: () => this.commands(), submit: () => this.submit() });
+    this.send = this.element.send;
+    this.send.disabled = true;
+    this.send.addEventListener("click", () => { this.first = undefined; });
     this.box = dialog(`${this.action.label} ${this.action.noun[1] ?? this.action.noun[0] + "s"}`, this.element);
     this.reason.focus();
-    this.write();
-  }
-
-  // result makes the inputs for the result of a completion: a form by the schema, or JSON.
-  result(schema) {
-    const form = formable(schema) && new SchemaForm(schema), text = h("textarea", { spellcheck: "false", value: "{}" });
-    this.value = () => (form ? form.value() : readJSON(text));
-    this.valid = () => (form ? form.check() : this.value() !== undefined);
-    const place = form ? form.element : field("Result", text, "Any JSON. Steps that depend on these can read it.");
-    place.addEventListener("change", () => this.look());
-    return place;
   }
 
   body() {
     return { action: this.name, filter: this.filter, reason: this.reason.value, by: this.by.value,
-      ...(this.value && { completion_data: { result: this.value() ?? null } }) };
+      ...(this.input && { completion_data: { result: this.input.value() ?? null } }) };
   }
 
   count(n) { return plural(n, ...this.action.noun); }
@@ -91,13 +86,16 @@ class BulkForm {
       this.asOf = asOf;
       this.total = last.done + last.refused;
       this.send.disabled = !last.done;
+      this.some.hidden = last.done <= TRY;
       this.send.textContent = `${this.action.label} ${this.count(last.done)}`;
       fill(this.found, h("p", h("strong", this.count(last.done)), last.done === 1 ? " matches." : " match."),
         this.refusals(last, "would be refused"),
         last.samples.length > 0 && h("details", h("summary", "Some of them"),
           h("ul.plain", last.samples.map((s) => h("li", this.item(s))))));
     } catch (e) {
-      if (turn === this.turn) fill(this.found, problem(e, () => this.look()));
+      if (turn !== this.turn) return;
+      fill(this.found, problem(e, () => this.look()));
+      if (e.status === 401) onCredential(() => this.look());
     }
   }
 
@@ -113,10 +111,9 @@ class BulkForm {
       h("li.bad-text", `${number(r.count)} ${word}: ${r.message} (`, this.item(r.sample), ")")), left);
   }
 
-  write() {
+  commands() {
     const body = this.body(), words = this.command(body);
-    showCommands(this.commands, [["curl", api.curl("POST", "/v1/actions", body)],
-      ...(words ? [["Command line", api.cli(...words)]] : [])]);
+    return [["curl", api.curl("POST", "/v1/actions", body)], ...(words ? [["Command line", api.cli(...words)]] : [])];
   }
 
   // command returns the call of the command line, or null if it has no flag for a part of the filter.
@@ -132,25 +129,24 @@ class BulkForm {
     return [...words, "--yes"];
   }
 
-  submit(e) {
-    e.preventDefault();
-    const missing = [this.reason, this.by].find((input) => !input.value.trim());
-    if (missing) return missing.reportValidity();
-    if (this.valid && !this.valid()) return;
+  // submit acts on all that the dry run showed, or on the first ones.
+  submit() {
     actAs(this.by.value);
-    this.run(this.body());
+    [this.done, this.requests] = [0, []];
+    return this.run({ ...this.body(), first: this.first });
   }
 
   // run acts, and shows how far it is. A run that was cut off continues where it was.
   async run(body) {
-    const bar = h("progress", { max: this.total || 1, value: 0, "aria-label": "Progress" }), text = h("span"),
-      stop = new AbortController();
+    const most = this.done + (body.first ?? this.total), stop = new AbortController(), text = h("span"),
+      bar = h("progress", { max: most || 1, value: 0, "aria-label": "Progress" });
     let last = { done: 0, refused: 0, left_alone: 0 };
     const show = (line) => {
+      if (line.request_id) this.requests.push(line.request_id);
       if (line.done === undefined) return;
       last = line;
       bar.value = this.done + line.done + line.refused;
-      text.textContent = `${number(this.done + line.done)} of ${this.count(this.total)}`;
+      text.textContent = `${number(this.done + line.done)} of ${this.count(most)}`;
     };
     this.element.replaceWith(this.progress = h("div.form", h("div.row", bar, text),
       h("div.row.end", button("Stop", () => stop.abort()))));
@@ -160,7 +156,11 @@ class BulkForm {
       this.finished(last);
     } catch (e) {
       const refused = e instanceof api.ApiError && e.status && e.status < 500; // before anything was done
-      const on = () => { this.done += last.done; this.run(body); };
+      const on = () => {
+        this.done += last.done;
+        this.run({ ...body, first: body.first && body.first - last.done });
+      };
+      if (e.status === 401) onCredential(on);
       fill(this.progress, h("p", `Stopped after ${this.count(this.done + last.done)}.`),
         e.name !== "AbortError" && problem(e),
         h("div.row.end", !refused && button("Go on", on, "primary"), button("Close", () => this.box.close())));
@@ -172,13 +172,34 @@ class BulkForm {
 
   finished(last) {
     const text = `Done: ${this.count(this.done + last.done)}`;
-    if (!last.refused && !last.left_alone) this.box.close();
+    const judged = this.action.done && AUDIT.every(api.can), rest = this.total - this.done - last.done;
+    if (!last.refused && !last.left_alone && !judged) this.box.close();
     if (!this.box.isConnected || !this.box.open) return toast(text + (last.refused
       ? `, ${number(last.refused)} refused` : ""), last.refused ? "bad" : "good");
-    fill(this.progress, h("p", h("strong", text), "."), this.refusals(last, "refused"), h("div.row.end",
-      last.left_alone > 0 && button("Look again", () => { this.progress.replaceWith(this.element); this.look(); }),
+    const place = h("p", { role: "status" }), again = () => { this.progress.replaceWith(this.element); this.look(); };
+    fill(this.progress, h("p", h("strong", text), "."), this.refusals(last, "refused"), place, h("div.row.end",
+      (last.left_alone > 0 || rest > 0)
+        && button(rest > 0 ? `Go on with ${number(rest)} more …` : "Look again", again),
         button("Close", () => this.box.close(), "primary")));
+    if (judged) verdict(place, this.requests, this.action.done).catch((e) => fill(place, problem(e)));
   }
+}
+
+const TRY = 10; // how many are acted on to see whether it helps
+const AUDIT = ["tasks:list", "steps:read", "dlq:read"]; // what GET /v1/audit needs
+
+// verdict says what became of the steps of requests, each second until none runs or the place is gone.
+export async function verdict(place, requests, word) {
+  do {
+    const acts = await Promise.all(requests.map((id) => api.get("/v1/audit" + api.query({ request_id: id }))));
+    const sum = (f) => acts.flat().reduce((n, a) => n + f(a), 0), of = (name) => sum((a) => a.verdict[name]);
+    const [running, failed, fresh] = ["running", "failed", "new_causes"].map(of);
+    fill(place, h("b", `${number(sum((a) => a.steps))} ${word}: `), [`${number(of("done"))} done`,
+      running && `${number(running)} still running`, failed && `${number(failed)} failed again: `
+        + (fresh ? plural(fresh, "new cause") : "no new cause")].filter(Boolean).join(", ") + ".");
+    if (!running) return;
+    await new Promise((done) => { setTimeout(done, 1000); });
+  } while (place.isConnected);
 }
 
 // Selection is what is chosen in a list: some ids, or all that match. offers are actions; filter(action, ids) returns

@@ -5,8 +5,8 @@ import * as api from "./api.js";
 import { Selection, bulkForm } from "./bulk.js";
 import { top } from "./failures.js";
 import { live } from "./live.js";
-import { ago, allowed, button, clip, dialog, empty, field, fill, h, link, loading, number, plural, problem, select,
-  shortId,   showCommands, state, table, toast } from "./ui.js";
+import { actForm, ago, allowed, button, clip, dialog, empty, field, fill, h, link, loading, number, plural, problem,
+  select, shortId, state, table, toast } from "./ui.js";
 import { headline } from "./trace.js";
 import { errorText, jsonTree } from "./values.js";
 
@@ -204,28 +204,20 @@ function help(why, summary, changed) {
 // note is the form about the investigation.
 function note(entry, changed) {
   const status = select(Object.entries(statuses), entry.resolution_status),
-    by = h("input", { value: entry.resolved_by || actor });
+    by = h("input", { value: entry.resolved_by || actor() });
   const notes = h("textarea", { rows: 4, class: "prose", value: entry.resolution_notes || "",
     placeholder: "What was the cause, and what did you do?" });
-  const place = h("div", { role: "alert" }), commands = h("details.commands"),
-    path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
+  const path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
   const body = () => ({ resolution_status: status.value, ...(notes.value && { resolution_notes: notes.value }),
     ...(by.value && { resolved_by: by.value }) });
-  const write = () => showCommands(commands,
-    [["curl", api.curl("PATCH", path, body())], ["Command line", api.cli("dlq", "update", entry.dlq_entry_uuid,
-    "--status", status.value, ...(notes.value ? ["--notes", notes.value] : []),
-      ...(by.value ? ["--by", by.value] : []))]]);
-  const save = async () => {
-    try {
+  return actForm({ action: "Save", needs: "dlq:update", done: changed,
+    fields: [h("h3", "Investigation"), h("div.form.grid", field("State", status), field("Your name", by)),
+      field("Notes", notes)],
+    commands: () => [["curl", api.curl("PATCH", path, body())], ["Command line", api.cli("dlq", "update",
+      entry.dlq_entry_uuid, "--status", status.value, ...(notes.value ? ["--notes", notes.value] : []),
+      ...(by.value ? ["--by", by.value] : []))]],
+    submit: async () => {
       await api.patch(path, body());
       toast("The investigation is recorded.");
-      await changed();
-    } catch (e) {
-      fill(place, problem(e));
-    }
-  };
-  write();
-  return h("form.form", { oninput: write, onsubmit: (e) => { e.preventDefault(); save(); } }, h("h3", "Investigation"),
-    h("div.form.grid", field("State", status), field("Your name", by)), field("Notes", notes), commands,
-    h("div.row.end", place, allowed("dlq:update", "Save", save, "primary")));
+    } });
 }

@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { bulkButton, bulkForm } from "./bulk.js";
 import { live } from "./live.js";
 import { fill } from "./patch.js";
+import { resultSchema } from "./schema.js";
 import { withoutType } from "./trace.js";
 import { ago, clip, empty, h, link, number, plural, since, when } from "./ui.js";
 
@@ -37,8 +38,8 @@ function page({ groups, other_groups: other }, changed) {
 
 // cause makes the entry of a group: what failed, for how many, since when, and the actions on all.
 function cause(g, changed) {
-  const filter = { failure_group: g.group }, open = (name, more) => () =>
-    bulkForm(name, { ...filter, ...more }, { about: `All that fail as “${titleOf(g)}”.`, changed });
+  const filter = { failure_group: g.group }, open = (name, more, schema) => () =>
+    bulkForm(name, { ...filter, ...more }, { schema, about: `All that fail as “${titleOf(g)}”.`, changed });
   return h("li.card.cause", { key: g.group },
     h("div.cause-text", h("h2.clip", { title: titleOf(g) }, title(g)),
       h("p.soft", h("span.mono", clip(g.namespace_name + "/" + g.task_name)), " · ",
@@ -47,7 +48,8 @@ function cause(g, changed) {
     counts(g), course(g),
     h("div.row", g.stuck_tasks > 0 && bulkButton("reset", g.stuck_tasks, open("reset"), "primary small"),
       g.retrying_tasks > 0 && bulkButton("retry_now", g.retrying_tasks, open("retry_now"), "primary small"),
-      g.stuck_tasks > 0 && [bulkButton("complete", 0, open("complete", { step: g.step_name })),
+      g.stuck_tasks > 0 && [bulkButton("complete", 0, async () => open("complete", { step: g.step_name },
+        await resultSchema({ task_uuid: g.sample_task_uuid }, g.step_name))()),
         bulkButton("resolve", 0, open("resolve"))],
       bulkButton("cancel", 0, open("cancel"))));
 }

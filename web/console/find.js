@@ -44,6 +44,14 @@ export function openFind() {
   text.focus();
 }
 
+// lookUp makes the hits for a text that no name contains.
+export function lookUp(q) {
+  const place = h("div.hits", { role: "status" });
+  api.get("/v1/find" + api.query({ q, limit: 20 })).then((found) => found.hits.length && fill(place,
+    h("p.soft", `No name contains “${q}”, but this does:`), results(found)), (e) => fill(place, problem(e)));
+  return place;
+}
+
 function results({ hits, more, left_out: left }) {
   return [!hits.length && h("p.soft", "Nothing matches."),
     h("ul.plain", hits.map((hit) => h("li", { key: [hit.kind, hit.task_uuid, hit.step_uuid, hit.value,

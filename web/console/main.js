@@ -22,6 +22,7 @@ const routes = [
   ["/dlq", "dlq.js", "Dead letters"],
   ["/failures", "failures.js", "Failures"],
   ["/waits", "waits.js", "Waits for me"],
+  ["/audit", "audit.js", "Audit"],
   ["/analytics", "analytics.js", "Analytics"],
   ["/service", "service.js", "Service"],
   ["/fixture", "fixture.js", "Fixture"],
@@ -136,11 +137,13 @@ async function show(focus) {
   try {
     const [module] = await Promise.all([found ? load(found.module) : { show: nowhere }, api.readCaller()]);
     if (signal.aborted) return;
+    offerPlaces();
     await module.show(view, { path, params: found?.params, query: new URLSearchParams(location.search), go, signal,
       title: setTitle, remember, kept: place, renew: (f) => { renewal = f; },
         keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
     if (signal.aborted) return;
     findAgain(view);
+    count();
   } catch (error) {
     if (signal.aborted) return;
     leaving.abort(); // ends its stream
@@ -179,6 +182,38 @@ function focusHeading(view) {
   const heading = view.querySelector("h1") || byId("page");
   heading.tabIndex = -1;
   heading.focus({ preventScroll: true });
+}
+
+// offerPlaces hides what needs a permission that the caller lacks.
+function offerPlaces() {
+  for (const a of document.querySelectorAll(".bar [data-needs]")) a.hidden = !a.dataset.needs.split(" ").every(api.can);
+  fadeBar();
+}
+
+// counts are what waits for somebody, beside the links of pages: the permission, the request, how many its answer tells
+// of, and what they are. They are read when a page is shown and each half minute.
+/** @type {Record<string, [string, string, (answer: any) => number, string]>} */
+const counts = {
+  failures: ["system:analytics_read", "/v1/analytics/failures?limit=1",
+    (a) => a.groups.length + a.other_groups.groups, "causes of failures"],
+  waits: ["steps:read", "/v1/steps?for_person=true&limit=100", (a) => a.length, "steps that wait"],
+  dlq: ["dlq:stats", "/v1/dlq/stats", (a) => a.reduce((n, s) => n + s.pending - s.pending_over, 0), "dead letters"],
+  service: ["dlq:read", "/v1/events/deliveries?status=dead&limit=1", (a) => a.total_count, "deliveries given up"],
+};
+let counted = 0;
+
+async function count() {
+  if (document.hidden || Date.now() - counted < 5000 || (api.service.auth && !api.credential())) return;
+  counted = Date.now();
+  for (const a of places()) {
+    const [needs, path, of, what] = counts[a.pathname.slice(home.length + 1)] ?? [];
+    if (!needs || !api.can(needs)) continue;
+    const n = await api.request("GET", path).then(of, () => 0), text = n < 100 ? String(n) : "99+";
+    a.title = n ? `${text} ${what}` : "";
+    if (n) a.dataset.count = text;
+    else delete a.dataset.count;
+  }
+  fadeBar();
 }
 
 function markPlace(path) {
@@ -247,7 +282,7 @@ function pressed(e) {
   if (place) place.click();
   else if (e.key === "?") listKeys();
   else if (e.key === "/") document.querySelector("[data-search]")?.focus();
-  else if (e.key === "c" && before !== "g") go("/start");
+  else if (e.key === "c" && api.can("tasks:create") && before !== "g") go("/start");
   else if (e.key === "q") openFind();
   else if (e.key === "y") openCopy();
   else if (pageKeys[e.key]) pageKeys[e.key][1](e);
@@ -336,6 +371,7 @@ const notice = h("div", { role: "status" });
 const refusing = h("div.notice.virtual", { role: "alert" });
 
 fillBar();
+setInterval(count, 30_000);
 api.signals.addEventListener("stream", showStream);
 api.signals.addEventListener("clock", showClock);
 api.signals.addEventListener("store", showStore);
@@ -343,6 +379,7 @@ api.signals.addEventListener("cut", showCut);
 api.signals.addEventListener("credential", async () => {
   if (!api.credential()) return forget();
   await api.readCaller();
+  offerPlaces();
   if (renewal) renewal();
   else show();
 });

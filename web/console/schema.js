@@ -1,7 +1,9 @@
 // Forms from JSON schemas. What a form cannot express is edited as JSON.
 
-import { parseJSON } from "./api.js";
-import { field, h, plural, select, uid, wrong } from "./ui.js";
+import * as api from "./api.js";
+import { field, h, plural, readJSON, select, templatePath, uid, wrong } from "./ui.js";
+
+const { parseJSON } = api;
 
 // typeOf returns the one type of a schema besides null, or "".
 const typeOf = (s) => [s?.type ?? (s?.properties ? "object" : s?.enum ? "enum" : "")].flat()
@@ -50,6 +52,46 @@ export class SchemaForm {
   }
 }
 
+// resultSchema reads the schema of a step's result; nothing without one, or if the caller may not read it.
+export async function resultSchema(task, step) {
+  try {
+    const t = task.version ? task : await api.get("/v1/tasks/" + task.task_uuid);
+    const { steps } = await api.get("/v1/templates/" + templatePath(t));
+    return [step, step.replace(/_\d+$/, "")].map((name) => steps.find((s) => s.name === name)?.result_schema)
+      .find(Boolean);
+  } catch {
+    return undefined; // the result is then written as JSON
+  }
+}
+
+// ResultInput asks for the result of a step: by a form, if its schema makes one, or as JSON.
+export class ResultInput {
+  constructor(schema) {
+    this.form = formable(schema) && new SchemaForm(schema);
+    this.text = h("textarea", { spellcheck: "false", value: "{}" });
+    this.element = this.form ? this.form.element
+      : field("Result", this.text, "Any JSON. Steps that depend on this one can read it.");
+  }
+
+  value() { return this.form ? this.form.value() : readJSON(this.text); }
+
+  check() {
+    const good = this.form ? this.form.check() : this.value() !== undefined;
+    if (!good && !this.form) this.text.focus();
+    return good;
+  }
+
+  // refused shows what is wrong at the inputs that an error names, and reports whether that is all.
+  refused({ details = [] }) {
+    const other = details.filter(({ field: name, message }) => {
+      const path = pathOf(name ?? ""), at = path.indexOf("result");
+      return !(this.form && at >= 0 && this.form.wrong(path.slice(at + 1), message));
+    });
+    this.element.querySelector("[aria-invalid]")?.focus();
+    return details.length > 0 && !other.length;
+  }
+}
+
 // partOf makes the part of a form for one member: {element, value, check, wrong}.
 function partOf(name, s, value, required) {
   const about = [s.description, limits(s)].filter(Boolean).join(" · "),
@@ -60,7 +102,7 @@ function partOf(name, s, value, required) {
       h("h3", { id }, label), about && h("p.help", about), form.element) });
   }
   const make = s.enum ? enumInput : { boolean: enumInput, string: textInput, integer: numberInput,
-    number: numberInput }[typeOf(s)] || jsonInput;
+    number: numberInput }[typeOf(s)] || (ofTexts(s) ? linesInput : jsonInput);
   const { input, read, write = (v) => (typeof v === "object" ? JSON.stringify(v) : v) } = make(s, required);
   const first = value ?? s.default ?? (required && s.const !== undefined ? s.const : undefined);
   if (first !== undefined) input.value = write(first);
@@ -79,13 +121,29 @@ function partOf(name, s, value, required) {
   return part;
 }
 
-const dateExamples = { date: "2026-01-31", "date-time": "2026-01-31T12:00:00Z" };
-
 function textInput(s) {
-  const long = s.maxLength > 200 || s.contentMediaType, formats = { email: "email", uri: "url" };
+  if (s.format === "date-time") return momentInput();
+  const long = s.maxLength > 200 || s.contentMediaType, formats = { email: "email", uri: "url", date: "date" };
   const input = long ? h("textarea", { rows: 4 }) : h("input", { type: own(formats, s.format) || "text",
-    autocomplete: "off", placeholder: s.examples?.[0] ?? own(dateExamples, s.format) ?? "" });
+    autocomplete: "off", placeholder: s.examples?.[0] ?? "" });
   return { input, read: (text) => (text === "" ? undefined : text) };
+}
+
+// momentInput asks for a date and a time of day here.
+function momentInput() {
+  const here = (at) => new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return { input: h("input", { type: "datetime-local", step: 1 }),
+    write: (v) => (Number.isFinite(Date.parse(v)) ? here(Date.parse(v)) : ""),
+    read: (text) => (text === "" ? undefined : new Date(text).toISOString()) };
+}
+
+const ofTexts = (s) => typeOf(s) === "array" && typeOf(s.items) === "string";
+
+function linesInput(s, required) {
+  return { input: h("textarea", { rows: 4, class: "prose" }), write: (v) => [v].flat().join("\n"), read: (text) => {
+    const list = text.split("\n").map((t) => t.trim()).filter(Boolean);
+    return list.length || (required && !s.minItems) ? list : undefined;
+  } };
 }
 
 function numberInput(s) {
@@ -120,7 +178,7 @@ function limits(s) {
     : low !== undefined ? `at least ${count(low)}` : high !== undefined ? `at most ${count(high)}` : "");
   return [between(s.minimum, s.maximum), between(s.minLength, s.maxLength, (n) => plural(n, "character")),
     between(s.minItems, s.maxItems, (n) => plural(n, "element")), s.format, s.pattern && "like " + s.pattern,
-    jsonOnly(s) && !formable(s) && "JSON"].filter(Boolean).join(" · ");
+    ofTexts(s) ? "one in each line" : jsonOnly(s) && !formable(s) && "JSON"].filter(Boolean).join(" · ");
 }
 
 const jsonOnly = (s) => !s.enum && !["string", "integer", "number", "boolean"].includes(typeOf(s));
@@ -135,6 +193,9 @@ function problemOf(s, required, text, read) {
   }
   if (v === undefined) return required ? "This is required." : "";
   if (typeOf(s) === "array" && !Array.isArray(v)) return "Enter a JSON array, in [ ].";
+  if (v.length < s.minItems || v.length > s.maxItems) {
+    return `Enter ${limits({ type: "null", minItems: s.minItems, maxItems: s.maxItems })}.`;
+  }
   if (v < s.minimum || v > s.maximum) return `Enter ` +
     `${limits({ type: "number", minimum: s.minimum, maximum: s.maximum })}.`;
   if (typeof v === "string" && ([...v].length < s.minLength || [...v].length > s.maxLength)) {

@@ -98,9 +98,10 @@ class Deliveries {
       () => this.choose(status), "chip", { key: status, "aria-pressed": String(status === this.status) }));
     return [h("div.row", h("h2", "Deliveries"), h("div.chips", { role: "group", "aria-label": "Status" }, chips)),
       table("Subscribers", ["Subscriber", ["Pending", "num"], ["Given up", "num"], "Oldest pending",
-        ["Problem", "wide-cell"]], subscribers.map((s) => ({ key: s.name, cells: [
-        h("strong", s.name), number(s.pending), number(s.dead), ago(s.oldest_pending_at),
-          s.newest_problem?.problem ?? "–"] }))),
+        "Last success", ["Last error", "wide-cell"]], subscribers.map((s) => ({ key: s.name, cells: [
+        [h("strong", s.name), h("p.about.soft", s.url)], number(s.pending), number(s.dead), ago(s.oldest_pending_at),
+        ago(s.last_success_at), [s.last_error ?? s.newest_problem?.problem ?? "–", " ",
+          s.last_error_at && h("span.soft", ago(s.last_error_at))]] }))),
       list.length ? table("Deliveries", [[this.picked.head(), "pick"], "Event", "Subscriber", "Task",
         ["Attempts", "num"], ["Problem", "wide-cell"], "When"], list.map((d) => ({ key: d.id, cells: [
         this.picked.box(d.id, d.type + " " + shortId(d.task_uuid)), h("strong", d.type), d.subscriber,

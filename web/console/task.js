@@ -239,7 +239,8 @@ class TaskPage {
     fill(this.head,
       h("div.row", h("h1.clip", { title: `${task.namespace}/${task.name}` },
         h("span.soft", task.namespace + "/"), task.name), state(task.status),
-        h("span.spread"), link("/start?from=" + task.task_uuid, "Start again …", { class: "button quiet small" }),
+        h("span.spread"), api.can("tasks:create")
+          && link("/start?from=" + task.task_uuid, "Start again …", { class: "button quiet small" }),
         !over && allowed("tasks:cancel", "Cancel the task …", () => cancelTask(task, all - this.finishedSteps()),
           "quiet small")),
       h("p.facts.soft", link("/templates/" + templatePath(task), "version " + task.version),

@@ -3,6 +3,7 @@
 
 import * as api from "./api.js";
 import { Selection } from "./bulk.js";
+import { lookUp } from "./find.js";
 import { ago, allowed, button, clip, confirmForm, duration, empty, ended, field, fill, h, instant, link, number,
   patch, plural,
   problem, select, shortId, state, toast, when } from "./ui.js";
@@ -100,7 +101,7 @@ class TaskList {
 
   filters() {
     const q = (name) => this.query.get(name) || "";
-    const text = h("input", { type: "search", value: q("q"), placeholder: "Search names", "data-search": true,
+    const text = h("input", { type: "search", value: q("q"), placeholder: "Search", "data-search": true,
       autocomplete: "off" });
     text.addEventListener("input", () => this.later(() => this.set("q", text.value.trim())));
     const tag = h("input", { value: this.query.getAll("tag").join(", "), placeholder: "Tags: eu, urgent",
@@ -301,8 +302,9 @@ class TaskList {
       return empty("No task yet", "Start one here or over the API, and it appears at once.",
         allowed("tasks:create", "Start a task", () => this.go("/start"), "primary"));
     }
-    return empty("No task matches", "No task has all that the filter asks for.",
-      button("Clear the filter", () => this.go("/tasks"), "primary"));
+    const q = this.query.get("q");
+    return [empty("No task matches", "No task has all that the filter asks for.",
+      button("Clear the filter", () => this.go("/tasks"), "primary")), q && lookUp(q)];
   }
 
   // drawChips shows the tasks in each group of states, as buttons that switch the group in the filter.

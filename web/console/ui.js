@@ -302,36 +302,52 @@ export function dialog(heading, ...content) {
   return e;
 }
 
-// confirmForm opens a dialog with a form that says what it will do, fields, the same as commands
-// to copy, and a button. fields are elements made by field; commands() returns [label, text]
-// pairs for the present values; submit() does it, and its ApiError is shown. It resolves to what
-// submit returned, or undefined if the dialog was closed.
+// onCredential calls f once there is another credential.
+export const onCredential = (f) => api.signals.addEventListener("credential", f, { once: true });
+
+// actForm makes a form that says what it will do, with fields, the same as commands to copy, and a button, which may
+// need a permission. fields are elements made by field, and input that of a result among them; commands() returns
+// [label, text] pairs for the present values. submit() does it, and done() takes what that returned. What is refused is
+// said at the inputs, or at place; after a refused credential it goes on once there is another.
 /** @param {Record<string, any>} options */
-export function confirmForm({ heading, about, fields = [], commands, action, danger, submit }) {
-  return new Promise((done) => {
-    let result;
-    const place = h("div", { role: "alert" }), texts = h("details.commands");
-    const send = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
-    const write = () => commands && showCommands(texts, commands());
-    const form = h("form.form", { oninput: () => { place.replaceChildren(); write(); } },
-      h("p.about", about), fields, commands && texts, h("div.row.end", place, send));
+export function actForm({ about, fields = [], input, commands, action, more, danger, needs, submit, done }) {
+  const place = h("div", { role: "alert" }), texts = h("details.commands"), kind = danger ? "danger" : "primary";
+  const write = () => commands && showCommands(texts, commands());
+  const run = async () => {
+    if ((input && !input.check()) || !form.reportValidity()) return;
+    send.disabled = true;
+    try {
+      const result = await submit();
+      await done?.(result);
+      place.replaceChildren();
+    } catch (error) {
+      place.replaceChildren(...(input && input.refused(error) ? [] : [problem(error)]));
+      if (error.status === 401) onCredential(() => form.isConnected && run());
+    }
+    send.disabled = false;
+  };
+  const form = h("form.form", { novalidate: true, oninput: (e) => {
+    if (place.contains(e.target)) return; // of a credential
+    place.replaceChildren();
     write();
-    const box = dialog(heading, form);
-    form.addEventListener("submit", async (e) => {
-      e.preventDefault();
-      send.disabled = true;
-      try {
-        result = await submit();
-        box.close();
-      } catch (error) {
-        place.replaceChildren(problem(error));
-        send.disabled = false;
-      }
-    });
-    box.addEventListener("close", () => done(result));
-    (form.querySelector("input, textarea, select") || send).focus();
-  });
+  }, onsubmit: (e) => {
+    e.preventDefault();
+    if (e.target === form) run();
+  } }, about && h("p.about", about), fields, commands && texts, h("div.row.end", place, more, needs
+    ? allowed(needs, action, null, kind, { type: "submit" }) : button(action, null, kind, { type: "submit" })));
+  const send = form.querySelector("[type=submit], .denied button");
+  write();
+  return Object.assign(form, { place, send, write });
 }
+
+// confirmForm opens a dialog with an actForm. It resolves to what submit returned, or undefined if it was closed.
+/** @type {(options: Record<string, any>) => Promise<any>} */
+export const confirmForm = ({ heading, ...options }) => new Promise((resolve) => {
+  let result;
+  const form = actForm({ ...options, done: (r) => { result = r; box.close(); } }), box = dialog(heading, form);
+  box.addEventListener("close", () => resolve(result));
+  (form.querySelector("input, textarea, select") || form.send).focus();
+});
 
 // toast shows a short message for some seconds, which screen readers read.
 export function toast(text, tone = "good") {

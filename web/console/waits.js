@@ -1,13 +1,12 @@
 // The steps that wait for people, each with a form for its result.
 
-import { actAs, actor, stepButtons } from "./actions.js";
+import { stepButtons, stepForm } from "./actions.js";
 import * as api from "./api.js";
 import { Selection } from "./bulk.js";
 import { live } from "./live.js";
 import { fill } from "./patch.js";
-import { SchemaForm, formable, pathOf } from "./schema.js";
-import { ago, allowed, button, clip, empty, field, h, link, plural, problem, readJSON, shortId, toast,
-  when, wrong } from "./ui.js";
+import { actForm, ago, button, clip, empty, h, link, plural, problem, shortId, toast, when } from "./ui.js";
+import { jsonTree } from "./values.js";
 
 const perPage = 100;
 
@@ -77,11 +76,11 @@ class WaitCard {
   step; list;
   constructor(step, list) {
     Object.assign(this, { step, list, sent: false });
-    const about = Object.entries(step.about ?? {}).map(([name, v]) =>
-      [h("dt", name), clip(typeof v === "string" ? v : JSON.stringify(v), "dd")]);
+    const about = pairs(step.about);
     this.body = h("div.form");
     this.details = h("details", { ontoggle: () => this.open() },
       h("summary", clip(step.name, "strong"), clip(`${step.namespace}/${step.task_name}`, "span.soft"),
+      h("code.soft", shortId(step.task_uuid)),
       about.length > 0 && h("dl.about-pairs", about), h("span.spread"),
         h("span.soft", "waits ", ago(step.waiting_since, true),
           step.answer_due_at && ", until " + when(step.answer_due_at))), this.body);
@@ -92,59 +91,48 @@ class WaitCard {
   // outlives reports whether the card stays without its step, because something was written in it.
   outlives() {
     if (this.sent || !this.typed || !this.details.open) return false;
-    this.send.disabled = true;
-    fill(this.place, h("p.bad-text", "This step no longer waits: somebody else has acted. ",
+    this.form.send.disabled = true;
+    fill(this.form.place, h("p.bad-text", "This step no longer waits: somebody else has acted. ",
       link("/tasks/" + this.step.task_uuid, "See the task")));
     return true;
   }
 
   open() {
-    if (this.place) return;
-    const { step } = this, schema = step.result_schema;
-    this.form = formable(schema) && new SchemaForm(schema);
-    this.text = h("textarea", { spellcheck: "false", value: "{}" });
-    this.reason = h("input", { value: "Decided in the console" });
-    this.by = h("input", { required: true, value: actor });
-    this.place = h("div", { role: "alert" });
-    this.send = allowed("steps:resolve", "Complete the step", null, "primary", { type: "submit" });
-    this.send = [this.send].flat()[0];
-    const write = h("form.form", { novalidate: true, oninput: () => { this.typed = true; },
-      onsubmit: (e) => { e.preventDefault(); this.complete(); } },
-      this.form ? this.form.element : field("Result", this.text, "Any JSON: the template has no schema for it."),
-      h("div.form.grid", field("Reason", this.reason), field("Your name", this.by)), this.place,
-        h("div.row", this.send));
-    fill(this.body, h("p.soft", link("/tasks/" + step.task_uuid, "Task " + shortId(step.task_uuid)),
-      ` · ${step.callable} · ${step.attempts} of ${step.max_attempts} attempts used`),
-      write, h("div.row", stepButtons(["fail", "resolve_manually", "cancel"], { task_uuid: step.task_uuid },
-        { id: step.step_uuid, name: step.name, attempts: step.attempts, max: step.max_attempts }, [], "quiet")));
-  }
-
-  async complete() {
-    const result = this.form ? this.form.value() : readJSON(this.text);
-    if (this.form ? !this.form.check() : result === undefined) return;
-    if (!this.by.value.trim()) return wrong(this.by, "This is required.");
-    actAs(this.by.value);
-    this.send.disabled = true;
-    try {
-      await api.patch(`/v1/tasks/${this.step.task_uuid}/workflow_steps/${this.step.step_uuid}`,
-        { action_type: "complete_manually",
-        completion_data: { result: result ?? null }, reason: this.reason.value, completed_by: this.by.value });
+    if (this.form) return;
+    const { step } = this;
+    const t = { task_uuid: step.task_uuid }, s = { id: step.step_uuid, name: step.name, attempts: step.attempts,
+      max: step.max_attempts };
+    this.form = actForm({ ...stepForm("complete_manually", t, s, { schema: step.result_schema,
+      reason: "Decided in the console" }), needs: "steps:resolve", done: () => {
       this.sent = true;
-      toast(`Done: complete ${this.step.name}`);
       this.list.changed();
-    } catch (e) {
-      this.send.disabled = false;
-      this.refused(e);
-    }
+    } });
+    this.form.addEventListener("input", () => { this.typed = true; });
+    fill(this.body, h("p.soft", link("/tasks/" + step.task_uuid, "Task " + shortId(step.task_uuid)),
+      ` · ${step.callable} · ${step.attempts} of ${step.max_attempts} attempts used`), this.before(), this.form,
+    h("div.row", stepButtons(["fail", "resolve_manually", "cancel"], t, s, undefined, "quiet")));
   }
 
-  // refused shows an error at the fields that it names, and the rest below the form.
-  refused(error) {
-    const other = error.details?.filter(({ field: name, message }) => {
-      const path = pathOf(name ?? ""), at = path.indexOf("result");
-      return !(this.form && at >= 0 && this.form.wrong(path.slice(at + 1), message));
-    });
-    fill(this.place, (!error.details?.length || other.length > 0) && problem(error));
-    this.element.querySelector("[aria-invalid]")?.focus();
+  // before makes what the answer is about: of a template that names nothing to search, the texts and numbers of the
+  // context, and folded the results of the steps before.
+  before() {
+    const { step } = this, path = "/v1/tasks/" + step.task_uuid, context = h("dl.about-pairs"), list = h("div.form");
+    if (!Object.keys(step.about ?? {}).length) api.get(path).then((task) => fill(context, pairs(Object.fromEntries(
+      Object.entries(task.context ?? {}).filter(([, v]) => typeof v !== "object").slice(0, 12)))), () => {});
+    const read = async () => {
+      if (list.firstChild) return;
+      try {
+        const done = (await api.get(path + "/workflow_steps")).filter((s) => s.results?.success).slice(-20);
+        fill(list, done.map((s) => h("div", { key: s.name }, h("h3", s.name),
+          jsonTree(s.results.result, { label: s.name, key: s.name }))), !done.length
+          && h("p.soft", "No step before has a result."));
+      } catch (e) {
+        fill(list, problem(e, read));
+      }
+    };
+    return [context, h("details", { ontoggle: read }, h("summary", "Results of the steps before"), list)];
   }
 }
+
+const pairs = (values) => Object.entries(values ?? {}).map(([name, v]) =>
+  [h("dt", name), clip(typeof v === "string" ? v : JSON.stringify(v), "dd")]);

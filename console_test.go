@@ -116,7 +116,8 @@ func TestConsoleWords(t *testing.T) {
 
 // consolePaths are the paths that the bar of the console leads to.
 var consolePaths = map[string]bool{"/console": true, "/console/": true, "/console/tasks": true, "/console/templates": true,
-	"/console/dlq": true, "/console/failures": true, "/console/waits": true, "/console/service": true, "/console/analytics": true, "/console/fixture": true, "/console/start": true, "/api-docs/ui": true}
+	"/console/dlq": true, "/console/failures": true, "/console/waits": true, "/console/service": true, "/console/analytics": true,
+	"/console/audit": true, "/console/fixture": true, "/console/start": true, "/api-docs/ui": true}
 
 var consoleLinks = regexp.MustCompile(`(?:src|href)="([^"#]+)"`)
 

@@ -201,7 +201,7 @@ export class Timeline {
   row(row, i, width) {
     const { id, name, end = "", steps, batch } = row, y = HEAD + i * ROW, took = this.took(row), [step] = steps;
     const over = !batch && step.spans.at(-1), cut = over && this.until(over, step) > this.range.to
-      && `→ ${span(this.until(over, step) - over.from)}`; // it goes on beyond the axis
+      && `→ ${span(this.until(over, step) - over.from)}`; // it continues beyond the axis
     const words = batch ? `${number(steps.length)} steps`
       : step.spans.map((s) => `${WORDS[this.model.kindOf(s, step)]} ${span((s.to ?? this.model.end()) - s.from)}`)
       .join(", ");

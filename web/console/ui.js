@@ -308,7 +308,7 @@ export const onCredential = (f) => api.signals.addEventListener("credential", f,
 // actForm makes a form that says what it will do, with fields, the same as commands to copy, and a button, which may
 // need a permission. fields are elements made by field, and input that of a result among them; commands() returns
 // [label, text] pairs for the present values. submit() does it, and done() takes what that returned. What is refused is
-// said at the inputs, or at place; after a refused credential it goes on once there is another.
+// said at the inputs, or at place; after a refused credential it continues once there is another.
 /** @param {Record<string, any>} options */
 export function actForm({ about, fields = [], input, commands, action, more, danger, needs, submit, done }) {
   const place = h("div", { role: "alert" }), texts = h("details.commands"), kind = danger ? "danger" : "primary";

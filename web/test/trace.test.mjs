@@ -94,13 +94,14 @@ test("a text without a line has an empty headline", () => assert.equal(headline(
 
 test("the last cause of a chain is told, unless the headline has it", () => {
   for (const [text, want] of [
-    ["shop.PayError: no\n\tat shop.Pay.run(Pay.java:3)\nCaused by: a.B: one\n\tat a.B.c(B.java:1)\nCaused by: d.E: two\n\t... 3 more",
-      "d.E: two"],
+    ["shop.PayError: no\n\tat shop.Pay.run(Pay.java:3)\nCaused by: a.B: one\n\tat a.B.c(B.java:1)\n" +
+      "Caused by: d.E: two\n\t... 3 more", "d.E: two"],
     ["Error: no\n    at run (pay.js:3:1) {\n  [cause]: Error: closed\n      at net (node:net:1:1)", "Error: closed"],
     ["A: no\n ---> B: disk full\n   at X()\n   --- End of inner exception stack trace ---", "B: disk full"],
     ["A: no ---> B: disk full\n   at X()", ""],
-    ["Traceback (most recent call last):\n  File \"a.py\", line 1, in a\nKeyError: 'id'\n\nDuring handling of the above exception, " +
-      "another exception occurred:\n\nTraceback (most recent call last):\n  File \"a.py\", line 3, in b\nPayError: no", "KeyError: 'id'"],
+    ["Traceback (most recent call last):\n  File \"a.py\", line 1, in a\nKeyError: 'id'\n\nDuring handling of " +
+      "the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \"a.py\", line 3, " +
+      "in b\nPayError: no", "KeyError: 'id'"],
     ["Error: no\n    at run (pay.js:3:1)", ""],
   ]) assert.equal(causeOf(text), want);
 });

@@ -153,14 +153,27 @@ func (p *process) runCommandLine(ctx context.Context, c *command, args []string)
 	return run(ctx, operands)
 }
 
-// unknown returns the error for a word that names no command of the group.
+// otherTools are commands that people know from other tools, and those that do the same here.
+var otherTools = map[string]string{
+	"init": "serve, which needs no setup", "start": "serve", "up": "serve", "server": "serve", "status": "health",
+	"ls": "task list", "ps": "task list", "logs": "task events", "task ls": "task list", "task get": "task show",
+	"task status": "task show", "task logs": "task events", "template ls": "template list", "template validate": "template check",
+}
+
+// unknown returns the error for a word that names no command of the group, with the one that was probably meant: by
+// another tool, with a typo, or in a group below.
 func (c *command) unknown(word string) error {
-	var names []string
+	group := strings.TrimPrefix(strings.TrimPrefix(c.name, "stepwell")+" ", " ")
+	var names, below []string
 	for _, sub := range c.commands {
 		names = append(names, sub.name)
+		if _, ok := sub.sub(word); ok {
+			below = append(below, group+sub.name+" "+word)
+		}
 	}
-	if near := nearestWord(word, names, typoLimit(word)); near != "" {
-		return usagef("unknown command %q; did you mean %s?", word, near)
+	near := cmp.Or(otherTools[group+word], anyOf(below), nearestWord(word, names, typoLimit(word)))
+	if near != "" {
+		return usagef("unknown command %q%s", word, meant(near))
 	}
 	return usagef("unknown command %q\n%s", word, strings.TrimSpace(c.usage(0)))
 }
@@ -260,6 +273,9 @@ func (o *options) flagError(message string) string {
 		var names []string
 		o.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
 		near := nearestWord(word, names, typoLimit(word))
+		if (word == "p" || word == "port") && o.Lookup("listen") != nil {
+			return "unknown flag " + dashed(word) + meant("--listen 127.0.0.1:PORT")
+		}
 		return "unknown flag " + dashed(word) + pick(near == "", "", meant(dashed(near)))
 	}
 	if name, ok := strings.CutPrefix(message, "flag needs an argument: -"); ok {

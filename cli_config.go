@@ -89,9 +89,9 @@ func (p *process) loadConfig(args configArgs, environ []string) (*Config, *prove
 func configCommands() command {
 	return command{name: "config", help: "show the effective configuration, or check files", commands: []command{
 		{
-			name: "show", help: "show the effective configuration and where each value comes from",
-			more:     "The flags are those of \"serve\".",
-			examples: []string{"config show", "config show --listen 0.0.0.0:80 -o json"}, define: showConfig,
+			name: "show", operands: "[KEY]", help: "show the effective configuration and where each value comes from",
+			more:     "KEY is a key, or a table for the keys below it. The flags are those of \"serve\".",
+			examples: []string{"config show", "config show store", "config show --listen 0.0.0.0:80 -o json"}, define: showConfig,
 		},
 		{
 			name: "validate", operands: "[FILE…]", help: "check files, in the order in which they are read",
@@ -104,21 +104,22 @@ func showConfig(o *options) runner {
 	a := new(serveArgs)
 	o.withOutput()
 	serveFlags(o, a)
-	return func(context.Context, []string) error {
+	return func(_ context.Context, operands []string) error {
 		c, origin, err := o.p.loadConfig(a.configArgs, o.p.environ)
 		if err != nil {
 			return err
 		}
 		o.p.warn(origin.warnings)
 		rows := configRows(c, origin)
+		if len(operands) > 0 {
+			if rows, err = rowsBelow(rows, operands[0]); err != nil {
+				return o.named(err)
+			}
+		}
 		return o.print(output{rows, member("key"), func(t *table) {
 			t.head("KEY", "VALUE", "SOURCE")
 			for _, r := range rows {
-				path := r.Key
-				if r.Entry != "" {
-					path = joinConfigPath(path, r.Entry)
-				}
-				t.row(printable(path), tomlLiteral(r.Value), printable(r.Source))
+				t.row(printable(r.path()), tomlLiteral(r.Value), printable(r.Source))
 			}
 		}})
 	}
@@ -130,6 +131,26 @@ type configRow struct {
 	Entry  string `json:"entry,omitempty"`
 	Value  any    `json:"value"` // without secrets
 	Source string `json:"source"`
+}
+
+func (r *configRow) path() string {
+	return pick(r.Entry == "", r.Key, joinConfigPath(r.Key, r.Entry))
+}
+
+// rowsBelow returns the rows of a key, or of a table.
+func rowsBelow(rows []configRow, key string) ([]configRow, error) {
+	var below []configRow
+	var known []string
+	for _, r := range rows {
+		known = append(known, r.path())
+		if r.path() == key || strings.HasPrefix(r.path(), key+".") {
+			below = append(below, r)
+		}
+	}
+	if len(below) == 0 {
+		return nil, usagef("%s: %s", key, unknownConfigName("key", key, known))
+	}
+	return below, nil
 }
 
 // configRows lists the values in the order of the table of keys, a table entry

@@ -150,7 +150,7 @@ func (q *query) states(parse func(word string) (stateSet, bool), words string) (
 			}
 			set, ok := parse(word)
 			if !ok {
-				q.refuse("status: must be one of %s, not %.60q", words, word)
+				q.refuse("status: must be one of %s, not %.60q%s", words, word, meant(stateMeant(word)))
 			}
 			all |= set
 		}

@@ -151,6 +151,16 @@ func queryWord[T any](q *query, name string, parse func(string) (T, bool), words
 // stateWords are the words that filteredState knows.
 var stateWords = slices.Concat(taskStateNames[:], []string{"in_progress", "completed"})
 
+// stateMeant returns the state that an unknown word was probably meant as: the first one with this beginning, or a typo.
+func stateMeant(word string) string {
+	i := slices.IndexFunc(taskStateNames[:], func(name string) bool { return len(word) > 3 && strings.HasPrefix(name, word) })
+	if i >= 0 {
+		return taskStateNames[i]
+	}
+	return cmp.Or(map[string]string{"failed": "error", "running": "steps_in_process"}[word],
+		nearestWord(word, taskStateNames[:], typoLimit(word)))
+}
+
 // filteredState reads a state in a filter. Existing clients say in_progress and
 // completed for two of them.
 func filteredState(word string) (stateSet, bool) {

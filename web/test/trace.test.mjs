@@ -100,8 +100,8 @@ test("the last cause of a chain is told, unless the headline has it", () => {
     ["A: no\n ---> B: disk full\n   at X()\n   --- End of inner exception stack trace ---", "B: disk full"],
     ["A: no ---> B: disk full\n   at X()", ""],
     ["Traceback (most recent call last):\n  File \"a.py\", line 1, in a\nKeyError: 'id'\n\nDuring handling of " +
-      "the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \"a.py\", line 3, " +
-      "in b\nPayError: no", "KeyError: 'id'"],
+      "the above exception, another exception occurred:\n\nTraceback (most recent call last):\n" +
+      "  File \"a.py\", line 3, in b\nPayError: no", "KeyError: 'id'"],
     ["Error: no\n    at run (pay.js:3:1)", ""],
   ]) assert.equal(causeOf(text), want);
 });

@@ -91,7 +91,7 @@ func configCommands() command {
 		{
 			name: "show", operands: "[KEY]", help: "show the effective configuration and where each value comes from",
 			more:     "KEY is a key, or a table for the keys below it. The flags are those of \"serve\".",
-			examples: []string{"config show", "config show store", "config show --listen 0.0.0.0:80 -o json"}, define: showConfig,
+			examples: []string{"config show store", "config show --listen 0.0.0.0:80 -o json"}, define: showConfig,
 		},
 		{
 			name: "validate", operands: "[FILE…]", help: "check files, in the order in which they are read",

@@ -216,7 +216,7 @@ func TestConsoleWaitsAbout(t *testing.T) {
 	id := s.api().create(`{"namespace":"t","name":"ask","context":{"order":"ORD-9","lines":[1]}}`)
 	p.waitText(id[len(id)-8:])
 	p.click(".wait-card summary")
-	p.wait(`document.querySelector(".wait-card .form .about-pairs").innerText.split("\n").join() === "order,ORD-9"`)
+	p.wait(`document.querySelector(".wait-card summary .about-pairs").innerText.split("\n").join() === "order,ORD-9"`)
 	p.clickText("Results of the steps before")
 	p.wait(`document.querySelector(".wait-card h3").textContent === "look"`)
 	p.inspect("waits-about")

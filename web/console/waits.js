@@ -113,12 +113,9 @@ class WaitCard {
     h("div.row", stepButtons(["fail", "resolve_manually", "cancel"], t, s, undefined, "quiet")));
   }
 
-  // before makes what the answer is about: of a template that names nothing to search, the texts and numbers of the
-  // context, and folded the results of the steps before.
+  // before makes the fold with the results of the steps before.
   before() {
-    const { step } = this, path = "/v1/tasks/" + step.task_uuid, context = h("dl.about-pairs"), list = h("div.form");
-    if (!Object.keys(step.about ?? {}).length) api.get(path).then((task) => fill(context, pairs(Object.fromEntries(
-      Object.entries(task.context ?? {}).filter(([, v]) => typeof v !== "object").slice(0, 12)))), () => {});
+    const path = "/v1/tasks/" + this.step.task_uuid, list = h("div.form");
     const read = async () => {
       if (list.firstChild) return;
       try {
@@ -130,7 +127,7 @@ class WaitCard {
         fill(list, problem(e, read));
       }
     };
-    return [context, h("details", { ontoggle: read }, h("summary", "Results of the steps before"), list)];
+    return h("details", { ontoggle: read }, h("summary", "Results of the steps before"), list);
   }
 }
 

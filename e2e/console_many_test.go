@@ -218,7 +218,7 @@ func TestConsoleWaitsAbout(t *testing.T) {
 	p.click(".wait-card summary")
 	p.wait(`document.querySelector(".wait-card summary .about-pairs").innerText.split("\n").join() === "order,ORD-9"`)
 	p.clickText("Results of the steps before")
-	p.wait(`document.querySelector(".wait-card h3").textContent === "look"`)
+	p.wait(`document.querySelector(".wait-card .form .form strong").textContent === "look"`)
 	p.inspect("waits-about")
 }
 

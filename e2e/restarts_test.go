@@ -44,7 +44,13 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (a *application) start() {
 	a.server = &http.Server{Handler: a}
-	go a.server.Serve(wire.Must(net.Listen("tcp", a.address))(a))
+	var l net.Listener
+	wire.Eventually(a, "its port to be free again", func() (ok bool) { // a connection of another test may have it
+		var err error
+		l, err = net.Listen("tcp", a.address)
+		return err == nil
+	})
+	go a.server.Serve(l)
 }
 
 func (a *application) stop() {

@@ -120,7 +120,7 @@ class WaitCard {
       if (list.firstChild) return;
       try {
         const done = (await api.get(path + "/workflow_steps")).filter((s) => s.results?.success).slice(-20);
-        fill(list, done.map((s) => h("div", { key: s.name }, h("h3", s.name),
+        fill(list, done.map((s) => h("div", { key: s.name }, h("strong", s.name),
           jsonTree(s.results.result, { label: s.name, key: s.name }))), !done.length
           && h("p.soft", "No step before has a result."));
       } catch (e) {

@@ -16,7 +16,7 @@ export function chart(options, signal) {
   watch.observe(box);
   signal.addEventListener("abort", () => watch.disconnect());
   return h("figure.chart", { key: JSON.stringify(options), own: true },
-    h("figcaption.row", h("h3", options.label), legend(options.series)), box);
+    h("figcaption.row", h("h2", options.label), legend(options.series)), box);
 }
 
 export const legend = (series) => h("div.legend", series.map((s) =>

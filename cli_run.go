@@ -431,7 +431,7 @@ func (c *client) printRun(ctx context.Context, o *options, t document, failed er
 	return exitf(exitCode(failed), "%s", runRemedies.Replace(message))
 }
 
-// runAdvice is what helps with a step that waits for an outside actor.
+// runAdvice tells the user of run what to do about a step that waits for an outside actor.
 const runAdvice = "give --stub STEP=JSON or --handler CALLABLE=URL"
 
 // runRemedies replaces remedies that need a service to act on.

@@ -272,7 +272,7 @@ const (
 	startYourHandler = "start your handler"                                    // whoever runs what does not listen
 )
 
-// actorAdvice is what helps with steps that wait for outside actors.
+// actorAdvice tells readers what to do about steps that wait for outside actors.
 type actorAdvice struct {
 	always string         // with each of them; "" if that depends on the step
 	people peoplePatterns // of steps for people

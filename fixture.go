@@ -34,7 +34,7 @@ func newFixture(w *world, c *virtualClock) *fixture {
 	return &fixture{world: w, clock: c, requests: &requestJournal{now: c.now}}
 }
 
-// testAdvice is what helps a test with a step that waits for an outside actor.
+// testAdvice tells the author of a test what to do about a step that waits for an outside actor.
 const testAdvice = "stub it, or answer it as its actor would"
 
 // attach adds fixture mode to a service whose engine has not started.

@@ -37,7 +37,8 @@ func TestRequestJournalKnowsWhoAsks(t *testing.T) {
 	}
 }
 
-// TestRequestLogShowsWhatWasGiven checks that an entry has the inputs of its own attempt: no outcome of it as the previous one.
+// TestRequestLogShowsWhatWasGiven checks that an entry shows what its own attempt was given, which does not include its
+// outcome.
 func TestRequestLogShowsWhatWasGiven(t *testing.T) {
 	s := journalServer(t)
 	s.create(`{"namespace":"t","name":"fail"}`)

@@ -285,7 +285,7 @@ func (v taskListView) writeJSON(o *jsonWriter) {
 	o.b = append(o.b, '}', '}')
 }
 
-// taskAbout is what tells a person which task this is, and why it fails.
+// taskAbout describes a task to a person: what identifies it, and why it fails.
 type taskAbout struct {
 	About   json.RawMessage  `json:"about"`   // the values that it is found by; nil goes out as null
 	Failure *taskFailureView `json:"failure"` // of the step that failed last, while it is failing

@@ -101,7 +101,7 @@ type finder struct{ s *store }
 
 func newFinder(s *store) finder { return finder{s} }
 
-// taskSearch is what one walk over all tasks looks for: three kinds of things, and up to limit tasks of each.
+// taskSearch asks for what one walk over all tasks finds: by ids, by labels and by errors, up to limit of each.
 type taskSearch struct {
 	part  *idPart      // of an id; nil for none
 	by    []taskFilter // each asks for one tag, trace, correlation of a parent, or value, or for nothing
@@ -109,7 +109,7 @@ type taskSearch struct {
 	limit int
 }
 
-// foundTasks is what was found, the newest first.
+// foundTasks holds the results of a taskSearch, the newest first.
 type foundTasks struct {
 	own, others []foundID    // ids of tasks, and others
 	having      [][]keptTask // by filter

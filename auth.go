@@ -355,9 +355,9 @@ func (a *authenticator) authorize(sc *securityContext, needed ...permission) *fa
 	return a.deny(needed[0])
 }
 
-// authorizeAll lets a caller pass who has every permission.
-func (a *authenticator) authorizeAll(sc *securityContext) *failure {
-	for p := range permissionCount {
+// authorizeAll lets a caller pass who has all of the permissions.
+func (a *authenticator) authorizeAll(sc *securityContext, needed ...permission) *failure {
+	for _, p := range needed {
 		if !sc.may(p) {
 			return a.deny(p)
 		}

@@ -223,10 +223,10 @@ func TestAuthorize(t *testing.T) {
 			t.Errorf("%s: got %+v; want a 403", tt.name, f)
 		}
 	}
-	if f := b.authorizeAll(may(allWildcards()...)); f != nil {
+	if f := b.authorizeAll(may(allWildcards()...), everything...); f != nil {
 		t.Errorf("all: got %v; want success", f)
 	}
-	f := b.authorizeAll(may("tasks:*", "steps:*", "dlq:*", "templates:*", "system:*", "worker:config_read"))
+	f := b.authorizeAll(may("tasks:*", "steps:*", "dlq:*", "templates:*", "system:*", "worker:config_read"), everything...)
 	if f == nil || f.message != "Missing required permission: worker:templates_read" {
 		t.Errorf("all but one: got %v; want the missing one named", f)
 	}

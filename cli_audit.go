@@ -44,14 +44,7 @@ func listActs(o *options) runner {
 		{"limit", "`N`: list at most this many requests (default 50)"}, {"offset", "`N`: begin after this many"},
 	})
 	return o.asks(func(ctx context.Context, c *client, _ []string) error {
-		query, err := c.timed(ctx, query, "since")
-		if err != nil {
-			return err
-		}
-		d, total, err := c.doCounting(ctx, call{method: "GET", path: "/v1/audit", query: query})
-		if err != nil {
-			return err
-		}
-		return o.print(listOutput(d.list(), "sample_task_uuid", "no operator has done anything", actColumns).outOf(len(d.list()), total))
+		return c.printPage(ctx, o, listing{path: "/v1/audit", name: "sample_task_uuid", none: "no operator has done anything",
+			columns: actColumns}, query, "since")
 	})
 }

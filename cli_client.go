@@ -525,15 +525,15 @@ func (c *client) timed(ctx context.Context, filter url.Values, name string) (url
 	if since == "" {
 		return filter, nil
 	}
-	if name != "since" && filter.Has(name) {
+	filter = maps.Clone(filter)
+	filter.Del("since")
+	if filter.Has(name) {
 		return nil, usagef("--since and --created-after cannot be combined")
 	}
 	if _, err := c.get(ctx, "/health", nil); err != nil { // its Date is the time
 		return nil, err
 	}
 	d, err := parseDuration(since)
-	filter = maps.Clone(filter)
-	filter.Del("since")
 	filter.Set(name, c.p.serviceNow().time().Add(-d).Format(time.RFC3339Nano))
 	return filter, err
 }
@@ -664,6 +664,20 @@ func lists(l listing, filters ...[2]string) func(o *options) runner {
 			return listOutput(d.at(l.member).list(), l.name, l.none, l.columns)
 		})
 	}
+}
+
+// printPage prints a part of a list with the length of the whole list. name is the parameter for the flag --since.
+func (c *client) printPage(ctx context.Context, o *options, l listing, query url.Values, name string) error {
+	query, err := c.timed(ctx, query, name)
+	if err != nil {
+		return err
+	}
+	d, total, err := c.doCounting(ctx, call{method: "GET", path: l.path, query: query})
+	if err != nil {
+		return err
+	}
+	items := d.list()
+	return o.print(listOutput(items, l.name, l.none, l.columns).outOf(len(items), total))
 }
 
 // The credentials of a client.

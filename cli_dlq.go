@@ -109,21 +109,12 @@ func listLetters(l listing, flags ...[2]string) func(o *options) runner {
 		o.filters(query, flags)
 		all := o.Bool("all", false, "also list entries whose tasks have since completed or been cancelled")
 		return o.asks(func(ctx context.Context, c *client, _ []string) error {
-			none := l.none
+			l := l
 			if !*all && !query.Has("over") && !query.Has("resolution_status") {
 				query.Set("over", "false")
-				none = "no entries; --all also lists those whose tasks have completed or were cancelled"
+				l.none = "no entries; --all also lists those whose tasks have completed or were cancelled"
 			}
-			query, err := c.timed(ctx, query, "created_after")
-			if err != nil {
-				return err
-			}
-			d, total, err := c.doCounting(ctx, call{method: "GET", path: l.path, query: query})
-			if err != nil {
-				return err
-			}
-			entries := d.list()
-			return o.print(listOutput(entries, l.name, none, l.columns).outOf(len(entries), total))
+			return c.printPage(ctx, o, l, query, "created_after")
 		})
 	}
 }

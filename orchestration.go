@@ -80,10 +80,8 @@ func (a *orchestrationAPI) repeatTask(w *responseWriter, r *http.Request) (any, 
 	}
 	parse := func(body []byte) (*taskRequest, error) {
 		q, err := parseAgain(body, &againRequest{task: id, by: w})
-		for _, p := range []permission{permTasksContextRead, permStepsRead} {
-			if err == nil && !securityOf(r.Context()).may(p) {
-				err = a.surface.auth.deny(p)
-			}
+		if err == nil {
+			err = a.surface.require(r, permTasksContextRead, permStepsRead)
 		}
 		return q, err
 	}
@@ -305,10 +303,8 @@ func (a *orchestrationAPI) failures(w *responseWriter, r *http.Request) (any, er
 
 // listActs answers those who may see everything on which operators act.
 func (a *orchestrationAPI) listActs(w *responseWriter, r *http.Request) (any, error) {
-	for _, p := range needs(permStepsRead, permDLQRead) {
-		if !securityOf(r.Context()).may(p) {
-			return nil, a.surface.auth.deny(p)
-		}
+	if err := a.surface.require(r, permStepsRead, permDLQRead); err != nil {
+		return nil, err
 	}
 	q := queryOf(r)
 	acts := actQuery{q.instant("since"), q.text("actor"), q.text("request_id")}

@@ -22,10 +22,8 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 		return nil, err
 	}
 	// The route admits callers with any of three permissions: which ones are needed depends on the action and its filter.
-	for _, p := range append(needs(q.needs), q.lists...) {
-		if !securityOf(r.Context()).may(p) {
-			return nil, a.surface.auth.deny(p)
-		}
+	if err := a.surface.require(r, append(needs(q.needs), q.lists...)...); err != nil {
+		return nil, err
 	}
 	if values := q.filter.tasks.values; len(values) > 0 {
 		if !mayReadContexts(r.Context()) {

@@ -21,7 +21,7 @@ func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*h
 	case f != nil:
 	// No other row lists as many: this one needs all of them, others any one.
 	case len(row.permissions) == len(everything):
-		f = s.auth.authorizeAll(sc)
+		f = s.auth.authorizeAll(sc, everything...)
 	default:
 		f = s.auth.authorize(sc, row.permissions...)
 	}
@@ -127,6 +127,14 @@ func (s *surface) callerPermissions(_ *responseWriter, r *http.Request) (any, er
 		v.ExpiresAt = new(zonedTime(sc.expiry))
 	}
 	return v, nil
+}
+
+// require returns an error unless the caller has all of some permissions.
+func (s *surface) require(r *http.Request, all ...permission) error {
+	if f := s.auth.authorizeAll(securityOf(r.Context()), all...); f != nil {
+		return f
+	}
+	return nil
 }
 
 // mayReadContexts reports whether the caller may see the contexts of tasks.

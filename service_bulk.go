@@ -196,10 +196,9 @@ func (b *bulkRun) say(line any) error {
 
 // inBatches calls act with the items in batches, each with its progress and a rest after it.
 func inBatches[T any](ctx context.Context, b *bulkRun, items []T, act func([]T) error) error {
-	for batch := range slices.Chunk(items, b.batchSize()) {
-		if b.enough() {
-			break
-		}
+	for len(items) > 0 && !b.enough() {
+		batch := items[:min(b.batchSize(), len(items))]
+		items = items[len(batch):]
 		if err := act(batch); err != nil {
 			return err
 		}
@@ -216,11 +215,15 @@ func inBatches[T any](ctx context.Context, b *bulkRun, items []T, act func([]T) 
 // enough reports whether no more is to be done.
 func (b *bulkRun) enough() bool { return b.first > 0 && !b.dryRun && b.result.Done >= b.first }
 
-// batchSize returns how many items share a change: their records must fit into what is reserved for one.
+// batchSize returns how many items share a change: their records must fit into what is reserved for one, and no more are
+// taken than may be done.
 func (b *bulkRun) batchSize() int {
 	size := min(bulkBatch, max(1, bulkBytes/(bulkRecord+len(b.one.result)+len(b.one.metadata))))
 	if b.pace > 0 {
 		size = min(size, b.pace)
+	}
+	if b.first > 0 && !b.dryRun {
+		size = min(size, b.first-b.result.Done)
 	}
 	return size
 }
@@ -447,9 +450,6 @@ func (b *bulkRun) letters(ctx context.Context) error {
 	return inBatches(ctx, b, rows, func(batch []dlqRow) error {
 		return b.change(ctx, func(c *change) error {
 			for _, row := range batch {
-				if b.enough() {
-					break
-				}
 				t, err := c.task(row.task)
 				if err != nil {
 					continue // it was dropped meanwhile
@@ -485,9 +485,6 @@ func (b *bulkRun) resend(ctx context.Context) error {
 	})
 	return inBatches(ctx, b, all, func(batch []eventDeliveryView) error {
 		for _, v := range batch {
-			if b.enough() {
-				break
-			}
 			item := bulkItem{TaskUUID: v.TaskUUID, Delivery: v.ID}
 			if b.dryRun {
 				b.count(item, nil)

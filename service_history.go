@@ -271,7 +271,7 @@ func (o *verdictObserver) startRecord(t *task, r *record) {
 func (h *historyReader) verdictOn(a *operatorAct, by holder) (*verdict, error) {
 	v, now := &verdict{}, map[failureGroup]bool{}
 	o := &verdictObserver{store: h.store, request: a.first.request, before: map[failureGroup]bool{}}
-	for _, sl := range a.all {
+	for _, sl := range a.tasks {
 		o.steps = o.steps[:0]
 		t, err := (&keptTask{ended: sl}).replay(o, by)
 		if err != nil {
@@ -304,7 +304,7 @@ func (h *historyReader) acts(q actQuery, skip, limit int, by holder) (part []act
 		r := a.first
 		v := actView{
 			ActedAt: zonedTime(r.at), EndedAt: zonedTime(a.ended), Action: r.did(), Reason: r.why(), RequestID: r.request,
-			Tasks: a.tasks, Steps: a.steps, NamespaceName: a.in.tpl.namespace, TaskName: a.in.tpl.name, SampleTaskUUID: a.in.id,
+			Tasks: len(a.tasks), Steps: a.steps, NamespaceName: a.in.tpl.namespace, TaskName: a.in.tpl.name, SampleTaskUUID: a.in.id,
 		}
 		v.ActedBy, v.Subject = r.who()
 		if r.kind.ofStep() { // only the whole task knows the ids of all steps

@@ -14,10 +14,8 @@ type operatorAct struct {
 	first *record // of the request
 	in    *slot   // its task
 	ended instant // when the last record of the request was made
-	tasks int
 	steps int
-	last  *slot   // the last task that was counted
-	all   []*slot // the tasks, of a request that was asked for
+	tasks []*slot // each once
 }
 
 // actQuery asks for what operators did after an instant; empty members select all.
@@ -123,11 +121,8 @@ func (s *store) acts(q actQuery, memory holder) (all []*operatorAct, err error) 
 			}
 			a.ended = max(a.ended, r.at)
 			a.steps += boolCount(r.kind.ofStep())
-			if a.last != sl {
-				a.tasks, a.last = a.tasks+1, sl
-				if q.request != "" {
-					a.all = append(a.all, sl)
-				}
+			if n := len(a.tasks); n == 0 || a.tasks[n-1] != sl { // the records of a task come one after the other
+				a.tasks = append(a.tasks, sl)
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func TestActs(t *testing.T) {
 			t.Fatalf("%s: %d acts; want %d", when, len(all), len(want))
 		}
 		for i, a := range all {
-			if by, subject := a.first.who(); !want[by+" "+a.first.why()] || subject != "subject" || a.tasks != 1 || a.steps != 1 {
+			if by, subject := a.first.who(); !want[by+" "+a.first.why()] || subject != "subject" || len(a.tasks) != 1 || a.steps != 1 {
 				t.Errorf("%s: unexpected act %+v", when, a)
 			}
 			if i > 0 && a.first.seq > all[i-1].first.seq {
